@@ -10,7 +10,7 @@ from paceline.algorithms.core.lazy_imports import deferred
 
 if TYPE_CHECKING:
     from paceline.algorithms.core.adam import AdamW
-    from paceline.algorithms.core.compression import Compression, PowerSgd, TopK
+    from paceline.algorithms.core.compression import Compression, PowerSgd, TopK, average_compressed
     from paceline.algorithms.core.errors import (
         DeadlockError,
         InputError,
@@ -65,7 +65,15 @@ if TYPE_CHECKING:
         WeightDecay,
     )
     from paceline.algorithms.core.schedules import Constant, Exponential, LearningRateSchedule, Polynomial, Steps
-    from paceline.algorithms.core.steps import descend, gradient_at, local_step, mean_of
+    from paceline.algorithms.core.steps import (
+        apply_gradient,
+        average_gradient,
+        descend,
+        gradient_at,
+        local_step,
+        mean_of,
+        start_average,
+    )
     from paceline.algorithms.core.values import (
         Batch,
         Contribution,
@@ -166,6 +174,9 @@ else:
             "WaitFor": "core.operations",
             "WeightDecay": "core.rules",
             "Weights": "core.values",
+            "apply_gradient": "core.steps",
+            "average_compressed": "core.compression",
+            "average_gradient": "core.steps",
             "build_team": "core.method",
             "descend": "core.steps",
             "find": "registry",
@@ -176,6 +187,7 @@ else:
             "nbytes": "core.values",
             "program": "core.program",
             "reference": "registry",
+            "start_average": "core.steps",
         },
     )
 
@@ -258,6 +270,9 @@ __all__ = [
     "WaitFor",
     "WeightDecay",
     "Weights",
+    "apply_gradient",
+    "average_compressed",
+    "average_gradient",
     "build_team",
     "descend",
     "find",
@@ -268,4 +283,5 @@ __all__ = [
     "nbytes",
     "program",
     "reference",
+    "start_average",
 ]

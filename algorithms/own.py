@@ -1,10 +1,10 @@
-"""Methods that do not come with Paceline: named by their class, or offered by an installed package.
+"""User-defined methods: given by their class, or provided by an installed package.
 
 Rules of this file:
 
-* A class is checked before anything is made of it, and all its mistakes are said at once.
-* A package offers methods by entry points of the group `GROUP`: name = module:Class. A broken one hurts nobody who does
-  not ask for it.
+* A class is checked before it is used, and all its errors are reported together.
+* A package provides methods by entry points of the group `GROUP`: name = module:Class. A broken entry point is an error
+  only when its method is requested.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ CONSTANTS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "source": (lambda value: isinstance(value, str) and value != "", "text: where the rule is from"),
     "guarantees": (_are_guarantees, "a frozenset of Guarantee, empty if it promises nothing"),
 }
-"""what every method says of itself, by class attributes"""
+"""the required class attributes of a method"""
 
 
 def mistakes(found: Any) -> list[str]:
-    """What is wrong with a class as a method, each with what would be right; empty if nothing.
+    """Returns all errors of a class as a method, each with what would be right.
 
     >>> mistakes(dict)
     ['found the class dict, expected one derived from paceline.algorithms.core.method.Method']
@@ -76,7 +76,15 @@ def mistakes(found: Any) -> list[str]:
 
 
 def checked(found: Any, builtin: Mapping[str, type[Method]]) -> type[Method]:
-    """The class, if it is right as a method; raises `InputError` with all its mistakes."""
+    """Checks that a class is a valid method and returns it.
+
+    Args:
+        found: the class.
+        builtin: the built-in methods by name.
+
+    Raises:
+        InputError: the class has errors; the message lists all.
+    """
     said = mistakes(found)
     if not said and builtin.get(found.name, found) is not found:
         said = [f"name: found {found.name!r}, which is a built-in method's; expected a name of its own"]
@@ -87,7 +95,15 @@ def checked(found: Any, builtin: Mapping[str, type[Method]]) -> type[Method]:
 
 
 def own(reference: str, builtin: Mapping[str, type[Method]]) -> type[Method]:
-    """The class that ``module:Class`` or ``path/to/file.py:Class`` names."""
+    """Imports and checks a method.
+
+    Args:
+        reference: ``module:Class`` or ``path/to/file.py:Class``.
+        builtin: the built-in methods by name.
+
+    Raises:
+        InputError: the class cannot be imported or is not a valid method.
+    """
     try:
         found = imported(reference)
     except InputError as error:
@@ -99,7 +115,7 @@ def own(reference: str, builtin: Mapping[str, type[Method]]) -> type[Method]:
 
 
 def offers() -> dict[str, list[metadata.EntryPoint]]:
-    """What installed packages offer, by name; several of one name if several packages offer it."""
+    """Returns the entry points of installed packages by name; several packages may use the same name."""
     found: dict[str, list[metadata.EntryPoint]] = defaultdict(list)
     for entry in metadata.entry_points(group=GROUP):
         if all(entry.value != other.value for other in found[entry.name]):
@@ -108,12 +124,20 @@ def offers() -> dict[str, list[metadata.EntryPoint]]:
 
 
 def package_of(entry: metadata.EntryPoint) -> str:
-    """Its package and version, in words."""
+    """Returns the package and version of an entry point, for messages."""
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "an unknown package"
 
 
 def offered(entries: list[metadata.EntryPoint], builtin: Mapping[str, type[Method]]) -> type[Method]:
-    """The class behind the entry points of one name; raises `InputError` if there is none that can be used."""
+    """Returns the method of the entry points with one name.
+
+    Args:
+        entries: the entry points.
+        builtin: the built-in methods by name.
+
+    Raises:
+        InputError: there are several, the name is that of a built-in method, or the class is not a valid method.
+    """
     name, packages = entries[0].name, ", ".join(f"{package_of(entry)} ({entry.value})" for entry in entries)
     said = f"method {name!r}, which is offered by {packages}"
     if name in builtin:

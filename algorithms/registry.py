@@ -1,4 +1,4 @@
-"""The methods by name: those that are built in, and the way to others."""
+"""The built-in methods by name, and the lookup of others."""
 
 from __future__ import annotations
 
@@ -42,14 +42,15 @@ METHODS: dict[str, type[Method]] = {
     )
 }
 _REFERENCES: dict[type[Method], str] = {}
-"""of methods that are not built in: how they were asked for"""
+"""the names by which methods that are not built in were found"""
 
 
 def find(name: str) -> type[Method]:
-    """The method of this name: built in, offered by an installed package, or ``module:Class`` of one's own.
+    """Returns the method with this name: built in, provided by an installed package, or given as ``module:Class``.
 
     Raises:
-        InputError: there is none, with what may have been meant; or it is no method, with all that is wrong.
+        InputError: there is none (the message suggests similar names), or the class is not a valid method (the message
+            lists all errors).
 
     >>> find("sync-sgd").name
     'sync-sgd'
@@ -73,7 +74,7 @@ def find(name: str) -> type[Method]:
 
 
 def reference(method: type[Method]) -> str:
-    """The name by which `find` finds this class again.
+    """Returns the name by which `find` finds this class.
 
     >>> reference(Agd)
     'agd'

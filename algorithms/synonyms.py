@@ -1,7 +1,7 @@
-"""Names that people know from papers and libraries, and the methods here that come closest.
+"""Common names of techniques in papers and libraries, and the methods that correspond to them.
 
-Rules of this file: each sentence is true of what the method does (docs/methods) and says what differs. A name of a
-method is never in the table.
+Rules of this file: each text agrees with the page of the method (docs/methods) and states the differences. The names of
+methods are not in the table.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class Synonym:
     """Common names of one technique."""
 
     names: tuple[str, ...]
-    """in the usual spelling; blanks, hyphens and capitals make no difference"""
+    """in the usual spelling; spaces, hyphens and case are ignored"""
     methods: tuple[str, ...]
     """the closest methods, closest first"""
     text: str
-    """how they relate, as a sentence"""
+    """the relation, as a sentence"""
     same: bool = True
-    """whether the first method is that technique, rather than what comes closest to it"""
+    """whether the first method is the technique itself and not only similar"""
 
 
 SYNONYMS = (
@@ -89,7 +89,7 @@ SYNONYMS = (
         names=("local-sgd", "parallel-sgd", "periodic-averaging", "model-averaging"),
         methods=("k-avg", "post-local-sgd", "hbs-sgd", "diloco"),
         text="k-avg is local SGD: K local steps, then an average of all weights; post-local-sgd starts synchronously; "
-        "hbs-sgd averages in groups more often; diloco has an outer optimiser",
+        "hbs-sgd averages in groups more often; diloco has an outer optimizer",
     ),
     Synonym(
         names=("fedavg", "federated-averaging", "federated-learning"),
@@ -140,7 +140,7 @@ SYNONYMS = (
 
 
 def squeezed(name: str) -> str:
-    """A name without capitals, blanks and punctuation.
+    """Returns a name in lower case, without spaces and punctuation.
 
     >>> squeezed("Local SGD"), squeezed("ad-psgd")
     ('localsgd', 'adpsgd')
@@ -152,7 +152,7 @@ _BY_NAME = {squeezed(name): synonym for synonym in SYNONYMS for name in synonym.
 
 
 def names_for(method: str) -> list[str]:
-    """The common names of the technique that a method is.
+    """Returns the common names of the technique that a method implements.
 
     >>> names_for("k-avg")[0], names_for("ssp"), names_for("agd")
     ('local-sgd', ['stale-synchronous-parallel', 'bounded-staleness'], ['delayed-sgd', 'pipe-sgd'])
@@ -161,11 +161,11 @@ def names_for(method: str) -> list[str]:
 
 
 def suggestion(name: str, methods: Iterable[str]) -> str:
-    """What may have been meant by an unknown name, to follow it in a message; nothing if nothing is near.
+    """Returns a suggestion for an unknown name, for the end of a message; empty if no name is similar.
 
     Args:
-        name: as it was given.
-        methods: the names that there are.
+        name: the given name.
+        methods: the names of all methods.
 
     >>> suggestion("FedAvg", [])
     ': k-avg is FedAvg with every client in every round, K local steps in each and equal weights in the average'

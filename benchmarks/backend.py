@@ -1,24 +1,25 @@
-"""Real runs beside torch's own: synchronous SGD and local SGD over gloo and in shared memory, against DDP and others.
+"""Compares Paceline's real runs with torch: synchronous SGD and local SGD, over gloo and in shared memory.
 
     python benchmarks/backend.py
     python benchmarks/backend.py --json --rounds 15
-    python benchmarks/backend.py --models mlp --rounds 3 --steps 32     # a short look
-    python benchmarks/backend.py --ways DDP,sync-sgd,layerwise-sgd --transports gloo --rounds 25    # a closer one
+    python benchmarks/backend.py --models mlp --rounds 3 --steps 32     # a short run
+    python benchmarks/backend.py --ways DDP,sync-sgd,layerwise-sgd --transports gloo --rounds 25  # few ways, precisely
 
-Two processes of one torch thread, 32 samples each, train three models in every way there is, all on the same batches
-from the same weights; layer-wise messages hold as many bytes as DDP's. A round is one launch of each way, in an order
-that is turned from round to round, so every ratio is of launches that were made next to each other. A launch's figure
-is the mean seconds of a step in its steady state by the ranks' own clocks (`backend_runs`). Printed are medians over
-the rounds, with the interval that holds the median with 95 % (of fewer than six rounds, their range). A ratio is of
-samples per second: 2 means twice as fast.
+Two processes with one torch thread each and 32 samples per step train three models in every way, on the same batches
+and from the same weights. The messages of layerwise-sgd hold as many bytes as the buckets of DDP. A round is one launch
+of each way. The order rotates from round to round, so every ratio is of launches that ran next to each other. The
+figure of a launch is the mean time of a step in the steady state by the clocks of the ranks
+(`torch_comparison/runs.py`). The tables show medians over the rounds with a 95 % interval for the median (with fewer
+than six rounds: the range). A ratio is of samples per second: 2 means twice as fast.
 
-Weights are compared in every launch: among the ranks and, over shared memory, with gloo's, to the bit, since a sum of
-two does not depend on the order; with torch's own to a rounding a step: DDP divides gradients by their number and then
-adds them up, where Paceline adds them up first. For two that is the same but for the smallest of numbers, so the
-difference that is printed was 0 in all that was measured. A launch with other weights ends the command with 1.
+The weights are compared in every launch. They must be equal bit for bit among the ranks, and between gloo and shared
+memory, since a sum of two numbers does not depend on the order. They may differ from torch's by one rounding error per
+step: DDP divides the gradients by their number before it adds them, Paceline adds them first. With two ranks both give
+the same result except for the smallest numbers, and all measurements so far showed a difference of 0. The command exits
+with 1 when a launch ends with other weights.
 
-What the run itself costs is measured by itself, and of that what the program's generator and the record take
-(`backend_costs`): these stand beside 2 % of a step of 5 ms, which is 100 µs.
+The overhead of a run is measured separately, and so are the parts of it that the program's generator and the record
+take (`torch_comparison/costs.py`). The table compares them with 2 % of a step of 5 ms, which is 100 µs.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ from itertools import product
 from statistics import median
 
 import torch
-from backend_costs import ALLOWED_S, Cost, costs
-from backend_maker import Launching, Maker
-from backend_models import MODELS, learner_of
-from backend_runs import BATCH, OURS, TORCH, TRANSPORTS, WARMUP, WORKERS, Timed, by_paceline, by_torch
-from paired import between
 from rich.console import Console
 from rich.table import Table
 
+from common.intervals import between
 from paceline.records.machine import OtherLoad
+from torch_comparison.costs import ALLOWED_S, Cost, costs
+from torch_comparison.launching import Launching, Maker
+from torch_comparison.models import MODELS, learner_of
+from torch_comparison.runs import BATCH, OURS, TORCH, TRANSPORTS, WARMUP, WORKERS, Timed, by_paceline, by_torch
 
 PAIRS: Sequence[tuple[str, str]] = (
     ("sync-sgd", "DDP"),
@@ -53,22 +54,22 @@ PAIRS: Sequence[tuple[str, str]] = (
     ("post-local-sgd", "torch's PeriodicModelAverager"),
     ("post-local-sgd", "no communication"),
 )
-"""ours, and what it is held against"""
+"""one of Paceline's methods and the program that it is compared with"""
 SAME: Mapping[str, str] = {
     "sync-sgd": "DDP",
     "layerwise-sgd": "DDP",
     "post-local-sgd": "torch's PostLocalSGD",
 }
-"""whose weights a method's must be"""
+"""for each method, the program whose weights it must reproduce"""
 COSTS = "costs"
 WAYS = (*TORCH, *OURS, COSTS)
-"""what can be asked for: programs, methods, and what Paceline's own runs cost"""
+"""the values of --ways: torch programs, methods, and the overhead of Paceline's own runs"""
 OVERHEAD_STEPS = 2000
 
 Way = tuple[str, str]
-"""what is run, and over what; the torch programs are over gloo"""
+"""a program or method and its transport; the torch programs use gloo"""
 Launches = dict[Way, Timed]
-"""those of a round"""
+"""the launches of one round"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +85,21 @@ class Row:
     step_s: float
     """of the first of the pair"""
     of_step_s: float
-    """of the second"""
+    """of the second of the pair"""
     rounds: int
     weights_differ: float | None
-    """‖x − x'‖ / ‖x'‖ at the end, at most; None where they are not meant to be the same"""
+    """the largest ‖x − x'‖ / ‖x'‖ at the end; None where the weights are not expected to be equal"""
 
 
 class OtherWeights(Exception):
-    """A launch ended with other weights than it should."""
+    """A launch ended with other weights than expected."""
 
 
 # --- rounds -----------------------------------------------------------------------------------------------------------
 
 
 def ways(names: Collection[str], transports: Collection[str]) -> Iterator[tuple[Way, Launching]]:
-    """Those of the ways to train that are asked for."""
+    """Yields the chosen ways to train."""
     for name in TORCH:
         if name in names:
             yield (name, "gloo"), partial(by_torch, name)
@@ -109,7 +110,7 @@ def ways(names: Collection[str], transports: Collection[str]) -> Iterator[tuple[
 
 
 def measured(every: Sequence[Way], maker: Maker, times: int) -> list[Launches]:
-    """Round after round; each begins with another way."""
+    """Runs the rounds. Each round begins with another way."""
     found = []
     for number in range(times):
         first = number % len(every)
@@ -120,14 +121,14 @@ def measured(every: Sequence[Way], maker: Maker, times: int) -> list[Launches]:
 
 
 def differ(one: torch.Tensor, other: torch.Tensor) -> float:
-    """‖x − x'‖ / ‖x'‖."""
+    """Returns ‖x − x'‖ / ‖x'‖."""
     return float(torch.linalg.vector_norm(one - other) / torch.linalg.vector_norm(other))
 
 
 def check(launches: Mapping[Way, Timed], steps: int) -> None:
-    """Whether all weights are as they are meant to be; raises `OtherWeights` with what is not."""
+    """Checks the weights of a round and raises `OtherWeights` where they differ from what is expected."""
     for (name, transport), timed in launches.items():
-        # also of local SGD, whose launches end with an average
+        # this holds for local SGD too, because a launch ends with an average
         if name != "no communication" and (away := differ(*timed.weights)):
             raise OtherWeights(f"{name} over {transport}: the two ranks differ by {away:.2g}, expected 0")
     allowed = steps * torch.finfo(torch.float32).eps
@@ -144,7 +145,7 @@ def check(launches: Mapping[Way, Timed], steps: int) -> None:
 
 
 def rows_of(model: str, found: Sequence[Mapping[Way, Timed]]) -> Iterator[Row]:
-    """The pairs of a model of which both were run, over both transports, and torch's own among themselves."""
+    """Yields a row for each pair whose two ways were both run, and for torch's programs relative to DDP."""
     for ours, theirs in (*PAIRS, *((name, "DDP") for name in TORCH if name != "DDP")):
         for transport in TRANSPORTS:
             if (ours, transport) in found[0] and (theirs, "gloo") in found[0]:
@@ -152,7 +153,7 @@ def rows_of(model: str, found: Sequence[Mapping[Way, Timed]]) -> Iterator[Row]:
 
 
 def row(model: str, found: Sequence[Mapping[Way, Timed]], ours: Way, theirs: Way, *, same: bool) -> Row:
-    """One pair: the ratio of every round."""
+    """Returns the row of one pair."""
     ratios = [launches[theirs].step_s / launches[ours].step_s for launches in found]
     low, high = between(ratios)
     away = max(differ(launches[ours].weights[0], launches[theirs].weights[0]) for launches in found) if same else None
@@ -174,12 +175,12 @@ def row(model: str, found: Sequence[Mapping[Way, Timed]], ours: Way, theirs: Way
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """The ratios."""
+    """Renders the ratios."""
     shown = Table(title="Samples per second of the first / those of the second", title_justify="left", box=None)
     for column in ("pair", "model", "transport"):
         shown.add_column(column)
     for column in ("ratio", "low", "high", "ms", "of ms", "differ"):
-        shown.add_column(column, justify="right", no_wrap=True)  # names are folded where it is narrow, figures never
+        shown.add_column(column, justify="right", no_wrap=True)  # a narrow terminal wraps names but not figures
     for one in rows:
         shown.add_row(
             one.pair,
@@ -193,7 +194,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def cost_table(found: Sequence[Cost]) -> Table:
-    """What the run itself costs."""
+    """Renders the overhead."""
     title = f"A step without arithmetic or company, µs; 2 % of a step of 5 ms is {ALLOWED_S * 1e6:.0f}"
     shown = Table(title=title, title_justify="left", box=None)
     shown.add_column("method")
@@ -207,14 +208,14 @@ def cost_table(found: Sequence[Cost]) -> Table:
 
 
 def parsed() -> argparse.Namespace:
-    """The options; exits with 2 where one makes no sense."""
-    parser = argparse.ArgumentParser(description="Real runs beside torch's own.")
+    """Parses the options. Exits with 2 if one is invalid."""
+    parser = argparse.ArgumentParser(description="Compares real runs with torch's own.")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("--rounds", type=int, default=9, help="launches of each way (default: %(default)s)")
     parser.add_argument("--models", default=",".join(MODELS), help="some of %(default)s")
     parser.add_argument("--steps", type=int, help="timed steps of a launch; default: 320, 64 and 32 by model")
-    parser.add_argument("--ways", default=",".join(WAYS), help="to train: some of %(default)s")
-    parser.add_argument("--transports", default=",".join(TRANSPORTS), help="of Paceline's: some of %(default)s")
+    parser.add_argument("--ways", default=",".join(WAYS), help="some of %(default)s")
+    parser.add_argument("--transports", default=",".join(TRANSPORTS), help="of Paceline's methods, some of %(default)s")
     arguments = parser.parse_args()
     for option, known in {"models": MODELS, "ways": WAYS, "transports": TRANSPORTS}.items():
         chosen = getattr(arguments, option).split(",")
@@ -240,7 +241,7 @@ def main() -> None:
             steps = {model: arguments.steps or MODELS[model].steps for model in models}
             makers = {
                 model: stack.enter_context(Maker(partial(learner_of, model), steps[model], every)) for model in models
-            }  # before there is anything that they would inherit
+            }  # processes are forked before other objects exist that they would inherit
             for model, maker in makers.items():
                 rows += rows_of(model, measured(list(every), maker, arguments.rounds))
             if COSTS in arguments.ways:

@@ -1,13 +1,14 @@
-"""Every accuracy claim of the papers, tested on the digits in virtual time: direction, size and interval.
+"""Tests the accuracy claims of the papers on the digits in virtual time: direction, size and interval.
 
     python benchmarks/claims.py                                   # all claims, ten seeds
     python benchmarks/claims.py --only sc17-async-easgd agd-delay --seeds 4
     python benchmarks/claims.py --json
     python benchmarks/claims.py --write docs/results/claims.md    # the tables of that page
 
-Each claim compares two methods in one setting. The rate of each is chosen on seeds of its own (101, 102, …) from one
-grid; differences are then paired over seeds 1, 2, …, with Student's 95 % interval. A claim that does not hold is an
-answer, not a failure. docs/results/claims.md says what is claimed, and how each is tested.
+Each claim compares two methods in one setting. The learning rate of each method is chosen from one grid on separate
+seeds (101, 102, …). Differences are then paired over the seeds 1, 2, …, with Student's 95 % interval. A claim that does
+not hold is a result, not an error: the exit status is still 0. docs/results/claims.md lists the claims and how each is
+tested.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from claims_runs import Outcome, Piece, outcomes
-from claims_table import CLAIMS, Claim
-from claims_verdicts import Runs, Tested, tested, to_test, to_tune
-from claims_words import answer, markdown, parts, reasons, tables, write
 from rich.console import Console
 
+from accuracy_claims.rendering import answer, markdown, parts, reasons, tables, write
+from accuracy_claims.runs import Outcome, Piece, outcomes
+from accuracy_claims.table import CLAIMS, Claim
+from accuracy_claims.verdicts import Runs, Tested, tested, to_test, to_tune
 from paceline.algorithms.core.errors import InputError
 from paceline.reports.sweeps.sweep_processes import cores
 
@@ -32,13 +33,13 @@ NAMES = tuple(dict.fromkeys(claim.name for claim in CLAIMS))
 
 
 def all_tested(claims: Sequence[Claim], *, seeds: int, tuning: int, jobs: int) -> list[Tested]:
-    """Chooses the rates, then tests.
+    """Chooses the learning rates, then tests the claims.
 
     Args:
-        claims: which.
-        seeds: test seeds, from 1 up.
-        tuning: seeds that rates are chosen on, from 101 up.
-        jobs: processes at a time.
+        claims: The claims to test.
+        seeds: The number of test seeds, counted from 1.
+        tuning: The number of seeds on which learning rates are chosen, counted from 101.
+        jobs: The number of parallel processes.
     """
     found: dict[Piece, Outcome] = {}
     runs = Runs(found, range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + tuning), range(1, seeds + 1))
@@ -48,7 +49,7 @@ def all_tested(claims: Sequence[Claim], *, seeds: int, tuning: int, jobs: int) -
 
 
 def _run(stage: str, pieces: Iterable[Piece], found: dict[Piece, Outcome], jobs: int) -> None:
-    """Adds what has not been run yet."""
+    """Runs the pieces that have no result yet."""
     todo = [piece for piece in dict.fromkeys(pieces) if piece not in found]
     for done, (piece, came) in enumerate(outcomes(todo, jobs=jobs), start=1):
         found[piece] = came
@@ -57,7 +58,7 @@ def _run(stage: str, pieces: Iterable[Piece], found: dict[Piece, Outcome], jobs:
 
 
 def note(names: Sequence[str], *, seeds: int, tuning: int) -> str:
-    """What the tables are of.
+    """Describes the seeds of the tables.
 
     >>> note(NAMES, seeds=10, tuning=3)
     'Seeds 1 to 10; rates chosen on seeds 101 to 103. A rate with * is at an end of its grid.'
@@ -70,12 +71,12 @@ def note(names: Sequence[str], *, seeds: int, tuning: int) -> str:
 
 
 def main() -> int:
-    """Tests the claims and prints what came of them."""
+    """Tests the claims and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, metavar="NAME", help=", ".join(NAMES))
-    parser.add_argument("--seeds", type=int, default=10, help="to test on")
-    parser.add_argument("--tuning", type=int, default=3, help="seeds to choose rates on")
-    parser.add_argument("--jobs", type=int, default=cores(), help="processes at a time")
+    parser.add_argument("--seeds", type=int, default=10, help="number of test seeds")
+    parser.add_argument("--tuning", type=int, default=3, help="number of seeds to choose learning rates")
+    parser.add_argument("--jobs", type=int, default=cores(), help="parallel processes")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("--markdown", action="store_true", help="as on the page")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="into a page, between its marks")
@@ -84,7 +85,7 @@ def main() -> int:
         parser.error("expected --seeds of 2 or more, --tuning and --jobs of 1 or more")
     if options.write:
         try:
-            parts(options.write)  # before the runs, which take long
+            parts(options.write)  # checked before the runs, which take long
         except InputError as error:
             parser.error(str(error))
     claims = [claim for claim in CLAIMS if claim.name in options.only]
@@ -103,7 +104,7 @@ def main() -> int:
 
 
 def _show(found: Sequence[Tested], words: str) -> None:
-    """For a person."""
+    """Prints the tables."""
     console = Console()
     console.print(words)
     for table in tables(found):

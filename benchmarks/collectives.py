@@ -1,20 +1,20 @@
-"""Collectives of thousands of ranks: how long they take to simulate, and that no short cut returns a formula.
+"""Simulates collectives of thousands of ranks: wall time, and accuracy against closed forms and messages.
 
     python benchmarks/collectives.py             # prints two tables
     python benchmarks/collectives.py --json
     python benchmarks/collectives.py --ranks 512 --topology-k 14
 
-The large case is a ring all-reduce of 100 MB among 4,096 hosts of a fat tree of switches with 26 ports, in a process of
-its own; what is timed is all from the routes on: finding them, laying out the pattern, and saying when each rank is
-done. The graph, which any other use of the cluster needs, too, is built before and timed apart. The result stands
-beside the closed form 2 (p − 1) (α + n/p β), once with the mean latency of the ring's hops and once with the longest,
-which is that of the way from end to end.
+The large case is a ring all-reduce of 100 MB among 4,096 hosts of a fat tree of switches with 26 ports, in a separate
+process. The timing includes everything after the graph is built: finding the routes, building the pattern, and
+computing when each rank is done. The graph, which every other use of the cluster also needs, is built before and timed
+separately. The result is compared with the closed form 2 (p − 1) (α + n/p β), once with the mean latency of the ring's
+hops and once with the longest one.
 
-The small ones disturb a ring of 64: a link at half rate, a rank a millisecond late, a flow that crosses. Each is played
-twice: as collectives are in any run (`contention`, `pattern_time`), and message by message with SimPy (`event_driver`).
+The small cases disturb a ring of 64: a link at half rate, a rank that is a millisecond late, a flow that crosses. Each
+is simulated twice: as in any run (`contention`, `pattern_time`), and message by message with SimPy (`event_driver`).
 
-Exits with 1 where the large case is off by more than 0.1 % of the closed form with the mean latency, or a small one by
-more than 1 % of its messages.
+Exits with 1 if the large case differs by more than 0.1 % from the closed form with the mean latency, or a small one by
+more than 1 % from its simulation message by message.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ FORM_ALLOWED, REPLAY_ALLOWED = 1e-3, 1e-2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Large:
-    """The case of thousands of ranks."""
+    """The case with thousands of ranks."""
 
     ranks: int
     simulated_s: float
@@ -64,13 +64,13 @@ class Large:
     graph_s: float
     peak_bytes: int
     off_mean_latency: float
-    """relative difference to the closed form with the mean latency of the ring's hops"""
+    """relative difference from the closed form with the mean latency of the ring's hops"""
     off_longest_latency: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disturbed:
-    """A small case, beside the same message by message."""
+    """A small case, compared with the simulation message by message."""
 
     case: str
     ours_s: float
@@ -83,7 +83,7 @@ class Disturbed:
 
 
 def cluster_of(ranks: int, k: int) -> Cluster:
-    """A rank a host on a fat tree."""
+    """Returns a fat tree with one rank per host."""
     device = Device(name="device", overhead_s=0.0, per_sample_s=1.0)
     link = LINKS[LINK]
     hosts = [f"host{number}" for number in range(ranks)]
@@ -92,7 +92,7 @@ def cluster_of(ranks: int, k: int) -> Cluster:
 
 
 def ring_on(fabric: GraphFabric, ranks: int) -> CollectivePlan:
-    """A ring all-reduce in the order of ranks."""
+    """Returns a ring all-reduce in the order of the ranks."""
     pattern = build("AllReduce", "ring", Setting(ranks, NBYTES, 0, tuple((rank,) for rank in range(ranks))))
     return CollectivePlan(pattern, tuple(map(Rank, range(ranks))), fabric.path, fabric.reduce_s_per_byte)
 
@@ -101,7 +101,7 @@ def ring_on(fabric: GraphFabric, ranks: int) -> CollectivePlan:
 
 
 def large(ranks: int, k: int) -> Large:
-    """The large case, in this process."""
+    """Runs the large case in this process."""
     begun = time.perf_counter()
     cluster = cluster_of(ranks, k)
     built = time.perf_counter()
@@ -126,7 +126,7 @@ def large(ranks: int, k: int) -> Large:
 
 
 def in_a_new_process(ranks: int, k: int) -> Large:
-    """The large case with nothing in memory but what it needs."""
+    """Runs the large case in a new process, whose memory holds only this case."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(large, (ranks, k))
 
@@ -135,7 +135,7 @@ def in_a_new_process(ranks: int, k: int) -> Large:
 
 
 def disturbed() -> list[Disturbed]:
-    """The small cases."""
+    """Runs the small cases."""
     fabric = GraphFabric(cluster_of(FEW, 8))
     plan, entries_s = ring_on(fabric, FEW), np.zeros(FEW)
     quiet_s = float(alone_s(plan, fabric).max())
@@ -155,7 +155,7 @@ def disturbed() -> list[Disturbed]:
 
 
 def crossed_s(fabric: GraphFabric, plan: CollectivePlan, *, by_messages: bool) -> float:
-    """The ring, and a flow of 50 MB that crosses it from a third of its way on."""
+    """Returns the ring and a flow of 50 MB that crosses it after a third of its time."""
     env = simpy.Environment(0.0)
     flows = Flows(env, fabric.capacity)
 
@@ -182,9 +182,9 @@ def crossed_s(fabric: GraphFabric, plan: CollectivePlan, *, by_messages: bool) -
 
 
 def main(argv: list[str]) -> int:
-    """Everything; the exit status."""
+    """Runs all cases and returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--ranks", type=int, default=4096, help="of the large case")
+    parser.add_argument("--ranks", type=int, default=4096, help="number of ranks of the large case")
     parser.add_argument("--topology-k", type=int, default=26, help="ports of the fat tree's switches")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     given = parser.parse_args(argv)
@@ -199,7 +199,7 @@ def main(argv: list[str]) -> int:
 
 
 def show(one: Large, others: list[Disturbed]) -> None:
-    """For a person."""
+    """Prints the tables."""
     console = Console()
     table = Table(title=f"ring all-reduce of 100 MB, {one.ranks} ranks of a fat tree", show_header=False)
     table.add_row("simulated", f"{one.simulated_s * 1e3:.3f} ms")

@@ -1,19 +1,19 @@
-"""What it costs to train in virtual time, against the bare arithmetic of the same gradients.
+"""Measures the cost of training in virtual time, relative to computing the same gradients in plain torch.
 
     python benchmarks/cosimulation.py            # prints a table
     python benchmarks/cosimulation.py --json
     python benchmarks/cosimulation.py --workers 64 --models mlp-64-64-10 --repeats 5
 
-For each number of workers three things are timed in turns, in one process and with one thread, and the median of the
-repeats counts:
+For each number of workers three things are timed in turn, in one process and with one thread. The median of the repeats
+counts:
 
-* whole: a simulated run that trains, from its first event to its last, evaluation apart;
-* overhead: the same run with learning: none, so the simulator without any arithmetic;
-* bare: as many gradients of the same batch size, one by one, in plain torch: each takes its own worker's module and the
-  examples of its own batch, computes the loss, and calls backward.
+* whole: a simulated run that trains, from its first event to its last, without evaluation;
+* overhead: the same run with `learning: none`, so the simulator without any arithmetic;
+* bare: the same number of gradients with the same batch size, one at a time, in plain torch. Each uses the module of
+  its worker and the examples of its own batch, computes the loss, and calls backward.
 
-`ratio` is whole / bare, and `learning_ratio` is (whole - overhead) / bare. One short run before the first turn loads
-what torch loads when it is first used (about a second, once a process); learners are new in every turn.
+`ratio` is whole / bare, and `learning_ratio` is (whole - overhead) / bare. One short run before the first turn pays for
+what torch loads at first use (about one second per process). Every turn builds new learners.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -40,53 +39,32 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.kernel.garbage_collection import collected_seldom
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.run import PlanTiming
-from paceline.workloads.batches.examples import Batch, Examples
+from paceline.workloads.batches.examples import Examples
 from paceline.workloads.learners.timing_only import TimingOnly
 from paceline.workloads.learners.torch_learner import TorchLearner
 from paceline.workloads.models.initial_weights import uniform
+from training_speed.models import CLASSES, cnn, made_up, mlp
 
 clock = time.perf_counter
 BATCH = 32
-CLASSES = 10
 ALGORITHMS = ("async-sgd", "sync-sgd")
-
-
-def mlp(*widths: int) -> nn.Module:
-    """Dense layers with ReLU between."""
-    layers = [part for pair in pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())]
-    return nn.Sequential(*layers[:-1])
-
-
-def cnn() -> nn.Module:
-    """Two convolutions and a dense layer, for coloured pictures of 32 × 32."""
-    first = [nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-    second = [nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-    return nn.Sequential(*first, *second, nn.Flatten(), nn.Linear(32 * 8 * 8, CLASSES))
-
-
-def made_up(shape: tuple[int, ...], num_samples: int) -> Examples:
-    """Examples with inputs of this shape; what they say does not change what they cost."""
-    source = torch.Generator().manual_seed(0)
-    inputs = torch.randn(num_samples, *shape, generator=source)
-    train = Batch(inputs, torch.randint(CLASSES, (num_samples,), generator=source))
-    return Examples(train, train.at(slice(0, 256)), classes=CLASSES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A model, and how much of it is computed."""
+    """A model and the amount of work to time."""
 
     name: str
     module: Callable[[], nn.Module]
     shape: tuple[int, ...]
-    """of a sample"""
+    """shape of a sample"""
     workers: tuple[int, ...]
     gradients: int
-    """in one turn"""
+    """number of gradients in one turn"""
     num_samples: int
 
     def examples(self) -> Examples:
-        """Made-up ones."""
+        """Returns random examples."""
         return made_up(self.shape, self.num_samples)
 
 
@@ -100,7 +78,7 @@ SMALL = Case(
 )
 """small enough for gradients to be computed together"""
 MUCH_WORK = Case(name="cnn-3x32x32", module=cnn, shape=(3, 32, 32), workers=(16, 64), gradients=192, num_samples=4096)
-"""too much work in a gradient: 100 million operations in a forward pass"""
+"""too much work per gradient to be computed together: 100 million operations in a forward pass"""
 MANY_WEIGHTS = Case(
     name="mlp-784-1024-512-10",
     module=partial(mlp, 784, 1024, 512, CLASSES),
@@ -109,13 +87,13 @@ MANY_WEIGHTS = Case(
     gradients=192,
     num_samples=4096,
 )
-"""too many weights, 1.3 million, with little work for each"""
+"""too many weights to be computed together: 1.3 million, with little work for each"""
 CASES = {case.name: case for case in (SMALL, MUCH_WORK, MANY_WEIGHTS)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One number of workers; times are of one gradient."""
+    """The times of one gradient for one number of workers."""
 
     algorithm: str
     model: str
@@ -137,7 +115,7 @@ class Row:
 
 
 def plan_of(algorithm: str, workers: int, learner: Learner, gradients: int) -> Plan:
-    """A run of so many gradients on one star of machines, whose steps vary."""
+    """Returns a plan with this many gradients on a star of machines with jitter."""
     device = {"name": "made-up", "overhead": "4 ms", "per_sample": "0.5 ms"}
     scenario = load(
         {
@@ -159,7 +137,7 @@ def plan_of(algorithm: str, workers: int, learner: Learner, gradients: int) -> P
 
 
 def simulated_us(algorithm: str, workers: int, learner: Learner, gradients: int) -> float:
-    """Wall time of a simulated run, for each of its gradients."""
+    """Returns the wall time of a simulated run divided by its number of gradients."""
     plan = plan_of(algorithm, workers, learner, gradients)
     network, timing, schedule = ClusterNetwork(plan.cluster), PlanTiming(plan), plan.schedule()
     start_s = clock()
@@ -170,7 +148,7 @@ def simulated_us(algorithm: str, workers: int, learner: Learner, gradients: int)
 
 
 def bare_us(case: Case, workers: int) -> float:
-    """Wall time of plain torch for one gradient."""
+    """Returns the wall time of one gradient in plain torch."""
     train = case.examples().train
     modules = [case.module() for _ in range(workers)]
     order = torch.randperm(case.num_samples, generator=torch.Generator().manual_seed(1)).view(-1, BATCH)
@@ -185,7 +163,7 @@ def bare_us(case: Case, workers: int) -> float:
 
 
 def measured(case: Case, algorithm: str, workers: int, repeats: int) -> Row:
-    """The median of so many turns."""
+    """Returns the medians over the repeats."""
 
     def training() -> Learner:
         module = case.module()
@@ -209,8 +187,8 @@ def measured(case: Case, algorithm: str, workers: int, repeats: int) -> Row:
 
 
 def rows(cases: list[Case], only: list[int] | None, repeats: int) -> Iterator[Row]:
-    """One for each case, algorithm and number of workers."""
-    measured(replace(SMALL, gradients=512), "async-sgd", 64, 1)  # loads what is loaded once
+    """Yields a row for each case, algorithm and number of workers."""
+    measured(replace(SMALL, gradients=512), "async-sgd", 64, 1)  # pays for what torch loads at first use
     for case in cases:
         for algorithm in ALGORITHMS:
             for workers in case.workers:
@@ -219,7 +197,7 @@ def rows(cases: list[Case], only: list[int] | None, repeats: int) -> Iterator[Ro
 
 
 def table(found: list[Row]) -> Table:
-    """The rows, as text."""
+    """Renders the rows."""
     shown = Table(title="Time of one gradient, in µs")
     for name in ("model", "algorithm", "workers", "whole", "overhead", "bare", "ratio", "learning ratio"):
         shown.add_column(name, justify="left" if name in {"model", "algorithm"} else "right")

@@ -1,14 +1,14 @@
-"""Dynamic batch sizes on unlike workers: what they change in loss after equal time, and in staleness node by node.
+"""Measures dynamic batch sizes on workers of unequal speed: the loss after equal time, and the staleness per node.
 
     python benchmarks/dbs.py
     python benchmarks/dbs.py --seeds 10 --seconds 1 --rates 0.05 0.1 0.2 0.4
     python benchmarks/dbs.py --json
 
 Eight workers with speeds 8, 4, 4, 2, 2, 1, 1, 1 train the digits in virtual time, with asynchronous SGD, softsync and
-dbs-sgd. All process the same samples per second, so that equal time is equal work. Differences are paired by seed, with
-their 95 % confidence interval (Student's t), whatever their sign. Softsync averages c = 2 gradients into one update and
-gets twice the rate, so that a fresh sample counts the same in every method; it gives stale gradients less weight, or,
-undamped, the same.
+dbs-sgd. All methods process the same samples per second, so equal time is equal work. Differences are paired by seed
+and shown with their 95 % confidence interval (Student's t), whatever their sign. Softsync averages c = 2 gradients into
+one update and uses twice the learning rate, so that a fresh sample has the same weight in every method. It damps stale
+gradients, or, undamped, gives them full weight.
 
 Ji et al. (J. Comp. R&D 2019) report losses 60 % lower on MNIST and 10 % lower on CIFAR-10, at the same speed-up.
 """
@@ -22,50 +22,33 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from paired import difference
 from rich.console import Console
 from rich.table import Table
 
+from accuracy_claims.unequal_workers import SPEEDS, cluster
+from common.intervals import difference
 from paceline.records import Run
 from paceline.scenarios import load
 from paceline.simulator.runs.run import simulate
 
-SPEEDS = (8, 4, 4, 2, 2, 1, 1, 1)
-SAMPLES_PER_S = 250
-"""of the slowest worker; provenance: ours"""
-SPREAD = 0.1
-"""sigma of the lognormal law of step times; provenance: ours"""
 BATCH = 32
 SOFTSYNC = 4
-"""n, so that an update takes 8 / 4 gradients; provenance: the middle one of the values that its paper tries"""
+"""n, so an update takes 8 / 4 gradients; provenance: the middle one of the values that the paper tries"""
 
 UNDAMPED = "softsync-undamped"
-"""softsync that gives stale gradients their full weight"""
+"""softsync with full weight for stale gradients"""
 
 
 def algorithm(name: str, rate: float) -> dict[str, Any]:
-    """An algorithm of the scenario, at a rate per gradient."""
+    """Returns an algorithm of the scenario for a learning rate per gradient."""
     if name.startswith("softsync"):
         undamped = {"damping": "none"} if name == UNDAMPED else {}
         return {"name": "softsync", "n": SOFTSYNC, "learning_rate": rate * (len(SPEEDS) // SOFTSYNC), **undamped}
     return {"name": name, "learning_rate": rate}
 
 
-def cluster() -> dict[str, Any]:
-    """The workers, on a network that costs next to nothing."""
-    nodes = [
-        {"device": {"name": f"speed-{speed}", "overhead": "0 s", "per_sample": f"{1 / (SAMPLES_PER_S * speed)!r} s"}}
-        for speed in SPEEDS
-    ]
-    return {
-        "nodes": nodes,
-        "network": {"topology": "star", "link": "eth-10g"},
-        "step_time": {"distribution": "lognorm", "sigma": SPREAD},
-    }
-
-
 def simulated(name: str, rate: float, *, seeds: int, seconds: float) -> list[Run]:
-    """One run for each seed."""
+    """Runs the method once for each seed."""
     return simulate(
         load(
             {
@@ -83,7 +66,7 @@ def simulated(name: str, rate: float, *, seeds: int, seconds: float) -> list[Run
 
 
 def figures(runs: Sequence[Run]) -> dict[str, Any]:
-    """Loss and accuracy of every seed, and staleness over all of them."""
+    """Returns loss and accuracy for each seed, and staleness over all seeds."""
     staleness = [run.summary["staleness"] for run in runs]
     return {
         "loss": [run.summary["final_loss"] for run in runs],
@@ -99,7 +82,7 @@ def figures(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def measured(names: Sequence[str], rates: Sequence[float], *, seeds: int, seconds: float) -> list[dict[str, Any]]:
-    """For each rate: every method's figures, and the differences of dbs-sgd from the others."""
+    """Returns for each learning rate the figures of every method and the differences of dbs-sgd from the others."""
     rows = []
     for rate in rates:
         found = {name: figures(simulated(name, rate, seeds=seeds, seconds=seconds)) for name in ("dbs-sgd", *names)}
@@ -113,7 +96,7 @@ def measured(names: Sequence[str], rates: Sequence[float], *, seeds: int, second
 
 
 def losses(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> Table:
-    """Losses and differences for a person."""
+    """Renders losses and differences."""
     shown = Table(title="loss on held-out digits after equal time", title_justify="left")
     for column in ("rate", "dbs-sgd", "against", "its loss", "difference", "95 % interval", "relative"):
         shown.add_column(column, justify="right")
@@ -122,7 +105,7 @@ def losses(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> Table:
             one = row["difference"]["loss"][name]
             ours, theirs = (np.mean(row["methods"][which]["loss"]) for which in ("dbs-sgd", name))
             shown.add_row(
-                f"{row['rate']:g}",
+                f"{row['learning_rate']:g}",
                 f"{ours:.4f}",
                 name,
                 f"{theirs:.4f}",
@@ -134,9 +117,9 @@ def losses(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> Table:
 
 
 def staleness(row: dict[str, Any]) -> Table:
-    """Staleness by node for a person."""
+    """Renders the staleness per node."""
     found = {name: one["staleness"] for name, one in row["methods"].items()}
-    shown = Table(title=f"staleness in updates, rate {row['rate']:g}", title_justify="left")
+    shown = Table(title=f"staleness in updates, rate {row['learning_rate']:g}", title_justify="left")
     for column in ("", *found):
         shown.add_column(column, justify="right")
     shown.add_row("mean of updates", *(f"{one['mean']:.2f}" for one in found.values()))
@@ -148,7 +131,9 @@ def staleness(row: dict[str, Any]) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Loss and staleness of dynamic batch sizes on unlike workers.")
+    parser = argparse.ArgumentParser(
+        description="Loss and staleness of dynamic batch sizes on workers of unequal speed."
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=1.0, help="virtual time of each run")

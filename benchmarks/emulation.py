@@ -1,14 +1,14 @@
-"""What an emulated network holds of what it is asked for, and whether training on it takes what is predicted.
+"""Measures how exactly an emulated network keeps its rates and latencies, and compares training on it with predictions.
 
     sudo python benchmarks/emulation.py                    # rates, latencies, packets a second: two minutes
     sudo python benchmarks/emulation.py --compare          # step times of nine methods on six networks: 15 minutes
     sudo python benchmarks/emulation.py --compare --rounds 3 --json
 
-Needs root: hosts are network namespaces of this machine. The first table is of the forwarder in user space, between two
-hosts, by TCP: what one connection reaches of the rate that was asked for, and what a byte takes one way beside the
-latency that was asked for; idle, and with two processes beside it that never stop computing. The last rows have no rate
-to keep: they are the ceiling. The second is `paceline compare --network emulated` of the scenarios in
-`emulation_scenarios.py`, predicted and measured in turn, as often as there are rounds.
+Needs root, because the hosts are network namespaces of this machine. The first table measures the forwarder in user
+space with TCP between two hosts: the rate of one connection and the one-way latency of a byte, each beside the
+requested value. The machine is idle, or runs two busy processes. The last rows have no rate limit and show the maximum.
+The second table is `paceline compare --network emulated` for the scenarios in `emulated_network/scenarios.py`,
+predicted and measured in turn, in as many rounds as given.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
-from emulation_scenarios import SCENARIOS
 from rich.console import Console
 from rich.table import Table
 
 import paceline
+from emulated_network.scenarios import SCENARIOS
 from paceline.algorithms.core.errors import PacelineError
 from paceline.backend.emulation.forwarder import Forwarder, forwarded
 from paceline.backend.posix.network_namespaces import NoHosts, enter
@@ -40,7 +40,7 @@ from paceline.topologies.packet_lines import HEADERS, Line, Lines
 ASKED = ((10, 0.0), (10, 10.0), (100, 0.0), (100, 1.0), (500, 0.0), (500, 1.0), (1000, 0.0), (1000, 1.0), (2000, 0.0))
 """Mbit/s and ms one way"""
 FREE = 1e12
-"""bytes a second that nothing here reaches"""
+"""a rate in bytes/s that no connection here reaches"""
 CEILINGS = (1500, 9000, 65_000)
 """bytes of a packet"""
 TRIPS, LASTS_S, MOST_BYTES = 100, 0.5, 500e6
@@ -48,13 +48,13 @@ PORT = 5000
 
 
 def pair(bytes_per_s: float, latency_s: float) -> Lines:
-    """Two hosts, and a line each way."""
+    """Returns two hosts, joined by a link in each direction."""
     lines = tuple(Line(name, bytes_per_s, latency_s) for name in ("a>b", "b>a"))
     return Lines(("a", "b"), {}, lines, {(0, 1): (0,), (1, 0): (1,)})
 
 
 def answer(name: str) -> None:
-    """A host that sends every byte back, and then counts whole transfers and says so."""
+    """Runs on a host: echoes single bytes, then receives whole transfers and confirms each with a byte."""
     enter(name)
     with socket.create_server(("", PORT)) as listening:
         listening.settimeout(30)
@@ -71,7 +71,9 @@ def answer(name: str) -> None:
 
 
 def ask(made: Forwarder, nbytes: int) -> tuple[list[float], list[float]]:
-    """Seconds one way of single bytes, and of whole transfers there and a byte back; the first of each is left out."""
+    """Measures one-way seconds of single bytes, and seconds of whole transfers including the confirmation, without the
+    first of each.
+    """
     enter(made.hosts.names[1])
     until = time.monotonic() + 30
     while True:
@@ -102,17 +104,17 @@ def ask(made: Forwarder, nbytes: int) -> tuple[list[float], list[float]]:
 
 
 def crossing(bytes_per_s: float, latency_s: float, nbytes: int, packet: int | None = None) -> dict[str, Any]:
-    """One row: a connection from one host to the other."""
+    """Returns one row: a connection from one host to the other."""
     fork = multiprocessing.get_context("fork")
     with forwarded(pair(bytes_per_s, latency_s), packet) as made:
         there = fork.Process(target=answer, args=(made.hosts.names[0],), daemon=True)
         there.start()
-        told, tell = fork.Pipe(duplex=False)
-        here = fork.Process(target=lambda: tell.send(ask(made, nbytes)), daemon=True)
+        receiver, sender = fork.Pipe(duplex=False)
+        here = fork.Process(target=lambda: sender.send(ask(made, nbytes)), daemon=True)
         here.start()
-        if not told.poll(120):
-            raise NoHosts("nothing has come through the emulated network for two minutes")
-        trips, transfers = told.recv()
+        if not receiver.poll(120):
+            raise NoHosts("no bytes crossed the emulated network for two minutes")
+        trips, transfers = receiver.recv()
         for process in (here, there):
             process.join()
         record = made.record()
@@ -131,7 +133,7 @@ def crossing(bytes_per_s: float, latency_s: float, nbytes: int, packet: int | No
 
 @contextmanager
 def busy(count: int) -> Iterator[None]:
-    """So many processes that never stop, for the block."""
+    """Runs this many busy processes during the block."""
     processes = [multiprocessing.get_context("fork").Process(target=_spin, daemon=True) for _ in range(count)]
     for process in processes:
         process.start()
@@ -150,7 +152,7 @@ def _spin() -> None:
 
 
 def held(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """All rows of the first table."""
+    """Returns all rows of the first table."""
     rows = []
     for ranks in options.busy:
         with busy(ranks), OtherLoad() as other:
@@ -166,7 +168,7 @@ def held(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def compared(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Step times of every scenario, round by round: one row for each algorithm."""
+    """Measures the step times of every scenario, round by round. Returns one row for each algorithm."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     loads: dict[str, list[float]] = {}
     for turn in range(options.rounds):
@@ -191,7 +193,7 @@ def compared(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def show(rows: Sequence[dict[str, Any]], console: Console) -> None:
-    """Whichever table it is."""
+    """Renders one of the two tables."""
     if "algorithm" in rows[0]:
         table = Table("network", "algorithm", "predicted, ms", "measured, ms", "errors, %", "others, %", box=None)
         for row in rows:
@@ -220,17 +222,17 @@ def show(rows: Sequence[dict[str, Any]], console: Console) -> None:
 
 
 def asked(text: str) -> tuple[float, float]:
-    """A rate and a latency as ``100,1``: Mbit/s and ms."""
+    """Parses a rate and a latency such as ``100,1``: Mbit/s and ms."""
     rate, _, latency = text.partition(",")
     return float(rate), float(latency or 0)
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Runs it and prints what was found; 2 where this machine makes no hosts, 1 where a run fails."""
+    """Runs the command. Returns 2 if this machine cannot make hosts, 1 if a run fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--asked", type=asked, nargs="+", default=ASKED, metavar="MBIT,MS", help="rates and latencies")
-    parser.add_argument("--busy", type=int, nargs="+", default=(0, 2), help="processes that compute beside it")
-    parser.add_argument("--seconds", type=float, default=LASTS_S, help="that a transfer is to take at the asked rate")
+    parser.add_argument("--busy", type=int, nargs="+", default=(0, 2), help="numbers of busy processes")
+    parser.add_argument("--seconds", type=float, default=LASTS_S, help="length of a transfer at the requested rate")
     parser.add_argument("--compare", action="store_true", help="step times instead")
     parser.add_argument("--scenarios", nargs="+", default=list(SCENARIOS), choices=SCENARIOS, metavar="NAME")
     parser.add_argument("--rounds", type=int, default=1)

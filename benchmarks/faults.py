@@ -1,16 +1,16 @@
-"""The fault campaign: runs in which a random rank is killed or stopped at a random moment, and what came of each.
+"""Injects faults: kills or stops a random rank at a random moment of a run and checks the outcome.
 
     python benchmarks/faults.py
     python benchmarks/faults.py --runs 40 --seed 7
     python benchmarks/faults.py --case 31
     python benchmarks/faults.py --json
 
-The methods take turns; the fault (SIGKILL, SIGTERM, SIGSTOP, or SIGSTOP with a SIGCONT half a second later), the rank
-and the moment, from its process's first to after the run's end, follow from the seed and the number of the case. After
-each run these are checked: it ended within the stated time; a worker that its method promises to do without was done
-without, and any other death was said with the rank's name; no process, no file in the host's memory and no namespace is
-left; the record can be read; everybody else reached the end. The exit status is 1 if anything was wrong anywhere, and
-each such case is told with the words that run it alone.
+The methods take turns. The fault (SIGKILL, SIGTERM, SIGSTOP, or SIGSTOP with a SIGCONT half a second later), the rank
+and the moment, from the start of its process to after the end of the run, follow from the seed and the number of the
+case. After each run these conditions are checked: it ended within the promised time; the run continued without a worker
+that its method tolerates to lose, and reported any other death with the rank's name; no process, no file in shared
+memory and no namespace remains; the record can be read; all other ranks reached the end. The exit status is 1 if a
+check failed, and each failed case is printed with the command that runs it alone.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from statistics import median
 from typing import Any
 
 import torch
-from fault_cases import CHECKS, FAULTS, Case, Happened, draw, happened
 from rich.console import Console
 from rich.table import Table
 
+from fault_injection.cases import CHECKS, FAULTS, Case, Happened, draw, happened
 from paceline.algorithms import METHODS
 
 RUNS, SEED = 222, 1
@@ -38,29 +38,29 @@ RUNS, SEED = 222, 1
 
 
 def examined(case: Case) -> tuple[Happened, list[str], str]:
-    """Runs a case; what happened, what is wrong, and what to call it."""
+    """Runs a case and returns what happened, the failed checks, and a label."""
     with tempfile.TemporaryDirectory(prefix="paceline-faults-", dir="/dev/shm") as name:
         what = happened(case, Path(name))
         wrong = []
         for check in CHECKS:
             try:
                 wrong += check(what)
-            except Exception as error:  # a record that cannot be read, say
+            except Exception as error:  # for example a record that cannot be read
                 wrong.append(f"{check.__name__} failed: {type(error).__name__}: {error}")
         return what, wrong, "wrong" if wrong else called(what)
 
 
 def called(what: Happened) -> str:
-    """How a run that was right has ended."""
-    assert what.told is not None
-    if what.told["error"] is not None:
-        return "before the start" if "before the start" in what.told["error"] else "ended, named"
-    survived = what.case.fault != "SIGSTOP, SIGCONT" and what.hit_s is not None and what.hit_s < what.told["end_s"]
+    """Classifies the outcome of a run without failed checks."""
+    assert what.reported is not None
+    if what.reported["error"] is not None:
+        return "before the start" if "before the start" in what.reported["error"] else "ended, named"
+    survived = what.case.fault != "SIGSTOP, SIGCONT" and what.hit_s is not None and what.hit_s < what.reported["end_s"]
     return "survived" if survived else "unharmed"
 
 
 def campaign(numbers: Sequence[int], seed: int, err: Console) -> dict[str, Any]:
-    """Runs the cases of these numbers; answers all figures."""
+    """Runs the cases with these numbers and returns all figures."""
     rows, failed, delays_s = Counter[tuple[str, str, str]](), [], []
     for count, number in enumerate(numbers, 1):
         case = draw(number, seed)
@@ -85,7 +85,7 @@ def campaign(numbers: Sequence[int], seed: int, err: Console) -> dict[str, Any]:
 
 
 def table_of(rows: Sequence[dict[str, Any]]) -> Table:
-    """A line for each method, a column for each fault: how often it came to what."""
+    """Renders a row for each method and a column for each fault, with the number of each outcome."""
     table = Table("method", *FAULTS, title="what became of the runs")
     for method in METHODS:
         cells = [

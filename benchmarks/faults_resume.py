@@ -1,13 +1,14 @@
-"""Runs that are killed at a random moment and gone on with: is what comes out bit for bit what was meant?
+"""Kills runs at a random moment, resumes them, and checks that the result is bit for bit that of an undisturbed run.
 
     python benchmarks/faults_resume.py
     python benchmarks/faults_resume.py --cases 100 --seed 7 --json
 
-Each case draws a deterministic method, how often it makes checkpoints, and who is killed, how and when: one of the
-ranks or the launcher itself. The killed run must be gone soon, with its ranks and its folder in shared memory. Then it
-is gone on with from its last whole checkpoint, or begun again where there was none yet, and compared with the same run
-that nobody killed: weights, every rank's state, every update. The moment is drawn: so many checkpoints have been made,
-and so long ago. So some cases are killed before there is one, some while one is being made, and some after their end.
+Each case draws a deterministic method, the interval of its checkpoints, the victim (one of the ranks or the launcher),
+the signal and the moment. The killed run must end soon, with its ranks and its folder in shared memory. Then it is
+resumed from its last complete checkpoint, or started again if there is none, and compared with the same run without a
+fault: the weights, the state of every rank, every update. The moment is drawn as a number of checkpoints and a delay
+after the last of them, so some runs are killed before the first checkpoint, some during a checkpoint, and some after
+their end.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ from paceline.workloads import build
 
 STEPS = 60
 LATE_S = 0.1
-"""the longest time between a checkpoint and the moment"""
+"""the longest delay between a checkpoint and the moment"""
 WITHIN_S = 30.0
-"""how long a killed run may take to be gone: it is an error if it takes longer"""
+"""how long a killed run may take to end; longer is an error"""
 PLACEMENTS = ([[0, 1], [2]], [[0, 1], [2, 3]], [[0, 1, 2, 3]])
 Found = Literal["exact", "exact, from the start", "had ended", "NOT EXACT", "HANGS", "LEFT BEHIND"]
 WRONG: tuple[Found, ...] = ("NOT EXACT", "HANGS", "LEFT BEHIND")
@@ -61,27 +62,27 @@ class Case:
     victim: int | None
     """the rank that is killed; None: the launcher"""
     how: str
-    """the signal's name"""
+    """name of the signal"""
     made: int
-    """checkpoints that there are by the moment"""
+    """number of checkpoints that exist at the moment"""
     late_s: float
-    """how much later it is"""
+    """delay after the last of these checkpoints"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What came of a case."""
+    """The outcome of a case."""
 
     case: Case
     found: Found
     checkpoint: int | None
-    """the step that the run went on from"""
+    """the step from which the run was resumed"""
     gone_s: float
-    """after which the killed run had gone"""
+    """time until the killed run had ended"""
 
 
 def draw(number: int, seed: int) -> Case:
-    """Case `number` of a campaign: it follows from both."""
+    """Returns case `number` of a campaign. It depends only on the seed and the number."""
     chance = random.Random(f"{seed}/{number}")
     name = chance.choice([name for name in METHODS if METHODS[name]().deterministic])
     team, every = job_of(METHODS[name]()).team, chance.randint(2, 20)
@@ -97,7 +98,7 @@ def draw(number: int, seed: int) -> Case:
 
 @cache
 def job_of(method: Method) -> Job:
-    """A few workers on digits."""
+    """Returns a scenario with a few workers on the digits."""
     learner = build("digits-mlp", dataset="digits", learning="train", seed=3)
     nodes = [[[Rank(rank) for rank in node] for node in nodes] for nodes in PLACEMENTS]
     placed = next(nodes for nodes in nodes if not method.problems(nodes))
@@ -111,12 +112,12 @@ def launch_of(job: Job, saving: Saving | None = None, start: Checkpoint | None =
 
 @cache
 def meant(method: Method) -> Trace:
-    """The run that nobody kills, and that makes no checkpoints."""
+    """Runs the method without a fault and without checkpoints."""
     return run_job(launch_of(job_of(method)))
 
 
 def same(found: Trace, expected: Trace) -> bool:
-    """Bit for bit, but for the times."""
+    """Tells whether two runs are equal bit for bit, except for times."""
     rows = [Counter((u.rank, u.step, u.version_applied, u.staleness) for u in one.updates) for one in (found, expected)]
     vectors = [(found.weights, expected.weights)]
     vectors += [(found.states[rank].weights.vector, state.weights.vector) for rank, state in expected.states.items()]
@@ -124,7 +125,7 @@ def same(found: Trace, expected: Trace) -> bool:
 
 
 def check(case: Case) -> Finding:
-    """Kills a run as the case says, goes on with it, and compares."""
+    """Kills a run as the case says, resumes it, and compares."""
     method = METHODS[case.method]()
     job, expected = job_of(method), meant(method)
     with tempfile.TemporaryDirectory(prefix="paceline-faults-") as place, shared_in(Path(place) / "shared"):
@@ -143,7 +144,7 @@ def check(case: Case) -> Finding:
 
 @contextmanager
 def shared_in(folder: Path) -> Iterator[None]:
-    """Runs keep what they share in this folder meanwhile, so that nobody else's is looked at."""
+    """Places the shared files of runs in this folder during the block, so that other runs are not examined."""
     folder.mkdir()
     before, run_folders.SHARED = run_folders.SHARED, folder
     try:
@@ -153,13 +154,13 @@ def shared_in(folder: Path) -> Iterator[None]:
 
 
 def killed(launch: Launch, case: Case) -> tuple[Found | None, float]:
-    """Runs it in a process of its own and kills it at its moment.
+    """Runs it in a new process and kills it at its moment.
 
     Returns:
-        what is wrong or that it had ended before, None if it was killed and has gone; and the seconds that took.
+        The failed check (None if the run was killed and ended), and the seconds that it took to end.
     """
     if (launcher := os.fork()) == 0:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as the command has it
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as the command does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         try:
             run_job(launch)
@@ -190,19 +191,19 @@ def killed(launch: Launch, case: Case) -> tuple[Found | None, float]:
 
 
 def wait_for(pid: int, until_s: float) -> bool:
-    """Whether a child ends by then."""
+    """Tells whether a child ends by then."""
     while time.monotonic() < until_s:
         try:
             if os.waitpid(pid, os.WNOHANG)[0] != 0:
                 return True
-        except ChildProcessError:  # it had been waited for
+        except ChildProcessError:  # another call has collected its status
             return True
         time.sleep(0.005)
     return False
 
 
 def ranks_of(launcher: int, count: int) -> dict[int, psutil.Process]:
-    """The launcher's ranks, once all are there, told by the records that they keep open."""
+    """Returns the ranks of the launcher once all exist. They are recognised by the records that they keep open."""
     found: dict[int, psutil.Process] = {}
     until_s = time.monotonic() + WITHIN_S
     while len(found) < count and time.monotonic() < until_s:
@@ -218,7 +219,7 @@ def ranks_of(launcher: int, count: int) -> dict[int, psutil.Process]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the campaign; answers the exit status: 1 where anything was wrong."""
+    """Runs the campaign. Returns the exit status: 1 if a check failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cases", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
@@ -228,8 +229,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in range(asked.cases):
         findings.append(one := check(draw(number, asked.seed)))
         if not asked.json or one.found in WRONG:
-            who = "the launcher" if one.case.victim is None else f"rank {one.case.victim}"
-            words = f"{one.case.method}, every {one.case.every}: {one.case.how} to {who}, "
+            victim = "the launcher" if one.case.victim is None else f"rank {one.case.victim}"
+            words = f"{one.case.method}, every {one.case.every}: {one.case.how} to {victim}, "
             words += f"{one.case.late_s:.2f} s after checkpoint {one.case.made}"
             out = sys.stderr if asked.json else sys.stdout
             print(f"{number:4} {words}: {one.found}, step {one.checkpoint}, gone in {one.gone_s:.1f} s", file=out)

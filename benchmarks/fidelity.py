@@ -1,21 +1,22 @@
-"""Is the prediction true? Compares a scenario several times and holds every figure against what is promised of it.
+"""Compares predictions with real runs of a scenario and checks every figure against its promised accuracy.
 
     python benchmarks/fidelity.py                      # quickstart, three times, three seeds each: about ten minutes
     python benchmarks/fidelity.py --runs 1 --seeds 1 --json
 
-What is promised, for every method, in every run:
+The promised accuracy for every method in every run:
 
 * step time within 5 %;
-* staleness of deterministic methods exactly as predicted; of the others each rank's mean within 5 %, and a total
+* staleness of deterministic methods exactly as predicted; of the others the mean of each rank within 5 %, and a total
   variation of 0.15 at most;
 * time to accuracy within 5 % for deterministic methods, within 15 % over the seeds for the others;
-* where a model without message cost or without spread says something that differs from ours by more than 5 %, ours is
-  nearer.
+* where a model without message cost or without jitter differs from ours by more than 5 %, ours is closer to the
+  measurement.
 
-Beside that it prints each method's shares of time, predicted and measured, as means over all runs; nothing is promised
-of them.
+The command also prints the fractions of time of each method, predicted and measured, as means over all runs. No
+accuracy is promised for these.
 
-Exits with 1 where a promise is broken. Other programs on the machine break promises: their share is printed too.
+Exits with 1 if a promise is broken. Other programs on the machine disturb the measurement, so their share of the
+processor time is printed too.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ STEP, RANK, VARIATION, TIME, TIME_ASYNC, APART = 0.05, 0.05, 0.15, 0.05, 0.15, 0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One promise, held against one run."""
+    """One promise, checked for one run."""
 
     run: int
     algorithm: str
@@ -53,7 +54,7 @@ class Verdict:
 
 
 def verdicts(run: int, comparison: Comparison) -> Iterator[Verdict]:
-    """Every promise, for every algorithm of a comparison."""
+    """Checks every promise for every algorithm of a comparison."""
     for line in comparison.lines:
         deterministic = Guarantee.DETERMINISTIC in METHODS[line.name.split("(")[0]].guarantees
         yield from _bounded(run, line, "step time", number(line.error["step_s"]["mean"]), STEP)
@@ -86,7 +87,7 @@ def _nearer(run: int, line: Line) -> Iterator[Verdict]:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What the workers of one method spent their time on in one run, by activity."""
+    """Returns the fractions of the workers' time in one run of one method, by activity."""
 
     run: int
     algorithm: str
@@ -95,7 +96,7 @@ class Shares:
 
 
 def shares(run: int, comparison: Comparison) -> list[Shares]:
-    """Of every algorithm of a comparison."""
+    """Returns the fractions of time of every algorithm of a comparison."""
 
     def of(tree: Tree) -> dict[str, float | None]:
         return {activity: number(tree["time_fraction"][activity]) for activity in ACTIVITIES}
@@ -104,7 +105,7 @@ def shares(run: int, comparison: Comparison) -> list[Shares]:
 
 
 def show_shares(found: list[Shares], console: Console) -> None:
-    """One row per algorithm: per cent of the workers' time, predicted and measured."""
+    """Renders one row per algorithm: per cent of the workers' time, predicted and measured."""
     table = Table("algorithm", *(f"{activity}, %" for activity in ACTIVITIES), box=None)
     for algorithm in dict.fromkeys(one.algorithm for one in found):
         same = [one for one in found if one.algorithm == algorithm]
@@ -118,7 +119,7 @@ def show_shares(found: list[Shares], console: Console) -> None:
 
 
 def show(found: list[Verdict], loads: list[float], console: Console) -> None:
-    """One row per algorithm and promise: the worst of all runs."""
+    """Renders one row per algorithm and promise: the worst of all runs."""
     table = Table("algorithm", "promise", "found, %", "allowed, %", "holds", box=None)
     for algorithm, promise in dict.fromkeys((one.algorithm, one.promise) for one in found):
         same = [one for one in found if (one.algorithm, one.promise) == (algorithm, promise)]
@@ -133,7 +134,7 @@ def show(found: list[Verdict], loads: list[float], console: Console) -> None:
 
 
 def main() -> int:
-    """Runs the comparisons and prints what they show."""
+    """Runs the comparisons and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenario", default="quickstart")
     parser.add_argument("--runs", type=int, default=3)

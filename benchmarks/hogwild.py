@@ -1,15 +1,15 @@
-"""Lost updates: processes that do nothing but add to one shared vector, beside what the simulator's model says.
+"""Measures lost updates of processes that add to one shared vector, and compares them with the simulator's model.
 
     python benchmarks/hogwild.py
     python benchmarks/hogwild.py --json
 
-Each process adds a vector of ones to the same cell, without a lock, as the real interpreter does for Hogwild; the
-cell's probes tell what was lost. The model is given the moments at which these very adds began and ended, and works
-out what overlapping sweeps lose, in blocks. So it is not told what is lost, and cannot be wrong about when.
+Each process adds a vector of ones to the same cell without a lock, as the real interpreter does for Hogwild. Probes of
+the cell count the losses. The model gets the times at which these adds began and ended and computes the losses of
+overlapping sweeps, in blocks. So the comparison tests the losses, not the timing.
 
-What is lost depends on how truly the processes run at once, on caches and on chance: runs differ, hence medians. A
-process that has to wait for a core is in the middle of an add nearly all the time, and adds nothing meanwhile; so look
-at the share of the cores that other programs took, before believing a row. Nothing here is asserted by a test.
+The losses depend on how much the processes really run at the same time, on caches and on chance. Runs differ, hence
+medians. A process that waits for a core is in the middle of an add nearly all the time and adds nothing meanwhile. So
+check the share of the processor time that other programs took before you trust a row. No test asserts these figures.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from paceline.simulator.interpreter.sweeps import BLOCK_BYTES, MOST_BLOCKS, Cell
 SIZES = (5_000, 200_000, 2_000_000)
 PROCESSES = (2, 4)
 MOVED = 200_000_000
-"""float32 numbers that each process adds in all, so that runs of all sizes last about as long; at most `MOST_ADDS`"""
+"""float32 numbers that each process adds in total, so that runs of all sizes last about as long; at most `MOST_ADDS`"""
 MOST_ADDS = 4000
 CELL = Cell("shared")
 Span = tuple[float, float]
 
 
 def add_often(folder: Path, rank: int, size: int, adds: int, together: Any) -> None:
-    """One process: adds, and writes down when each add began and ended."""
+    """Runs one process: adds, and records when each add began and ended."""
     cells, ones = Cells(folder), np.ones(size, np.float32)
     cells.access(CELL, "read", None)
     times = np.empty((adds, 2))
@@ -59,7 +59,7 @@ def add_often(folder: Path, rank: int, size: int, adds: int, together: Any) -> N
 
 
 def measured(size: int, processes: int, adds: int) -> tuple[float, list[list[Span]]]:
-    """The share that was lost for real, and when each process added."""
+    """Measures the fraction of lost updates, and when each process added."""
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="paceline-", dir=shared if shared.is_dir() else None) as name:
         folder = Path(name)
@@ -78,7 +78,7 @@ def measured(size: int, processes: int, adds: int) -> tuple[float, list[list[Spa
 
 
 def predicted(size: int, spans: Sequence[Sequence[Span]]) -> float:
-    """The share that the model loses where adds begin and end at these moments."""
+    """Returns the fraction that the model loses when adds begin and end at these times."""
     memory, value = CellMemory(), Null(size)
     memory.end(memory.begin(Access(CELL, "swap", value), 0.0, 0.0), 0.0)
     moments = sorted(
@@ -86,7 +86,7 @@ def predicted(size: int, spans: Sequence[Sequence[Span]]) -> float:
         for rank, of_rank in enumerate(spans)
         for number, span in enumerate(of_rank)
         for which, at_s in enumerate(span)
-    )  # at one moment, ends come before beginnings
+    )  # at equal times, ends sort before beginnings
     under_way = {}
     for at_s, begins, rank, number in moments:
         if begins:
@@ -97,7 +97,7 @@ def predicted(size: int, spans: Sequence[Sequence[Span]]) -> float:
 
 
 def overlapping(spans: Sequence[Sequence[Span]]) -> float:
-    """The share of the time in which somebody adds, in which at least two do."""
+    """Returns the fraction of the adding time in which at least two processes add."""
     edges = sorted((at_s, 1 - 2 * which) for of_rank in spans for span in of_rank for which, at_s in enumerate(span))
     one = two = 0.0
     busy = 0
@@ -109,7 +109,7 @@ def overlapping(spans: Sequence[Sequence[Span]]) -> float:
 
 
 def row(size: int, processes: int, runs: int) -> dict[str, Any]:
-    """Medians over several runs of one size, and the range of what was lost."""
+    """Returns medians over several runs of one size, and the range of the losses."""
     adds = max(1, min(MOST_ADDS, MOVED // size))
     with OtherLoad() as other:
         found = [measured(size, processes, adds) for _ in range(runs)]
@@ -131,7 +131,7 @@ def row(size: int, processes: int, runs: int) -> dict[str, Any]:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
-    """The rows for a person."""
+    """Renders the rows."""
     shown = Table(title="Lost updates without a lock", title_justify="left")
     for column in ("processes", "floats", "an add µs", "lost", "least", "most", "model", "others"):
         shown.add_column(column, justify="right")
@@ -152,7 +152,7 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Lost updates, measured beside the simulator's model.")
     parser.add_argument("--json", action="store_true", help="one JSON document")
-    parser.add_argument("--runs", type=int, default=5, help="of each size")
+    parser.add_argument("--runs", type=int, default=5, help="number of runs of each size")
     arguments = parser.parse_args()
     rows = [row(size, processes, arguments.runs) for processes in PROCESSES for size in SIZES]
     facts = {"cores": os.cpu_count(), "block_bytes": BLOCK_BYTES, "most_blocks": MOST_BLOCKS}

@@ -1,13 +1,13 @@
-"""HSGD feature by feature: from a native strategy to the shipped scenario hsgd-tianhe2, in step time and images/s.
+"""Adds the features of HSGD one at a time, from a native strategy to the scenario hsgd-tianhe2: step time, images/s.
 
     python benchmarks/hsgd.py
     python benchmarks/hsgd.py --figure hsgd-waterfall.png
     python benchmarks/hsgd.py --variants --json
 
-Every row is that scenario, simulated, without the features that come after it. Wang, Lu, Chen and Li (IEICE Trans.
-E103-D, 2020) report that HSGD raises the computing efficiency by about 20 times over "the native distributed
-strategy". What that was, on which nodes and how many, with which model and batch, was not found; so the 20 stands
-beside what comes out, and `--variants` shows how much that hangs on what is assumed here.
+Every row simulates that scenario without the features of the following rows. Wang, Lu, Chen and Li (IEICE Trans.
+E103-D, 2020) report that HSGD raises the computing efficiency by about 20 times over "the native distributed strategy".
+The details of that strategy, its nodes, model and batch were not found. So the 20 is printed beside the result, and
+`--variants` shows how much the result depends on the assumptions.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hsgd_rows import ASSUMED, FEATURES, PAPER, SCENARIO, Row, factors, left_out, variants, waterfall
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
+from hsgd_features.rows import ASSUMED, FEATURES, PAPER, SCENARIO, Row, factors, left_out, variants, waterfall
 from paceline.records.tables import ACTIVITIES
 from paceline.reports.comparison.accuracy_figure import FAINT, INK, PALETTE
 
 
 def steps(rows: Sequence[Row]) -> Table:
-    """The waterfall."""
+    """Renders the features, added one at a time."""
     shown = Table(title=f"HSGD feature by feature, simulated: {SCENARIO}", title_justify="left")
     for column in ("", "images a step", "step, s", "images/s", "times", "over native"):
         shown.add_column(column, justify="right" if column else "left", no_wrap=not column)
@@ -43,7 +43,7 @@ def steps(rows: Sequence[Row]) -> Table:
 
 
 def shares(rows: Sequence[Row]) -> Table:
-    """What workers spend their time on."""
+    """Renders the fractions of the workers' time."""
     shown = Table(title="share of a worker's time", title_justify="left")
     for column in ("", *ACTIVITIES):
         shown.add_column(column, justify="right" if column else "left", no_wrap=not column)
@@ -57,7 +57,7 @@ def _label(rows: Sequence[Row], row: Row) -> str:
 
 
 def compared(whole: Row, lacking: Sequence[Row]) -> Table:
-    """HSGD over HSGD without one feature."""
+    """Renders HSGD relative to HSGD without one feature."""
     shown = Table(title="HSGD without one of them", title_justify="left")
     for column in ("without", "images/s", "HSGD is times as fast"):
         shown.add_column(column, justify="right" if column != "without" else "left")
@@ -67,7 +67,7 @@ def compared(whole: Row, lacking: Sequence[Row]) -> Table:
 
 
 def hanging(found: Mapping[str, Sequence[Row]]) -> Table:
-    """The factors of every set of assumptions."""
+    """Renders the factors for every set of assumptions."""
     shown = Table(title="times over the row before, if other things are assumed", title_justify="left")
     shown.add_column("assumed", min_width=24)
     for column in (*(feature.name for feature in FEATURES), "over native"):
@@ -79,7 +79,7 @@ def hanging(found: Mapping[str, Sequence[Row]]) -> Table:
 
 
 def figure(rows: Sequence[Row]) -> Figure:
-    """Above, the time for a thousand images, falling; below, what workers spend it on."""
+    """Draws the time for a thousand images above, and the fractions of the workers' time below."""
     drawn = Figure(figsize=(9.0, 6.4), dpi=110, layout="constrained")
     above, below = drawn.subplots(2, 1, sharex=True, height_ratios=[3, 2])
     at = np.arange(len(rows))
@@ -109,7 +109,7 @@ def figure(rows: Sequence[Row]) -> Figure:
 
 
 def _shares(axes: Axes, rows: Sequence[Row]) -> None:
-    """Stacked shares of a worker's time."""
+    """Draws stacked fractions of the workers' time."""
     at, bottom = np.arange(len(rows)), np.zeros(len(rows))
     for number, name in enumerate(ACTIVITIES):
         part = np.array([row.time_fraction[name] for row in rows])
@@ -121,7 +121,7 @@ def _shares(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def record(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Rows with their factors."""
+    """Returns the rows with their factors."""
     return [
         asdict(row) | {"images_per_s": row.images_per_s, "times": times, "over_native": over}
         for row, (times, over) in zip(rows, factors(rows), strict=True)
@@ -129,11 +129,11 @@ def record(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What each part of HSGD brings, simulated.")
+    parser = argparse.ArgumentParser(description="The simulated gain of each feature of HSGD.")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("--figure", type=Path, help="where to draw the waterfall")
     parser.add_argument("--variants", action="store_true", help="with other things assumed, too: a minute or two")
-    parser.add_argument("--images", type=int, default=200_000, help="of each run, at least")
+    parser.add_argument("--images", type=int, default=200_000, help="minimum of each run")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change of every row")
     given = parser.parse_args()
     rows = waterfall(given.set, images=given.images)

@@ -1,15 +1,16 @@
-"""A Knights Landing chip in groups: what cutting it up is predicted to gain, beside the one published figure.
+"""Predicts the gain from partitioning a Knights Landing chip into groups, beside the one published figure.
 
     python benchmarks/knl.py
     python benchmarks/knl.py --json
 
-You, Buluç and Demmel (SC'17) cut a 7250 into groups, each with its own weights and its own data, and train AlexNet on
-CIFAR-10 until an accuracy of 0.625: 1605 s as one, 1025 s in four. Here a gradient of the same batch is cut among the
-groups. Constants come from elsewhere: the chip's best matrix product (DeepBench), training AlexNet on the whole chip
-(Keuper and Pfreundt), both memories' speeds (NERSC, JLab). The batch is that of the latter; the paper's was not found.
+You, Buluç and Demmel (SC'17) partition a 7250 into groups, each with its own weights and data, and train AlexNet on
+CIFAR-10 to an accuracy of 0.625: 1605 s as one group, 1025 s in four. Here a gradient of the same batch is divided
+among the groups. The constants come from other sources: the chip's best matrix product (DeepBench), training AlexNet on
+the whole chip (Keuper and Pfreundt), the bandwidths of both memories (NERSC, JLab). The batch is that of Keuper and
+Pfreundt; the paper's was not found.
 
-The paper counts weights and data against the 16 GB of MCDRAM. Gradients and activations are there too, so the cliff is
-shown for both counts.
+The paper compares weights and data with the 16 GB of MCDRAM. Gradients and activations also need memory, so the limit
+is shown for both counts.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from paceline.workloads import ModelInfo, find_model
 
 GROUPS = (1, 2, 4, 8, 16, 32)
 DATA_BYTES = 687e6
-"""CIFAR-10 in one group's memory: FOUND (the paper, by a digest)"""
+"""CIFAR-10 in the memory of one group: FOUND (the paper, by a digest)"""
 BATCH = 256
 PUBLISHED = {4: 1605 / 1025}
 """speed-ups: FOUND (the paper, by a digest)"""
@@ -47,7 +48,7 @@ def _try(spec: Spec, model: ModelInfo, groups: int, *, gradients: bool, mode: Mo
 
 
 def rows(spec: Spec, model: ModelInfo, mode: Mode) -> list[dict[str, Any]]:
-    """A row for each number of groups."""
+    """Returns a row for each number of groups."""
     one, papers_one = (_try(spec, model, 1, gradients=gradients, mode=mode) for gradients in (True, False))
     found = []
     for groups in GROUPS:
@@ -77,7 +78,7 @@ def rows(spec: Spec, model: ModelInfo, mode: Mode) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]], title: str) -> Table:
-    """The rows for a person."""
+    """Renders the rows."""
     shown = Table(title=title, title_justify="left")
     for column in (
         "groups",
@@ -115,9 +116,11 @@ def _text(value: float | None, form: str, factor: float = 1) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Predicted gains of cutting a Knights Landing chip into groups.")
+    parser = argparse.ArgumentParser(
+        description="Predicted gains from partitioning a Knights Landing chip into groups."
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document")
-    parser.add_argument("--mode", choices=("flat", "cache"), default="flat", help="of MCDRAM")
+    parser.add_argument("--mode", choices=("flat", "cache"), default="flat", help="mode of the MCDRAM")
     arguments = parser.parse_args()
     spec, model = named("knl-7250"), find_model("alexnet")
     scaling = scaling_of(spec, efficiency_of(spec, model.name, model.family, "fp32"))

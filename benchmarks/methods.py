@@ -1,13 +1,14 @@
-"""Every method with its defaults on the digits, simulated and trained for real: time, staleness and bytes side by side.
+"""Runs every method with its defaults on the digits, simulated and real: time, staleness and bytes.
 
     python benchmarks/methods.py                       # all of them: about ten minutes
     python benchmarks/methods.py --algorithms gossip,ssp --json
 
-Four paced workers, two of a fast device (20 ms a step of 32 samples) and two of one half as fast, on two nodes; methods
-whose workers share memory have four fast ones on one node. Each method runs for 20 epochs, and ends earlier where it
-reaches 95 %. The real runs cross this machine, so this machine is what is simulated, from a probe at the start.
+Four paced workers run on two nodes: two of a fast device (20 ms per step of 32 samples) and two of a device that is
+half as fast. Methods whose workers share memory have four fast ones on one node. Each method runs for 20 epochs, or
+until it reaches 95 %. The messages of real runs use this machine's memory and loopback, so the simulated cluster is
+this machine, measured by a probe at the start.
 
-Exits with 1 where a method stays below 90 % of test accuracy, simulated or for real.
+Exits with 1 if a method stays below 90 % test accuracy, simulated or real.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from paceline.algorithms.core.values import Rank
 from paceline.reports.comparison.compare import Line
 
 LEAST = 0.9
-"""of test accuracy, at the end of each run"""
+"""test accuracy at the end of each run"""
 FAST = {"name": "fast", "overhead": "4 ms", "per_sample": "0.5 ms"}
 SLOW = {"name": "slow", "overhead": "4 ms", "per_sample": "1.125 ms"}
 TWO_NODES = [{"device": FAST, "workers_per_node": 2}, {"device": SLOW, "workers_per_node": 2}]
@@ -35,7 +36,7 @@ PLACED = [[Rank(0), Rank(1)], [Rank(2), Rank(3)]]
 
 
 def scenario(names: list[str], nodes: list[dict[str, Any]], epochs: float) -> dict[str, Any]:
-    """What is run."""
+    """Returns the scenario."""
     return {
         "name": "methods",
         "algorithms": names,
@@ -54,7 +55,7 @@ def scenario(names: list[str], nodes: list[dict[str, Any]], epochs: float) -> di
 
 
 def rows(line: Line) -> list[dict[str, Any]]:
-    """One method's figures, simulated and measured."""
+    """Returns the figures of one method, simulated and measured."""
     found = []
     for kind, summary in (("simulated", line.simulated), ("measured", line.measured)):
         staleness = summary["staleness"]
@@ -77,7 +78,7 @@ def rows(line: Line) -> list[dict[str, Any]]:
 
 
 def table(found: list[dict[str, Any]]) -> Table:
-    """The rows for a person."""
+    """Renders the rows."""
     made = Table(box=None, title=f"Time to {100 * LEAST:g} %, staleness and bytes, simulated and measured")
     made.add_column("algorithm")
     for column in ("kind", "step, ms", "time, s", "accuracy, %", "staleness", "most", "KB a gradient", "lost, %"):
@@ -101,7 +102,7 @@ def _shown(figure: float | None, scale: float, form: str) -> str:
 
 
 def main() -> int:
-    """Runs the comparisons and prints what they show."""
+    """Runs the comparisons and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--algorithms", default=",".join(METHODS), help="names, with commas between them")
     parser.add_argument("--epochs", type=float, default=20.0)

@@ -1,22 +1,21 @@
-"""The network engine: is it right, and how long does it take?
+"""Checks the network engine against reference finish times and measures its speed.
 
-    python benchmarks/network.py --cases DIR      # finish times against those of the case files, to 1e-9
-    python benchmarks/network.py                  # wall time on random flows, beside SimGrid's where it is installed
+    python benchmarks/network.py --cases DIR      # finish times compared with those of the case files, to 1e-9
+    python benchmarks/network.py                  # wall time on random flows, with SimGrid's where it is installed
     python benchmarks/network.py --case star --case dragonfly
     python benchmarks/network.py --json
 
-A case file names links (bandwidth, latency, policy `shared` or `fatpipe`), routes, flows, and the times at which a
-reference solver says that they finish. A bus is a shared link on the routes of both directions; a fatpipe limits each
-flow by itself.
+A case file names links (bandwidth, latency, policy `shared` or `fatpipe`), routes, flows, and the finish times of a
+reference solver. A bus is a shared link on the routes of both directions. A fatpipe limits each flow separately.
 
-The random flows go between hosts drawn at random, have 1 to 50 MB, and start at random over so long a time that a
-host's link of 10 GB/s is busy for 60 % of it. Where a fat tree has several shortest paths, each pair draws one. The
-dragonfly routes minimally. What is timed is the running, not the making of the list; the first run, which compiles, is
-apart. SimGrid is an optional part (Debian's python3-simgrid); where it is there, its finish times are compared with
-ours too. As it comes, it takes ends within 1 ns for simultaneous, so the two differ by about as much (by 3e-15 where
-its precision is set to 1e-13). On the largest case it takes minutes.
+The random flows go between random hosts, have 1 to 50 MB, and start at random times in an interval that keeps a host's
+link of 10 GB/s busy for 60 % of it. In a fat tree each pair draws one of its shortest paths. The dragonfly routes
+minimally. The timing includes the run but not the creation of the flows. The first run, which compiles, is timed
+separately. SimGrid is optional (Debian's python3-simgrid); if it is installed, its finish times are compared too. By
+default it treats ends within 1 ns as simultaneous, so both differ by about as much (by 3e-15 if its precision is set to
+1e-13). On the largest case it takes minutes.
 
-Exits with 1 where a case differs by more than 1e-9.
+Exits with 1 if a case differs by more than 1e-9.
 """
 
 from __future__ import annotations
@@ -43,10 +42,11 @@ from paceline.simulator.flows.transfers import Pipe, Transfer, transfer_all
 ALLOWED = 1e-9
 BYTES_PER_S = 10e9
 BUSY = 0.3
-"""of what all hosts could send. At 0.6, links that several flows' ways were drawn over fill up for good: on 1,024 hosts
-ours then takes 10.5 s and SimGrid had not finished after eight minutes"""
+"""offered load relative to the capacity of all hosts. At 0.6, links that lie on the random paths of several flows never
+drain: on 1,024 hosts our engine then takes 10.5 s, and SimGrid had not finished after eight minutes
+"""
 POLICIES = {"shared": False, "fatpipe": True}
-"""of a link: is its bandwidth each flow's own?"""
+"""by policy of a link: whether each flow has the full bandwidth"""
 Platform = tuple[dict[str, Pipe], list[Transfer]]
 
 
@@ -54,7 +54,7 @@ Platform = tuple[dict[str, Pipe], list[Transfer]]
 
 
 def read_case(path: Path) -> tuple[str, Platform, list[float]]:
-    """Name, links and flows of a case file, and when the flows finish."""
+    """Reads the name, links, flows and finish times of a case file."""
     case = json.loads(path.read_text(encoding="utf-8"))
     pipes = {}
     for link in case["links"]:
@@ -76,13 +76,13 @@ def read_case(path: Path) -> tuple[str, Platform, list[float]]:
 
 
 def largest_difference(found_s: list[float], expected_s: list[float]) -> float:
-    """The largest relative difference of finish times."""
+    """Returns the largest relative difference of finish times."""
     pairs = zip(found_s, expected_s, strict=True)
     return max((abs(found - due) / abs(due) if due else abs(found) for found, due in pairs), default=0.0)
 
 
 def run_cases(folder: Path) -> dict[str, Any]:
-    """Every case file of a folder."""
+    """Checks every case file of a folder."""
     paths = sorted(folder.glob("*.json"))
     if not paths:
         raise InputError(f"{folder}: found no case file, expected *.json")
@@ -99,7 +99,7 @@ def run_cases(folder: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """Wall times of one case; SimGrid's is missing where SimGrid is."""
+    """Wall times of one case; None for SimGrid where it is not installed."""
 
     case: str
     flows: int
@@ -113,7 +113,7 @@ class Speed:
 def flows_between(
     hosts: int, flows: int, route: Callable[[int, int, np.random.Generator], tuple[str, ...]]
 ) -> Platform:
-    """Random flows, and the links that they need."""
+    """Returns random flows and the links that they need."""
     rng = np.random.default_rng(np.random.SeedSequence((1, hosts, flows)))
     sources = rng.integers(hosts, size=flows)
     targets = (sources + 1 + rng.integers(hosts - 1, size=flows)) % hosts
@@ -128,12 +128,14 @@ def flows_between(
 
 
 def star(hosts: int, flows: int) -> Platform:
-    """Hosts around one switch."""
+    """Returns the routes of hosts around one switch."""
     return flows_between(hosts, flows, lambda source, target, _: (f"up {source}", f"down {target}"))
 
 
 def fat_tree(k: int, flows: int) -> Platform:
-    """k pods of k/2 edge and k/2 aggregation switches, k/2 hosts an edge switch, k²/4 core switches."""
+    """Returns the routes of a fat tree: k pods of k/2 edge and k/2 aggregation switches, k/2 hosts per edge switch,
+    k²/4 core switches.
+    """
     half = k // 2
 
     def route(source: int, target: int, rng: np.random.Generator) -> tuple[str, ...]:
@@ -151,7 +153,8 @@ def fat_tree(k: int, flows: int) -> Platform:
 
 
 def dragonfly(routers: int, hosts: int, flows: int) -> Platform:
-    """Groups of routers, all joined in a group; as many links to other groups a router as hosts, one between any two.
+    """Returns the routes of a dragonfly: routers in fully connected groups, each with as many links to other groups as
+    hosts, and one link between any two groups.
 
     Source: Kim et al., Technology-driven, highly-scalable dragonfly topology, ISCA 2008: a = 2p = 2h is balanced.
     """
@@ -184,7 +187,7 @@ CASES: dict[str, tuple[str, Callable[[], Platform]]] = {
 
 
 def measure(name: str) -> Speed:
-    """One case."""
+    """Times one case."""
     title, make = CASES[name]
     pipes, transfers = make()
     print(f"{title}: Paceline …", file=sys.stderr)
@@ -207,10 +210,10 @@ def measure(name: str) -> Speed:
 
 
 def simgrid(pipes: dict[str, Pipe], transfers: list[Transfer]) -> dict[str, Any]:
-    """What SimGrid makes of the same flows."""
+    """Runs the same flows in SimGrid."""
     links = {name: pipe.bytes_per_s for name, pipe in pipes.items()}
     flows = [[one.start_s, one.nbytes, one.route] for one in transfers]
-    command = [sys.executable, str(Path(__file__).with_name("simgrid_flows.py"))]
+    command = [sys.executable, str(Path(__file__).parent / "network_engine" / "simgrid_flows.py")]
     platform = json.dumps({"links": links, "flows": flows})
     done = subprocess.run(command, input=platform, stdout=subprocess.PIPE, text=True, check=True)
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -218,7 +221,7 @@ def simgrid(pipes: dict[str, Pipe], transfers: list[Transfer]) -> dict[str, Any]
 
 
 def compile_s() -> float:
-    """How long the first run of a process takes: compiling, or loading what was compiled before."""
+    """Returns the time of a process's first run, which compiles or loads compiled code."""
     began = time.perf_counter()
     transfer_all({"a": Pipe(bytes_per_s=1.0)}, [Transfer(start_s=0.0, nbytes=1.0, route=("a",))], compiled=True)
     return time.perf_counter() - began
@@ -228,7 +231,7 @@ def compile_s() -> float:
 
 
 def show_cases(answer: dict[str, Any], console: Console) -> None:
-    """One row a case."""
+    """Prints one row per case."""
     table = Table("case", "largest relative difference", box=None)
     for row in answer["cases"]:
         table.add_row(row["name"], f"{row['difference']:.2e}")
@@ -237,7 +240,7 @@ def show_cases(answer: dict[str, Any], console: Console) -> None:
 
 
 def show_speed(rows: list[Speed], compiling_s: float, console: Console) -> None:
-    """One row a case."""
+    """Prints one row per case."""
     table = Table("case", "flows", "ours, s", "SimGrid, s", "ratio", "difference", box=None)
     for row in rows:
         theirs = ("–" if value is None else f"{value:.3g}" for value in (row.simgrid_s, row.ratio, row.difference))
@@ -251,7 +254,7 @@ def show_speed(rows: list[Speed], compiling_s: float, console: Console) -> None:
 
 
 def main() -> int:
-    """Runs what was asked for and prints it."""
+    """Runs the command and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=Path, metavar="DIR")
     parser.add_argument("--case", action="append", choices=CASES, help="only this one; may be given several times")

@@ -1,8 +1,8 @@
-"""Whether paced ranks hold their pace on this machine: what their steps took over what was asked.
+"""Checks whether paced ranks keep their pace on this machine: the time of their steps relative to the requested time.
 
-Every row is one real run of the digits problem, `SECONDS` long: so many workers, whose devices are to take so many
-milliseconds a step. The ratio is that of the run's own summary (`pace`), which is worked out from its spans; above 1.05
-for one of its ranks a run says by itself that it did not hold its pace.
+Every row is one real run of the digits of `SECONDS` seconds, with a number of workers and a requested step time. The
+ratio is that of the run's own summary (`pace`), computed from its spans. Above 1.05 for one of its ranks, a run warns
+that it did not keep its pace.
 
     python benchmarks/pace.py
     python benchmarks/pace.py --ranks 16 --ms 20,50 --json
@@ -26,7 +26,7 @@ SECONDS = 3.0
 
 
 def scenario(algorithm: str, ranks: int, step_ms: float, seconds: float) -> dict[str, Any]:
-    """So many alike workers, two to a node."""
+    """Returns this many equal workers, two per node."""
     return {
         "name": "pace",
         "algorithms": [algorithm],
@@ -49,7 +49,7 @@ def scenario(algorithm: str, ranks: int, step_ms: float, seconds: float) -> dict
 
 
 def measure(algorithm: str, ranks: int, step_ms: float, seconds: float) -> dict[str, Any]:
-    """One row: a run's own account of its pace."""
+    """Returns one row: the pace that a run reports."""
     with OtherLoad() as other:
         (run,) = paceline.train(scenario(algorithm, ranks, step_ms, seconds))
     pace = run.summary["pace"]
@@ -67,7 +67,7 @@ def measure(algorithm: str, ranks: int, step_ms: float, seconds: float) -> dict[
 
 
 def show(row: dict[str, Any]) -> str:
-    """A row of the table."""
+    """Adds a row to the table."""
     return (
         f"{row['algorithm']:<10} {row['ranks']:>5} {row['asked_ms']:>8g} {row['ratio']:>8.3f} "
         f"{row['worst_ratio']:>8.3f} {row['late_start_ms']:>8.3f} {'yes' if row['held'] else 'no':>5} "
@@ -77,12 +77,12 @@ def show(row: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures and prints."""
+    """Measures and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", default=",".join(map(str, RANKS)), help="numbers of workers, even")
     parser.add_argument("--ms", default=",".join(f"{ms:g}" for ms in MILLISECONDS), help="milliseconds of a step")
     parser.add_argument("--algorithms", default=",".join(ALGORITHMS))
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long each run lasts")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="length of each run")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
     asked = parser.parse_args(arguments)
     rows = []

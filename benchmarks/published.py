@@ -1,12 +1,13 @@
-"""Is the catalogue right? Predicts what others measured and published, and says by how much it misses.
+"""Predicts published measurements of collectives and training throughput and reports the errors.
 
-    python benchmarks/published.py                 # tables by system, and every row that misses by more than 15 %
+    python benchmarks/published.py                 # tables by system, and every row with an error above 15 %
     python benchmarks/published.py --json
     python benchmarks/published.py --collectives FILE --throughput FILE   # other tables with the same columns
 
-First with the catalogue alone. Then, for systems with six sizes or more, with two factors, on all latencies and on all
-bandwidths, fitted on every other size and tested on the rest (swapped: the other way round). Aims: 15 % on the tested
-halves of collectives, 10 % on throughput from one device to several. What cannot be predicted is listed with why.
+The first predictions use the catalogue alone. For systems with at least six sizes, two factors are then fitted, one for
+all latencies and one for all bandwidths: fitted on every other size and tested on the rest (swapped: the other way
+round). Targets: 15 % on the tested halves of collectives, 10 % on throughput from one device to several. Rows that
+cannot be predicted are listed with the reason.
 """
 
 from __future__ import annotations
@@ -18,18 +19,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from published_fit import mean_error
-from published_systems import MISS, Section, Skipped, collective_case, scaling, section, throughput_case
-from published_training import Job, derived_from
-from published_words import Row
 from rich.console import Console
 from rich.table import Table
+
+from published_timings.fit import mean_error
+from published_timings.parsing import Row
+from published_timings.systems import MISS, Section, Skipped, collective_case, scaling, section, throughput_case
+from published_timings.training import Job, derived_from
 
 DATA = Path(__file__).parent / "data"
 
 
 def rows_of(path: Path) -> list[Row]:
-    """The rows of a CSV file; cells that are missing are empty."""
+    """Reads the rows of a CSV file; missing cells are empty."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         return [
             {key: value or "" for key, value in row.items() if isinstance(key, str)} for row in csv.DictReader(file)
@@ -37,12 +39,12 @@ def rows_of(path: Path) -> list[Row]:
 
 
 def percent(error: float | None) -> float | None:
-    """A fraction in per cent; None stays None."""
+    """Converts a fraction to per cent; None stays None."""
     return None if error is None else round(100 * error, 4)
 
 
 def as_json(found: Section) -> dict[str, Any]:
-    """A section in plain values; errors in per cent."""
+    """Returns a section as plain values, with errors in per cent."""
     return {
         "overall": {
             "mape_catalogue": percent(found.catalogue),
@@ -72,10 +74,10 @@ def _skipped(skipped: tuple[Skipped, ...] | list[Skipped]) -> list[dict[str, Any
 
 
 def scaling_json(jobs: list[tuple[Job, float]], skipped: list[Skipped]) -> dict[str, Any]:
-    """Error over all scaling rows, in per cent, and those that miss."""
+    """Returns the error over all scaling rows, in per cent, and the rows with large errors."""
     misses = [
         f"{job.row.get('device')}, {job.model.name}, {job.devices} x {job.batch:g}, {job.precision}, "
-        f"{job.row.get('data') or 'data not told'}: predicted {found:.0f}, measured {job.images_per_s:.0f} images/s "
+        f"{job.row.get('data') or 'data not given'}: predicted {found:.0f}, measured {job.images_per_s:.0f} images/s "
         f"({found / job.images_per_s - 1:+.0%}): the loss is neither exchange nor spread as modelled"
         for job, found in jobs
         if abs(found - job.images_per_s) > MISS * job.images_per_s
@@ -85,7 +87,7 @@ def scaling_json(jobs: list[tuple[Job, float]], skipped: list[Skipped]) -> dict[
 
 
 def show(console: Console, title: str, found: dict[str, Any]) -> None:
-    """A section as a table, and what misses."""
+    """Prints a section as a table, and its rows with large errors."""
     table = Table("system", "rows", "catalogue %", "tested %", "swapped %", "× latency", "× bandwidth", title=title)
     for system in found["systems"]:
         factors = system["factors"] or {}
@@ -109,7 +111,7 @@ def show(console: Console, title: str, found: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Reads the tables, predicts, prints."""
+    """Reads the tables, predicts, and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--collectives", type=Path, default=DATA / "published_collectives.csv", metavar="CSV")
     parser.add_argument("--throughput", type=Path, default=DATA / "published_throughput.csv", metavar="CSV")

@@ -1,4 +1,4 @@
-"""What is exact on quadratics, beside simulated runs of the methods on the noisy quadratic.
+"""Compares simulated runs of the methods on the noisy quadratic with exact results for quadratics.
 
     python benchmarks/quadratic.py
     python benchmarks/quadratic.py q6 q10
@@ -27,7 +27,7 @@ from tests.quadratic import Finding
 
 
 def table(findings: list[Finding]) -> Table:
-    """One line for each."""
+    """Prints one line for each finding."""
     shown = Table("oracle", "run", "expected", "measured", "within", "holds")
     for one in findings:
         figures = (f"{one.expected:.5g}", f"{one.measured:.5g}", f"{one.within:.2g}")
@@ -36,7 +36,7 @@ def table(findings: list[Finding]) -> Table:
 
 
 def main() -> int:
-    """Runs the experiments asked for, prints what they find; 1 where something does not hold."""
+    """Runs the chosen experiments and prints the findings. Returns 1 if one does not hold."""
     experiments = {one.__name__: one for one in noise.EXPERIMENTS + stability.EXPERIMENTS + asynchrony.EXPERIMENTS}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("oracles", nargs="*", metavar="ORACLE", help=f"all if not given: {', '.join(experiments)}")

@@ -1,16 +1,16 @@
-"""Reading a file in pieces of one record and in long runs: measured on this machine, and simulated after calibration.
+"""Compares reading a file record by record with reading long runs: measured on this machine, and simulated.
 
     python benchmarks/reading.py                       # a scratch file of 256 MiB in this folder: about three minutes
     python benchmarks/reading.py --folder /data --mebibytes 64 --inputs 110000 --buffer 32 --json
 
-One, two and four processes read a record file past the page cache, each its share of every global batch, with the
-reader of real runs and each of its strategies. The storage is calibrated with requests of its own kind: at random
-places, between the measured reads and never from them. What a reader does with what it has read (finding its records,
-shuffling, gathering) is measured on memory. From both follows what the simulator says of each cell.
+One, two and four processes read a record file without the page cache, each its share of every global batch, with the
+reader of real runs and each of its strategies. The storage is calibrated with separate requests at random places
+between the measured reads. The handling by the reader (finding its records, shuffling, gathering) is measured on
+memory. The simulation of each cell uses only these two calibrations.
 
-A repeat times every cell and everything that is predicted from, mixed, every second time the other way round: what the
-machine does meanwhile meets both sides. Ratios and errors are of figures of one repeat; the median counts.
-Exits with 1 where a rate or a ratio is predicted worse than by 20 %.
+A repeat times all cells and calibrations in mixed order, every second repeat in reverse order, so that other activity
+on the machine affects both sides. Ratios and errors are computed within one repeat, and the median counts. Exits with 1
+if the error of a predicted rate or ratio exceeds 20 %.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from reading_shares import SEED, STRATEGIES, Cell, Share, records, simulated_s
 from rich.console import Console
 from rich.table import Table
 
+from data_reading.shares import SEED, STRATEGIES, Cell, Share, records, simulated_s
 from paceline.algorithms.core.errors import PacelineError
 from paceline.backend.calibration.readers import Readers
 from paceline.backend.calibration.storage_costs import Kind, Probe, scratch
@@ -40,34 +40,34 @@ from paceline.workloads.reading import Strategy
 from paceline.workloads.reading.file import RecordFile
 
 AIM = 0.2
-"""of the measured figure, by which the simulated one may be off"""
+"""allowed error, relative to the measured figure"""
 BUSY = 0.1
-"""of the machine, taken by other programs: from there on what is measured is theirs, too"""
+"""share of the processor time taken by other programs above which the measurement is not trusted"""
 Rates = list[float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One figure, records a second or a ratio of two: measured and simulated in every repeat."""
+    """One figure (records per second or a ratio of two), measured and simulated in every repeat."""
 
     readers: int
     what: str
     measured: list[float]
     simulated: list[float]
-    """each from what was calibrated in the same repeat"""
+    """each from the calibration of the same repeat"""
     median: float
     low: float
     high: float
-    """of the 95 % interval of the measured mean"""
+    """half-width of the 95 % interval of the measured mean"""
     simulated_median: float
     error: float
-    """simulated − measured, relative to that: the median over the repeats"""
+    """(simulated − measured) / measured: the median over the repeats"""
     megabytes_per_s: float | None
     holds: bool
 
     @staticmethod
     def of(readers: int, what: str, measured: Rates, simulated: Rates, record_bytes: int | None = None) -> Row:
-        """The figure with its statistics; a ratio where no bytes are given."""
+        """Returns the figure with its statistics. It is a ratio if no bytes are given."""
         typical, spread = median(measured), interval(measured)
         error = median(theirs / ours - 1 for theirs, ours in zip(simulated, measured, strict=True))
         return Row(
@@ -97,7 +97,7 @@ class Bench:
         self.cells = [Cell(readers, strategy) for readers in self.options.readers for strategy in STRATEGIES]
         self.rates: dict[Cell, Rates] = defaultdict(list)
         self.handling_s: dict[Strategy, Rates] = defaultdict(list)
-        """of a batch"""
+        """samples of a batch"""
         record_s = median(self._handling_s("scattered", 0) for _ in range(3)) / self.options.batch
         self.probe = Probe(self.readers, pause_s=record_s)
 
@@ -106,12 +106,12 @@ class Bench:
         return cell.shares(self.file.num_samples, buffer=options.buffer, batch=options.batch, turn=turn)
 
     def _handling_s(self, strategy: Strategy, turn: int) -> float:
-        """Seconds that a reader alone needs for a batch, beside the reading."""
+        """Returns the seconds that a reader needs for a batch in addition to the reading."""
         share = self._shares(Cell(1, strategy), turn)[0]
         return self.readers.seconds([replace(share, from_memory=True)]) / share.steps
 
     def repeat(self, turn: int) -> None:
-        """Times every cell once, and between them what they are predicted from; each second time backwards."""
+        """Times every cell once, with the calibrations in between; every second time in reverse order."""
         work: list[Cell | Kind | Strategy] = [*self.cells, *self.probe.kinds, *STRATEGIES]
         work = [work[place] for place in np.random.default_rng(SEED).permutation(len(work))]
         for one in work if turn % 2 == 0 else work[::-1]:
@@ -124,7 +124,7 @@ class Bench:
                 self.probe.time(one)
 
     def simulated(self, cell: Cell) -> Rates:
-        """Records a second, predicted from each repeat's calibration."""
+        """Returns the records per second predicted from the calibration of each repeat."""
         found = []
         for turn, handling_s in enumerate(self.handling_s[cell.strategy]):
             shares = self._shares(cell, turn)
@@ -133,7 +133,7 @@ class Bench:
         return found
 
     def rows(self) -> Iterator[Row]:
-        """Rates, and under each number of readers how much faster long runs are."""
+        """Returns the rates and, for each number of readers, how much faster long runs are."""
         simulated = {cell: self.simulated(cell) for cell in self.cells}
         for readers in self.options.readers:
             for cell in (cell for cell in self.cells if cell.readers == readers):
@@ -144,7 +144,7 @@ class Bench:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """The rows for a person."""
+    """Renders the rows."""
     made = Table(box=None, title="Records a second, measured (median and 95 % interval of the mean) and simulated")
     made.add_column("readers", justify="right")
     made.add_column("order")
@@ -161,9 +161,9 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def words(storage: Storage, other_load: float) -> str:
-    """What was found of the storage, and under which circumstances."""
+    """Describes the calibrated storage and the conditions of the measurement."""
     limit = "no limit of latencies at once" if storage.depth is None else f"{storage.depth:g} at once"
-    limit += f", {storage.waiting:.0%} of each with nobody else's"
+    limit += f", {storage.waiting:.0%} of each excludes other requests"
     return (
         f"Storage: {storage.latency_s * 1e6:.0f} µs a request, {limit}; {storage.bytes_per_s / 1e6:,.0f} MB/s, "
         f"{storage.reader_bytes_per_s / 1e6:,.0f} for one reader. "
@@ -173,12 +173,12 @@ def words(storage: Storage, other_load: float) -> str:
 
 
 def parsed() -> argparse.Namespace:
-    """The options."""
+    """Parses the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path(), help="on the storage to be measured")
-    parser.add_argument("--mebibytes", type=float, default=256.0, help="of the scratch file")
+    parser.add_argument("--folder", type=Path, default=Path(), help="a folder on the storage to be measured")
+    parser.add_argument("--mebibytes", type=float, default=256.0, help="size of the scratch file")
     parser.add_argument("--inputs", type=int, default=3072, help="bytes of a sample's inputs; 8 more are its label")
-    parser.add_argument("--buffer", type=int, default=1024, help="records of a shuffle buffer: of a request, if long")
+    parser.add_argument("--buffer", type=int, default=1024, help="records of a shuffle buffer, and of a long request")
     parser.add_argument("--batch", type=int, default=64, help="samples of one reader's step")
     parser.add_argument("--readers", default="1,2,4", help="numbers of readers, with commas between them")
     parser.add_argument("--repeats", type=int, default=21, help="two or more")
@@ -198,7 +198,7 @@ def main() -> int:
 
 
 def compared(options: argparse.Namespace) -> int:
-    """The whole comparison; answers the exit status."""
+    """Runs the whole comparison and returns the exit status."""
     with (
         OtherLoad() as other,
         scratch(options.folder, mebibytes=options.mebibytes, inputs=options.inputs) as file,

@@ -1,18 +1,18 @@
-"""Collectives and messages inside a node: by gloo, over sockets, and in memory that the ranks share, side by side.
+"""Compares collectives and messages inside a node: by gloo over sockets, and in memory that the ranks share.
 
     python benchmarks/shared.py
     python benchmarks/shared.py --json --rounds 9
 
-Real ranks on one node, launched as for training, do each collective after a pause of some milliseconds, each rank of
-its own length, as between gradients; without one, whoever is quick would always find the others waiting. A collective
-is timed from its last member's entry to each member's exit, and a launch's figure is the mean, since a step waits as
-long as it takes, however seldom that is long. Launches of both ways alternate; each round gives a ratio of two
-launches next to each other. Printed are medians over the rounds, and the least and largest ratio.
+Real ranks on one node, launched as for training, run each collective after a pause of some milliseconds, which differs
+between ranks as between gradients. Without the pause, a fast rank would always find the others waiting. A collective is
+timed from the entry of its last member to the exit of each member. The figure of a launch is the mean, because rare
+long collectives delay training too. Launches of both ways alternate; each round gives a ratio of two launches next to
+each other. The tables show medians over the rounds, and the smallest and largest ratio.
 
-Messages are timed by the programs that send them, which do nothing else: how long one goes there and back, and how many
-pushes and pulls a server answers in a second.
+Messages are timed by programs that only send: the time of a round trip, and the number of pushes and pulls that a
+server answers per second.
 
-On few cores these are costs of processors more than of memory: look at the share that other programs took.
+With few cores these times are mainly processor time, so check the share that other programs took.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ from statistics import fmean, median
 from typing import Any
 
 import numpy as np
-import shared_messages
 from rich.console import Console
 from rich.table import Table
-from shared_runs import Flat, never
 
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.values import Rank
@@ -37,17 +35,19 @@ from paceline.backend.calibration.probes import ProbeCollectives
 from paceline.backend.local.launch import Launch, run_job
 from paceline.records.machine import OtherLoad
 from paceline.topologies.catalogue.machine_profile import Asked
+from shared_memory import messages as message_rows
+from shared_memory.runs import Flat, never
 
 SIZES = (20_000, 800_000, 8_000_000)
 OPERATIONS = ("AllReduce", "Reduce", "Broadcast")
 RANKS = (2, 4, 8)
 TIMES = 20
-"""each collective in a launch"""
+"""repetitions of each collective in a launch"""
 PAUSES_S = (0.003, 0.006)
 
 
 class Pauses:
-    """How long each rank pauses before each collective."""
+    """Returns the pause of each rank before each collective."""
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         return float(np.random.default_rng((int(rank), step)).uniform(*PAUSES_S))
@@ -60,7 +60,7 @@ class Pauses:
 
 
 def launched(ranks: int, asked: Sequence[Asked], *, shared_memory: bool) -> Mapping[Cost, float]:
-    """The mean seconds of each collective in one launch."""
+    """Returns the mean seconds of each collective in one launch."""
     learner = Flat(max(one.nbytes for one in asked) // 4)
     nodes = [[Rank(rank) for rank in range(ranks)]]
     method = ProbeCollectives(asked=tuple(asked), inside=shared_memory)
@@ -74,7 +74,7 @@ def launched(ranks: int, asked: Sequence[Asked], *, shared_memory: bool) -> Mapp
 
 
 def rows_of(ranks: int, rounds: int) -> list[dict[str, Any]]:
-    """Every collective among so many ranks, both ways, round after round."""
+    """Times every collective among this many ranks, both ways, round after round."""
     group = tuple(range(ranks))
     asked = [Asked(operation, ranks, nbytes, (group,)) for operation in OPERATIONS for nbytes in SIZES]
     gloo, memory = [], []
@@ -103,7 +103,7 @@ def rows_of(ranks: int, rounds: int) -> list[dict[str, Any]]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The rows for a person."""
+    """Renders the rows."""
     shown = Table(title="Collectives inside a node", title_justify="left", box=None)
     shown.add_column("operation")
     for column in ("ranks", "bytes", "gloo ms", "memory ms", "ratio", "least", "largest"):
@@ -121,21 +121,23 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Inside a node: by gloo and in shared memory.")
+    parser = argparse.ArgumentParser(
+        description="Collectives and messages inside a node, by gloo and in shared memory."
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=("collectives", "messages"), help="one of the two tables")
     arguments = parser.parse_args()
     with OtherLoad() as other:
         rows = [] if arguments.only == "messages" else [row for n in RANKS for row in rows_of(n, arguments.rounds)]
-        messages = [] if arguments.only == "collectives" else shared_messages.rows_of(arguments.rounds)
+        messages = [] if arguments.only == "collectives" else message_rows.rows_of(arguments.rounds)
     cores = len(os.sched_getaffinity(0))
     if arguments.json:
         document = {"rows": rows, "messages": messages, "cores": cores, "other_load": other.share}
         print(json.dumps(document, indent=2))
         return
     console = Console()
-    for shown in (table(rows),) * bool(rows) + (shared_messages.table(messages),) * bool(messages):
+    for shown in (table(rows),) * bool(rows) + (message_rows.table(messages),) * bool(messages):
         console.print(shown)
     console.print(f"{cores} cores; other programs took {other.share:.0%} of them. Ratio: gloo's time to memory's.")
 

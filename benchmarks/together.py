@@ -1,13 +1,13 @@
-"""Gradients computed together against one by one: what the rule on sizes (docs/learning.md) is based on.
+"""Compares gradients computed together and one by one: the data behind the size rule of docs/learning.md.
 
     python benchmarks/together.py
     python benchmarks/together.py --batches 32 --turns 9
     python benchmarks/together.py --json
 
-For each model and batch size: the processor time of a gradient computed together, divided by that of one computed by
-itself, for 16 gradients in one block and for 64 in blocks of 32. Both sides take their turns in one process with one
-thread; the median counts. Every gradient has weights and a batch of its own. The rule itself is set aside: where it
-would compute one by one, blocks are computed here all the same.
+For each model and batch size: the processor time of a gradient computed together, divided by that of one computed
+alone, for 16 gradients in one block and for 64 in blocks of 32. Both sides alternate in one process with one thread,
+and the median counts. Every gradient has its own weights and batch. The size rule is disabled: blocks are computed for
+all sizes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from cosimulation import CLASSES, cnn, made_up, mlp
 from rich.console import Console
 from rich.table import Table
 from torch import nn
@@ -32,6 +31,7 @@ from paceline.workloads.learners.torch_learner import TorchLearner
 from paceline.workloads.learners.vmap import RECORDED_AFTER
 from paceline.workloads.models.initial_weights import uniform
 from paceline.workloads.models.paper_networks import digits_cnn
+from training_speed.models import CLASSES, cnn, made_up, mlp
 
 POPULATION = 8192
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -52,7 +52,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 """the module, and the shape of a sample"""
 MOST_WORK = 128 * 64 * 3.2e6
-"""operations above which a cell is left out: it would take minutes"""
+"""operations above which a cell is left out, because it would take minutes"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,24 +63,24 @@ class Cell:
     parameters: int
     batch: int
     sixteen: float
-    """ratio of 16 gradients in one block"""
+    """ratio for 16 gradients in one block"""
     blocks: float
-    """ratio of 64 gradients in blocks of 32"""
+    """ratio for 64 gradients in blocks of 32"""
 
 
 def learner_of(model: str, together: int) -> TorchLearner:
-    """The model on made-up examples."""
+    """Returns a learner of the model on random examples."""
     make, shape = MODELS[model]
     module = make()
     return TorchLearner(module, made_up(shape, POPULATION), uniform(module, 1), seed=1, together=together)
 
 
 def ratio(model: str, batch: int, count: int, block: int, turns: int) -> float:
-    """Together against one by one."""
+    """Returns the time together divided by the time one by one."""
     sides = learner_of(model, block), learner_of(model, 1)
     vectors = [sides[0].initial() * (1 + number / 100) for number in range(count)]
     samples = [Samples(number, count, 0, batch) for number in range(count)]
-    for _ in range(RECORDED_AFTER + 1):  # from then on the block's operations are repeated
+    for _ in range(RECORDED_AFTER + 1):  # from then on the block's recorded operations are repeated
         sides[0].gradients(vectors[:block], samples[:block])
     spent: list[list[float]] = [[], []]
     for _ in range(turns):
@@ -93,7 +93,7 @@ def ratio(model: str, batch: int, count: int, block: int, turns: int) -> float:
 
 
 def cells(batches: Sequence[int], turns: int) -> Iterator[Cell]:
-    """Model by model, the smallest first."""
+    """Yields the cells of each model, the smallest model first."""
     sizes = {name: learner_of(name, 1).layout.size for name in MODELS}
     for name in sorted(MODELS, key=lambda name: sizes[name]):
         work = learner_of(name, 1).forward_flops
@@ -104,7 +104,7 @@ def cells(batches: Sequence[int], turns: int) -> Iterator[Cell]:
 
 
 def table(found: Sequence[Cell], batches: Sequence[int]) -> Table:
-    """A row for each model."""
+    """Renders a row for each model."""
     shown = Table(title="time together / one by one: 16 in one block, 64 in blocks of 32")
     for name in ("model", "parameters", *(f"batch {batch}" for batch in batches)):
         shown.add_column(name, justify="left" if name == "model" else "right")

@@ -1,19 +1,21 @@
-"""Every method on two hosts: started by torchrun, mpirun or srun in two network namespaces, joined by a shaped link.
+"""Runs every method on two hosts, started by torchrun, mpirun or srun in two network namespaces joined by a shaped
+link.
 
     python benchmarks/two_hosts.py                       # all methods, two workers a host: two minutes on two cores
     python benchmarks/two_hosts.py --per-host 1 --samples 320 --json
-    python benchmarks/two_hosts.py --launcher srun       # by a Slurm of its own
+    python benchmarks/two_hosts.py --launcher srun       # by a Slurm installation of its own
     python benchmarks/two_hosts.py --launcher mpirun --methods sync-sgd,async-sgd
 
-Needs root, as the hosts are network namespaces of this machine (`backend/emulation/emulated_hosts.py`), and the
-launcher (`benchmarks/launchers.py`): a torchrun on each host, or one mpirun or srun for both. There is a process for
-each rank of a host; all methods that suit two nodes are run by one start, one after the other. Methods whose workers
-share memory, or that are one chip's, need all workers on one node: a second start runs them, on the first host, while
-the processes of the second one sit them out.
+Needs root, because the hosts are network namespaces of this machine (`backend/emulation/emulated_hosts.py`), and the
+launcher (`emulated_network/launchers.py`): a torchrun on each host, or one mpirun or srun for both. Each rank of a host
+is a process. One start runs all methods that can use two nodes, one after the other. Methods whose workers share memory
+or belong to one chip need all workers on one node: a second start runs them on the first host, and the processes of the
+second host take no part.
 
-Shown for each method: steps of its keeper, the loss at the end, where its ranks were, by how much times of the two
-hosts may be apart, and of deterministic methods whether the weights are those of ranks forked on this machine, bit for
-bit. Collectives go by gloo everywhere (`train.shared_memory: false`), whose order of adding depends on the ranks alone.
+Shown for each method: the steps of the weights' owner, the final loss, the hosts of its ranks, the uncertainty between
+the clocks of the two hosts, and for deterministic methods whether the weights equal those of ranks forked on this
+machine, bit for bit. Collectives use gloo everywhere (`train.shared_memory: false`), whose order of addition depends
+only on the ranks.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from launchers import LAUNCHERS, start
 from rich.console import Console
 from rich.table import Table
 
+from emulated_network.launchers import LAUNCHERS, start
 from paceline.algorithms import METHODS, find
 from paceline.algorithms.core.errors import InputError, PacelineError, RunFailed
 from paceline.algorithms.core.values import Rank
@@ -42,14 +44,14 @@ from paceline.records import Run
 from paceline.records.store import as_array, read_run
 
 RATE = 125e6
-"""of each host's link, bytes/s"""
+"""bytes/s of the link of each host"""
 WITHIN_S = 900.0
 WIDTH = 120
-"""of a table that nobody watches: no name is cut off"""
+"""columns of a table that is not shown in a terminal, so that no name is truncated"""
 
 
 def scenario(methods: Sequence[str], nodes: int, workers_per_node: int, samples: int) -> dict[str, Any]:
-    """A small network on so many nodes, trained by these methods as fast as the machine goes."""
+    """Returns a scenario with a small network on this many nodes, trained by these methods without pacing."""
     device = {"name": "cpu", "overhead": "1 ms", "per_sample": "0.1 ms"}
     return {
         "name": "two-hosts",
@@ -67,13 +69,13 @@ def scenario(methods: Sequence[str], nodes: int, workers_per_node: int, samples:
 
 
 def suits(name: str, nodes: int, workers_per_node: int) -> bool:
-    """Whether a method can be placed so."""
+    """Tells whether a method can be placed like this."""
     ranks = iter(range(nodes * workers_per_node))
     return not find(name)().problems([[Rank(next(ranks)) for _ in range(workers_per_node)] for _ in range(nodes)])
 
 
 def starts(methods: Sequence[str], per_host: int, samples: int) -> Iterator[dict[str, Any]]:
-    """The scenarios that together hold these methods."""
+    """Returns the scenarios that together contain these methods."""
     if spread := [name for name in methods if suits(name, 2, per_host)]:
         yield scenario(spread, 2, per_host, samples)
     if together := [name for name in methods if name not in spread]:
@@ -81,12 +83,12 @@ def starts(methods: Sequence[str], per_host: int, samples: int) -> Iterator[dict
 
 
 def trained(launcher: str, made: Hosts, what: Mapping[str, Any], processes: int, out: Path) -> list[Run]:
-    """Trains a scenario on two hosts; answers its runs as they are stored.
+    """Trains a scenario on two hosts and returns its runs as stored.
 
     Raises:
-        RunFailed: the launcher has failed; its words are the message.
+        RunFailed: The launcher failed. The message is its output.
     """
-    path = out.parent / "two-hosts.json"  # which is YAML, too
+    path = out.parent / "two-hosts.json"  # JSON is valid YAML
     path.write_text(json.dumps(what))
     program = [sys.executable, "-c", "from paceline.cli import main; main()", "train", str(path), "--out", str(out)]
     with start(launcher, made, processes, program) as found:
@@ -107,7 +109,7 @@ def trained(launcher: str, made: Hosts, what: Mapping[str, Any], processes: int,
 
 
 def row(run: Run, forked: Run | None) -> dict[str, Any]:
-    """What a method did."""
+    """Returns the row of a method."""
     seats = run.machine["seats"]
     clocks = run.machine["clocks"]
     return {
@@ -125,7 +127,7 @@ def _weights(run: Run) -> Any:
 
 
 def rows(launcher: str, methods: Sequence[str], per_host: int, samples: int) -> Iterator[dict[str, Any]]:
-    """What every method did, start by start."""
+    """Returns the rows of all methods, start by start."""
     for what in starts(methods, per_host, samples):
         processes = per_host + any(find(name).has_server for name in what["algorithms"])
         with tempfile.TemporaryDirectory() as folder, hosts(2, bytes_per_s=RATE) as made:
@@ -139,7 +141,7 @@ def rows(launcher: str, methods: Sequence[str], per_host: int, samples: int) -> 
 
 
 def shown(found: Sequence[Mapping[str, Any]]) -> Table:
-    """As a person likes to read it."""
+    """Renders the rows."""
     table = Table(box=None)
     for title in ("algorithm", "updates", "loss", "ranks of host 0", "of host 1", "clocks ± µs", "as forked"):
         table.add_column(title, justify="left" if title == "algorithm" else "right", no_wrap=True)
@@ -161,7 +163,7 @@ def main() -> int:
     parser.add_argument("--launcher", choices=LAUNCHERS, default="torchrun", help="what starts the processes")
     parser.add_argument("--methods", default=",".join(METHODS), help="names with commas between them; default: all")
     parser.add_argument("--per-host", type=int, default=2, help="workers on each host")
-    parser.add_argument("--samples", type=int, default=1280, help="that each method takes, all workers together")
+    parser.add_argument("--samples", type=int, default=1280, help="budget of each method, all workers together")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     asked = parser.parse_args()
     try:

@@ -1,18 +1,18 @@
-"""Flat against two-level all-reduce, on two hosts joined by a network of a known rate: real and simulated.
+"""Compares flat with two-level all-reduce on two hosts joined by a network of known rate: real and simulated.
 
     python benchmarks/two_level.py                          # 1 Gbit/s, 0.8 and 8 MB, two ranks a host: five minutes
     python benchmarks/two_level.py --rate "200 Mbit/s" --megabytes 0.8 --repeats 3 --json
 
-Needs root: the hosts are network namespaces of this machine (`backend/emulation/emulated_hosts.py`). Workers are
-paced, so a step is 20 ms of gradient and then the exchange, in one of three ways: a flat ring of all ranks by gloo
-(sync-sgd), two levels with gloo inside the host, and two levels with shared memory there (hsgd without LARS). They
-take turns, one run each a round, and so do the probes that predictions are made with; `two_level_runs.py` says what a
-prediction knows.
+Needs root: the hosts are network namespaces of this machine (`backend/emulation/emulated_hosts.py`). Workers are paced.
+A step is 20 ms of gradient and then the exchange, in one of three ways: a flat ring of all ranks by gloo (sync-sgd),
+two levels with gloo inside the host, and two levels with shared memory inside the host (hsgd without LARS). The ways
+and the probes for the predictions take turns, one run each per round. `emulated_network/two_level_runs.py` lists the
+inputs of a prediction.
 
-Shown are medians over the rounds with an interval of order statistics, which holds the true median with 95 % from six
-rounds on; the bytes that crossed each host's link in a step beside what theory says; and each collective's own time.
-Other programs on the machine change what is measured: their share is printed too, and with --quiet 0.05 a round in
-which they took more than 5 % is run again.
+The tables show medians over the rounds with an interval of order statistics, which contains the true median with 95 %
+probability from six rounds on; the bytes that crossed the link of each host in a step beside the theoretical value; and
+the time of each collective. Other programs on the machine disturb the measurement: their share of the processor time is
+printed, and with --quiet 0.05 a round in which they took more than 5 % is repeated.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from paired import between
 from rich.console import Console
 from rich.table import Table
-from two_level_runs import (
+
+from common.intervals import between
+from emulated_network.two_level_runs import (
     HOSTS,
     ITEM_BYTES,
     PAYLOAD,
@@ -45,7 +46,6 @@ from two_level_runs import (
     predicted,
     probed,
 )
-
 from paceline.algorithms.core.errors import PacelineError
 from paceline.backend.emulation.emulated_hosts import Hosts, hosts
 from paceline.backend.posix.network_namespaces import NoHosts
@@ -53,16 +53,16 @@ from paceline.records.machine import OtherLoad
 from paceline.scenarios.values.units import RATE
 
 MOST_TRIES = 10
-"""times as many rounds as are to count are run, where most are disturbed"""
+"""limit of all rounds, as a multiple of the requested ones, if many are disturbed"""
 
 
 class Busy(PacelineError):
-    """No round was as quiet as was asked for."""
+    """No round was as quiet as requested."""
 
 
 @dataclass(slots=True)
 class Round:
-    """Every way and every probe, one run each, one after the other."""
+    """Runs every way and every probe once, one after the other."""
 
     other_load: float
     probes: dict[str, Probe]
@@ -70,7 +70,7 @@ class Round:
 
 
 def one_round(setting: Setting, made: Hosts, number: int) -> Round:
-    """The ways take turns at being first."""
+    """Rotates the ways, so that each begins a round in turn."""
     turn = number % len(WAYS)
     ways = WAYS[turn:] + WAYS[:turn]
     with OtherLoad() as other:
@@ -80,7 +80,7 @@ def one_round(setting: Setting, made: Hosts, number: int) -> Round:
 
 
 def rounds(setting: Setting, made: Hosts, options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
-    """What was measured and what is predicted of every way."""
+    """Returns the measured and the predicted figures of every way."""
     found: list[Round] = []
     for number in range(MOST_TRIES * options.repeats):
         one = one_round(setting, made, number)
@@ -107,7 +107,7 @@ def rounds(setting: Setting, made: Hosts, options: argparse.Namespace, say: Call
 
 
 def shown(on: Machine) -> dict[str, float]:
-    """What the probes found."""
+    """Returns the figures of the probes."""
     return {
         "latency_s": on.across.latency_s,
         "payload_bytes_per_s": on.across.bytes_per_s,
@@ -119,7 +119,7 @@ def shown(on: Machine) -> dict[str, float]:
 
 
 def row(way: Way, setting: Setting, found: Sequence[Measured], on: Machine) -> dict[str, Any]:
-    """One way's figures."""
+    """Returns the figures of one way."""
     steps, foreseen = [one.step_s for one in found], predicted(way, setting, on)
     low, high = between(steps)
     theory = way.crossing(setting.nbytes, setting.per_host)
@@ -142,7 +142,7 @@ def row(way: Way, setting: Setting, found: Sequence[Measured], on: Machine) -> d
 
 
 def beside(one: dict[str, Any], flat: dict[str, Any]) -> dict[str, Any]:
-    """A way's step in parts of a flat one's: run by run of the same round, and as predicted."""
+    """Returns the step time of a way relative to the flat one: for runs of the same round, and predicted."""
     ratios = [mine["step_s"] / theirs["step_s"] for mine, theirs in zip(one["runs"], flat["runs"], strict=True)]
     low, high = between(ratios)
     return {
@@ -154,7 +154,7 @@ def beside(one: dict[str, Any], flat: dict[str, Any]) -> dict[str, Any]:
 
 
 def tables(size: dict[str, Any]) -> Iterator[Table]:
-    """What was measured of one size, for a person."""
+    """Renders the measurements for one size."""
     heads = ("median, ms", "from", "to", "predicted", "off, %", "of flat", "from", "to", "predicted")
     made = _table(f"{size['megabytes']:g} MB of gradients: a step", "exchange", heads)
     for one in size["rows"]:
@@ -183,7 +183,7 @@ def _table(title: str, first: str, heads: Sequence[str]) -> Table:
 
 
 def run(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
-    """Everything that is asked for."""
+    """Runs everything that was requested."""
     sizes = []
     with hosts(HOSTS, bytes_per_s=options.rate) as made:
         for megabytes in options.megabytes:
@@ -204,7 +204,7 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, An
 
 
 def show(found: dict[str, Any], console: Console) -> None:
-    """The tables, and what stands behind the predictions."""
+    """Prints the tables and the inputs of the predictions."""
     for size in found["sizes"]:
         for one in tables(size):
             console.print(one)
@@ -221,7 +221,7 @@ def show(found: dict[str, Any], console: Console) -> None:
 
 
 def rate(text: str) -> float:
-    """Bytes a second."""
+    """Parses a rate into bytes per second."""
     try:
         return RATE.parse(text)
     except ValueError as error:
@@ -229,20 +229,20 @@ def rate(text: str) -> float:
 
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
-    """The options."""
+    """Parses the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", type=rate, default=rate("1 Gbit/s"), help="of the links, with its unit")
+    parser.add_argument("--rate", type=rate, default=rate("1 Gbit/s"), help="rate of the links, with its unit")
     parser.add_argument("--ranks-per-host", type=int, default=2, choices=range(2, 9), metavar="2 … 8")
-    parser.add_argument("--megabytes", type=float, nargs="+", default=[0.8, 8.0], help="of gradients")
+    parser.add_argument("--megabytes", type=float, nargs="+", default=[0.8, 8.0], help="sizes of the gradient")
     parser.add_argument("--repeats", type=int, default=7, help="rounds; one run of each way in each")
     parser.add_argument(
         "--quiet",
         type=float,
         default=1.0,
-        help="a round in which others took a larger share of the machine does not count",
+        help="rounds in which other programs took a larger share of the machine are repeated",
     )
     parser.add_argument("--steps", type=int, default=20, help=f"of a run; the first {SETTLING} are not counted")
-    parser.add_argument("--gradient-ms", type=float, default=20.0, help="what a paced gradient takes")
+    parser.add_argument("--gradient-ms", type=float, default=20.0, help="time of a paced gradient")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(given)
     if options.steps < SETTLING + 3 or options.repeats < 1 or min(options.megabytes) * 1e6 < TINY_BYTES:
@@ -253,7 +253,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Runs it and prints what was found; 2 where this machine makes no hosts, 1 where a run fails."""
+    """Runs the command. Returns 2 if this machine cannot make hosts, 1 if a run fails."""
     options = arguments(given)
     try:
         found = run(options, lambda words: print(words, file=sys.stderr))

@@ -1,7 +1,7 @@
-"""The any-order interpreter: no clock, a chooser decides who moves next.
+"""The any-order interpreter: it has no clock, and a chooser selects the next move.
 
-Read `anyorder` first, then `moves` (who chooses), `check_guarantees` (what a run must keep), `replay` (a real run
-again, bit for bit) and `reentry` (stop, and enter again from the states). The functions `replay.replay` and
+Read `anyorder` first, then `moves` (choosers), `check_guarantees` (checks of a run), `replay` (repeats a real run bit
+for bit) and `reentry` (stops programs and enters them again from their states). The functions `replay.replay` and
 `hidden_state.hidden_state` stay in their modules, because a package cannot offer a name that is also its submodule.
 """
 

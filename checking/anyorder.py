@@ -1,7 +1,7 @@
-"""Runs a job without a clock, in the order that a chooser likes: what each operation means there.
+"""The any-order interpreter: runs a job without a clock, in an order that a chooser selects.
 
-`Driver` decides who can move; here stands, for every operation, when it can be answered and with what. There is no
-network, no pace and no device: a gradient takes a move, as everything does.
+`Driver` finds the possible moves. This file defines, for every operation, when it can be answered and what the answer
+is. There are no networks, paces or devices: a gradient takes one move, like every operation.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class AnyOrder(Driver):
     """One run of one job without a clock.
 
     Args:
-        job: what to run; its budget is in samples.
-        deliver_at_once: messages arrive as they are sent, and the chooser has no say in it.
-        start: enter the programs from here instead of the beginning.
+        job: the job to run; its budget is in samples.
+        deliver_at_once: messages arrive when they are sent, instead of when the chooser selects their delivery.
+        start: the checkpoint from which the programs are entered, instead of from the beginning.
 
     >>> from paceline.algorithms import find
     >>> from paceline.algorithms.core.job import Budget
@@ -83,7 +83,7 @@ class AnyOrder(Driver):
             case AllReduce() | Reduce() | Broadcast() | AllGather() | Barrier():
                 return task.room is None
             case Receive(source):
-                stranger = source is not None and source not in task.me.world  # to be told so
+                stranger = source is not None and source not in task.me.world  # answered with an error
                 return stranger or self._letter(task, task.op) is not None
             case Wait(handle):
                 return self._handles[task.me.rank].is_over([handle], 1)
@@ -143,7 +143,7 @@ class AnyOrder(Driver):
         return next_step(self.job, task.me, step, None, self._grant, self._rule.stop)
 
     def _grant(self, rank: Rank, step: int) -> bool:
-        """Whether a keeper may begin this step."""
+        """Whether a rank that owns the weights may begin this step."""
         return self._rule.grant(rank, step)
 
     def _gradient(self, task: Task, op: Gradient) -> GradientResult:
@@ -172,7 +172,7 @@ class AnyOrder(Driver):
     # ------------------------------------------------------------------------------------------------ messages
 
     def _letter(self, task: Task, op: Receive) -> Letter | None:
-        """The letter that the lane would be given now."""
+        """Returns the letter that the lane would receive now."""
         return self._mail.find(task.me.rank, op.source, op.tag)
 
     def _send(self, task: Task, op: Send) -> None:
@@ -196,7 +196,7 @@ class AnyOrder(Driver):
     # ------------------------------------------------------------------------------------------------ lanes
 
     def _begin_lane(self, task: Task, what: Op[Any] | Routine[Any], *, line: str | None = None) -> Handle[Any]:
-        """Starts it in a lane of its own; under the name `line` if it is not the program that has started it."""
+        """Starts an operation or routine in its own lane; `line` is its name if the interpreter itself starts it."""
         check_start(what)
         place = task.place
         if isinstance(what, Routine):
@@ -223,7 +223,7 @@ class AnyOrder(Driver):
         return handles.answers(task.line, entries, op.least, self._found(task, op))
 
     def _found(self, task: Task, op: WaitFor[Any]) -> tuple[int, ...] | None:
-        """The indices of the handles that the program is to find done; None for all that are."""
+        """Returns the indices of the handles to report as done; None for all that are done."""
         return None
 
     def _cancel(self, task: Task, handle: Handle[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""What an any-order run tells of itself: spans for its trace, and what each blocked lane waits for."""
+"""Spans for the trace of an any-order run, and descriptions of what each blocked lane waits for."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ACTIVITIES: dict[type[Op[Any]], Activity] = {
 
 
 def span_of(task: Task, answer: Any, step: int, now_s: float) -> Span | None:
-    """The span of the operation that the lane has just been answered; None for those that leave none."""
+    """Returns the span of the operation that the lane has just completed; None for operations without a span."""
     op = task.op
     assert op is not None, "it was answered just now"
     key = None
@@ -53,12 +53,12 @@ def span_of(task: Task, answer: Any, step: int, now_s: float) -> Span | None:
 
 
 def line_of(task: Task, step: int, handles: HandleTable[Promise], cells: Cells) -> str:
-    """Rank, role, program line, step and what the lane waits for."""
+    """Describes a blocked lane: rank, role, program line, step and what it waits for."""
     return f"{task.standing(step)}: waits for {need_of(task, handles, cells)}"
 
 
 def need_of(task: Task, handles: HandleTable[Promise], cells: Cells) -> str:
-    """What would let the lane go on, in words."""
+    """Describes what would let the lane continue."""
     match task.op:
         case Receive():
             return f"a message from {message_wanted(task.op)}"

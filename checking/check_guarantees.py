@@ -1,11 +1,12 @@
-"""Holds a run to what its method promises: one check for each guarantee of the vocabulary that a record can show.
+"""Checks that a run keeps the guarantees of its method: one check for each guarantee that a record can show.
 
 Rules of this file:
 
-* A check reads the job and the trace, which every interpreter leaves behind, and says in words what is broken.
-* What only another run can show (the same weights whoever is slow) is shown by one without a clock, in rank order.
-* What holds only without gradients (conserved sums and means) says nothing about an ordinary run; `conserved` checks a
-  run whose gradients are 0.
+* A check reads the job and the trace, which every interpreter produces, and describes each violation in a sentence.
+* Some guarantees need a second run to compare with (the weights are the same whichever rank is slow). That run is an
+  any-order run in the order of ranks.
+* Some guarantees hold only without gradients (conserved sums and means) and cannot be checked in an ordinary run;
+  `conserved` checks a run whose gradients are 0.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from paceline.checking.hidden_state import hidden_state
 from paceline.records.trace import Trace
 
 ROUNDINGS = 4500
-"""how many roundings of the weights' scale two runs may differ by that add up the same numbers in another order"""
+"""allowed difference of two runs that add the same numbers in different orders, in roundings of the weights' scale"""
 Check = Callable[[Job, Trace], Iterator[str]]
 
 
 def broken(job: Job, trace: Trace, guarantees: Iterable[Guarantee] | None = None) -> list[str]:
-    """What a run shows to be broken of what is promised, each as ``guarantee: what was found``; empty if nothing.
+    """Lists the promised guarantees that a run violates, each as ``guarantee: what was found``; empty if none.
 
-    A guarantee that needs a figure of the method's `bounds` and has none there is broken, whatever the run shows.
+    A guarantee that needs a figure in the method's `bounds` and has none is always listed.
 
     Args:
         job: the method, its ranks and its learner.
-        trace: what any interpreter recorded of it.
-        guarantees: what to check. None: all that the method promises, and that its programs keep everything in their
-            states (see `hidden_state`), as ``re-entry: …``. Those without a check here are passed over.
+        trace: the record of its run, from any interpreter.
+        guarantees: the guarantees to check. None: all that the method promises, and that its programs keep everything
+            in their states (see `hidden_state`), as ``re-entry: …``. Guarantees without a check here are ignored.
 
     >>> from paceline.algorithms import find
     >>> from paceline.algorithms.core.values import Rank
@@ -65,9 +66,16 @@ def broken(job: Job, trace: Trace, guarantees: Iterable[Guarantee] | None = None
 
 
 def conserved(job: Job, trace: Trace) -> list[str]:
-    """As `broken`, for a run without gradients: what it shows of conserved sums and means.
+    """Like `broken`, for a run without gradients: checks that sums and means are conserved.
 
-    A sum counts the centre: the server's weights, or those that a synchronous method's first worker keeps.
+    A sum includes the centre: the weights of the server or, in a synchronous method, those of the first worker.
+
+    Args:
+        job: the method, its ranks and its learner.
+        trace: the record of a run whose gradients are 0.
+
+    Returns:
+        The violated guarantees, each as ``guarantee: what was found``; empty if there are none.
     """
     promised = job.method.guarantees & {Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MEAN}
     before = {me.rank: job.method.begin(me, job.learner.initial()) for me in job.team}
@@ -98,7 +106,7 @@ def _deterministic(job: Job, trace: Trace) -> Iterator[str]:
 
 
 def _same_as_sync_sgd(job: Job, trace: Trace) -> Iterator[str]:
-    """Compared with sync-sgd at the same hyper-parameters, over as many samples."""
+    """Compares with sync-sgd at the same hyper-parameters and number of samples."""
     own = {field.name for field in dataclasses.fields(job.method)}
     shared = {name: getattr(job.method, name) for name in own & {field.name for field in dataclasses.fields(SyncSgd)}}
     samples = (job.limit or 0) * job.samples_per_step
@@ -107,7 +115,7 @@ def _same_as_sync_sgd(job: Job, trace: Trace) -> Iterator[str]:
 
 
 def _workers(job: Job) -> Any:
-    """The team without its server, as sync-sgd has it."""
+    """Returns the team without its server, as in sync-sgd."""
     return tuple(dataclasses.replace(me, world=me.workers, server=None) for me in job.team if me.role == "worker")
 
 
@@ -139,7 +147,7 @@ def _not_in(trace: Trace, least: float, most: float) -> Iterator[str]:
 
 
 def _bounded_clock_gap(job: Job, trace: Trace) -> Iterator[str]:
-    """Tested at the moments when a worker's step is applied."""
+    """Checks the gap whenever a step of a worker is applied."""
     most, done = job.method.bounds(job.workers)[Guarantee.BOUNDED_CLOCK_GAP], Counter[int]()
     for row in trace.updates:
         done[row.rank] += 1
@@ -157,7 +165,7 @@ def _replicas_equal(job: Job, trace: Trace) -> Iterator[str]:
 
 
 def _replicas_meet(job: Job, trace: Trace) -> Iterator[str]:
-    """Shown by a run that ends with an average: everything that was learned is then in the common weights."""
+    """Checks runs that end with an average: the common weights then include every update."""
     learned = trace.states[job.weights_owner].step * job.samples_per_step
     if trace.snapshots and trace.snapshots[-1].samples == learned:
         yield from _replicas_equal(job, trace)
@@ -186,7 +194,7 @@ def _full_updates(job: Job, trace: Trace) -> Iterator[str]:
 
 
 def _constant_total(job: Job, trace: Trace) -> Iterator[str]:
-    """Read off the batches in force that the server's state holds; there are none before the first gradient."""
+    """Checks the current batches in the server's state; there are none before the first gradient."""
     batches, total = trace.states[job.weights_owner].batches, job.batch * job.workers
     if batches and sum(batches) != total:
         yield f"batches of {', '.join(map(str, batches))} make {sum(batches)}, promised {total}"
@@ -200,7 +208,7 @@ def _by_version(trace: Trace) -> dict[int, list[Update]]:
 
 
 def _conserves_messages(job: Job, trace: Trace) -> Iterator[str]:
-    """All that workers sent was heard at the server by the end, and no gradient was applied that was not computed."""
+    """Checks that the server received all messages of workers, and that every applied gradient was computed once."""
     pushes = Counter(span.rank for span in trace.spans if span.activity == "send" and span.rank != job.weights_owner)
     heard = Counter(source for receiver, source in trace.heard if receiver == job.weights_owner and source is not None)
     for rank in job.team[0].workers:

@@ -1,13 +1,13 @@
-"""Drives the lanes of all ranks, one move at a time; knows who can move, and nothing of what operations mean.
+"""Drives the lanes of all ranks, one move at a time; subclasses define what operations mean.
 
 Rules of this file:
 
-* Everything that may happen next is a `Move`; a run is decided by the choices among them and by nothing else, so the
-  same choices make the same run.
+* Everything that may happen next is a `Move`. The choices among moves alone determine a run, so the same choices give
+  the same run.
 * Time is the number of moves made.
 * A collective is entered when it is asked for or started, in program order. A message travels until it is delivered.
-* A run is over when every program has ended and whatever is still in flight is completed; a lane that waits for
-  something that nobody will do any more is then left behind.
+* A run is over when every program has ended and everything in flight is completed. A lane that waits for something
+  that cannot happen any more is then abandoned.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from paceline.records.trace import Snapshot, Trace
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the log: the move, and for a lane the operation and its answer, in its rank's step."""
+    """One line of the log: the move and, if a lane moved, its operation and answer and the step of its rank."""
 
     move: Move
     step: int
@@ -49,7 +49,7 @@ class Entry:
 
 
 class Driver(ABC):
-    """One run of one job; what its operations are answered is the subclass's affair."""
+    """One run of one job. A subclass defines the answers of operations."""
 
     def __init__(self, job: Job, *, deliver_at_once: bool = False, start: Checkpoint | None = None) -> None:
         if job.limit is None:
@@ -74,25 +74,25 @@ class Driver(ABC):
 
     @abstractmethod
     def _perform(self, task: Task, op: Op[Any]) -> Any:
-        """Does the operation and answers it."""
+        """Performs the operation and returns its answer."""
 
     def _hear(self, task: Task, source: Rank | None) -> None:
-        """Notes who was heard; None if nobody was in time."""
+        """Records the source of a received message; None for a timeout."""
         self.trace.hear(task.me.rank, source, task.line)
 
     @property
     def now_s(self) -> float:
-        """The logical clock: moves made so far."""
+        """The logical clock: the number of moves so far."""
         return float(self._moves)
 
     def _note(self, entry: Entry) -> None:
-        """Takes note of a move that has been made."""
+        """Records a move that has been made."""
         self._moves += 1
         self.log.append(entry)
 
     @may_diverge
     def run(self, choose: Chooser = first) -> Trace:
-        """Moves until everything is done; raises `DeadlockError` if nothing can move and a program has not ended."""
+        """Makes moves until the run is over; raises `DeadlockError` if no move is possible before that."""
         self._begin()
         try:
             while ready := self._ready():
@@ -107,7 +107,7 @@ class Driver(ABC):
         return self.trace
 
     def checkpoint(self) -> Checkpoint:
-        """What is needed to enter the programs again, once the run is over."""
+        """Returns the checkpoint from which the programs can be entered again, once the run is over."""
         entries = [item for table in self._handles.values() for item in table.items()]
         answers = {handle: entry.answer for handle, entry in entries if entry.settled and not entry.cancelled}
         ages = {rank: log.age for rank, log in self._logs.items()}
@@ -136,7 +136,7 @@ class Driver(ABC):
         self._advance(task)
 
     def _advance(self, task: Task, answer: Any = None, failure: BaseException | None = None) -> None:
-        """Lets the program run to its next operation, and enters the collective if it is one."""
+        """Resumes the program up to its next operation, and enters the collective if it is one."""
         try:
             task.op = task.lane.advance(answer, failure)
         except Exception as error:
@@ -171,7 +171,7 @@ class Driver(ABC):
                     other.room, other.answer = None, answers[other.me.rank]
 
     def _ready(self) -> list[Move]:
-        """All possible moves: lanes by rank and age, deliveries, then time-outs, last as simple orders have none."""
+        """Lists the possible moves: lanes by rank and age, deliveries, and last timeouts, which `first` so avoids."""
         lanes = [
             Move(act="go", rank=task.me.rank, lane=task.name, op=task.op) for task in self._tasks if self._can_go(task)
         ]
@@ -211,21 +211,21 @@ class Driver(ABC):
         self._advance(task, answer, failure)
 
     def _abandon(self) -> None:
-        """Closes programs that were about to be started: nobody has forgotten them, the run has ended before."""
+        """Closes programs that were never started, so that Python does not warn about them: the run ended before."""
         for task in self._tasks:
             if isinstance(task.op, Start) and isinstance(task.op.what, Routine):
                 iter(task.op.what).close()
 
     def _stuck(self) -> None:
         lines = [self._line_of(task) for task in self._tasks]
-        raise DeadlockError("nobody can move:\n" + "\n".join(f"  {line}" for line in lines))
+        raise DeadlockError("deadlock: no rank can proceed:\n" + "\n".join(f"  {line}" for line in lines))
 
     def _line_of(self, task: Task) -> str:
-        """Where a lane stands and what it waits for."""
+        """Describes the position of a lane and what it waits for."""
         rank = task.me.rank
         return line_of(task, self._steps[rank], self._handles[rank], self._cells)
 
 
 def earlier() -> str:
-    """Names what a checkpoint has the answer of."""
+    """Describes an operation whose answer is in a checkpoint."""
     return "an operation of an earlier run"

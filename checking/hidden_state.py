@@ -1,15 +1,15 @@
-"""Finds what programs remember outside of their states, in local variables, which a checkpoint would lose.
+"""Finds state that programs keep in local variables instead of in their states; a checkpoint would lose it.
 
 Rules of this file:
 
-* Programs are entered again from their states at every `NextStep` (`Reentered`), in the order of moves of a run that is
-  not interrupted. Where the weights end with the same bits, nothing is hidden.
-* Where they do not, the method may still be right: a program may do something before its first step (pull the weights,
-  say), or put what it remembers into the state that it returns at a stop. So checkpoints have the last word: a method
-  is right if stopping at every step and going on changes nothing. Stops drop what asynchronous workers have under way,
-  so those are compared with one worker, where what was dropped is computed again from the same weights.
+* Programs are entered again from their states at every `NextStep` (`Reentered`), in the order of moves of an
+  uninterrupted run. If the final weights have the same bits, there is no hidden state.
+* If they differ, the method may still be correct: a program may act before its first step (pull the weights, say), or
+  store local variables in the state that it returns at a stop. So the method is also stopped at every step and
+  resumed; it is correct if that changes nothing. A stop drops the messages in flight of asynchronous workers, so such
+  methods are compared with one worker, which computes the dropped gradients again from the same weights.
 * A method is tried once per process for the same hyper-parameters.
-* A program that hangs is left alone after `LIMIT_S`, with a warning: the run that follows shows where it hangs.
+* The trial of a program that hangs ends after `LIMIT_S` with a warning: the actual run shows where it hangs.
 """
 
 from __future__ import annotations
@@ -42,43 +42,46 @@ from paceline.checking.small_runs import (
 )
 
 LIMIT_S = 5.0
-"""seconds that trying a method may take; our own methods take up to a quarter of one"""
+"""time limit of a trial, in seconds; the built-in methods take up to a quarter of a second"""
 
 _FOUND: dict[tuple[type[Method], str], tuple[str, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What came of entering programs again: other weights, or an error."""
+    """The effect of entering programs again: different weights, or an error."""
 
     away: float | None
     error: str
     changed: tuple[str, ...]
-    """local variables that were not as before"""
+    """local variables that had another value afterwards"""
 
     def words(self, roles: Collection[str], trial: Trial) -> str:
-        """In a sentence."""
-        who = " and ".join(sorted(roles, reverse=True))
+        """Returns a sentence about the difference."""
+        named = " and ".join(sorted(roles, reverse=True))
         tried = ", ".join(f"{name}={here} in place of {there}" for name, (there, here) in trial.replaced.items())
         steps = f"{trial.steps} steps" + (f" with {tried}" if tried else "")
-        again = "if the program is started again from its state at each Next"
+        again = "if the program is entered again from its state at each NextStep"
         if self.error:
             found = f"within {steps} the program fails {again} ({self.error})"
         elif self.away is None or isnan(self.away):
             found = f"after {steps} the weights differ {again}"
         else:
             found = f"after {steps} the weights differ by {self.away:.2g} {again}"
-        what = " and ".join(self.changed) or "everything that it needs after Next"
-        return f"{who}: {found}; keep {what} in the state that is given to Next, as a checkpoint keeps nothing else"
+        what = " and ".join(self.changed) or "everything that it needs after NextStep"
+        return f"{named}: {found}; keep {what} in the state that is given to NextStep, as a checkpoint stores only that"
 
 
 def hidden_state(method: Method, nodes: Callable[[], Nodes] = tuple, *, tensors: bool = False) -> tuple[str, ...]:
-    """What the programs of a method keep outside of their states, by role; empty if nothing was found.
+    """Finds state that the programs of a method keep outside of their states.
 
     Args:
-        method: with the hyper-parameters that it is to be used with.
-        nodes: asked for the workers of the scenario's nodes, if the method takes no smaller cluster.
-        tensors: whether the vectors are torch's, as where a model is trained.
+        method: the method, with the hyper-parameters of the scenario.
+        nodes: returns the workers of each node of the scenario; called if the method accepts no smaller cluster.
+        tensors: whether the vectors are torch tensors, as in training, instead of NumPy arrays.
+
+    Returns:
+        A sentence for each role whose programs have hidden state; empty if none was found.
 
     >>> from paceline.algorithms import find
     >>> hidden_state(find("sync-sgd")())
@@ -101,18 +104,18 @@ def hidden_state(method: Method, nodes: Callable[[], Nodes] = tuple, *, tensors:
 
 
 class _TookTooLong(BaseException):
-    """Is raised in the middle of a program; no `Exception`, since that may be handled there."""
+    """Raised in the middle of a program. It is not an `Exception`, since the program might catch that."""
 
 
 @contextmanager
 def _limited_to(seconds: float) -> Iterator[None]:
-    """Raises `_TookTooLong` in the block after so many seconds; without a limit outside of the main thread."""
+    """Raises `_TookTooLong` in the block after this time; has no effect outside of the main thread."""
 
     def stop(*_: Any) -> None:
         raise _TookTooLong
 
     if threading.current_thread() is not threading.main_thread():
-        yield  # Python runs signal handlers in the main thread alone
+        yield  # Python runs signal handlers in the main thread only
         return
     handler, timer = signal.signal(signal.SIGALRM, stop), signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
@@ -120,7 +123,7 @@ def _limited_to(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, handler)
-        signal.setitimer(signal.ITIMER_REAL, *timer)  # one that was there before goes on, later by as long as this took
+        signal.setitimer(signal.ITIMER_REAL, *timer)  # restores an earlier timer, delayed by the duration of the block
 
 
 def _search(trial: Trial, *, tensors: bool) -> Iterator[str]:
@@ -129,18 +132,18 @@ def _search(trial: Trial, *, tensors: bool) -> Iterator[str]:
         together = _difference(trial, roles, order, end)
         if together is None:
             continue
-        if not _repeats(trial) or _stands_stops(trial, tensors=tensors):
+        if not _repeats(trial) or _survives_stops(trial, tensors=tensors):
             return
         alone = {role: _difference(trial, {role}, order, end) for role in sorted(roles, reverse=True)}
-        guilty = [(role, one) for role, one in alone.items() if one is not None]
-        yield from (one.words({role}, trial) for role, one in guilty)
-        if not guilty:
+        different = [(role, one) for role, one in alone.items() if one is not None]
+        yield from (one.words({role}, trial) for role, one in different)
+        if not different:
             yield together.words(roles, trial)
         return
 
 
 def _difference(trial: Trial, roles: Collection[Role], order: Order, end: Ended) -> Difference | None:
-    """What entering the programs of these roles again changes; None if nothing."""
+    """Enters the programs of these roles again and returns the difference that this makes; None if there is none."""
     run, error, away = Reentered(trial.job, roles), "", None
     try:
         away = end_of(run, order()).away(end)
@@ -150,17 +153,17 @@ def _difference(trial: Trial, roles: Collection[Role], order: Order, end: Ended)
 
 
 def _repeats(trial: Trial) -> bool:
-    """Whether the same order makes the same weights again: without that there is nothing to compare with."""
+    """Whether the same order gives the same weights again, which any comparison requires."""
     return all(_ends_alike(trial, order, end) for order, end in zip(ORDERS, trial.ends, strict=True))
 
 
 def _ends_alike(trial: Trial, order: Order, end: Ended) -> bool:
-    """Whether the uninterrupted run ends so in this order."""
+    """Whether the uninterrupted run in this order ends with these weights."""
     return end_of(AnyOrder(trial.job), order()).away(end) is None
 
 
-def _stands_stops(trial: Trial, *, tensors: bool) -> bool:
-    """Whether a run that is stopped at every step and goes on from its states ends as one that is not."""
+def _survives_stops(trial: Trial, *, tensors: bool) -> bool:
+    """Whether a run that is stopped at every step and resumed ends with the weights of an uninterrupted one."""
     if _same_in_parts(trial):
         return True
     job = trial.job
@@ -172,7 +175,7 @@ def _stands_stops(trial: Trial, *, tensors: bool) -> bool:
 
 
 def _same_in_parts(trial: Trial) -> bool:
-    """The same for one cluster."""
+    """Whether this holds on one cluster."""
     assert trial.job.limit is not None, "a trial ends after a number of samples"
     choose = limited(ORDERS[0]())
     try:

@@ -1,4 +1,4 @@
-"""What the any-order interpreter drives: lanes with what each asks for."""
+"""The lanes that the any-order interpreter drives, each with its pending operation."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from paceline.algorithms.runtime.program_errors import place_of
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """One lane on its way.
+    """One running lane.
 
-    `stream` names the order in which its collectives stand: what a program starts directly stands in the program's own
-    order, a sub-program has one for itself.
+    `stream` names the sequence that its collectives belong to: operations that a program starts directly belong to the
+    program's own sequence, and a sub-program has its own.
     """
 
     me: RankContext
@@ -36,29 +36,29 @@ class Task:
     """its name by `Branches`"""
     stream: str = ""
     begun_at: str | None = None
-    """where it was started, for a bare operation, which has no line of its own"""
+    """where a single operation was started, as it has no program line"""
     promise: Promise | None = None
     op: Op[Any] | None = None
     asked_s: float = 0.0
     ready_s: float | None = None
     """when the message that it received was sent"""
     room: Room | None = None
-    """the collective that it waits in"""
+    """the collective that it takes part in"""
     answer: Any = None
-    """what the collective came to"""
+    """the result of the collective"""
 
     @property
     def place(self) -> str:
         return self.begun_at or self.lane.where()
 
     def standing(self, step: int) -> str:
-        """The rank, its lane, the line of its program and the step, for messages."""
+        """Returns the rank, its lane, its program line and the step, for messages."""
         return place_of(self.me, self.name, self.place, step)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerReady(Op[None]):
-    """Between `backward` and its interpreter: this bucket's gradient is complete."""
+    """Tells the interpreter that `backward` has completed the gradient of a bucket."""
 
     promise: Promise
     answer: GradientResult
@@ -66,13 +66,13 @@ class LayerReady(Op[None]):
 
 @program
 def alone(op: Op[Any]) -> Program[Any]:
-    """A lane of a single operation."""
+    """Runs a single operation as a lane."""
     return (yield from op)
 
 
 @program
 def backward(op: LayerGradients, layout: Layout, promises: list[Promise]) -> Program[None]:
-    """Bucket by bucket, last layers first. The version is the oldest among the layers', on all of which it depends."""
+    """Yields the gradient bucket by bucket, last layers first. Its version is the oldest version of the layers."""
     if isinstance(op.weights, Weights):
         weights = op.weights
     else:
@@ -86,7 +86,7 @@ def backward(op: LayerGradients, layout: Layout, promises: list[Promise]) -> Pro
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What remains of a stopped run, enough to enter all programs again."""
+    """The state of a stopped run, from which all programs can be entered again."""
 
     states: dict[Any, Any]
     answers: dict[Handle[Any], Any]

@@ -1,7 +1,7 @@
-"""Moves, and those who choose among them.
+"""Moves, and choosers that select among them.
 
-A run without a clock is a sequence of moves; whoever chooses them decides which of all possible runs it is. A chooser
-is anything that can be called with the moves that are possible now, never none, and answers one of them.
+A run without a clock is a sequence of moves; the chooser selects one of all possible runs. A chooser is a callable that
+takes the possible moves, at least one, and returns one of them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from paceline.algorithms.core.values import Rank
 class Move:
     """One thing that can happen next.
 
-    "go": the lane's operation is answered; "deliver": the oldest message under way from `source` reaches `rank`;
-    "time out": the lane's `Receive` gives up. Two moves are equal if they are the same move of two runs.
+    "go": the lane's operation is answered; "deliver": the oldest message in flight from `source` reaches `rank`;
+    "time out": the timeout of the lane's `Receive` expires. Moves of different runs can be equal.
     """
 
     act: Literal["go", "deliver", "time out"]
@@ -41,18 +41,18 @@ Chooser = Callable[[Sequence[Move]], Move]
 
 
 def first(ready: Sequence[Move]) -> Move:
-    """The lowest rank that can move does: the simplest order."""
+    """Selects the first move of the lowest rank: the simplest order."""
     return ready[0]
 
 
 class RoundRobin:
-    """Ranks in turn, each the first of its moves."""
+    """Selects ranks in turn, and the first possible move of each."""
 
     def __init__(self) -> None:
         self._last = -1
 
     def __call__(self, ready: Sequence[Move]) -> Move:
-        """The next rank after the last one that moved, cyclically.
+        """Selects a move of the next rank after the last one that moved, cyclically.
 
         >>> turn = RoundRobin()
         >>> moves = [Move(act="go", rank=Rank(0)), Move(act="go", rank=Rank(2))]
@@ -65,7 +65,7 @@ class RoundRobin:
 
 
 class Shuffled:
-    """Any move, with equal chances, from a seed."""
+    """Selects moves at random with equal probability, from a seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(np.random.SeedSequence((seed, 11)))
@@ -75,7 +75,7 @@ class Shuffled:
 
 
 class Adversary:
-    """Starves one rank: nothing of it moves, and nothing of what it sent arrives, while anything else can move."""
+    """Delays one rank: its operations and its messages proceed only when no other move is possible."""
 
     def __init__(self, victim: Rank) -> None:
         self.victim = victim
@@ -87,14 +87,14 @@ class Adversary:
 
 
 class Recorded:
-    """The moves of an earlier run again, one by one."""
+    """Repeats the moves of an earlier run, one by one."""
 
     def __init__(self, moves: Iterable[Move]) -> None:
         self._moves = iter(moves)
         self._count = 0
 
     def __call__(self, ready: Sequence[Move]) -> Move:
-        """The recorded move; raises `ProgramError` if it is not possible now."""
+        """Returns the recorded move; raises `ProgramError` if it is not possible now."""
         move = next(self._moves, None)
         for possible in ready:
             if possible == move:

@@ -1,4 +1,4 @@
-"""Refuses methods of the user's own that keep state where a checkpoint loses it, before anything is run.
+"""Rejects custom methods that keep state where a checkpoint would lose it, before anything is run.
 
 `simulate`, `train`, `compare` and `sweep` call this. Built-in methods are not tried here: the test suite tries them.
 """
@@ -21,10 +21,10 @@ R = TypeVar("R")
 
 
 def check_own_methods(*scenarios: Scenario) -> None:
-    """Tries each method that is not built in on a small run; takes some hundredths of a second for a method.
+    """Checks each method that is not built in with a small run, which takes some hundredths of a second.
 
     Raises:
-        ScenarioError: for methods whose programs keep state in local variables; it says where, and which role.
+        ScenarioError: a program of a method keeps state in local variables. The message names the role and variables.
     """
     problems = [(scenario.name, problem) for scenario in scenarios for problem in _problems(scenario)]
     if problems:
@@ -35,7 +35,7 @@ def _problems(scenario: Scenario) -> Iterator[Problem]:
     for index, method in enumerate(scenario.algorithms):
         if METHODS.get(method.name) is type(method):
             continue
-        from paceline.checking.hidden_state import hidden_state  # with the interpreter, which few need here
+        from paceline.checking.hidden_state import hidden_state  # imports the interpreter, which is rarely needed here
 
         def nodes() -> Sequence[Sequence[Rank]]:
             return scenario.cluster.build(scenario.workload).placement
@@ -45,7 +45,15 @@ def _problems(scenario: Scenario) -> Iterator[Problem]:
 
 
 def checks_own_methods(run: Callable[Concatenate[Scenario, P], R], module: str) -> Callable[..., R]:
-    """`run` behind `check_own_methods`, as a function of `module`; it takes whatever `load` takes."""
+    """Wraps `run` such that it loads the scenario and calls `check_own_methods` first.
+
+    Args:
+        run: a function whose first argument is a scenario.
+        module: the module that offers the wrapped function, so that it can be pickled by its name.
+
+    Returns:
+        The wrapped function; its first argument may be anything that `load` accepts.
+    """
 
     @functools.wraps(run)
     def checked(scenario: Scenario | Mapping[str, Any] | str | Path, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -53,5 +61,5 @@ def checks_own_methods(run: Callable[Concatenate[Scenario, P], R], module: str) 
         check_own_methods(scenario)
         return run(scenario, *args, **kwargs)
 
-    checked.__module__ = module  # so that it can be pickled by its name
+    checked.__module__ = module
     return checked

@@ -1,12 +1,12 @@
-"""Runs a recorded run again without a clock: every receiver hears its messages from the same sources in the same order.
+"""Repeats a recorded run without a clock: every rank receives its messages from the same sources in the same order.
 
-What a program computes depends on the seed, on the order in which it hears the others, on the times it was told and on
-which of several started operations was done first; all of that is in the record, so a replay ends in the same weights,
-bit for bit. What the record does not hold is who came first to a shared cell, and how far a sub-program had come when
-it was cancelled: a program that asks for such a thing is refused.
+What a program computes depends on the seed, on the order in which it receives messages, on the answers of `Now`, and on
+which of several started operations completed first. All of that is in the record, so a replay ends with the same
+weights, bit for bit. Two things are not in the record: the order of accesses to shared cells, and how far a sub-program
+was when it was cancelled. A program that depends on them cannot be replayed.
 
-A replay keeps what its programs keep and no more, however long the run: no log, no answers that nobody can ask for
-again, and of the weights being learned the last.
+The memory of a replay does not grow with the length of the run: there is no log, answers are dropped when they can no
+longer be requested, and only the last version of the learned weights is kept.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from paceline.records.trace import Schedule, Trace
 Kind = TypeVar("Kind", bound=Outcome)
 
 
-Told = Callable[[float], None]
-"""told how much of a replay is done, 0 … 1"""
+Progress = Callable[[float], None]
+"""called with the completed fraction of a replay, 0 … 1"""
 
 
 class ReplayError(ProgramError):
-    """The program does not do what the record says it did."""
+    """The program does something else than the record says."""
 
 
 class LeftRecord(InvalidOperation):
@@ -54,11 +54,12 @@ class LeftRecord(InvalidOperation):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a replay follows.
+    """The parts of a record that a replay follows.
 
-    `heard` holds each receiver's sources in order, None for a `Receive` that timed out, and `hearers` the lanes that
-    heard them, where that is known; `now_s` the answers of each rank's `Now`; `outcomes` those of each lane's `WaitFor`
-    and `Cancel`; `steps` how many steps each rank took, which decides where ranks step independently.
+    `heard` holds the sources of each rank's received messages in order, with None for a `Receive` that timed out, and
+    `hearers` the lanes that received them, if known; `now_s` holds the answers of each rank's `Now`, and `outcomes`
+    those of each lane's `WaitFor` and `Cancel`. `steps` is the number of steps of each rank, which is needed if ranks
+    step independently.
     """
 
     heard: Mapping[Rank, Sequence[Rank | None]]
@@ -69,7 +70,9 @@ class Recording:
 
     @staticmethod
     def of(heard: Iterable[tuple[Rank, Rank | None]], now_s: Mapping[Rank, Sequence[float]] | None = None) -> Recording:
-        """From `Trace.heard`, whose pairs are (receiver, source): enough where no lane but the program itself hears.
+        """Builds a recording from the (receiver, source) pairs of `Trace.heard`.
+
+        This is enough if only main programs receive messages, not their other lanes.
 
         >>> Recording.of([(Rank(2), Rank(0)), (Rank(0), Rank(2)), (Rank(2), Rank(1))]).heard
         {2: [0, 1], 0: [2]}
@@ -78,14 +81,14 @@ class Recording:
 
     @staticmethod
     def of_run(trace: Trace) -> Recording:
-        """Everything of a run that a replay can follow."""
+        """Builds a recording from the trace of a run."""
         hearers = _by_receiver((receiver, lane) for (receiver, _), lane in zip(trace.heard, trace.hearers, strict=True))
         steps = {rank: state.step for rank, state in trace.states.items()}
         return Recording(_by_receiver(trace.heard), trace.now_s, hearers, trace.outcomes, steps)
 
     @staticmethod
     def of_tables(tables: Tables) -> Recording:
-        """As `of_run`, from what is stored of it."""
+        """Builds a recording from the stored tables of a run."""
         heard, hearers, now_s = {}, {}, {}
         for rank, mine in tables.heard.groupby("rank"):
             heard[_rank(rank)] = [None if source == NO_SOURCE else Rank(source) for source in mine["source"].tolist()]
@@ -101,7 +104,7 @@ class Recording:
 
 
 def _rank(key: Any) -> Rank:
-    """A rank from the label of a group."""
+    """Converts the label of a group to a rank."""
     return Rank(int(key))
 
 
@@ -113,15 +116,15 @@ def _by_receiver(pairs: Iterable[tuple[Rank, Any]]) -> dict[Rank, list[Any]]:
 
 
 class Replay(AnyOrder):
-    """One recorded run again.
+    """The replay of one recorded run.
 
     Raises:
         ReplayError: the program leaves the record, or ends before it does.
     """
 
-    def __init__(self, job: Job, recording: Recording, told: Told = lambda _: None) -> None:
+    def __init__(self, job: Job, recording: Recording, progress: Progress = lambda _: None) -> None:
         super().__init__(job)
-        self._told = told
+        self._progress = progress
         self._heard = {
             rank: deque(zip_longest(sources, recording.hearers.get(rank, ())))
             for rank, sources in recording.heard.items()
@@ -133,7 +136,7 @@ class Replay(AnyOrder):
         self._learned = Learned(job, Schedule(every=float("inf")))
 
     def run(self, choose: Chooser = first) -> Trace:
-        """Follows the record to its end; who moves when the record does not decide makes no difference."""
+        """Follows the record to its end; the order of moves that the record leaves open makes no difference."""
         trace = super().run(choose)
         trace.weights = self._learned.latest.vector
         outcomes = {rank: rest for (rank, _), rest in self._outcomes.items() if rest}
@@ -146,10 +149,10 @@ class Replay(AnyOrder):
         return trace
 
     def _note(self, entry: Entry) -> None:
-        self._moves += 1  # a log would hold every gradient there was
+        self._moves += 1  # a log would hold every gradient of the run
 
     def _can_go(self, task: Task) -> bool:
-        """An operation that the record says was done is waited for; one that it says was not is not."""
+        """Waits for an operation only if the record says that it was done."""
         due = self._outcomes.get((task.me.rank, task.line))
         match task.op:
             case WaitFor(handles) if due and is_partial(task.op) and isinstance(due[0], tuple):
@@ -158,18 +161,18 @@ class Replay(AnyOrder):
             case Cancel(handle) if due and due[0] is False:
                 return self._handles[task.me.rank].is_over([handle], 1)
             case WaitFor() if is_partial(task.op):
-                return True  # to be told that this is not in the record
+                return True  # answered with the error that this is not in the record
             case _:
                 return super()._can_go(task)
 
     def _next(self, task: Task, op: NextStep) -> Step | None:
         step = super()._next(task, op)
         if task.me.role == self.job.method.weights_owner:
-            self._told(min(1.0, self._grants.begun / max(1, self.limit)))
+            self._progress(min(1.0, self._grants.begun / max(1, self.limit)))
         return step
 
     def _grant(self, rank: Rank, step: int) -> bool:
-        """Ranks that step independently take as many steps as in the record."""
+        """Lets ranks that step independently take as many steps as in the record."""
         if rank not in self._taken:
             return super()._grant(rank, step)
         self._grants.note(rank, step + 1)
@@ -177,23 +180,23 @@ class Replay(AnyOrder):
 
     def _perform(self, task: Task, op: Op[Any]) -> Any:
         if isinstance(op, Access | Lock):
-            raise LeftRecord(f"asks for {type(op).__name__}, whose answer depends on what the record does not hold")
+            raise LeftRecord(f"asks for {type(op).__name__}, whose answer is not in the record")
         return super()._perform(task, op)
 
     def _outcome(self, task: Task, op: Op[Any], kind: type[Kind]) -> Kind:
-        """What the record says that the lane is told now."""
+        """Returns the recorded answer of the lane's operation."""
         due = self._outcomes.get((task.me.rank, task.line))
         if not due or not isinstance(due[0], kind):
-            says = f"says {due[0]!r}" if due else "is silent"
-            raise LeftRecord(f"asks for {type(op).__name__}, of whose answer its record {says}")
+            recorded = f"its record has the answer {due[0]!r} next" if due else "its record has no more answers"
+            raise LeftRecord(f"asks for {type(op).__name__}; {recorded}")
         outcome = due.popleft()
-        assert isinstance(outcome, kind), "it was looked at just now"
+        assert isinstance(outcome, kind), "checked above"
         return outcome
 
     # ------------------------------------------------------------------------------------------------ messages
 
     def _is_next(self, task: Task) -> bool:
-        """Whether what the rank hears next, according to its record, is heard by this lane."""
+        """Whether this lane receives the rank's next message, according to the record."""
         due = self._heard.get(task.me.rank)
         return due is not None and len(due) > 0 and due[0][1] in (None, task.line)
 
@@ -237,34 +240,35 @@ class Replay(AnyOrder):
     def _cancel(self, task: Task, handle: Handle[Any]) -> bool:
         if self._outcome(task, Cancel(handle), bool):
             if handle in self._routines:
-                raise LeftRecord("cancels a sub-program; how far it had come is not in the record")
+                raise LeftRecord("cancels a sub-program; its progress at that time is not in the record")
             promise = self._handles[task.me.rank].entry(handle)
-            promise.settled, promise.failure = False, None  # the replay's own order may have ended it already
+            promise.settled, promise.failure = False, None  # the replay may have completed it already
         return super()._cancel(task, handle)
 
     def _stuck(self) -> None:
-        told = []
+        lines = []
         for task in self._tasks:
             rank = task.me.rank
             line = f"  {self._line_of(task)}"
             if isinstance(task.op, Receive):
                 due = self._heard.get(rank)
-                heard = "no more" if not due else "nobody in time" if due[0][0] is None else f"rank {due[0][0]} next"
-                told.append(f"{line}; its record hears {heard}")
+                source = due[0][0] if due else None
+                heard = "no message" if not due else "a timeout" if source is None else f"a message of rank {source}"
+                lines.append(f"{line}; next in its record is {heard}")
             elif isinstance(task.op, Cancel) or (isinstance(task.op, WaitFor) and is_partial(task.op)):
-                told.append(f"{line}; its record says {self._outcomes[rank, task.line][0]}")
-        if not told:
+                lines.append(f"{line}; its record has the answer {self._outcomes[rank, task.line][0]}")
+        if not lines:
             super()._stuck()
-        raise ReplayError("the program has left its record:\n" + "\n".join(told))
+        raise ReplayError("the program differs from its record:\n" + "\n".join(lines))
 
 
-def replay(job: Job, recording: Recording, told: Told = lambda _: None) -> Trace:
-    """The recorded run of `job` again.
+def replay(job: Job, recording: Recording, progress: Progress = lambda _: None) -> Trace:
+    """Repeats the recorded run of `job`.
 
     Args:
         job: the same method, ranks, learner, budget and seed as recorded.
-        recording: what each rank heard and was told.
-        told: told how much of it is done.
+        recording: the messages and answers that each rank received.
+        progress: called with the completed fraction.
 
     Returns:
         A trace whose weights are those of the recorded run, bit for bit; its times count moves.
@@ -272,4 +276,4 @@ def replay(job: Job, recording: Recording, told: Told = lambda _: None) -> Trace
     Raises:
         ReplayError: the job is not the recorded one.
     """
-    return Replay(job, recording, told).run()
+    return Replay(job, recording, progress).run()

@@ -1,10 +1,10 @@
-"""A stored run again: the run of a folder is replayed from its scenario and its record, and its weights are compared.
+"""Replays a stored run from its scenario and its record, and compares the weights.
 
 Rules of this file:
 
-* Bits are compared, not numbers: weights are the same or they are not. A difference is told with its size, and with
-  everything about this machine that is not as it was.
-* What has no order to follow is refused before anything runs.
+* Bits are compared, not numbers. A difference is reported with its size, and with every fact about this machine that
+  has changed since the run.
+* Runs whose order is not recorded are rejected before anything is run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from paceline.algorithms.core.checksums import reading
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Budget, Job
-from paceline.checking.replay import Recording, Told, replay
+from paceline.checking.replay import Progress, Recording, replay
 from paceline.records import Run
 from paceline.records.machine import machine_facts, package_versions
 from paceline.records.store import as_array
@@ -28,40 +28,40 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.workloads.models.threads import torch_threads
 
 PACKAGES = ("paceline", "python", "torch", "numpy")
-"""whose versions may show in the bits of a gradient"""
+"""packages whose versions may affect the bits of a gradient"""
 
 
 SUMS = (
-    "Nothing is known to be unlike. Where more than two ranks sum over sockets, gloo adds in an order of its own, and "
-    "a replay in the order of ranks: sums then differ in their last bits"
+    "No difference of the machine or the packages is known. If more than two ranks sum over sockets, gloo adds in its "
+    "own order and a replay in the order of ranks, so sums differ in their last bits"
 )
-"""why bits may differ on the very machine that made them"""
+"""why bits may differ on the same machine"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What came of a replay."""
+    """The result of a replay."""
 
     run: Run
-    """the recorded one"""
+    """the recorded run"""
     weights: Any
-    """at the end of the replay"""
+    """the weights at the end of the replay"""
     steps: int
-    """of the weights' keeper, or of all keepers where they step independently"""
+    """steps of the rank that owns the weights, or of all such ranks if they step independently"""
     heard: int
-    """messages, and receives that timed out, in the order of the record"""
+    """number of messages and timeouts in the record"""
     unlike: tuple[str, ...]
-    """what is not as it was when the run was recorded, in words"""
+    """sentences about what has changed since the run was recorded"""
 
     @property
     def bit_identical(self) -> bool:
-        """Whether every bit of the weights is the stored one's."""
+        """Whether the weights have the same bits as the stored ones."""
         stored, again = self._vectors
         return stored.dtype == again.dtype and stored.tobytes() == again.tobytes()
 
     @property
     def largest_difference(self) -> float | None:
-        """max |replayed − stored| over all weights; None where a number on one side is none."""
+        """max |replayed − stored| over all weights; None if a weight is NaN."""
         stored, again = (vector.astype(np.float64) for vector in self._vectors)
         if stored.shape != again.shape:
             return None
@@ -77,7 +77,7 @@ class Replayed:
         return stored, again
 
     def answer(self) -> dict[str, Any]:
-        """As a JSON answer."""
+        """Returns the JSON answer."""
         return {
             "path": str(self.run.path),
             "algorithm": self.run.algorithm,
@@ -91,7 +91,7 @@ class Replayed:
 
     @property
     def words(self) -> str:
-        """In sentences."""
+        """The result in sentences."""
         done = f"{self.run.algorithm}, seed {self.run.seed}: {self.steps} steps and {self.heard} messages replayed"
         if self.bit_identical:
             return f"{done}; the weights are those of the run, bit for bit."
@@ -101,23 +101,23 @@ class Replayed:
         return f"{done}; the weights differ from the run's{by}. {why}."
 
 
-def replay_run(run: Run, told: Told = lambda _: None) -> Replayed:
-    """Runs a stored run again as it was recorded, without a clock, in this process.
+def replay_run(run: Run, progress: Progress = lambda _: None) -> Replayed:
+    """Repeats a stored run as it was recorded, without a clock, in this process.
 
     Args:
-        run: as it was read.
-        told: told how much of it is done.
+        run: the stored run.
+        progress: called with the completed fraction.
 
     Raises:
-        InputError: it is no whole measured run with weights, or its method's order is in no record.
-        ReplayError: the program leaves the record.
+        InputError: the run is not a complete measured run with weights, or its order is not recorded.
+        ReplayError: the program does something else than the record says.
     """
     with reading(Path(run.path or run.name), "a whole measured run"):
         plan = plan_of(run)
         recording = Recording.of_tables(run.tables)
     job = _as_long(plan.measured_job, recording)
     with torch_threads(plan.scenario.train.torch_threads):
-        trace = replay(job, recording, told)
+        trace = replay(job, recording, progress)
     return Replayed(
         run=run,
         weights=trace.weights,
@@ -128,7 +128,7 @@ def replay_run(run: Run, told: Told = lambda _: None) -> Replayed:
 
 
 def plan_of(run: Run) -> Plan:
-    """What the run was given, from its own scenario; raises `InputError` where it cannot be replayed."""
+    """Returns the plan of the run, from its own scenario; raises `InputError` if it cannot be replayed."""
     where = run.path or run.name
     if run.kind != "measured":
         raise InputError(f"{where}: a {run.kind} run; expected a measured one (a simulation is repeated by simulate)")
@@ -141,29 +141,29 @@ def plan_of(run: Run) -> Plan:
     (plan,) = load(run.scenario).plans(paced=run.summary["paced"])
     if plan.job.method.shared:
         raise InputError(
-            f"{where}: {run.algorithm} has no order to replay: its ranks add to shared memory at once, and which of "
-            "two came first to a number is in no record, since to note it would take a lock"
+            f"{where}: {run.algorithm} has no order to replay: its ranks add to shared memory concurrently, and the "
+            "order of their additions is in no record, since recording it would take a lock"
         )
     if run.summary.get("failed_ranks"):
-        raise InputError(f"{where}: ranks died in the run, and when the others heard of it is in no record")
-    for note, what in (("resumed_from", "went on from a checkpoint"), ("checkpoints", "paused for checkpoints")):
+        raise InputError(f"{where}: ranks died in the run, and when the other ranks noticed is in no record")
+    for note, what in (("resumed_from", "was resumed from a checkpoint"), ("checkpoints", "paused for checkpoints")):
         if run.machine.get(note) is not None and not plan.job.method.deterministic:
             raise InputError(
-                f"{where}: the run {what}, where servers drop what they have not applied, and that is in no record; "
-                "expected one without checkpoints"
+                f"{where}: the run {what}; servers then drop gradients that they have not applied, which is not "
+                "recorded; expected a run without checkpoints"
             )
     return plan
 
 
 def _as_long(job: Job, recording: Recording) -> Job:
-    """The job with a budget of the steps that were taken, whatever had ended it."""
+    """Returns the job with the recorded number of steps as its budget, whatever ended the run."""
     taken = [recording.steps[me.rank] for me in job.team if me.role == job.method.weights_owner]
     steps = sum(taken) if job.method.independent else taken[0]
     return replace(job, budget=Budget(samples=steps * job.samples_per_step))
 
 
 def unlike(run: Run) -> Iterator[str]:
-    """What of this machine may show in the bits of a gradient and is not as the run's record says."""
+    """Yields the facts about this machine that may affect the bits of a gradient and differ from the run's record."""
     now, then = package_versions(), run.versions
     for package in PACKAGES:
         if now.get(package) != then.get(package):

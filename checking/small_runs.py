@@ -1,12 +1,12 @@
-"""Small runs without a clock on which a method is tried before it is used: its problem, its size, its end.
+"""Small any-order runs that try a method before it is used: the problem, the size and the end of such a run.
 
 Rules of this file:
 
-* A trial is small and the same every time: four workers where the method takes four, eight weights, a bounded gradient
-  (so that no learning rate makes the weights overflow), and as many steps as the method's longest period needs.
-* The hyper-parameters are the scenario's, except for whole numbers above `LONGEST`: a period of 1000 steps would make a
-  trial in which nothing happens, so such a number is replaced by `SHORT` where the method allows it.
-* A trial that fails or does not end without any interruption says nothing of interruptions: there is then no trial.
+* A trial is small and deterministic: four workers if the method allows four, eight weights, a bounded gradient (so that
+  no learning rate makes the weights overflow), and enough steps for the method's longest period.
+* The hyper-parameters are the scenario's, except for integers above `LONGEST`: nothing would happen in a trial with a
+  period of 1000 steps, so such a number is replaced by `SHORT` if the method allows it.
+* If the uninterrupted run fails or does not end, there is no trial, since there is nothing to compare with.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ Order = Callable[[], Chooser]
 
 BATCH = 8
 FEWEST_STEPS = 12
-"""of each worker"""
+"""least number of steps of each worker"""
 LONGEST = 30
-"""the largest whole number among the hyper-parameters for which a trial is long enough"""
+"""the largest integer hyper-parameter for which a trial is long enough"""
 SHORT = 4
-"""in place of a larger one"""
+"""replaces a larger integer"""
 MOST_MOVES = 20_000
-"""after which a run is given up; 62 steps of four workers with a server take about 3,000"""
+"""limit of a trial, in moves; 62 steps of four workers with a server take about 3,000"""
 MOST_WORKERS = 32
-"""of the scenario's own cluster, which is tried where the method takes no smaller one"""
+"""largest number of workers for a trial on the scenario's own cluster, if the method accepts no smaller one"""
 TWO_BY_TWO: Nodes = ((Rank(0), Rank(1)), (Rank(2), Rank(3)))
 ONE_NODE: Nodes = ((Rank(0), Rank(1), Rank(2), Rank(3)),)
 TWO_WORKERS: Nodes = ((Rank(0),), (Rank(1),))
@@ -54,17 +54,17 @@ LAYOUT = Layout((Layer("first", 0, 4), Layer("second", 4, 8)))
 
 
 class DoesNotEnd(PacelineError):
-    """A trial run has made `MOST_MOVES` moves and has not ended."""
+    """A trial run has not ended after `MOST_MOVES` moves."""
 
 
 @dataclass(frozen=True)
 class Slopes(OneByOne):
-    """A problem of eight weights in two layers, each worker and step with a target of its own.
+    """A problem of eight weights in two layers, with a different target for each worker and step.
 
     The gradient is a / (1 + |a|), where a is the distance from the target: it depends on the weights and is below 1.
 
     Args:
-        tensors: vectors are torch's, as where a model is trained, instead of NumPy's.
+        tensors: whether the vectors are torch tensors, as in training, instead of NumPy arrays.
     """
 
     tensors: bool = False
@@ -103,12 +103,12 @@ class Slopes(OneByOne):
 
 @dataclass(frozen=True)
 class Ended:
-    """The weights with which a run ended: those being learned, then those of each rank that has some in its state."""
+    """The weights at the end of a run: the learned ones, then those in the state of each rank that has any."""
 
     vectors: tuple[NDArray[Any], ...]
 
     def away(self, other: Ended) -> float | None:
-        """The largest difference from another end; None where every bit is the same."""
+        """Returns the largest difference from another end; None if every bit is the same."""
         pairs = list(zip(self.vectors, other.vectors, strict=False))
         if len(self.vectors) == len(other.vectors) and all(a.tobytes() == b.tobytes() for a, b in pairs):
             return None
@@ -117,24 +117,24 @@ class Ended:
 
 @dataclass(frozen=True)
 class Trial:
-    """A method on a small job, and how the job ends without any interruption."""
+    """A method on a small job, and the end of the job's uninterrupted runs."""
 
     job: Job
     steps: int
-    """of each worker"""
+    """number of steps of each worker"""
     replaced: Mapping[str, tuple[int, int]]
-    """hyper-parameters that are not the scenario's: their value there, and here"""
+    """hyper-parameters that differ from the scenario's: the value there and the value here"""
     ends: tuple[Ended, ...]
     """for each of `ORDERS`"""
 
 
 def trial_of(method: Method, nodes: Callable[[], Nodes] = tuple, *, tensors: bool = False) -> Trial | None:
-    """A trial of the method; None if there is no small run of it that ends.
+    """Returns a trial of the method; None if no small run of it ends.
 
     Args:
-        method: with the hyper-parameters that it is to be used with.
-        nodes: asked for the workers of the scenario's nodes, if the method takes no smaller cluster.
-        tensors: whether the vectors are torch's.
+        method: the method, with the hyper-parameters of the scenario.
+        nodes: returns the workers of each node of the scenario; called if the method accepts no smaller cluster.
+        tensors: whether the vectors are torch tensors instead of NumPy arrays.
     """
     for tried in _variants(method):
         if (placement := _placement(tried, nodes)) is None:
@@ -148,30 +148,30 @@ def trial_of(method: Method, nodes: Callable[[], Nodes] = tuple, *, tensors: boo
 
 
 def trial_on(method: Method, nodes: Nodes, *, tensors: bool = False) -> Trial | None:
-    """The method on these nodes; None if the run fails or does not end."""
+    """Returns a trial of the method on these nodes; None if the run fails or does not end."""
     steps = max(FEWEST_STEPS, 2 * max((n for n in _whole(method).values() if n <= LONGEST), default=0) + 2)
     try:
         job = Job.of(method, nodes, Slopes(tensors), batch=BATCH, budget=Budget())
         job = dataclasses.replace(job, budget=Budget(samples=steps * BATCH * job.workers))
         ends = tuple(end_of(AnyOrder(job), order()) for order in ORDERS)
-    except Exception:  # whatever is wrong with the method shows when it is used, where it is said
+    except Exception:  # an error of the method is reported when it is used
         return None
     return Trial(job, steps, {}, ends)
 
 
 def end_of(run: Driver, choose: Chooser) -> Ended:
-    """Runs it to its end; raises `DoesNotEnd` if there is none."""
+    """Runs to the end; raises `DoesNotEnd` if that takes too many moves."""
     return ended(run.job, run.run(limited(choose)))
 
 
 def ended(job: Job, trace: Trace) -> Ended:
-    """How a run of the job has ended."""
+    """Returns the end of a run of the job."""
     own = [getattr(getattr(trace.states[me.rank], "weights", None), "vector", None) for me in job.team]
     return Ended(tuple(np.asarray(vector) for vector in (trace.weights, *own) if vector is not None))
 
 
 def limited(choose: Chooser) -> Chooser:
-    """The chooser, until it has chosen `MOST_MOVES` times."""
+    """Wraps the chooser such that it raises `DoesNotEnd` after `MOST_MOVES` moves."""
     left = MOST_MOVES
 
     def limit(ready: Sequence[Move]) -> Move:
@@ -185,12 +185,12 @@ def limited(choose: Chooser) -> Chooser:
 
 
 def _whole(method: Method) -> dict[str, int]:
-    """The hyper-parameters that are whole numbers."""
+    """Returns the hyper-parameters that are integers."""
     return {name: value for name, value in vars(method).items() if type(value) is int}
 
 
 def _variants(method: Method) -> Iterator[Method]:
-    """The method as it is tried: with short periods where it has long ones, then as it is."""
+    """Yields the method with its long periods shortened, if it has any, then unchanged."""
     long: dict[str, Any] = {name: SHORT for name, value in _whole(method).items() if value > LONGEST}
     with contextlib.suppress(Exception):  # its constructor may refuse the shorter ones
         yield from [dataclasses.replace(method, **long)] if long else []
@@ -198,7 +198,7 @@ def _variants(method: Method) -> Iterator[Method]:
 
 
 def _placement(method: Method, nodes: Callable[[], Nodes]) -> Nodes | None:
-    """The first cluster that the method takes: a small one, or the scenario's."""
+    """Returns the first cluster that the method accepts: a small one, or the scenario's."""
     for placement in (TWO_BY_TWO, ONE_NODE):
         if _takes(method, placement):
             return placement
@@ -211,5 +211,5 @@ def _placement(method: Method, nodes: Callable[[], Nodes]) -> Nodes | None:
 def _takes(method: Method, nodes: Nodes) -> bool:
     try:
         return not method.problems(nodes)
-    except Exception:  # which a `problems` that expects the scenario's cluster may raise
+    except Exception:  # a `problems` that expects the scenario's cluster may fail
         return False

@@ -1,4 +1,4 @@
-"""Hypothesis as the chooser: random orders that shrink towards the simplest one."""
+"""A chooser that uses Hypothesis: random orders that shrink towards the simplest one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from paceline.checking.moves import Chooser, Move
 
 
 def drawn(data: st.DataObject) -> Chooser:
-    """A chooser that draws each move from `data`; a failure shrinks to the order of `moves.first`."""
+    """Returns a chooser that draws each move from `data`; a failure shrinks to the order of `moves.first`."""
 
     def choose(ready: Sequence[Move]) -> Move:
         if len(ready) == 1:
             return ready[0]
-        named = {repr(move): move for move in ready}  # drawn by name, so that a failure prints a short story
+        named = {repr(move): move for move in ready}  # drawn by name, so that a failure prints short names
         return named[data.draw(st.sampled_from(list(named)), label="move")]
 
     return choose

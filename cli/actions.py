@@ -1,4 +1,4 @@
-"""What the commands do: load the scenario, run, store, answer."""
+"""The actions of the commands: load the scenario, run it, store the runs, print the answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What the user asked for: a scenario, and what to change in it."""
+    """A request of the user: a scenario, and changes to it."""
 
     scenario: str | Mapping[str, Any]
     changes: Sequence[str] = ()
@@ -36,19 +36,19 @@ class Ask:
     resume: Path | None = None
 
     def load(self) -> Any:
-        """The scenario, changed and validated; raises `InputError` with every mistake at once."""
+        """Returns the changed and validated scenario, and makes the folder for records; raises `InputError`."""
         scenario = self.read()
         self.make_out()
         return scenario
 
     def read(self) -> Any:
-        """The same, where nothing is to be stored."""
+        """Returns the changed and validated scenario, without making the folder for records."""
         from paceline.scenarios import load
 
         return load(self.scenario, self.all_changes(), algorithms=self.names())
 
     def all_changes(self) -> list[str]:
-        """The changes, and those that options stand for."""
+        """Returns the changes, including those given as options."""
         changes = list(self.changes)
         if self.seed is not None:
             changes.append(f"seed={self.seed}")
@@ -61,7 +61,7 @@ class Ask:
         return changes
 
     def make_out(self) -> None:
-        """Makes the folder for records before anything runs that could not be recorded."""
+        """Makes the folder for records, so that a problem with it is found before anything runs."""
         try:
             self.out.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryDirectory(prefix=".", dir=self.out).cleanup()
@@ -70,7 +70,7 @@ class Ask:
             raise InputError(f"--out: {found}; expected a folder for records") from error
 
     def names(self) -> list[str] | None:
-        """The algorithms asked for."""
+        """Returns the requested algorithms; None for those of the scenario."""
         if self.algorithms is None:
             return None
         names = [name for part in self.algorithms.split(",") if (name := part.strip())]
@@ -80,7 +80,12 @@ class Ask:
 
 
 def simulate(ask: Ask, output: Output) -> None:
-    """One simulated run per algorithm and seed; each row of the table is printed when its runs have ended."""
+    """Simulates one run per algorithm and seed; prints each row of the table when its runs have ended.
+
+    Args:
+        ask: the request.
+        output: where the answer is printed.
+    """
     scenario = ask.load()
     from paceline.checking.own_methods import check_own_methods
     from paceline.cli.expected import Expected
@@ -110,14 +115,14 @@ def simulate(ask: Ask, output: Output) -> None:
 
 
 def _estimating(expected: Expected, report: Report | None, output: Output) -> Report | None:
-    """Adds to a stage's progress how long it is expected to take; says so once where that is long."""
+    """Adds the expected remaining time to a stage's progress, and prints a note if the duration is long."""
     if report is None:
         return None
     from paceline.cli.expected import LONG_S, duration
 
     said = False
 
-    def told(name: str, done: float) -> None:
+    def estimated(name: str, done: float) -> None:
         nonlocal said
         left_s = expected.left_s(done)
         if left_s is None:
@@ -132,12 +137,12 @@ def _estimating(expected: Expected, report: Report | None, output: Output) -> Re
             )
         report(f"{name}, about {duration(left_s)} left" if said else name, done)
 
-    return told
+    return estimated
 
 
 @contextmanager
 def stored_if_interrupted(kept: Sequence[Run]) -> Iterator[None]:
-    """Adds to an interrupt during the block which runs had been stored by then."""
+    """Adds the list of stored runs to a KeyboardInterrupt during the block."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -147,6 +152,7 @@ def stored_if_interrupted(kept: Sequence[Run]) -> Iterator[None]:
 
 
 def say_kept(failure: RunsFailed, output: Output) -> None:
+    """Prints where the records of failed runs are, and how to resume the last run."""
     for run in failure.runs:
         output.note(f"kept what was recorded: {run.path}")
     last = failure.runs[-1] if failure.runs else None
@@ -160,11 +166,11 @@ def answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output, *, str
     """Prints the figures of runs and where they are stored.
 
     Args:
-        name: of the scenario.
-        runs: all of them.
-        ask: what the user asked for.
-        output: where it is printed.
-        streamed: whether the rows of the first table have been printed already.
+        name: the scenario's name.
+        runs: all runs.
+        ask: the request.
+        output: where the answer is printed.
+        streamed: whether the first table has been printed already.
     """
     from paceline.reports.comparison.periods import say_unfinished_runs
     from paceline.reports.comparison.run_table import runs_table, seeds_table
@@ -194,18 +200,18 @@ def answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output, *, str
 
 
 def say_warnings(warnings: Iterable[str], output: Output) -> None:
-    """Where runs lay outside what their models were fitted on; each once, whoever it is true of."""
+    """Prints notes on runs outside the fitted ranges of their models, without duplicates."""
     for text in dict.fromkeys(warnings):
         output.note(f"note: {text}")
 
 
 def say_lost(runs: Iterable[Run], output: Output) -> None:
-    """Who died in runs that went on."""
+    """Prints the ranks that failed in runs that continued without them."""
     for run in runs:
         for one in run.summary.get("failed_ranks", ()):
-            who, when = f"rank {one['rank']} ({one['role']})", f"{one['time_s']:.3g} s"
+            rank, when = f"rank {one['rank']} ({one['role']})", f"{one['time_s']:.3g} s"
             output.note(
-                f"note: {run.algorithm} with seed {run.seed} went on without {who}, which {one['how']}, at {when}"
+                f"note: {run.algorithm} with seed {run.seed} continued without {rank}, which {one['how']}, at {when}"
             )
 
 
@@ -230,7 +236,7 @@ def _say_where(runs: Sequence[Run], ask: Ask, output: Output) -> None:
 
 
 def _say_collective(one: Mapping[str, Any]) -> str:
-    """Which pattern a collective took, and what the others were predicted to take."""
+    """Describes the algorithm of a collective, and the predicted times of the others."""
     name = one["algorithm"] if one["protocol"] is None else f"{one['algorithm']} by {one['protocol']}"
     others = [f"{other} {seconds * 1e3:.3g}" for other, seconds in one["others_s"].items()]
     others += [f"{other} left out ({messages} messages)" for other, messages in one["left_out"].items()]
@@ -239,7 +245,7 @@ def _say_collective(one: Mapping[str, Any]) -> str:
 
 
 def describe(run: Run) -> dict[str, Any]:
-    """A run as it stands in a JSON answer."""
+    """Returns a run for a JSON answer."""
     return {
         "algorithm": run.algorithm,
         "seed": run.seed,
@@ -251,7 +257,12 @@ def describe(run: Run) -> dict[str, Any]:
 
 
 def compare(ask: Ask, output: Output) -> None:
-    """Every algorithm predicted and measured; keeps the runs, the answer and the figure."""
+    """Predicts and measures every algorithm; stores the runs, the answer and the figure.
+
+    Args:
+        ask: the request.
+        output: where the answer is printed.
+    """
     scenario = ask.load()
     from paceline.records import RunsFailed
     from paceline.reports.comparison.compare import compare as run
@@ -279,7 +290,7 @@ def compare(ask: Ask, output: Output) -> None:
 def _store_comparison(
     name: str, comparison: Comparison, answer: Mapping[str, Any], kept: Sequence[Run], out: Path
 ) -> Path:
-    """Writes the answer and the figure in a new folder; answers the folder."""
+    """Writes the answer and the figure to a new folder; returns the folder."""
     from paceline.records import store
     from paceline.reports.comparison.accuracy_figure import save_figure
 
@@ -293,17 +304,19 @@ def _store_comparison(
 
 
 def _keeper(kept: list[Run], out: Path) -> Callable[[Run], Run]:
+    from paceline.backend.posix.interrupts import uninterrupted
     from paceline.records import store
 
     def keep(run: Run) -> Run:
-        kept.append(store.save(run, out))
+        with uninterrupted():  # a run that is stored is named
+            kept.append(store.save(run, out))
         return kept[-1]
 
     return keep
 
 
 def schema(*, markdown: bool) -> None:
-    """Prints what a scenario may hold, as a JSON Schema or as the reference page of the documentation."""
+    """Prints the JSON Schema of scenarios, or the reference page of the documentation."""
     from paceline.scenarios import json_schema
     from paceline.scenarios.resolution.reference import reference_page
 

@@ -1,10 +1,10 @@
-"""The commands and their options, as typer sees them.
+"""The commands and their options, for typer.
 
 Rules of this file:
 
-* Only names, types and help are here; what a command does is in `actions`, imported when it is run, so that ``--help``
-  does not wait for torch.
-* Exit status: 0 done, 1 the run failed, 2 the input was wrong, 130 interrupted; `Guarded` alone decides.
+* Only names, types and help are here. The implementation of a command is in `actions`, which is imported when the
+  command runs, so that ``--help`` does not import torch.
+* Exit status: 0 done, 1 the run failed, 2 the input was wrong, 130 interrupted. Only `Guarded` sets it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typer.core import TyperGroup
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.backend.transports.launch_environment import GLOO_THREAD, RANK_THREAD, SaidElsewhere
 from paceline.cli.convert_command import convert
+from paceline.cli.option_hints import HintingCommand, ScenarioCommand
 from paceline.cli.options import (
     RUNS,
     Algorithms,
@@ -51,27 +52,27 @@ from paceline.cli.topology_command import topology
 
 EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
-Listing = Literal["algorithms", "devices", "topologies", "models", "data", "scenarios", "storage"]
+Listing = Literal["algorithms", "devices", "topologies", "models", "datasets", "scenarios", "storage"]
 
 
 class Guarded(TyperGroup):
-    """Turns what went wrong into a message on standard error and an exit status."""
+    """Converts errors to a message on standard error and an exit status."""
 
     def invoke(self, ctx: Any) -> Any:
         if threading.current_thread() is threading.main_thread():
-            # a batch system's or `timeout`'s end is a Ctrl-C: nothing is left running, nothing half-written
+            # SIGTERM of a batch system or of `timeout` is handled like Ctrl-C, so that all processes are ended
             signal.signal(signal.SIGTERM, signal.default_int_handler)
             if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-                signal.signal(signal.SIGINT, signal.default_int_handler)  # until here `main` has ended at once
+                signal.signal(signal.SIGINT, signal.default_int_handler)  # replaces the handler of `main`
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             _say("\n".join(["interrupted; nothing is left running", *getattr(interrupt, "__notes__", ())]))
             _end_at_once(EXIT_INTERRUPTED)
             ctx.exit(EXIT_INTERRUPTED)
-        except (PacelineError, OSError) as error:  # a full disk is nobody's bug
+        except (PacelineError, OSError) as error:  # an OSError such as a full disk is no bug
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
-                raise  # who reads has heard enough: typer ends quietly
+                raise  # the reader of the pipe has closed it: typer exits silently
             if not isinstance(error, SaidElsewhere):
                 if ctx.meta.get("verbose"):
                     _say(traceback.format_exc().rstrip())
@@ -82,7 +83,7 @@ class Guarded(TyperGroup):
 
 
 def _end_at_once(status: int) -> None:
-    """Ends the process where a rank's thread waits in gloo: it would wait for ever, and the process for it."""
+    """Ends the process immediately if a thread waits in gloo, as the process would wait for that thread forever."""
     if any(thread.name in (RANK_THREAD, GLOO_THREAD) for thread in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -90,7 +91,7 @@ def _end_at_once(status: int) -> None:
 
 
 def _words(error: PacelineError | OSError) -> str:
-    """The error in words; that of a file with its path first, and what a run that it ended has left."""
+    """Returns the message of an error; for an error of a file with its path and with notes on stored runs."""
     if isinstance(error, PacelineError) or error.filename is None:
         return str(error)
     return "\n".join([f"{os.fsdecode(error.filename)}: {error.strerror}", *getattr(error, "__notes__", ())])
@@ -122,17 +123,17 @@ def _paceline(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Which distributed SGD method, on which cluster, reaches the accuracy I need soonest? And is that prediction true?
+    """Predict which distributed SGD method reaches an accuracy soonest on a cluster, and measure whether that is true.
 
     \b
     Examples:
       paceline compare quickstart         predict and measure, side by side
       paceline simulate quickstart        predict only
-      paceline list algorithms            what there is
+      paceline list algorithms            list the methods
     """
 
 
-@app.command()
+@app.command(cls=ScenarioCommand)
 def simulate(
     ctx: typer.Context,
     scenario: Scenario,
@@ -160,7 +161,7 @@ def simulate(
     actions.simulate(ask, output(ctx, as_json, quiet, verbose))
 
 
-@app.command()
+@app.command(cls=ScenarioCommand)
 def train(
     ctx: typer.Context,
     scenario: ScenarioOrRun = None,
@@ -181,8 +182,8 @@ def train(
 ) -> None:
     """Run a scenario for real: one process per rank, with torch.distributed.
 
-    Ranks are started on this machine; or, where `torchrun`, `srun` or `mpirun` has started this command, each of its
-    processes is one of them, on one host or on several.
+    The command starts the ranks on this machine. If `torchrun`, `srun` or `mpirun` has started the command, each of
+    its processes is a rank, on one host or on several.
 
     \b
     Examples:
@@ -198,11 +199,11 @@ def train(
     """
     from paceline.cli import actions, train_command
 
-    told = output(ctx, as_json, quiet, verbose)
+    shown = output(ctx, as_json, quiet, verbose)
     if replay is not None:
         if scenario is not None:
             raise InputError(f"--replay: found the scenario {scenario!r} beside it; a run is replayed with its own")
-        if not train_command.replay(replay, told):
+        if not train_command.replay(replay, shown):
             raise typer.Exit(EXIT_FAILED)
         return
     ask = actions.Ask(
@@ -219,10 +220,10 @@ def train(
     if slurm:
         train_command.slurm(ask, [argument for argument in sys.argv[1:] if argument != "--slurm"])
     else:
-        train_command.train(ask, told, tensorboard=tensorboard)
+        train_command.train(ask, shown, tensorboard=tensorboard)
 
 
-@app.command()
+@app.command(cls=ScenarioCommand)
 def compare(
     ctx: typer.Context,
     scenario: Scenario,
@@ -237,10 +238,10 @@ def compare(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Predict a scenario, measure it, and show both side by side, with what simpler models would have said.
+    """Predict a scenario, measure it, and show both side by side, with the predictions of simpler models.
 
-    The prediction is of this machine: what messages cost here is probed first. Tables, a figure of accuracy against
-    time and every run are kept.
+    The prediction is for this machine: its message costs are probed first. Tables, a figure of accuracy against time
+    and all runs are stored.
 
     \b
     Examples:
@@ -269,7 +270,7 @@ def list_(
     kind: Annotated[Listing, typer.Argument(help="What to list.", show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """List what there is.
+    """List algorithms, devices, topologies, models, data sets, scenarios or storage.
 
     \b
     Examples:
@@ -281,10 +282,10 @@ def list_(
     listing.show(kind, output(ctx, as_json))
 
 
-app.command()(convert)
-app.command()(staleness)
-app.command()(sweep)
-app.command()(topology)
+app.command(cls=HintingCommand)(convert)
+app.command(cls=HintingCommand)(staleness)
+app.command(cls=ScenarioCommand)(sweep)
+app.command(cls=HintingCommand)(topology)
 
 
 @app.command()
@@ -309,5 +310,5 @@ def schema(
 def main() -> None:
     """The entry point of the command."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a table is no reason to fail where a dash cannot be shown
+        sys.stdout.reconfigure(errors="replace")  # prints tables even if the encoding lacks a character
     cast("Any", app)()

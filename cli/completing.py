@@ -1,17 +1,17 @@
-"""What a shell completes: names of scenarios, methods, topologies and data sets; a shell adds files by itself."""
+"""Shell completion of names of scenarios, methods, topologies and data sets; the shell adds files by itself."""
 
 from __future__ import annotations
 
 
 def scenarios(incomplete: str) -> list[str]:
-    """The names of shipped scenarios that begin so."""
+    """Returns the names of shipped scenarios with this beginning."""
     from paceline.scenarios.resolution.text import SHIPPED
 
     return [name for name in SHIPPED if name.startswith(incomplete)]
 
 
 def algorithms(incomplete: str) -> list[str]:
-    """The last name of a list with commas, completed."""
+    """Completes the last name of a comma-separated list."""
     from paceline.algorithms import METHODS
     from paceline.algorithms.own import offers
 
@@ -20,14 +20,14 @@ def algorithms(incomplete: str) -> list[str]:
 
 
 def topologies(incomplete: str) -> list[str]:
-    """The names of cluster graphs that begin so."""
+    """Returns the names of cluster graphs with this beginning."""
     from paceline.topologies.graphs.graph_registry import TOPOLOGIES
 
     return [name for name in TOPOLOGIES if name.startswith(incomplete)]
 
 
 def data(incomplete: str) -> list[str]:
-    """The names of data sets that begin so."""
+    """Returns the names of data sets with this beginning."""
     from paceline.workloads.datasets import DATA
 
     return [name for name in DATA if name.startswith(incomplete)]

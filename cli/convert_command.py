@@ -1,4 +1,4 @@
-"""``paceline convert``: a data set as record files, which contiguous readers are quick with."""
+"""``paceline convert``: writes a data set as record files, for fast sequential reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def convert(
         str,
         typer.Argument(
             metavar="DATA",
-            help="A data set of [bold]paceline list data[/]: mnist, fashion-mnist, cifar10, cifar100, images, digits.",
+            help="One of [bold]paceline list datasets[/]: mnist, fashion-mnist, cifar10, cifar100, images, digits.",
             show_default=False,
             autocompletion=completing.data,
         ),
@@ -36,7 +36,7 @@ def convert(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="The folder with its files; without it, the one of its name in $PACELINE_DATA.",
+            help="The folder with its files; default: the one of its name in $PACELINE_DATA.",
             show_default=False,
         ),
     ] = None,
@@ -44,7 +44,7 @@ def convert(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="The new folder; nothing is overwritten. Without it, DATA-records in the current one.",
+            help="The new folder; nothing is overwritten. Default: DATA-records in the current folder.",
             show_default=False,
         ),
     ] = None,
@@ -52,14 +52,15 @@ def convert(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="What pictures in folders are brought to: a number of pixels, HEIGHTxWIDTH, or CHANNELSxHEIGHTxWIDTH; "
-            "without it, 3x224x224.",
+            help="Size for pictures in folders: a number of pixels, HEIGHTxWIDTH, or CHANNELSxHEIGHTxWIDTH; "
+            "default: 3x224x224.",
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the order in which the samples to learn from are written.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the order in which the training samples are written.")] = 1,
     keep_order: Annotated[
-        bool, typer.Option("--keep-order", help="Write them in the order of the data set; folders come by class.")
+        bool,
+        typer.Option("--keep-order", help="Write them in the order of the data set, which for folders is by class."),
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -78,17 +79,17 @@ def convert(
       paceline simulate my.yaml --set workload.dataset=records --set workload.data_dir=mnist-records
     """
     made = out or Path(f"{data}-records")
-    told = output(ctx, as_json, quiet, verbose)
-    with told.progress() as stage:
+    shown = output(ctx, as_json, quiet, verbose)
+    with shown.progress() as stage:
         there = _converted(data, data_dir, made, size, None if keep_order else seed, stage)
-    told.answer(answer(there, made), [] if as_json else [_table(there)])
-    told.note(f"to use it: workload: {{dataset: records, data_dir: {made.resolve()}}}")
+    shown.answer(answer(there, made), [] if as_json else [_table(there)])
+    shown.note(f"to use it: workload: {{dataset: records, data_dir: {made.resolve()}}}")
 
 
 def _converted(
     data: str, data_dir: Path | None, out: Path, size: str | None, seed: int | None, stage: Stage
 ) -> Recorded:
-    """Writes a new folder, which appears whole or not at all."""
+    """Writes a new folder atomically."""
     from paceline.records.store import new_folder
     from paceline.workloads.convert_dataset import convert as write
     from paceline.workloads.convert_dataset import find_source
@@ -107,7 +108,7 @@ def _converted(
 
 
 def _progress(stage: Stage) -> Callable[[str, float], None]:
-    """A bar for each file."""
+    """Returns a progress callback with a bar for each file."""
     bars: dict[str, Any] = {}
 
     def report(file: str, done: float) -> None:
@@ -120,7 +121,12 @@ def _progress(stage: Stage) -> Callable[[str, float], None]:
 
 
 def answer(there: Recorded, out: Path) -> dict[str, Any]:
-    """What was written, as it stands in a JSON answer."""
+    """Returns the written data set for a JSON answer.
+
+    Args:
+        there: the data set.
+        out: its folder.
+    """
     return {"folder": str(out), "record_bytes": there.train.record_bytes, **asdict(there.about)}
 
 

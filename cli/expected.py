@@ -1,7 +1,7 @@
-"""How long a simulation of several runs will take: an estimate from what has been simulated so far.
+"""Estimates the duration of a simulation of several runs from the progress so far.
 
-Rules of this file: the run that goes on is expected to keep its rate, and each later run to take as long as the runs so
-far did on average. Methods differ in what a step costs, so the estimate gets better with each run that ends.
+Rules of this file: the current run is expected to keep its rate, and each later run to take as long as the average of
+the runs so far. Methods differ in the cost of a step, so the estimate improves with each run that ends.
 """
 
 from __future__ import annotations
@@ -10,38 +10,38 @@ import time
 from collections.abc import Callable
 
 SURE_S = 3.0
-"""seconds of a run before its rate is taken for its own: the first steps fill caches"""
+"""seconds of a run before its rate is used: the first steps fill caches"""
 LONG_S = 30.0
-"""an expected duration that is worth a line at the start"""
+"""seconds of expected duration from which it is printed at the start"""
 
 
 class Expected:
-    """The time that runs, one after the other, still need.
+    """Estimates the remaining time of consecutive runs.
 
     Args:
-        runs: how many there are.
-        clock: seconds of real time.
+        runs: number of runs.
+        clock: returns seconds of real time.
     """
 
     def __init__(self, runs: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._runs, self._clock = runs, clock
         self._began_s = clock()
         self._ended: list[float] = []
-        """seconds that each run so far took"""
+        """seconds of each completed run"""
         self._first: tuple[float, float] | None = None
-        """when the run that goes on told its progress first, and its share then; before that it is set up"""
+        """time and fraction of the current run's first progress report; the setup is before it"""
 
     def ended(self) -> None:
-        """A run has ended."""
+        """Records the end of a run."""
         now_s = self._clock()
         self._ended.append(now_s - self._began_s)
         self._began_s, self._first = now_s, None
 
     def left_s(self, done: float) -> float | None:
-        """Seconds that all runs together still need; None while nothing can be said.
+        """Returns the remaining seconds of all runs together; None if there is no estimate yet.
 
         Args:
-            done: the share of all runs that is done, where each run counts alike.
+            done: the completed fraction of all runs, in which all runs have the same weight.
         """
         now_s, share = self._clock(), min(1.0, done * self._runs - len(self._ended))
         if self._first is None:
@@ -58,12 +58,12 @@ class Expected:
         return max(0.0, run_s - (now_s - self._began_s)) + later * sum(known) / len(known)
 
     def total_s(self, left_s: float) -> float:
-        """Seconds from the start to the end, if so many are left."""
+        """Returns the seconds from the start to the end, if `left_s` remain."""
         return sum(self._ended) + (self._clock() - self._began_s) + left_s
 
 
 def duration(seconds: float) -> str:
-    """A duration as one says it, with as few digits as an estimate deserves.
+    """Formats an estimated duration with few digits.
 
     >>> [duration(value) for value in (0.4, 42.0, 89.0, 200.0, 7100.0)]
     ['1 s', '40 s', '90 s', '3 min', '2.0 h']

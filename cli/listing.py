@@ -1,4 +1,4 @@
-"""What there is: algorithms, devices, topologies, models, data sets, scenarios, storage."""
+"""Lists algorithms, devices, topologies, models, data sets, scenarios and storage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ BUILT_IN = "built in"
 
 
 def show(kind: str, output: Output) -> None:
-    """Answers ``{"kind", "items": [{"name", …}]}``."""
+    """Prints a list; the JSON answer is ``{"kind", "items": [{"name", …}]}``.
+
+    Args:
+        kind: the kind of items.
+        output: where the list is printed.
+    """
     items = list(LISTINGS[kind]())
     output.answer({"kind": kind, "items": items}, [table_of(kind, items)])
     if kind == "algorithms":
@@ -30,7 +35,7 @@ def show(kind: str, output: Output) -> None:
 
 
 def table_of(kind: str, items: list[Item]) -> Table:
-    """Name and description of each, and what else a person wants to see at once."""
+    """Returns a table with name, description and the main properties of each item."""
     if kind == "devices":
         return _device_table(items)
     from paceline.reports.plain_table import plain_table
@@ -49,7 +54,7 @@ def table_of(kind: str, items: list[Item]) -> Table:
 
 
 def algorithms() -> Iterable[Item]:
-    """Every method with its hyper-parameters and their defaults, and the package that offers it."""
+    """Yields the methods with their hyper-parameters and defaults, and the package of each."""
     from paceline.algorithms import METHODS
     from paceline.algorithms.own import offers, package_of
     from paceline.algorithms.synonyms import names_for
@@ -71,7 +76,7 @@ def algorithms() -> Iterable[Item]:
 
 
 def unusable() -> Iterable[str]:
-    """What is wrong with methods that installed packages offer."""
+    """Yields the mistakes of methods of installed packages."""
     from paceline.algorithms import METHODS
     from paceline.algorithms.own import offered, offers
     from paceline.scenarios.sections.methods import find_method
@@ -85,7 +90,7 @@ def unusable() -> Iterable[str]:
 
 
 def models() -> Iterable[Item]:
-    """Every model with its layers, and the data sets that it can learn."""
+    """Yields the models with their layers, and the data sets that each can learn."""
     from paceline.workloads import MODELS
     from paceline.workloads.datasets import fitting
     from paceline.workloads.models.zoo import ZOO
@@ -111,8 +116,8 @@ def _asked_for(parameters: int, layers: int, forward_flops: int) -> str:
     return f"{size}, {forward_flops / 1e9:.3g} GFLOP forward a sample" if forward_flops else size
 
 
-def data() -> Iterable[Item]:
-    """Every data set: what a sample is, how many there are, what its folder holds."""
+def datasets() -> Iterable[Item]:
+    """Yields the data sets with the form and number of samples and the content of the folder."""
     from paceline.workloads.datasets import DATA
 
     for name, one in DATA.items():
@@ -130,7 +135,7 @@ def data() -> Iterable[Item]:
 
 
 def scenarios() -> Iterable[Item]:
-    """The scenarios that come with Paceline."""
+    """Yields the shipped scenarios."""
     from paceline.scenarios.resolution.shipped import shipped
 
     for one in shipped():
@@ -143,7 +148,7 @@ def scenarios() -> Iterable[Item]:
 
 
 def devices() -> Iterable[Item]:
-    """Every device of the catalogue with its figures in SI units, each with where it comes from."""
+    """Yields the devices of the catalogue with their figures in SI units, each with its provenance."""
     from paceline.topologies.catalogue.device_catalogue import SPECS, THIS_MACHINE
 
     for name, spec in SPECS.items():
@@ -153,7 +158,7 @@ def devices() -> Iterable[Item]:
             "description": _device_line(spec),
             "aliases": list(spec.aliases),
         }
-    words = "the machine that you are at: measured when a scenario names it, which takes a second or two"
+    words = "this machine: measured when a scenario names it, which takes a second or two"
     yield {"name": THIS_MACHINE, "description": words, "kind": "cpu", "provenance": {}}
 
 
@@ -163,7 +168,7 @@ def _device_line(spec: Spec) -> str:
 
 
 def _device_table(items: list[Item]) -> Table:
-    """A row a device: peaks by precision, memory and its bandwidth, the far memory's below."""
+    """Returns a table with a row per device: peaks by precision, memory and bandwidth, those of far memory below."""
     from paceline.reports.plain_table import plain_table
 
     table = plain_table(f"{len(items)} devices", first="name")
@@ -180,7 +185,7 @@ def _device_table(items: list[Item]) -> Table:
 
 
 def topologies() -> Iterable[Item]:
-    """Every cluster graph with its parameters; the star, which scenarios may name, also with their links."""
+    """Yields the cluster graphs with their parameters; the star also with the names of all links."""
     from paceline.topologies import LINKS
     from paceline.topologies.graphs.graph_registry import TOPOLOGIES, parameters
 
@@ -193,7 +198,7 @@ def topologies() -> Iterable[Item]:
 
 
 def storage() -> Iterable[Item]:
-    """All known storage with its figures in SI units, each with where it comes from."""
+    """Yields the known storage with its figures in SI units, each with its provenance."""
     from paceline.topologies import STORAGE
 
     for one in STORAGE.values():
@@ -201,7 +206,7 @@ def storage() -> Iterable[Item]:
 
 
 def _storage_line(one: Storage) -> str:
-    """Its figures in a row."""
+    """Describes the figures of a storage in one line."""
     client, servers = one.client_bytes_per_s, f" from {one.stripes} servers" if one.stripes > 1 else ""
     parts = [
         f"{one.latency_s * 1e3:g} ms",
@@ -217,12 +222,12 @@ LISTINGS: dict[str, Callable[[], Iterable[Item]]] = {
     "devices": devices,
     "topologies": topologies,
     "models": models,
-    "data": data,
+    "datasets": datasets,
     "scenarios": scenarios,
     "storage": storage,
 }
 
 
 def first_line(thing: Any) -> str:
-    """The first line of a docstring."""
+    """Returns the first line of a docstring."""
     return (inspect.getdoc(thing) or "").partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options of several commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ScenarioOrRun = Annotated[
     typer.Argument(
         metavar="[SCENARIO]",
         help="A scenario file (YAML), the name of one that comes with Paceline ([bold]paceline list scenarios[/]), "
-        "or the run.json of an earlier run; with --resume, that run's own if none is given; not with --replay.",
+        "or the run.json of an earlier run. Default with --resume: that of the run; not allowed with --replay.",
         show_default=False,
         autocompletion=completing.scenarios,
     ),
@@ -38,7 +38,7 @@ Resume = Annotated[
     Path | None,
     typer.Option(
         metavar="RUN",
-        help="Go on from the last checkpoint of this run, or from this checkpoint. Only [bold]stop[/] and "
+        help="Resume from the last checkpoint of this run, or from this checkpoint. Only [bold]stop[/] and "
         "[bold]train.checkpoint[/] of its scenario may be changed.",
         show_default=False,
     ),
@@ -51,7 +51,7 @@ Algorithms = Annotated[
     str | None,
     typer.Option(
         metavar="A,B,…",
-        help="Only these algorithms; others than the scenario's are added with their defaults. Methods of your own are "
+        help="Run only these algorithms; those that the scenario lacks get their defaults. Your own methods are "
         "module:Class or path/to/file.py:Class.",
         autocompletion=completing.algorithms,
     ),
@@ -59,30 +59,33 @@ Algorithms = Annotated[
 Seed = Annotated[int | None, typer.Option(help="The seed, instead of the scenario's.", show_default=False)]
 Seeds = Annotated[
     int | None,
-    typer.Option(min=1, help="So many seeds, counted up from the first; figures then have 95 % intervals."),
+    typer.Option(min=1, help="Number of seeds, counted up from the first; figures then have 95 % intervals."),
 ]
 Out = Annotated[
     Path,
-    typer.Option(metavar="DIR", help="Where the new folders are made; nothing in it is overwritten.", file_okay=False),
+    typer.Option(
+        metavar="DIR", help="Folder for the new folders of runs; nothing in it is overwritten.", file_okay=False
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="The figures alone: no progress, no notes.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the figures: no progress, no notes.")]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also where runs are stored, what collectives took; tracebacks.")
+    bool,
+    typer.Option("--verbose", "-v", help="Also print where runs are stored, times of collectives, and tracebacks."),
 ]
 Pace = Annotated[
     bool | None,
     typer.Option(
         "--pace/--no-pace",
-        help="Hold each step to the scenario's device time, or run as fast as this machine goes; "
-        "without either, as the scenario says. Only paced runs can be compared so far.",
+        help="Pace each step to the scenario's device time, or run as fast as this machine can; "
+        "default: as in the scenario. Only paced runs can be compared.",
         show_default=False,
     ),
 ]
 Network = Annotated[
     NetworkName | None,
     typer.Option(
-        help="What the real messages cross: this machine alone, or a network of the scenario's links, emulated between "
+        help="The network of real messages: this machine only, or a network of the scenario's links, emulated between "
         "network namespaces (needs root; see docs/emulation.md).",
         show_default=False,
     ),
@@ -92,7 +95,7 @@ Replay = Annotated[
     typer.Option(
         "--replay",
         metavar="RUN",
-        help="Run a recorded real run again in the order of its record, and compare the weights bit for bit; "
+        help="Repeat a recorded real run in the order of its record, and compare the weights bit for bit; "
         "takes no scenario. Exit status 1 if they differ.",
         show_default=False,
     ),
@@ -101,7 +104,7 @@ TensorBoard = Annotated[
     bool,
     typer.Option(
         "--tensorboard",
-        help="Write TensorBoard event files: in --out while a run lasts, in tensorboard/ of its folder afterwards. "
+        help="Write TensorBoard event files: in --out during a run, in tensorboard/ of its folder afterwards. "
         "Needs paceline\\[tensorboard].",
     ),
 ]
@@ -112,7 +115,14 @@ RUNS = Path("runs")
 
 
 def output(ctx: typer.Context, as_json: bool, quiet: bool = False, verbose: bool = False) -> Output:
-    """Where a command's words go, as its options ask for."""
+    """Returns the output of a command, as its options request.
+
+    Args:
+        ctx: the command's context.
+        as_json: the option ``--json``.
+        quiet: the option of this name.
+        verbose: the option of this name.
+    """
     from paceline.cli.output import Output
 
     ctx.meta["verbose"] = verbose

@@ -1,7 +1,7 @@
-"""Where a command's words go: figures to standard output, everything else to standard error.
+"""The output of a command: figures on standard output, everything else on standard error.
 
 Rules of this file: with ``--json`` exactly one JSON document is written to standard output; colours and progress bars
-appear on terminals only.
+appear only on terminals.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from paceline.reports.comparison.compare import Report, Stage
 
 LINE_S = 10.0
-"""how often a stage says how far it is, where there is no terminal to show it on"""
+"""seconds between two progress lines of a stage, if standard error is no terminal"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """Standard output and standard error, as the options ask for them."""
+    """Standard output and standard error, as the options request."""
 
     as_json: bool = False
     quiet: bool = False
@@ -36,7 +36,12 @@ class Output:
     err: Console = field(default_factory=lambda: Console(stderr=True))
 
     def answer(self, document: dict[str, Any], shown: Sequence[RenderableType]) -> None:
-        """The command's answer: as one JSON document, or as a person likes to read it."""
+        """Prints the command's answer.
+
+        Args:
+            document: the answer with ``--json``.
+            shown: tables and texts of the answer otherwise.
+        """
         if self.as_json:
             write_json(document)
             return
@@ -44,24 +49,24 @@ class Output:
             self.out.print(part, markup=False, highlight=False) if isinstance(part, str) else self.out.print(part)
 
     def row(self, shown: RenderableType) -> None:
-        """A part of the answer that is ready before the rest; a JSON answer is one document at the end."""
+        """Prints a part of the answer before the rest is ready; does nothing with ``--json``."""
         if not self.as_json:
             self.out.print(shown)
 
     def end_of_rows(self) -> None:
-        """The blank line below a table."""
+        """Prints the blank line below a table."""
         self.row("")
 
     def note(self, text: str) -> None:
-        """Something good to know beside the answer."""
+        """Prints a note on standard error."""
         if not self.quiet:
             self.err.print(text, markup=False, highlight=False, soft_wrap=True)
 
     @contextmanager
     def aside(self) -> Iterator[Callable[[int, str], None] | None]:
-        """What takes the lines that ranks write, where they are to be seen: only if the user wants to see everything.
+        """Yields a function that prints lines of ranks, if the output is verbose, and else None.
 
-        Without that, warnings of ranks are not shown either while this lasts; how many there were is said at its end.
+        Without verbose output the warnings of ranks are hidden during the block, and counted at its end.
         """
         if self.verbose:
             yield lambda rank, line: self.note(f"rank {rank}: {line}")
@@ -72,7 +77,7 @@ class Output:
             nonlocal count
             count += 1
 
-        # a filter that makes errors of warnings still does
+        # filters that convert warnings to errors still work
         warnings.showwarning = hide
         try:
             yield None
@@ -83,9 +88,9 @@ class Output:
 
     @contextmanager
     def progress(self) -> Iterator[Stage]:
-        """Bars for the stages of a long command; each stage is begun by calling what this answers with its name.
+        """Shows progress bars for the stages of a long command; yields a function that begins a stage by its name.
 
-        Where standard error is no terminal, a line now and then.
+        If standard error is no terminal, it prints a line from time to time.
         """
         if self.quiet:
             yield lambda _: None
@@ -96,7 +101,7 @@ class Output:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[now]}"), TimeElapsedColumn())
-        # rows go to standard output meanwhile: above the bar on a terminal, and never to standard error instead
+        # rows still go to standard output: above the bar on a terminal, and never to standard error
         with Progress(*columns, console=self.err, transient=True, redirect_stdout=self.out.is_terminal) as bars:
 
             def begin(stage: str) -> Report:
@@ -108,7 +113,7 @@ class Output:
             yield begin
 
     def _lines(self, stage: str) -> Report:
-        """Says how far a stage is, every `LINE_S` seconds."""
+        """Prints the progress of a stage every `LINE_S` seconds."""
         said_s = time.monotonic()
 
         def report(now: str, done: float) -> None:
@@ -121,6 +126,6 @@ class Output:
 
 
 def write_json(document: dict[str, Any]) -> None:
-    """One JSON document to standard output, whatever that can show; a full disk is noticed here, not at exit."""
+    """Writes one JSON document to standard output in any encoding; a full disk is detected here, not at exit."""
     sys.stdout.write(to_json(document, sys.stdout.encoding or "utf-8") + "\n")
     sys.stdout.flush()

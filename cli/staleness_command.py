@@ -1,4 +1,4 @@
-"""``paceline staleness``: how stale the gradients of stored runs were, by every notion that applies, and why."""
+"""``paceline staleness``: the staleness of the gradients of stored runs, by every notion that applies."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Runs = Annotated[
         show_default=False,
     ),
 ]
-Layer = Annotated[bool, typer.Option("--layer", help="Each layer too, where the method applies layers one by one.")]
+Layer = Annotated[bool, typer.Option("--layer", help="Also show each layer, if the method applies layers one by one.")]
 OverTime = Annotated[
-    bool, typer.Option("--over-time", help="The run in twenty stretches too, a table for each notion.")
+    bool, typer.Option("--over-time", help="Also show twenty intervals of the run, in a table for each notion.")
 ]
 Why = Annotated[
     bool,
-    typer.Option("--why", help="Staleness against change of loss too; and how far workers drifted, where recorded."),
+    typer.Option("--why", help="Also show staleness against change of loss and, if recorded, the drift of workers."),
 ]
 FigureFile = Annotated[
     Path | None,
@@ -50,24 +50,24 @@ def staleness(
 ) -> None:
     """Show how stale gradients were in stored runs, simulated or measured: by update, rank, layer and over time.
 
-    Papers call six things staleness; which of them apply is the method's affair:
+    Papers call six quantities staleness. Which of them apply depends on the method:
 
     \b
       version lag       server updates between reading weights and applying the gradient
       exchange lag      the same of a centre, in elastic averaging
       iteration delay   steps between computing and applying a gradient, in replicas
-      local-step age    local steps since the last average of everyone
+      local-step age    local steps since the last average of all workers
       peer age          steps by which a peer's weights were older than one's own
-      clock gap         steps that a worker was ahead of the slowest: every method's
+      clock gap         steps that a worker was ahead of the slowest: for every method
 
-    Means of all updates say little of an asynchronous server: they are about
-    P - 1 at any speed of the workers. Look at the ranks. Beside each notion stands the age in
-    seconds, from a gradient's start to its application.
+    For an asynchronous server, means over all updates have little information:
+    they are about P - 1 at any speeds of the workers. Compare the ranks instead.
+    The age of a gradient is the time in seconds from its start to its application.
 
-    With --why, staleness stands against what became of the loss. For more than
-    what went together, simulate with --set record.loss_change=10: the loss is
-    then measured just before and after every tenth update, in no virtual time;
-    --set record.drift=1 measures how far workers are apart between averages.
+    With --why, staleness is shown against the change of the loss. For the effect
+    of single updates, simulate with --set record.loss_change=10: the loss is then
+    measured just before and after every tenth update, in no virtual time;
+    --set record.drift=1 measures the distances of workers between averages.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""What ``paceline sweep`` does: a grid of scenarios, simulated; a table, figures and an answer in words."""
+"""The actions of ``paceline sweep``: simulates a grid of scenarios; prints a table, figures and a conclusion."""
 
 from __future__ import annotations
 
@@ -18,13 +18,24 @@ if TYPE_CHECKING:
     from paceline.scenarios.resolution.grid import Point
 
 RECORDS = "runs"
-"""the folder, within the sweep's, of the records of its runs"""
+"""the folder of the runs' records in the sweep's folder"""
 MOST_NAMED = 20
-"""failed runs that are named one by one; sweep.json has all of them"""
+"""largest number of failed runs that are listed; sweep.json has all of them"""
 
 
 def run(ask: Ask, vary: Sequence[str], output: Output, *, jobs: int | None, keep_runs: bool) -> None:
-    """Simulates every point and keeps what came of it in one new folder; raises `RunFailed` then, if some failed."""
+    """Simulates every point and stores the results in a new folder.
+
+    Args:
+        ask: the request.
+        vary: the axes of the grid, each ``path=values``.
+        output: where the answer is printed.
+        jobs: number of parallel processes; None: the number of cores.
+        keep_runs: whether the record of each run is stored.
+
+    Raises:
+        RunFailed: some runs failed; the others are stored.
+    """
     from paceline.scenarios.resolution.grid import grid
     from paceline.scenarios.values.limits import MOST_JOBS
 
@@ -53,7 +64,7 @@ def run(ask: Ask, vary: Sequence[str], output: Output, *, jobs: int | None, keep
 
 
 def _simulate(points: Sequence[Point], jobs: int | None, records: Path | None, rows: Rows, output: Output) -> Sweep:
-    """Simulates every run, and writes its row when it ends; raises `RunFailed` if none succeeded."""
+    """Simulates all runs, and writes the row of each when it ends; raises `RunFailed` if none succeeded."""
     from paceline.reports.sweeps.sweep import run as simulate
 
     with output.progress() as stage:
@@ -64,7 +75,7 @@ def _simulate(points: Sequence[Point], jobs: int | None, records: Path | None, r
 
 
 def _say_rows(error: KeyboardInterrupt | OSError, rows: Rows, points: Sequence[Point], output: Output) -> None:
-    """Says where the rows are of a sweep that did not end."""
+    """Adds the path of the rows to the error that ended a sweep."""
     count = sum(len(point.scenario.algorithms) * point.scenario.seeds for point in points)
     kept = f"; they are in {rows.path}" if rows.succeeded else ""
     said = f"{rows.ended} of {count} runs had ended{kept}"
@@ -75,7 +86,7 @@ def _say_rows(error: KeyboardInterrupt | OSError, rows: Rows, points: Sequence[P
 
 
 def _keep(swept: Sweep, folder: Path) -> tuple[Table, str]:
-    """Writes the table, the figures and the answer; answers the table, and what was written in words."""
+    """Writes the table, the figures and the answer; returns the table, and words for what was written."""
     from paceline.reports.sweeps.sweep_figure import save_figures
     from paceline.reports.sweeps.sweep_table import tabulate
 

@@ -1,4 +1,4 @@
-"""``paceline sweep`` and its options, as typer sees them; what it does is in `sweep_actions`."""
+"""``paceline sweep`` and its options, for typer; the implementation is in `sweep_actions`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,17 @@ Vary = Annotated[
         show_default=False,
     ),
 ]
-Engine = Annotated[
-    EngineName, typer.Option(help="Where runs are made: in processes of this machine; nowhere else yet.")
-]
+Engine = Annotated[EngineName, typer.Option(help="Where runs are made: only in processes of this machine so far.")]
 Jobs = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Runs at a time; without it, one for each core. The answer does not depend on it.",
+        help="Number of parallel runs; default: one per core. The answer does not depend on it.",
         show_default=False,
     ),
 ]
 KeepRuns = Annotated[
-    bool, typer.Option("--keep-runs", help="Keep each run's own record too, in runs/ within the sweep's folder.")
+    bool, typer.Option("--keep-runs", help="Also store the record of each run, in runs/ of the sweep's folder.")
 ]
 
 
@@ -50,17 +48,18 @@ def sweep(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Ask what if: simulate a scenario at every point of a grid, in parallel, and see what scales and what does not.
+    """Simulate a scenario at every point of a grid, in parallel, to see what scales.
 
     Each --vary is an axis, PATH=VALUES with any path that --set takes; the grid
-    is all combinations. VALUES stand apart by commas: 1,2,4 or eth-10g,ib-edr;
-    1..8 is a range with both its ends; 1..64x2 doubles: 1, 2, 4 … 64. Quote what
-    your shell would read itself: brackets, blanks, braces.
+    is all combinations. VALUES are separated by commas: 1,2,4 or eth-10g,ib-edr;
+    1..8 is an inclusive range; 1..64x2 doubles: 1, 2, 4 … 64. Quote brackets,
+    blanks and braces for your shell.
 
-    A new folder holds one table (sweep.csv and sweep.parquet, the same: a row for
-    each point, algorithm and seed), figures of speed-up, efficiency, throughput,
-    staleness, communication and waiting, and sweep.json. Speed-up is samples per
-    second over those of the same algorithm on the smallest cluster.
+    A new folder contains one table (sweep.csv and sweep.parquet with the same
+    content: a row for each point, algorithm and seed), figures of speed-up,
+    efficiency, throughput, staleness, communication and waiting, and sweep.json.
+    Speed-up is samples per second divided by those of the same algorithm on the
+    smallest cluster.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``paceline topology``: a cluster graph, by its name or from a file, in figures and as a picture."""
+"""``paceline topology``: describes and draws a cluster graph, by its name or from a file."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def topology(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Where the picture goes, .svg or .png; runs/NAME.svg without it, or no picture with --json.",
+            help="File of the picture, .svg or .png; default: runs/NAME.svg, or no picture with --json.",
             dir_okay=False,
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The figures alone: no notes.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the figures: no notes.")] = False,
 ) -> None:
     """Describe and draw a cluster graph: nodes, links, diameter, bisection bandwidth.
 
@@ -64,7 +64,16 @@ def topology(
 
 
 def show(name: str, settings: Sequence[str], out: Path | None, output: Output) -> None:
-    """Answers ``{"name", "nodes", "links", "diameter_hops", "bisection_Bps"}`` and keeps the picture."""
+    """Prints the figures of a graph and stores its picture.
+
+    The JSON answer is ``{"name", "nodes", "links", "diameter_hops", "bisection_Bps"}``.
+
+    Args:
+        name: the graph's name, or a file.
+        settings: parameters, each ``parameter=value``.
+        out: the file of the picture; None: the default.
+        output: where the figures are printed.
+    """
     graph = _graph(name, dict(_pair(setting) for setting in settings))
     figures = graph.describe()
     if out is not None or not output.as_json:
@@ -77,12 +86,12 @@ def show(name: str, settings: Sequence[str], out: Path | None, output: Output) -
         except InputError as error:
             if out is not None:
                 raise
-            output.note(f"no picture: {error}")  # nobody asked for one, and the figures stand
+            output.note(f"no picture: {error}")  # the picture was not requested, so this is no error
     output.answer(answer(figures), [] if output.as_json else [_table(graph, figures)])
 
 
 def _graph(name: str, settings: Mapping[str, str]) -> Graph:
-    """What has this name, or is in the file of this name."""
+    """Returns the graph with this name, or in the file of this name."""
     from paceline.topologies.graphs.graph_registry import TOPOLOGIES, build
     from paceline.topologies.importing import load
 
@@ -93,7 +102,7 @@ def _graph(name: str, settings: Mapping[str, str]) -> Graph:
 
 
 def answer(figures: Description) -> dict[str, Any]:
-    """The figures as they stand in a JSON answer."""
+    """Returns the figures for a JSON answer."""
     return {
         "name": figures.name,
         "nodes": figures.nodes,

@@ -1,4 +1,4 @@
-"""What ``paceline train`` does: real runs, here or as one process of several; replays; a Slurm script."""
+"""The actions of ``paceline train``: real runs, here or as one process of several; replays; a Slurm script."""
 
 from __future__ import annotations
 
@@ -30,7 +30,15 @@ if TYPE_CHECKING:
 
 
 def scenario_of(scenario: str | None, resume: Path | None) -> str | Mapping[str, Any]:
-    """The scenario that was given, or that of the run to go on with; raises `InputError` where there is neither."""
+    """Returns the given scenario, or that of the run to resume.
+
+    Args:
+        scenario: the scenario argument, if given.
+        resume: the run to resume, if given.
+
+    Raises:
+        InputError: neither is given.
+    """
     if scenario is not None:
         return scenario
     if resume is None:
@@ -42,7 +50,13 @@ def scenario_of(scenario: str | None, resume: Path | None) -> str | Mapping[str,
 
 
 def train(ask: Ask, output: Output, *, tensorboard: bool = False) -> None:
-    """One real run per algorithm and seed; of a failed one, the record up to then is kept."""
+    """Trains one real run per algorithm and seed; the record of a failed run is stored too.
+
+    Args:
+        ask: the request.
+        output: where the answer is printed.
+        tensorboard: whether event files are written.
+    """
     if (started := joined(os.environ)) is not None:
         _train_joined(ask, output, started, tensorboard=tensorboard)
         return
@@ -60,6 +74,7 @@ def _train(
     ask: Ask, scenario: Scenario, output: Output, world: World | None = None, *, tensorboard: bool = False
 ) -> list[Run]:
     _check(scenario, world)
+    from paceline.backend.posix.interrupts import uninterrupted
     from paceline.backend.training.run import train as run
     from paceline.records import RunsFailed, store
 
@@ -69,7 +84,9 @@ def _train(
         with interruptible, _board(tensorboard, ask, output) as board, output.progress() as stage:
 
             def keep(run: Run) -> Run:
-                stored.append(store.save(run if board is None else board.finish(run), ask.out))
+                finished = run if board is None else board.finish(run)
+                with uninterrupted():  # a run that is stored is named
+                    stored.append(store.save(finished, ask.out))
                 if board is not None:
                     board.clear()
                 return stored[-1]
@@ -92,7 +109,7 @@ def _train(
 
 
 def _check(scenario: Scenario, world: World | None) -> None:
-    """Tries the user's own methods; of joined processes, which all find the same, the first one says what is wrong."""
+    """Checks custom methods; of joined processes, which all find the same mistakes, the first one reports them."""
     from paceline.checking.own_methods import check_own_methods
 
     try:
@@ -104,8 +121,8 @@ def _check(scenario: Scenario, world: World | None) -> None:
 
 
 def _train_joined(ask: Ask, output: Output, started: Joined, *, tensorboard: bool) -> None:
-    """The same as one process of several: the first one writes and speaks for all."""
-    # before torch is imported: its store writes a page of stack for every connection that ends; what that means is said
+    """Trains as one process of several, of which only the first writes files and prints."""
+    # before torch is imported, as its store logs a long stack for every closed connection; Paceline reports the cause
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         scenario = ask.load() if started.process == 0 else ask.read()
@@ -131,14 +148,19 @@ def _train_joined(ask: Ask, output: Output, started: Joined, *, tensorboard: boo
 
 
 def slurm(ask: Ask, arguments: Sequence[str]) -> None:
-    """A Slurm script for the scenario, on standard output."""
+    """Prints a Slurm script for the scenario.
+
+    Args:
+        ask: the request.
+        arguments: the command's arguments, for the script.
+    """
     from paceline.backend.training.slurm import script
 
     sys.stdout.write(script(ask.read(), arguments))
 
 
 def _board(wanted: bool, ask: Ask, output: Output) -> AbstractContextManager[TensorBoard | None]:
-    """Where event files go, if they are asked for."""
+    """Returns the writer of event files, if they are requested."""
     if not wanted:
         return nullcontext()
     from paceline.reports.tensorboard import tensorboard
@@ -148,7 +170,12 @@ def _board(wanted: bool, ask: Ask, output: Output) -> AbstractContextManager[Ten
 
 
 def replay(folder: Path, output: Output) -> bool:
-    """A recorded run once more; whether it ended in the same bits."""
+    """Replays a recorded run; returns whether it ended with the same bits.
+
+    Args:
+        folder: the folder of the run.
+        output: where the answer is printed.
+    """
     from paceline.records import store
 
     run = store.read_run(folder)

@@ -1,1 +1,1 @@
-"""Comparison, tables for people, figures."""
+"""Comparisons, printed tables and figures."""

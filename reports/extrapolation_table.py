@@ -1,9 +1,9 @@
-"""What was extrapolated from simulated runs, for people: a table that says so in its header, then every assumption.
+"""Prints extrapolations from simulated runs: a table, marked as extrapolated in its header, and all assumptions.
 
 Rules of this file:
 
-* Hardware and statistics stand side by side, so that a reader sees where a time comes from.
-* A target that one seed's evidence did not reach is "not reached": a mean over the others would flatter.
+* Throughput and statistical efficiency are shown side by side, so that a reader sees the factors of a time.
+* If one seed's evidence did not reach the target, it is "not reached", since a mean over the others would be biased.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOT_REACHED = "not reached"
 
 
 def lines_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """One line per algorithm, with the figures of its seeds together: as they stand in a JSON answer."""
+    """Returns one line per algorithm for a JSON answer, with the figures of its seeds combined."""
     by_name: dict[str, list[Extrapolated]] = {}
     periods: dict[str, list[float]] = {}
     for run in runs:
@@ -47,12 +47,12 @@ def _line(name: str, blocks: Sequence[Extrapolated]) -> dict[str, Any]:
 
 
 def _together(values: Sequence[Any]) -> Any:
-    """What all seeds have alike as it is, figures that differ with their interval."""
+    """Returns a value that all seeds share unchanged, and different figures as their interval."""
     return values[0] if all(value == values[0] for value in values) else figure(values)
 
 
 def extrapolation_table(lines: Sequence[dict[str, Any]]) -> Table:
-    """Time to the target, and the two that it is made of."""
+    """Returns the table of times to the target and their two factors."""
     first = lines[0]
     table = plain_table(f"Extrapolated, not trained, from a {first['method']}: {first['reference']['reaches']}")
     for header in ("samples\n/s", "samples against\nthe reference", "samples\nmillions", "time\nhours"):
@@ -74,7 +74,7 @@ def extrapolation_table(lines: Sequence[dict[str, Any]]) -> Table:
 
 
 def hours(time_s: float) -> str:
-    """Seconds in hours."""
+    """Formats seconds in hours."""
     return f"{time_s / HOUR_S:.2f}"
 
 
@@ -83,7 +83,7 @@ def _or_not(value: Any, unit: Callable[[float], str]) -> str:
 
 
 def words(lines: Sequence[dict[str, Any]]) -> str:
-    """The soonest, and all that this rests on: what all lines share once, the rest with each."""
+    """Describes the fastest algorithm and all assumptions, those that all lines share only once."""
     times = {
         line["algorithm"]: line["time_to_target_s"]
         for line in lines

@@ -1,7 +1,7 @@
-"""Where the names of vertices stand in a picture: beside the mark, where no line runs through them.
+"""Places the names of vertices in a picture: beside the mark, where no line crosses them.
 
 Rules of this file: vertices of one kind in one row have their names on the same side. The side is the first of `SIDES`
-that the fewest lines, marks and names cross. All lengths are points, seen from the lower left of a panel.
+that the fewest lines, marks and names cross. All lengths are points, from the lower left of a panel.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Side = tuple[int, int]
 SIDES: tuple[Side, ...] = ((0, -1), (0, 1), (1, 0), (-1, 0), (1, -1), (1, 1), (-1, -1), (-1, 1))
 """right or left, and above or below: below first"""
 LETTER, HEIGHT, GAP = 4.0, 8.0, 2.5
-"""of a letter in the size of names, of a line of them, and between a mark and its name"""
+"""width of a character of a name, height of a line, and distance between a mark and its name"""
 SAMPLES = 40
-"""points of a line at which it is looked for inside a name"""
+"""number of points of a line that are tested for being inside a name"""
 Points = NDArray[np.float64]
 
 
@@ -30,13 +30,13 @@ class Named:
     """A mark with a name beside it."""
 
     row: tuple[Any, ...]
-    """marks of one row have their names on one side"""
+    """the row; marks of one row have their names on one side"""
     at: Place
     size: float
     text: str
 
     def box(self, side: Side) -> tuple[float, float, float, float]:
-        """Left, right, low and high of its name."""
+        """Returns left, right, low and high of the name."""
         (x, y), (across, up) = self.at, side
         away, wide = self.size / 2 + GAP, LETTER * len(self.text)
         middle_x = x + across * (away + wide / 2 if not up else self.size / 4 + wide / 2)
@@ -45,7 +45,7 @@ class Named:
 
 
 def sides(named: Sequence[Named], marks: Iterable[tuple[Place, float]], lines: Points) -> dict[tuple[Any, ...], Side]:
-    """The side of each row on which names are crossed least.
+    """Returns the side of each row on which its names are crossed least.
 
     Args:
         named: the marks that have names.
@@ -69,7 +69,7 @@ def sides(named: Sequence[Named], marks: Iterable[tuple[Place, float]], lines: P
 
 
 def _crossed(box: tuple[float, float, float, float], taken: Sequence[tuple[float, ...]], lines: Points) -> float:
-    """How much is in a box: points of lines, and marks and names, which count more."""
+    """Returns how much is in a box: points of lines, and marks and names, which count more."""
     left, right, low, high = box
     x, y = lines[:, 0], lines[:, 1]
     inside = np.count_nonzero((x > left - 1) & (x < right + 1) & (y > low) & (y < high))
@@ -79,7 +79,7 @@ def _crossed(box: tuple[float, float, float, float], taken: Sequence[tuple[float
 
 
 def points_of(connections: Iterable[Connection], places: Mapping[str, Place], unit: float) -> Points:
-    """Points along every connection, as it is drawn: a quadratic curve whose middle the bend moves aside."""
+    """Returns points along every connection as drawn: a quadratic curve whose middle is displaced by the bend."""
     part = np.linspace(0.0, 1.0, SAMPLES)[:, None]
     found = [np.empty((0, 2))]
     for one in connections:

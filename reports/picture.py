@@ -1,7 +1,7 @@
-"""The picture of a cluster graph: vertices where their builder put them, links coloured by kind, broad where fast.
+"""Draws a cluster graph: vertices at the places given by the builder, links coloured by kind, fast links broad.
 
-A composed graph is drawn as its parts: the network with one mark for each node, beside it the inside of one node. What
-cannot be read is refused, with what would be right.
+A composed graph is drawn as its parts: the network with one mark for each node, and beside it one node. Graphs that are
+too large to be legible are rejected.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from paceline.topologies.graphs.graph import Connection, Description, Graph, Kin
 from paceline.topologies.graphs.links import Link
 
 LEGIBLE = 1500
-"""vertices of the largest part that is drawn"""
+"""number of vertices of the largest part that is drawn"""
 
 NAMED = 48
-"""up to so many vertices of a part have their names beside them"""
+"""largest number of vertices of a part with names"""
 
 COUNTED = 24
-"""up to so many connections of several links have their number beside them; the legend says it in any case"""
+"""largest number of connections of several links with their number beside them; the legend always has it"""
 
 SHAPES: dict[Kind, tuple[str, str, float]] = {
     "device": ("s", "#0072B2", 1.0),
@@ -44,23 +44,28 @@ SHAPES: dict[Kind, tuple[str, str, float]] = {
 
 COLOURS = (PALETTE[1], PALETTE[2], PALETTE[5], PALETTE[4], PALETTE[7], PALETTE[3], PALETTE[0])
 BOX = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none"}
-"""behind counts, which stand on their line"""
+"""background of counts, which are drawn on a line"""
 
 HALO = [withStroke(linewidth=2.0, foreground="white")]
-"""around names, so that a line that is near does not touch them"""
+"""margin around names, so that lines do not touch them"""
 
 EDGE = 0.05
-"""inches between the edge of the picture and what stands at its left"""
+"""inches between the left edge of the picture and its content"""
 
 SIDES = 4.0, 13.0
-"""inches of the smallest and the largest panel"""
+"""sizes of the smallest and the largest panel, in inches"""
 
 
 def draw(graph: Graph, figures: Description, path: Path) -> None:
-    """Writes the picture; the ending of `path` chooses the format.
+    """Writes the picture.
+
+    Args:
+        graph: the cluster graph.
+        figures: its figures, for the title.
+        path: the file; its ending selects the format, svg or png.
 
     Raises:
-        InputError: for another ending than svg or png, and for graphs too large to be read.
+        InputError: the ending is another one, or the graph is too large to be legible.
     """
     if path.suffix not in {".svg", ".png"}:
         raise InputError(f"--out: found {path.name!r}, expected a name that ends in .svg or .png")
@@ -71,7 +76,12 @@ def draw(graph: Graph, figures: Description, path: Path) -> None:
 
 
 def picture(graph: Graph, figures: Description) -> Figure:
-    """One panel for each part, the figures above and the kinds of links below."""
+    """Draws one panel for each part, with the figures above and the kinds of links below.
+
+    Args:
+        graph: the cluster graph.
+        figures: its figures, for the title.
+    """
     parts = graph.parts or (graph,)
     for part in parts:
         if len(part.vertices) > LEGIBLE:
@@ -117,7 +127,7 @@ def _colours(parts: Sequence[Graph]) -> dict[str, str]:
 
 
 def _extent(graph: Graph) -> tuple[float, float, float, float]:
-    """Left, right, low, high: of the vertices, and of what bows beyond them."""
+    """Returns left, right, low and high of the vertices and of bent connections."""
     places = {vertex.name: vertex.place for vertex in graph.vertices}
     bows = [_middle(connection, places) for connection in graph.connections if connection.bend]
     xs, ys = zip(*places.values(), *bows, strict=True)
@@ -125,14 +135,14 @@ def _extent(graph: Graph) -> tuple[float, float, float, float]:
 
 
 def _middle(connection: Connection, places: dict[str, Place]) -> Place:
-    """The middle of a connection as it is drawn."""
+    """Returns the middle of a connection as drawn."""
     (x1, y1), (x2, y2) = (places[end] for end in connection.ends)
     bow = (connection.bend or 0.0) / 2
     return (x1 + x2) / 2 + bow * (y2 - y1), (y1 + y2) / 2 - bow * (x2 - x1)
 
 
 def _size(graph: Graph) -> tuple[float, float]:
-    """Inches of its panel: an inch a unit, unless that would be too small or too large."""
+    """Returns the size of the panel in inches: an inch per unit, within the limits."""
     left, right, low, high = _extent(graph)
     wide, tall = right - left + 1.6, high - low + 1.6
     scale = min(1.0, SIDES[1] / wide, SIDES[1] * 0.7 / tall)
@@ -152,7 +162,7 @@ def _panel(axes: Axes, graph: Graph, colours: dict[str, str]) -> None:
         _mark(axes, vertex, _mark_size(vertex, 72 * unit * room[vertex.kind]))
     if named:
         _names(axes, graph, 72 * unit, room)
-    axes.set_aspect("equal", anchor="NW")  # so that the titles of panels stand on one line
+    axes.set_aspect("equal", anchor="NW")  # aligns the titles of the panels
     axes.set_axis_off()
     axes.set_xlim(left - 0.8, right + 0.8)
     axes.set_ylim(low - 0.8, high + 0.8)
@@ -160,7 +170,7 @@ def _panel(axes: Axes, graph: Graph, colours: dict[str, str]) -> None:
 
 
 def _nearest(graph: Graph) -> dict[Kind, float]:
-    """The distance between neighbours in the closest row of each kind."""
+    """Returns the distance between neighbours in the densest row of each kind."""
     rows: dict[tuple[Kind, float], list[float]] = {}
     for vertex in graph.vertices:
         rows.setdefault((vertex.kind, round(vertex.place[1], 3)), []).append(vertex.place[0])
@@ -173,7 +183,7 @@ def _nearest(graph: Graph) -> dict[Kind, float]:
 
 
 def _width(connection: Connection, graph: Graph) -> float:
-    """Points: 1 for the slowest connection of the graph, more for faster ones, thin where there are many."""
+    """Returns the line width in points: 1 for the slowest connection, more for faster ones, thin if there are many."""
     slowest = min(one.bytes_per_s for one in graph.connections)
     broad = min(5.0, 1.0 + 0.9 * math.log2(connection.bytes_per_s / slowest))
     return broad * min(1.0, max(0.3, math.sqrt(60 / len(graph.connections))))
@@ -204,7 +214,7 @@ def _line(
 
 
 def _mark_size(vertex: Vertex, room: float) -> float:
-    """Up to half of the points between neighbours."""
+    """Returns the size of a mark, up to half of the points between neighbours."""
     return SHAPES[vertex.kind][2] * min(21.0, max(3.5, room / 2))
 
 
@@ -217,7 +227,7 @@ def _mark(axes: Axes, vertex: Vertex, points: float) -> None:
 
 
 def _names(axes: Axes, graph: Graph, unit: float, room: Mapping[Kind, float]) -> None:
-    """Numbers inside the marks, and names beside them where they fit between neighbours."""
+    """Draws numbers inside the marks, and names beside them if they fit between neighbours."""
     places = {vertex.name: vertex.place for vertex in graph.vertices}
     marks, named = [], []
     for vertex in graph.vertices:
@@ -243,7 +253,7 @@ def _names(axes: Axes, graph: Graph, unit: float, room: Mapping[Kind, float]) ->
 
 
 def _label(link: Link, parts: Sequence[Graph]) -> str:
-    """The name of a link, what one carries, and how many of them stand side by side."""
+    """Returns the name of a link, its bandwidth, and the number of parallel links."""
     counts = {one.count for part in parts for one in part.connections if one.link.name == link.name}
     several = "" if counts == {1} else f", {'–'.join(str(n) for n in sorted({min(counts), max(counts)}))} side by side"
     return f"{link.name}: {link.bytes_per_s / 1e9:.4g} GB/s{several}"

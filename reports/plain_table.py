@@ -1,4 +1,4 @@
-"""The style of all tables. It imports rich alone, so that commands without figures can show a table."""
+"""The style of all tables. It imports only rich, so that commands without figures can show a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rich.table import Table
 
 
 def plain_table(title: str, *, first: str = "algorithm") -> Table:
-    """An empty table in the style of all of them, with its first column."""
+    """Returns an empty table in the common style, with its first column."""
     table = Table(
         title=title,
         title_justify="left",

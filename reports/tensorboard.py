@@ -1,13 +1,13 @@
-"""TensorBoard event files of real runs: written while a run lasts, finished and kept with it when it ends.
+"""TensorBoard event files of real runs: written during a run, and stored with it when it ends.
 
 Rules of this file:
 
-* While a run lasts its events lie in a folder of their own in ``--out``, named ``…-live-<n>``; when it has ended they
-  stand in ``tensorboard/`` of the run's folder, and the live one is gone. What watches ``--out`` sees both.
-* What is written live is what the progress sees: means since the point before, every `EVERY_S`. Scores of snapshots,
-  which are made after the run, follow at its end with the times that the snapshots had.
-* The launcher writes, and no rank does; nothing here runs in a thread, since the launcher forks.
-* Steps are those of the weights' keeper; times are of the wall clock.
+* During a run the events are in a separate folder in ``--out``, named ``…-live-<n>``; after it they are in
+  ``tensorboard/`` of the run's folder, and the live folder is removed. TensorBoard on ``--out`` shows both.
+* The live values are those of the progress display: means since the previous point, every `EVERY_S`. Evaluations of
+  snapshots are made after the run and follow at its end, with the times of the snapshots.
+* Only the launcher writes, and without threads, since it forks.
+* Steps are those of the rank that owns the weights; times are wall-clock times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from paceline.records.store import naming, place, slug
 from paceline.scenarios.resolution.plan import Plan
 
 EVERY_S = 0.5
-"""between two points of a curve"""
+"""seconds between two points of a curve"""
 START = Totals(0.0, 0, 0, 0, 0, 0, 0)
 SCALARS = {
     "train/loss": "loss",
@@ -38,7 +38,7 @@ SCALARS = {
     "train/step_s": "step_s",
     "train/samples": "samples",
 }
-"""the curves that are written live, and what of `Recent` they show"""
+"""the curves that are written live, with their fields of `Recent`"""
 SCORES = {"evaluation/loss": "loss", "evaluation/accuracy": "accuracy"}
 """the curves of the evaluations, and their columns"""
 
@@ -51,7 +51,7 @@ class Events:
         self.folder = folder
         self._workers = workers
         self._started_s = time.time()
-        # not by the library's own name, which has the host's in it; absolute, or it might be taken for a URI
+        # a name of our own, since the library's contains the host name; absolute, since it might be read as a URI
         self._path = folder.absolute() / f"events.out.tfevents.{int(self._started_s)}.paceline"
         self._event = import_module("tensorboardX.proto.event_pb2").Event
         self._file = import_module("tensorboardX.record_writer").RecordWriter(str(self._path))
@@ -59,7 +59,7 @@ class Events:
         self._shown = self._latest = START
 
     def look(self, now: Totals) -> None:
-        """Writes a point of each curve, if the last one is a while ago."""
+        """Writes a point of each curve, if `EVERY_S` seconds have passed since the last one."""
         if self._latest is START:
             self._started_s = time.time() - now.elapsed_s
         self._latest = now
@@ -75,25 +75,25 @@ class Events:
             self._file.flush()
 
     def finish(self, run: Run) -> tuple[str, bytes]:
-        """Adds the run's scores; answers the file's name and all that stands in it."""
-        # what came after the last point, as far as the run lasted: its ranks took a while to end
+        """Adds the run's evaluations; returns the file's name and content."""
+        # the end of the run after the last point, without the time that the ranks took to exit
         self._latest = self._latest._replace(elapsed_s=min(self._latest.elapsed_s, run.summary["wall_s"]))
         if self._latest.elapsed_s > self._shown.elapsed_s and self._latest.gradients > self._shown.gradients:
             self._show()
         samples, steps = self._latest.samples, self._latest.step
         for row in run.tables.evaluations.to_dict("records"):
-            # of how many of the keeper's steps a snapshot had the samples
+            # converts the snapshot's samples to steps
             step = round(steps * row["samples"] / samples) if samples else 0
             self._point(step, row["time_s"], {tag: row[column] for tag, column in SCORES.items()})
         self.close()
         return self._path.name, self._path.read_bytes()
 
     def close(self) -> None:
-        """Ends the file; to do so twice does no harm."""
+        """Closes the file; may be called twice."""
         self._file.close()
 
     def _point(self, step: int, elapsed_s: float, values: Mapping[str, Any]) -> None:
-        """A value for each of these curves, where there is one."""
+        """Writes a value for each of these curves that has one."""
         event = self._event(wall_time=self._started_s + elapsed_s, step=step)
         for tag, value in values.items():
             if value is not None and math.isfinite(value):
@@ -106,7 +106,7 @@ class Events:
 
 
 class TensorBoard:
-    """The event files of one command's runs, of which one lasts at a time."""
+    """The event files of one command's runs, which run one after the other."""
 
     def __init__(self, out: Path) -> None:
         self._out = out
@@ -114,21 +114,21 @@ class TensorBoard:
         self._events: Events | None = None
 
     def watch(self, plan: Plan, now: Totals) -> None:
-        """Shows a run while it lasts."""
+        """Writes the progress of a run."""
         if self._events is None or plan is not self._plan:
             stem = f"{slug(plan.scenario.name)}-{slug(plan.name)}-{plan.seed}-live"
             self._plan, self._events = plan, Events(place(self._out, stem), plan.job.workers)
         self._events.look(now)
 
     def finish(self, run: Run) -> Run:
-        """The run that has ended, with its event file among its files."""
+        """Returns the run that has ended, with its event file among its files."""
         if self._events is None:
             return run
         name, content = self._events.finish(run)
         return replace(run, files={**run.files, f"tensorboard/{name}": content})
 
     def clear(self) -> None:
-        """Removes the live folder: its run is stored, or nothing of it is."""
+        """Removes the live folder, when the run is stored or abandoned."""
         if self._events is not None:
             self._events.close()
             shutil.rmtree(self._events.folder, ignore_errors=True)
@@ -137,10 +137,10 @@ class TensorBoard:
 
 @contextmanager
 def tensorboard(out: Path) -> Iterator[TensorBoard]:
-    """Event files for the runs that are made while this lasts; nothing of them is left in `out` itself afterwards.
+    """Writes event files for the runs during the block, and leaves no live folders in `out`.
 
     Raises:
-        InputError: the package that writes them is not installed.
+        InputError: the package that writes the files is not installed.
     """
     try:
         import_module("tensorboardX.record_writer")

@@ -1,4 +1,4 @@
-"""Small clusters whose numbers a test can do in its head, and programs written in place."""
+"""Small clusters with round numbers, and programs defined inside a test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support import FixedTiming, job_of
 def star(
     *workers: int, latency_s: float = 0.0, bytes_per_s: float = 1000.0, local_bytes_per_s: float = 8000.0
 ) -> Cluster:
-    """So many workers on each node; a NIC of 1000 bytes a second, a local link of 8000."""
+    """Returns a cluster with this many workers on each node, a NIC of 1000 bytes a second and a local link of 8000."""
     nic = Link(name="nic", latency_s=latency_s, bytes_per_s=bytes_per_s, provenance="a test's own")
     local = Link(name="local", latency_s=latency_s, bytes_per_s=local_bytes_per_s, provenance="a test's own")
     device = Device(name="device", overhead_s=1.0, per_sample_s=0.0)
@@ -32,7 +32,7 @@ def star(
 
 
 def joined(one: Cluster, other: Cluster) -> Cluster:
-    """Two stars as one: every node keeps the link that it had."""
+    """Joins two stars into one: every node keeps its link."""
     both = star(*(node.workers for node in (*one.nodes, *other.nodes)))
     links = [connection.link for connection in (*one.graph.connections, *other.graph.connections)]
     wires = [replace(wire, link=link) for wire, link in zip(both.graph.connections, links, strict=True)]
@@ -41,7 +41,7 @@ def joined(one: Cluster, other: Cluster) -> Cluster:
 
 @dataclass(frozen=True, kw_only=True)
 class Written(Method):
-    """A method of programs given by a test: one for rank 0, one for all others."""
+    """A method with the programs of a test: one for rank 0, one for all others."""
 
     name = "written"
     staleness_kind = StalenessKind.STEPS
@@ -65,7 +65,7 @@ def played(
     nodes: list[list[int]] | None = None,
     supply: Supply | None = None,
 ) -> Trace:
-    """Simulates programs; what a program returns is its rank's state in the trace."""
+    """Simulates programs; the result of a program is its rank's state in the trace."""
     job = job_of(Written(first=first, others=others), workers, nodes=nodes)
     return simulate_job(job, timing or FixedTiming(), network or NoCost(), Schedule(every=1), supply=supply)
 
@@ -76,5 +76,5 @@ def fixed_costs(*, collective_s: float = 0.0, message_s: float = 0.0) -> Measure
 
 
 def answer(trace: Trace, rank: int = 0) -> Any:
-    """What the program of a rank returned."""
+    """Returns the result of a rank's program."""
     return trace.states[Rank(rank)]

@@ -1,4 +1,4 @@
-"""What holds for every test: one name per module, how hard Hypothesis looks, and what only `make test-all` runs."""
+"""Rules for every test: one name per module, the profile of Hypothesis, and the items of `make test-all` only."""
 
 import signal
 import sys

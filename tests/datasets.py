@@ -1,6 +1,6 @@
-"""Tiny data sets in the true formats, written where a test wants them.
+"""Tiny data sets in the true formats, written where a test needs them.
 
-The pictures of a class are alike, so that they can be learned: bright in a part of their own, with some noise.
+The pictures of a class are similar, so that they can be learned: each class has its own bright part, with some noise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Labels = NDArray[np.uint8]
 
 
 def pictures(count: int, shape: tuple[int, ...], classes: int, seed: int) -> tuple[Pictures, Labels]:
-    """So many pictures, and their labels, class after class in turn."""
+    """Returns this many pictures and their labels, with the classes in turn."""
     generator = np.random.default_rng(seed)
     labels = (np.arange(count) % classes).astype(np.uint8)
     made = generator.integers(0, 60, (count, *shape)).astype(np.uint8)
@@ -49,12 +49,12 @@ def mnist(folder: Path, *, train: int = 60, test: int = 20, packed: bool = False
 
 
 def write_batch(path: Path, batch: dict[bytes, object]) -> None:
-    """A batch as the originals are: protocol 2, keys of bytes."""
+    """Writes a batch like the original ones: protocol 2, keys of bytes."""
     path.write_bytes(pickle.dumps(batch, protocol=2))
 
 
 def cifar10(folder: Path, *, each: int = 20) -> Path:
-    """Five batches and one to be held out."""
+    """Writes five training batches and one held-out batch."""
     folder.mkdir(parents=True, exist_ok=True)
     for seed, name in enumerate([*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]):
         made, labels = pictures(each, (3, 32, 32), 10, seed)
@@ -64,7 +64,7 @@ def cifar10(folder: Path, *, each: int = 20) -> Path:
 
 
 def cifar100(folder: Path, *, each: int = 200) -> Path:
-    """One batch to learn from, and one to be held out."""
+    """Writes one training batch and one held-out batch."""
     folder.mkdir(parents=True, exist_ok=True)
     for seed, name in enumerate(("train", "test")):
         made, labels = pictures(each, (3, 32, 32), 100, seed)
@@ -75,7 +75,7 @@ def cifar100(folder: Path, *, each: int = 200) -> Path:
 
 
 def images(folder: Path, *, classes: int = 3, each: int = 5, size: tuple[int, int] = (40, 30)) -> Path:
-    """A folder a class, with pictures in colour."""
+    """Writes one folder per class, with colour pictures."""
     height, width = size
     made, labels = pictures(classes * each, (height, width, 3), classes, seed=1)
     for number, (picture, label) in enumerate(zip(made, labels, strict=True)):

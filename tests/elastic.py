@@ -1,4 +1,4 @@
-"""What the tests of elastic averaging share: the property of the sum, and methods as the matrices that they are."""
+"""Common parts of the tests of elastic averaging: the property of the sum, and the methods as matrices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def exact_job(method: Callable[..., Any], workers: int, steps: int, *, learner: 
 
 
 def check_the_sum(method: Callable[..., Any], **parameters: Any) -> None:
-    """Number 10, exactly, in fractions: once every exchange has landed, the sum is the first one."""
+    """Number 10, exactly, in fractions: once every exchange has been applied, the sum is the initial one."""
 
     @settings(database=None, phases=[Phase.generate])  # a mutation need only be found, not made small
     @given(data=st.data(), workers=st.integers(1, 4), alpha=ALPHAS, steps=st.integers(0, 9))
@@ -77,7 +77,7 @@ class FromTheAxes:
 
 
 def matrix_of(method: Any, workers: int, steps: int, *, curvature: float = 1.0) -> Any:
-    """What so many steps of a method do to (x_1, …, x_P, c) on f = h x² / 2, which is linear."""
+    """Returns the linear map of so many steps of a method on (x_1, …, x_P, c) for f = h x² / 2."""
     axed: Any = dataclass(frozen=True)(type("Axed", (FromTheAxes, type(method)), {}))
     learner = Line(size=workers + 1, curvature=curvature)
     job = job_of(axed(**vars(method)), workers, steps=steps, learner=learner)

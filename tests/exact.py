@@ -1,4 +1,4 @@
-"""Arithmetic without rounding, for the properties that hold exactly: vectors of fractions, and a learner of them."""
+"""Arithmetic without rounding, for properties that hold exactly: vectors of fractions, and a learner with them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ExactBowl:
 
 @dataclass(frozen=True)
 class UnlikeBowl(ExactBowl):
-    """As `ExactBowl`, but the curvature, too, differs from batch to batch: local steps are not those of the mean."""
+    """As `ExactBowl`, but the curvature also differs from batch to batch: local steps are not those of the mean."""
 
     def load(self, samples: Samples) -> Any:
         number = samples.index * samples.workers + samples.worker
@@ -68,7 +68,7 @@ class UnlikeBowl(ExactBowl):
 
 
 def applied(run: AnyOrder, rank: Rank) -> list[RecordUpdate]:
-    """What a rank applied as a whole, in order: not the layers by themselves."""
+    """Returns the updates that a rank applied as a whole, in order, without those of single layers."""
     ops = [entry.op for entry in run.log if isinstance(entry.op, RecordUpdate) and entry.move.rank == rank]
     return [op for op in ops if op.layer is None]
 
@@ -79,7 +79,7 @@ def ends(run: AnyOrder) -> Any:
 
 
 def averages(run: AnyOrder) -> dict[Any, list[tuple[Any, Any]]]:
-    """What every member gave to each all-reduce, and got from it."""
+    """Returns the inputs and the result of each all-reduce, by member."""
     met: dict[Any, list[tuple[Any, Any]]] = {}
     for entry in run.log:
         if isinstance(entry.op, AllReduce):
@@ -88,7 +88,7 @@ def averages(run: AnyOrder) -> dict[Any, list[tuple[Any, Any]]]:
 
 
 class Apart:
-    """Workers start in different places, so that there is something to conserve and to draw together."""
+    """Workers start in different places, so that there is a sum to conserve and a distance to reduce."""
 
     def begin(self, me: RankContext, vector: Any) -> Any:
         return super().begin(me, vector + me.rank**2)  # type: ignore[misc]

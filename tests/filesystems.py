@@ -1,4 +1,4 @@
-"""File systems without room, for tests that are not root and cannot mount one."""
+"""Full file systems, for tests that are not root and cannot mount one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def fill_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on nothing can be reserved."""
+    """Makes every further allocation fail."""
 
     def full(*_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,4 +1,4 @@
-"""Max-min fair sharing the plain way: everything is solved again at every change."""
+"""Max-min fair sharing by the simplest algorithm: everything is solved again at every change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def filled(flows: Sequence[tuple[str, ...]], capacity: Mapping[str, float]) -> l
 
 @dataclass(frozen=True)
 class Flow:
-    """So many bytes along links, from a time on, and no faster than a limit."""
+    """A flow of this many bytes along links, from a time on, with a maximum rate."""
 
     ready_s: float
     nbytes: float
@@ -39,7 +39,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Change:
-    """From a time on a link carries so much."""
+    """From a time on a link has another bandwidth."""
 
     at_s: float
     link: str
@@ -56,7 +56,7 @@ class Move:
 
 
 def replayed(capacity: Mapping[str, float], flows: Sequence[Flow], acts: Sequence[Change | Move]) -> list[float]:
-    """When each flow is through, infinite if never, by solving for all at every start, end, change and move."""
+    """Returns when each flow ends, infinite if never, by solving for all at every start, end, change and reroute."""
     limits = {f"limit of {number}": flow.limit for number, flow in enumerate(flows) if flow.limit < inf}
     capacity = dict(capacity) | limits
     links = [flow.links for flow in flows]
@@ -90,7 +90,7 @@ def replayed(capacity: Mapping[str, float], flows: Sequence[Flow], acts: Sequenc
 
 
 def finish_times(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer]) -> list[float]:
-    """When each transfer is through."""
+    """Returns when each transfer ends."""
     flows = []
     for one in transfers:
         ways = [pipes[name] for name in one.route]

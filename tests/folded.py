@@ -1,4 +1,4 @@
-"""Several checks in one test, where each alone would cost more than it checks: all are made, and each is named."""
+"""Several checks in one test, where each alone would cost more than it checks: all are run, and each is named."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 
 def check_all(checks: Mapping[str, Callable[[], object]]) -> None:
-    """Makes every check, also after one has failed.
+    """Runs every check, also after one has failed.
 
     Args:
-        checks: by name; each raises where it fails.
+        checks: by name; each raises if it fails.
 
     Raises:
         ExceptionGroup: of all failures; its message has the names of the checks that failed.

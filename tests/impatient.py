@@ -1,4 +1,4 @@
-"""A method of the tests' own whose every step depends on who is first: what a record must hold for a replay."""
+"""A test method in which every step depends on the order of arrival, so that a replay needs the whole record."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from paceline.algorithms.core.values import Group, Rank, Weights
 
 @dataclass(frozen=True, kw_only=True)
 class Impatient(SgdMethod):
-    """Takes whatever is first, its own gradient or a neighbour's weights, and gives up what is not there by then.
+    """Takes what arrives first, its own gradient or a neighbour's weights, and cancels the rest.
 
-    Two receives listen for the same neighbours, so it also matters which of the two heard what.
+    Two receives listen for the same neighbours, so it also matters which of the two received which message.
     """
 
     name = "impatient"
@@ -61,5 +61,5 @@ class Impatient(SgdMethod):
 
 
 def neighbours(group: Group, rank: Rank) -> list[Rank]:
-    """Everybody else."""
+    """All other ranks."""
     return [other for other in group.ranks if other != rank]

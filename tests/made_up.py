@@ -1,4 +1,4 @@
-"""Made-up runs whose figures can be seen from their arguments."""
+"""Artificial runs whose figures are visible in their arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters whose links fail, and when what is asked of them is over."""
+"""Clusters whose links fail, and the end times of requests on them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ends(
     *,
     carried_out: bool = False,
 ) -> list[float]:
-    """When each message (begin, source, to, bytes), then each ring all-reduce (begin, bytes, members) is over.
+    """Returns when each message (begin, source, to, bytes), then each ring all-reduce (begin, bytes, members) is over.
 
     Without members, an all-reduce is among all.
     """

@@ -1,8 +1,8 @@
-"""Runs of the methods on quadratics, and the closed forms that they are held against (O5 of docs/invariants.md).
+"""Runs of the methods on quadratics, and the closed forms with which they are compared (O5 of docs/invariants.md).
 
 f(w) = λ w² / 2 in each dimension, gradient noise of variance c / B, g = ηλ. Dimensions of equal curvature are
-independent copies of one run, so that one run shows a mean and a variance. Where workers' times are drawn, all copies
-share them: there, copies are runs of different seeds, or parts of a long one.
+independent copies of one run, so one run shows a mean and a variance. Where workers' times are random, all copies share
+them: there, copies are runs of different seeds, or parts of a long one.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ EQUAL = FixedTiming()
 
 @dataclass(frozen=True)
 class Finding:
-    """A closed form and what a run shows of it."""
+    """A closed form and the measured value of a run."""
 
     oracle: str
     run: str
     expected: float
     measured: float
     within: float
-    """four standard errors, or what the measurement is known to"""
+    """four standard errors, or the known uncertainty of the measurement"""
 
     @property
     def holds(self) -> bool:
@@ -52,20 +52,20 @@ Experiment = Callable[[], Iterator[Finding]]
 
 
 def exponential(seed: int = SEED) -> FixedTiming:
-    """Steps take exponential times of mean 1 s, by the law that scenarios have; nothing else takes time."""
+    """Steps take exponential times of mean 1 s, by the distribution of scenarios; nothing else takes time."""
     return FixedTiming(compute=lambda rank, step: EXPONENTIAL.factor(seed, rank, step))
 
 
 @dataclass(frozen=True)
 class Played:
-    """A run, and where w − w* was: by evaluation, curvature and copy."""
+    """A run, and the values of w − w*: by evaluation, curvature and copy."""
 
     trace: Trace
     learner: Quadratic
     path: Array
 
     def local(self) -> Array:
-        """Where the workers end: by worker, curvature and copy."""
+        """Returns the final weights of the workers: by worker, curvature and copy."""
         ends = [state.weights.vector for state in self.trace.states.values()]
         return (np.array(ends) - self.learner.target).reshape(len(ends), *self.path.shape[1:])
 
@@ -93,7 +93,7 @@ def play(
 
 
 def named(method: SgdMethod, *more: str) -> str:
-    """The method with its main numbers."""
+    """Returns the method with its main numbers."""
     numbers = {field.name: getattr(method, field.name) for field in fields(method)}
     own = [f"{name} {numbers[name]:g}" for name in ("delay", "k", "rate") if name in numbers]
     if method.momentum:
@@ -113,7 +113,7 @@ def companion(g: float, *, delay: int = 0, momentum: float = 0.0) -> Array:
 
 
 def stationary(g: float, noise: float, *, delay: int = 0, momentum: float = 0.0) -> float:
-    """The variance in which w ends, for steps with noise of this variance: P = A P Aᵀ + Q (Q5)."""
+    """Returns the stationary variance of w, for steps with noise of this variance: P = A P Aᵀ + Q (Q5)."""
     matrix = companion(g, delay=delay, momentum=momentum)
     source = np.zeros_like(matrix)
     source[0, 0] = noise
@@ -121,13 +121,13 @@ def stationary(g: float, noise: float, *, delay: int = 0, momentum: float = 0.0)
 
 
 def settled(g: float, *, delay: int = 0, momentum: float = 0.0) -> int:
-    """Updates after which the variance is the last one to 1 in 100,000."""
+    """Returns after how many updates the variance is stationary to 1 in 100,000."""
     radius = np.abs(np.linalg.eigvals(companion(g, delay=delay, momentum=momentum))).max()
     return ceil(log(1e-5) / (2 * log(radius)))
 
 
 def limit(*, delay: int = 0, momentum: float = 0.0) -> float:
-    """The g at which the largest eigenvalue's modulus is 1."""
+    """Returns the g at which the largest eigenvalue's modulus is 1."""
     low, high = 0.0, 4.0
     for _ in range(60):
         middle = (low + high) / 2

@@ -19,7 +19,7 @@ from paceline.workloads.reading import Held, Order, Piece
 def finished_s(
     storage: Storage, wanted: Sequence[Sequence[Piece]], *, nodes: Sequence[int] | None = None, record_bytes: int = 1
 ) -> list[float]:
-    """When each reader has all that it wants, all beginning at 0; each on a node of its own, or on these."""
+    """Returns when each reader has read everything, all beginning at 0; each on its own node, or on these."""
     env = simpy.Environment(0.0)
     nodes = range(len(wanted)) if nodes is None else nodes
     stores = Stores(env, storage, record_bytes, list(nodes))
@@ -36,13 +36,13 @@ def finished_s(
 
 
 def apart(count: int, size: int, *, start: int = 0, gap: int = 1) -> list[Piece]:
-    """So many pieces of the same size, none of which continues the one before."""
+    """Returns this many pieces of the same size, none of which continues the one before."""
     return [Piece(start + place * (size + gap), size) for place in range(count)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noted(Order):
-    """An order that notes what it was asked for."""
+    """An order that records the requests."""
 
     asked: list[Samples] = field(default_factory=list)
 
@@ -61,7 +61,7 @@ def supply(
 
 
 def counted(order: Order, batches: Sequence[Samples], record_bytes: int) -> Reads:
-    """What one reader asks for to get these batches, request by request."""
+    """Returns the requests of one reader for these batches."""
     held, end = Held(), None
     requests = seeks = nbytes = 0
     for samples in batches:

@@ -1,4 +1,4 @@
-"""Tiny record files: inputs that tell where a record lies, and labels that say its number."""
+"""Tiny record files: the inputs show the position of a record, and the labels its number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paceline.workloads.reading.file import RecordFile, records_of, write_record
 
 
 def numbered(path: Path, num_samples: int, *, shape: tuple[int, ...] = (3,)) -> RecordFile:
-    """A file of so many records, each labelled with its number."""
+    """Returns a file of this many records, each labelled with its number."""
     labels = np.arange(num_samples)
     inputs = np.random.default_rng(num_samples).integers(0, 256, (num_samples, *shape)).astype(np.uint8)
     records = records_of(inputs, labels)

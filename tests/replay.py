@@ -1,6 +1,6 @@
-"""Message patterns played the plain way: a heap of events, and rates solved from scratch whenever a message moves.
+"""Message patterns by the simplest algorithm: a heap of events, and rates solved from scratch at every change.
 
-Shares nothing with the engine but the pattern itself, which is data: no SimPy, no incremental solving, no short cuts.
+Shares only the pattern itself, which is data, with the engine: no SimPy, no incremental solving, no short cuts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Key = tuple[int, int, int, int]
 
 @dataclass(eq=False)
 class Uniform:
-    """Ranks on a star, each with a port up and one down, or as many to a node that share the node's ports."""
+    """Ranks on a star, each with one port in each direction, or several ranks per node that share its ports."""
 
     p: int
     alpha_s: float = 2e-6
@@ -51,7 +51,7 @@ class Uniform:
 
 
 def fair(routes: NDArray[np.float64], capacity: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Max-min fair rates of the flows whose links stand in the rows."""
+    """Returns the max-min fair rates of the flows whose links are in the rows."""
     rates, free = np.zeros(len(routes)), capacity.copy()
     rising = np.ones(len(routes), dtype=bool)
     while rising.any():
@@ -110,7 +110,7 @@ class Replay:
 
 
 class Players:
-    """The ranks of one pattern, each of which goes through its rounds in order."""
+    """The ranks of one pattern, each of which runs its rounds in order."""
 
     def __init__(
         self, run: Replay, pattern: Pattern, fabric: Uniform, entries_s: Sequence[float] | None = None
@@ -174,7 +174,7 @@ class Players:
         self.run.flow(path.ports, nbytes, through)
 
     def meet(self, one: Round, key: Key) -> None:
-        """A buffered message is taken when it has arrived and its receiver has come."""
+        """A buffered message is received when it has arrived and its receiver is ready."""
         self.come[key] = self.come.get(key, 0) + 1
         if self.come[key] == 2:
             self.take(one, key)

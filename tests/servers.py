@@ -50,11 +50,11 @@ CREWS = st.integers(1, 4).flatmap(lambda workers: st.tuples(st.just(workers), st
 ORDERS: st.SearchStrategy[Chooser] = st.one_of(
     st.builds(Shuffled, st.integers(0, 2**16)), st.builds(Adversary, st.integers(0, 3).map(Rank))
 )
-"""anything goes, or one worker is starved"""
+"""any order, or an order that starves one worker"""
 
 
 def exact_run(method: Any, order: Chooser, workers: int, steps: int) -> AnyOrder:
-    """A run of `steps` updates in that order."""
+    """Runs `steps` updates in that order."""
     run = AnyOrder(job_of(method, workers, steps=steps, learner=ExactBowl()))
     run.run(order)
     return run

@@ -1,4 +1,4 @@
-"""Changing stored files as a program would that knows their checksums: so that what comes after those is tested."""
+"""Changes stored files and updates their checksums, so that the checks after the checksums are tested."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paceline.workloads.reading.folder import ABOUT, TEST, TRAIN, checksums_besi
 
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
-    """Changes a sealed JSON document, in place or by another one, and seals it again."""
+    """Changes a sealed JSON document, in place or by replacing it, and seals it again."""
     document = json.loads(path.read_text(encoding="utf-8"))
     del document[CHECKSUM]
     changed = change(document)
@@ -23,13 +23,13 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], dict[str, Any] | None
 
 
 def seal_run(folder: Path) -> None:
-    """Writes the checksums of a run's files as they are now."""
+    """Writes the current checksums of a run's files."""
     files = {name: found for name, found in checksums_in(folder).items() if name != "run.json"}
     rewrite(folder / "run.json", lambda record: record | {"files": files})
 
 
 def seal_records(folder: Path) -> None:
-    """Writes the checksums of a data set's records, headers and descriptions as they are now."""
+    """Writes the current checksums of a data set's records, headers and descriptions."""
 
     def alter(about: dict[str, Any]) -> None:
         for name in (TRAIN, TEST):

@@ -1,4 +1,4 @@
-"""Small stand-ins that many tests use: a learner with an exact optimum and times that a test can state."""
+"""Small stand-ins for many tests: a learner with an exact optimum, and times that a test can state."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Bowl(OneByOne):
 
 @dataclass(frozen=True)
 class Uneven(Bowl):
-    """Each worker's loss has a curvature of its own; where all are alike, averages of local steps are sync-sgd."""
+    """Each worker's loss has its own curvature; if all are equal, averages of local steps are sync-sgd."""
 
     def gradient(self, vector: Vector, data: Vector) -> tuple[Vector, float]:
         away = vector - data
@@ -71,7 +71,7 @@ class Uneven(Bowl):
 
 @dataclass(frozen=True)
 class FixedTiming:
-    """Times that a test states: a number for every step, or a function of rank and step."""
+    """Times defined by a test: a number for every step, or a function of rank and step."""
 
     compute: float | Callable[[int, int], float] = 1.0
     work: float = 0.0
@@ -112,7 +112,9 @@ def job_of(
     seed: int = 0,
     **budget: Any,
 ) -> Job:
-    """A job of `method` in which the keeper's role takes `steps` steps; one worker a node unless `nodes` says else."""
+    """Returns a job of `method` in which the weights' owner takes `steps` steps; one worker per node unless `nodes` is
+    given.
+    """
     placed = [[Rank(rank) for rank in node] for node in nodes] if nodes else [[Rank(rank)] for rank in range(workers)]
     count = sum(map(len, placed)) if not method.alone else 1
     batch = 8
@@ -121,7 +123,7 @@ def job_of(
 
 
 def staleness_table(trace: Trace) -> list[tuple[int, ...]]:
-    """All of the updates but their time."""
+    """Returns all of the updates except for their time."""
     return sorted((u.rank, u.step, u.version_read, u.version_applied, u.staleness, u.samples) for u in trace.updates)
 
 
@@ -137,7 +139,7 @@ def placed(counts: Sequence[int]) -> list[list[int]]:
 
 
 def nodes_for(method: Method, *wanted: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
-    """The first of these placements, then of two nodes and of one, that suits the method."""
+    """Returns the first of these placements, then of two nodes and of one, that the method supports."""
     for nodes in (*wanted, TWO_BY_TWO, ONE_NODE):
         if not method.problems([[Rank(rank) for rank in node] for node in nodes]):
             return nodes
@@ -155,9 +157,9 @@ BRIEF: dict[str, Method] = {
         Agd(delay=2),
     )
 }
-"""methods of which a few steps with the defaults would not show the rule"""
+"""methods whose rule would not show in a few steps with the defaults"""
 
 
 def built(name: str) -> Method:
-    """The method with its defaults, or with shorter periods where it has long ones."""
+    """Returns the method with its defaults, or with shorter periods where it has long ones."""
     return BRIEF.get(name) or METHODS[name]()

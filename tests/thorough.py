@@ -1,11 +1,11 @@
-"""How much the tests try: `make test` takes samples of what is large, `make test-all` takes all of it.
+"""The size of the tests: `make test` takes samples of large sets, `make test-all` takes all of them.
 
 `make test-all` sets PACELINE_THOROUGH=1, and there is no other switch. With it, items marked `thorough` run too,
-`cases` and `examples` take their larger numbers, and Hypothesis draws 200 examples instead of 25, at random.
+`cases` and `examples` take their larger numbers, and Hypothesis draws 200 random examples instead of 25.
 
-Every behaviour keeps an item in `make test`. What is left to `make test-all` are further values of a parameter that
-take the same way through the code: the rest of the methods where one of each family is tried, further orders of moves
-and networks, larger sizes, and more random cases.
+Every behaviour has an item in `make test`. Only `make test-all` runs further values of a parameter that take the same
+path through the code: the rest of the methods where one of each family is tried, further orders of moves and networks,
+larger sizes, and more random cases.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ FAMILIES = _families()
 
 
 def cases(short: int, thorough: int) -> int:
-    """A number for `make test`, and one for `make test-all`."""
+    """Returns one number for `make test`, and another for `make test-all`."""
     return thorough if THOROUGH else short
 
 
 def examples(short: int, thorough: int | None = None) -> settings:
-    """Hypothesis settings for a test whose examples are dearer or cheaper than most.
+    """Returns Hypothesis settings for a test whose examples cost more or less than most.
 
     Args:
         short: examples in `make test`.
@@ -51,11 +51,11 @@ def examples(short: int, thorough: int | None = None) -> settings:
 
 
 def sampled(values: Iterable[Any], keep: Collection[Any] | Callable[[Any], bool], *, several: bool = True) -> list[Any]:
-    """The values of a parameter, of which `make test` takes those that are to be kept.
+    """Returns the values of a parameter, of which `make test` takes those to keep.
 
     Args:
         values: of the parameter, in order.
-        keep: the values for `make test`, or what tells whether a value is one of them.
+        keep: the values for `make test`, or a function that selects them.
         several: whether a tuple is a value of several parameters, and not of one.
 
     Raises:
@@ -69,7 +69,7 @@ def sampled(values: Iterable[Any], keep: Collection[Any] | Callable[[Any], bool]
 
 
 def extra(value: Any, *, several: bool = True) -> Any:
-    """A value of a parameter that only `make test-all` takes; `several` as in `sampled`."""
+    """Returns a value of a parameter for `make test-all` only; `several` as in `sampled`."""
     together = value if several and isinstance(value, tuple) else (value,)
     return pytest.param(*together, marks=pytest.mark.thorough)
 

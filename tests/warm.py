@@ -1,7 +1,7 @@
 """Python programs in processes that have imported Paceline already: a fresh interpreter takes seconds to do that.
 
-A server imports what training needs once and forks for every program, so nothing of this process gets into them: no
-threads, no warnings that are errors. What a fresh interpreter does has tests that start one.
+A server imports the modules for training once and forks for every program, so nothing of this process gets into them:
+no threads, no warnings that are errors. The behaviour of a fresh interpreter has separate tests.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ CONTEXT = multiprocessing.get_context("forkserver")
 
 
 SERVER = forkserver.ForkServer()
-"""one of the tests' own: sweeps use the one of the standard library, in which nothing may be imported before"""
+"""a separate fork server: sweeps use that of the standard library, which must not import anything before"""
 
 
 def _serve() -> None:
-    """Starts the server, unless it runs: with one thread for sums, as the commands of these tests have."""
+    """Starts the server unless it runs, with one thread for arithmetic, like the commands of these tests."""
     SERVER.set_forkserver_preload(["tests.preload"])
     with mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}):
         SERVER.ensure_running()
 
 
 def servers() -> set[int | None]:
-    """The processes that `multiprocessing` keeps until this one ends."""
+    """Returns the processes that `multiprocessing` runs until this one ends."""
     kept: list[Any] = [SERVER, forkserver._forkserver]
     return {resource_tracker._resource_tracker._pid, *(one._forkserver_pid for one in kept)}  # type: ignore[attr-defined]
 
 
 class Program:
-    """A program of Python, with the methods of `subprocess.Popen` that tests use.
+    """A Python program, with the methods of `subprocess.Popen` that tests use.
 
     Args:
-        code: what it runs.
+        code: The source.
         arguments: `sys.argv[1:]`.
-        env: its environment; by default, that of this process.
-        start_new_session: whether it leads a session of its own, as one that a terminal has started.
+        env: Its environment; by default, that of this process.
+        start_new_session: Whether it leads a separate session, as if started by a terminal.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Program:
         return self._process.exitcode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """What it has written to standard output and standard error, once it has ended."""
+        """Returns its standard output and standard error, once it has ended."""
         self._process.join(timeout)
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired("a program", timeout or 0.0)

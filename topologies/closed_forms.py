@@ -1,15 +1,15 @@
-"""Closed forms: how long collectives take when nothing else uses the network.
+"""Closed forms: the time of collectives when nothing else uses the network.
 
 Rules of this file:
 
 * Every rank sends one message and receives one at a time, both at once (full duplex), all equally fast. A message of n
-  bytes takes α + n β; reducing n bytes takes n γ more. All members enter at the same moment.
+  bytes takes α + n β; reducing n bytes takes another n γ. All members enter at the same moment.
 * p is the number of ranks, `nbytes` the size of one rank's whole vector (for gathers: of the gathered result),
-  `alpha_s` α in seconds, `beta_s_per_byte` β and `gamma_s_per_byte` γ in seconds per byte; the answer is in seconds.
-* One rank alone needs no time.
+  `alpha_s` α in seconds, `beta_s_per_byte` β and `gamma_s_per_byte` γ in seconds per byte; the result is in seconds.
+* A collective of one rank takes no time.
 
 Sources: Thakur, Rabenseifner, Gropp, IJHPCA 2005, and MPICH, corrected where a message-level simulation
-disagrees (said below).
+disagrees (noted below).
 """
 
 from __future__ import annotations
@@ -22,9 +22,19 @@ from paceline.algorithms.core.errors import InputError
 def ring_all_reduce_s(
     p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float, gamma_s_per_byte: float = 0.0
 ) -> float:
-    """All-reduce around a ring: p − 1 steps that reduce, p − 1 that gather, of n/p bytes each.
+    """Returns the time of a ring all-reduce: p − 1 steps that reduce, p − 1 that gather, of n/p bytes each.
 
     2(p−1) α + 2(p−1)/p n β + (p−1)/p n γ, for any p; meets the bandwidth bound of Patarasuk and Yuan 2009.
+
+    Args:
+        p: number of ranks.
+        nbytes: bytes of the vector of one rank.
+        alpha_s: α, latency of a message in seconds.
+        beta_s_per_byte: β, seconds per byte transferred.
+        gamma_s_per_byte: γ, seconds per byte reduced.
+
+    Returns:
+        The time in seconds.
 
     >>> ring_all_reduce_s(4, 1000, alpha_s=1.0, beta_s_per_byte=0.01, gamma_s_per_byte=0.001)
     21.75
@@ -36,10 +46,20 @@ def ring_all_reduce_s(
 def recursive_doubling_s(
     p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float, gamma_s_per_byte: float = 0.0
 ) -> float:
-    """All-reduce by recursive doubling: partners at distance 1, 2, 4 … exchange whole vectors.
+    """Returns the time of recursive doubling: partners at distance 1, 2, 4 … exchange whole vectors.
 
     lg p (α + n β + n γ) for powers of two; else, with f = ⌊lg p⌋, (f+2) α + (f+2) n β + (f+1) n γ: the ranks beyond
     2^f are folded in before and out after.
+
+    Args:
+        p: number of ranks.
+        nbytes: bytes of the vector of one rank.
+        alpha_s: α, latency of a message in seconds.
+        beta_s_per_byte: β, seconds per byte transferred.
+        gamma_s_per_byte: γ, seconds per byte reduced.
+
+    Returns:
+        The time in seconds.
 
     >>> recursive_doubling_s(4, 1000, alpha_s=1.0, beta_s_per_byte=0.01), recursive_doubling_s(6, 1000, 1.0, 0.01)
     (22.0, 44.0)
@@ -52,10 +72,20 @@ def recursive_doubling_s(
 def halving_doubling_s(
     p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float, gamma_s_per_byte: float = 0.0
 ) -> float:
-    """All-reduce after Rabenseifner: reduce-scatter by recursive halving, all-gather by recursive doubling.
+    """Returns the time of Rabenseifner's all-reduce: reduce-scatter by halving, all-gather by doubling.
 
     2 lg p α + 2(p−1)/p n β + (p−1)/p n γ for powers of two; else, with f = ⌊lg p⌋ and q = 2^f,
     (2f+2) α + (2(q−1)/q + 2) n β + (1 + (q−1)/q) n γ. MPICH's comment prints p where q belongs.
+
+    Args:
+        p: number of ranks.
+        nbytes: bytes of the vector of one rank.
+        alpha_s: α, latency of a message in seconds.
+        beta_s_per_byte: β, seconds per byte transferred.
+        gamma_s_per_byte: γ, seconds per byte reduced.
+
+    Returns:
+        The time in seconds.
 
     >>> halving_doubling_s(4, 1000, alpha_s=1.0, beta_s_per_byte=0.01), halving_doubling_s(6, 1000, 1.0, 0.01)
     (19.0, 41.0)
@@ -69,9 +99,19 @@ def halving_doubling_s(
 def binomial_tree_s(
     p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float, gamma_s_per_byte: float = 0.0
 ) -> float:
-    """Broadcast down a binomial tree, or, with γ, reduction up one.
+    """Returns the time of a broadcast down a binomial tree or, with γ, of a reduction up one.
 
     ⌈lg p⌉ (α + n β + n γ)
+
+    Args:
+        p: number of ranks.
+        nbytes: bytes of the vector of one rank.
+        alpha_s: α, latency of a message in seconds.
+        beta_s_per_byte: β, seconds per byte transferred.
+        gamma_s_per_byte: γ, seconds per byte reduced.
+
+    Returns:
+        The time in seconds.
 
     >>> binomial_tree_s(5, 1000, alpha_s=1.0, beta_s_per_byte=0.01)
     33.0
@@ -82,9 +122,19 @@ def binomial_tree_s(
 def tree_all_reduce_s(
     p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float, gamma_s_per_byte: float = 0.0
 ) -> float:
-    """All-reduce as a reduction up a binomial tree and a broadcast down it.
+    """Returns the time of an all-reduce as a reduction up a binomial tree and a broadcast down it.
 
     ⌈lg p⌉ (2 α + 2 n β + n γ)
+
+    Args:
+        p: number of ranks.
+        nbytes: bytes of the vector of one rank.
+        alpha_s: α, latency of a message in seconds.
+        beta_s_per_byte: β, seconds per byte transferred.
+        gamma_s_per_byte: γ, seconds per byte reduced.
+
+    Returns:
+        The time in seconds.
 
     >>> tree_all_reduce_s(4, 1000, alpha_s=1.0, beta_s_per_byte=0.01)
     44.0
@@ -94,9 +144,18 @@ def tree_all_reduce_s(
 
 
 def scatter_all_gather_broadcast_s(p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-    """Broadcast after van de Geijn: scatter down a binomial tree, then all-gather around a ring.
+    """Returns the time of van de Geijn's broadcast: scatter down a binomial tree, then ring all-gather.
 
     (⌈lg p⌉ + p − 1) α + 2(p−1)/p n β
+
+    Args:
+        p: number of ranks.
+        nbytes: bytes of the vector of one rank.
+        alpha_s: α, latency of a message in seconds.
+        beta_s_per_byte: β, seconds per byte transferred.
+
+    Returns:
+        The time in seconds.
 
     >>> scatter_all_gather_broadcast_s(4, 1000, alpha_s=1.0, beta_s_per_byte=0.01)
     20.0
@@ -105,9 +164,18 @@ def scatter_all_gather_broadcast_s(p: int, nbytes: float, alpha_s: float, beta_s
 
 
 def ring_all_gather_s(p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-    """All-gather around a ring, of n bytes gathered.
+    """Returns the time of a ring all-gather, with n bytes gathered.
 
     (p−1) α + (p−1)/p n β
+
+    Args:
+        p: number of ranks.
+        nbytes: bytes of the gathered result.
+        alpha_s: α, latency of a message in seconds.
+        beta_s_per_byte: β, seconds per byte transferred.
+
+    Returns:
+        The time in seconds.
 
     >>> ring_all_gather_s(4, 1000, alpha_s=1.0, beta_s_per_byte=0.01)
     10.5
@@ -116,9 +184,21 @@ def ring_all_gather_s(p: int, nbytes: float, alpha_s: float, beta_s_per_byte: fl
 
 
 def doubling_all_gather_s(p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float) -> float:
-    """All-gather by recursive doubling, of n bytes gathered; p must be a power of two.
+    """Returns the time of an all-gather by recursive doubling, with n bytes gathered; p must be a power of two.
 
     lg p α + (p−1)/p n β
+
+    Args:
+        p: number of ranks.
+        nbytes: bytes of the gathered result.
+        alpha_s: α, latency of a message in seconds.
+        beta_s_per_byte: β, seconds per byte transferred.
+
+    Returns:
+        The time in seconds.
+
+    Raises:
+        InputError: p is not a power of two.
 
     >>> doubling_all_gather_s(4, 1000, alpha_s=1.0, beta_s_per_byte=0.01)
     9.5
@@ -129,9 +209,19 @@ def doubling_all_gather_s(p: int, nbytes: float, alpha_s: float, beta_s_per_byte
 def pairwise_reduce_scatter_s(
     p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float, gamma_s_per_byte: float = 0.0
 ) -> float:
-    """Reduce-scatter by pairwise exchange: in step k, rank i sends to i + k its part and receives from i − k its own.
+    """Returns the time of a pairwise reduce-scatter: in step k, rank i sends to i + k and receives its part from i − k.
 
     (p−1) α + (p−1)/p n (β + γ)
+
+    Args:
+        p: number of ranks.
+        nbytes: bytes of the vector of one rank.
+        alpha_s: α, latency of a message in seconds.
+        beta_s_per_byte: β, seconds per byte transferred.
+        gamma_s_per_byte: γ, seconds per byte reduced.
+
+    Returns:
+        The time in seconds.
 
     >>> pairwise_reduce_scatter_s(4, 1000, alpha_s=1.0, beta_s_per_byte=0.01)
     10.5
@@ -142,9 +232,22 @@ def pairwise_reduce_scatter_s(
 def halving_reduce_scatter_s(
     p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float, gamma_s_per_byte: float = 0.0
 ) -> float:
-    """Reduce-scatter by recursive halving; p must be a power of two.
+    """Returns the time of a reduce-scatter by recursive halving; p must be a power of two.
 
     lg p α + (p−1)/p n (β + γ)
+
+    Args:
+        p: number of ranks.
+        nbytes: bytes of the vector of one rank.
+        alpha_s: α, latency of a message in seconds.
+        beta_s_per_byte: β, seconds per byte transferred.
+        gamma_s_per_byte: γ, seconds per byte reduced.
+
+    Returns:
+        The time in seconds.
+
+    Raises:
+        InputError: p is not a power of two.
 
     >>> halving_reduce_scatter_s(4, 1000, alpha_s=1.0, beta_s_per_byte=0.01)
     9.5
@@ -153,9 +256,16 @@ def halving_reduce_scatter_s(
 
 
 def barrier_s(p: int, alpha_s: float) -> float:
-    """Barrier by dissemination (Hensgen, Finkel, Manber 1988): in step k, rank i signals rank i + 2^k.
+    """Returns the time of a dissemination barrier (Hensgen, Finkel, Manber 1988): in step k, rank i signals i + 2^k.
 
     ⌈lg p⌉ α
+
+    Args:
+        p: number of ranks.
+        alpha_s: α, latency of a message in seconds.
+
+    Returns:
+        The time in seconds.
 
     >>> barrier_s(5, alpha_s=2.0)
     6.0
@@ -169,10 +279,19 @@ def bus_bytes_per_s(
     nbytes: float,
     seconds: float,
 ) -> float:
-    """Bus bandwidth as nccl-tests prints it: comparable with the hardware's, whatever p is.
+    """Returns the bus bandwidth as nccl-tests prints it: comparable with the hardware's for any p.
 
     n/t · 2(p−1)/p for all-reduce, (p−1)/p for reduce-scatter and all-gather, 1 for broadcast and reduce
     (nccl-tests, doc/PERFORMANCE.md).
+
+    Args:
+        kind: the collective.
+        p: number of ranks.
+        nbytes: bytes of the vector of one rank.
+        seconds: the measured time t of the collective.
+
+    Returns:
+        The bus bandwidth in bytes per second.
 
     >>> bus_bytes_per_s("all-reduce", 4, 1000, 1.0)
     1500.0
@@ -182,7 +301,7 @@ def bus_bytes_per_s(
 
 
 def _log2(p: int) -> tuple[int, int]:
-    """⌊lg p⌋ and the power of two that it gives."""
+    """Returns ⌊lg p⌋ and 2 to this power."""
     steps = p.bit_length() - 1
     return steps, 1 << steps
 

@@ -1,11 +1,11 @@
-"""Clusters: machines on a graph, and who sits where.
+"""Clusters: machines on a graph, and the placement of ranks.
 
 Rules of this file:
 
-* Worker ranks are numbered node by node. The server of a method that has one comes after the workers and sits on
-  `server_node`, sharing that node's links.
-* Every rank sits on a vertex of the graph. Ranks on one vertex reach each other over their node's `local` link: each
-  copies out and in at its rate, as processes of one host do. All others go by way of the graph.
+* Worker ranks are numbered node by node. The server of a method that has one comes after the workers and is placed on
+  `server_node`, whose links it shares.
+* Every rank is placed on a vertex of the graph. Ranks on one vertex reach each other over their node's
+  `intra_node_link`: each copies out and in at its rate, as processes of one host do. All others use the graph.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Node:
     """One machine: devices of one kind, with a worker each.
 
     Args:
-        seats: the vertices that its workers sit on, one for each worker.
-        host: the vertex that a server on this node sits on.
-        intra_node_link: between ranks on one vertex.
-        spread: of its devices; None: the cluster's.
+        seats: the vertices of its workers, one for each worker.
+        host: the vertex of a server on this node.
+        intra_node_link: the link between ranks on one vertex.
+        step_time: the jitter of its devices; None: the cluster's.
     """
 
     name: str
@@ -94,19 +94,19 @@ class Cluster:
         return tuple(seat for node in self.nodes for seat in node.seats)
 
     def node_of(self, rank: Rank) -> int:
-        """The index of the node on which a rank sits; every rank after the workers is a server."""
+        """Returns the index of a rank's node; every rank after the workers is a server."""
         return self._node_of[rank] if rank < self.workers else self.server_node
 
     def vertex_of(self, rank: Rank) -> str:
-        """The vertex of the graph on which a rank sits."""
+        """Returns the vertex of a rank in the graph."""
         return self._seats[rank] if rank < self.workers else self.nodes[self.server_node].host
 
     def device_of(self, rank: Rank) -> Device:
-        """The device of a rank."""
+        """Returns the device of a rank."""
         return self.nodes[self.node_of(rank)].device
 
     def spread_of(self, rank: Rank, seed: int) -> Jitter:
-        """The spread of a rank's steps: the last of its own, else its node's, else the cluster's."""
+        """Returns the jitter of a rank's steps: the last of its own, else its node's, else the cluster's."""
         own = [
             one.step_time
             for entry, one in enumerate(self.faults.step_times)
@@ -116,18 +116,18 @@ class Cluster:
         return own[-1] if own else self.step_time if node.step_time is None else node.step_time
 
     def slowness_of(self, rank: Rank, seed: int) -> float:
-        """How many times as long a rank's steps take for ever."""
+        """Returns the factor by which a rank is always slower."""
         return prod(
             one.factor for entry, one in enumerate(self.faults.stragglers) if self._holds(one.place, rank, seed, entry)
         )
 
     def speed_of(self, rank: Rank, seed: int) -> Speed:
-        """When a rank is slower for a while."""
+        """Returns when a rank is slower for some time."""
         node, nodes = self.node_of(rank), len(self.nodes)
         return speed_of(self.faults.slowdowns, rank=int(rank), node=node, nodes=nodes, seed=seed)
 
     def without_jitter(self) -> Cluster:
-        """The same cluster with steps of equal length; what is slow stays slow."""
+        """Returns the same cluster without jitter; stragglers remain slow."""
         even = tuple(replace(node, step_time=None) for node in self.nodes)
         return replace(self, nodes=even, step_time=NO_JITTER, faults=replace(self.faults, step_times=()))
 
@@ -140,10 +140,10 @@ class Site:
     """The end points of one machine in a graph.
 
     Args:
-        name: the machine's.
-        host: the vertex of its first socket or, where no socket is drawn, its first end point.
+        name: the machine's name.
+        host: the vertex of its first socket or, if there is none, its first end point.
         seats: its end points.
-        devices: what computes at each, by its name in the catalogue; None where the graph does not say.
+        devices: the device at each end point, by its name in the catalogue; None if the graph does not define it.
     """
 
     name: str
@@ -153,7 +153,8 @@ class Site:
 
 
 def sites(graph: Graph) -> list[Site]:
-    """The machines of a graph, in its order: a composed node each, or a host; devices without a host are one machine.
+    """Returns the machines of a graph, in its order: each composed node or host; devices without a host are one
+    machine.
 
     >>> from paceline.topologies.graphs.graph_registry import build
     >>> [(site.host, len(site.seats), site.devices[0]) for site in sites(build("dgx1-p100", {"nodes": 2}))]
@@ -181,13 +182,13 @@ def sites(graph: Graph) -> list[Site]:
 
 
 def on_a_star(nodes: Sequence[tuple[Device, int]], *, link: Link, local: Link, server_node: int = 0) -> Cluster:
-    """Nodes of so many workers each around one switch that never is the bottleneck.
+    """Returns a cluster of nodes around one switch that never is the bottleneck.
 
     Args:
         nodes: the device of each node, and how many it has.
-        link: each node's NIC and the cable to the switch; two of them make a message's way.
-        intra_node_link: between the ranks of one node.
-        server_node: where the server sits.
+        link: each node's NIC and the cable to the switch; a message crosses two of them.
+        local: the link between the ranks of one node.
+        server_node: the index of the server's node.
     """
     return Cluster(
         nodes=tuple(

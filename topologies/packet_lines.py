@@ -1,12 +1,12 @@
-"""A cluster's network as an emulation needs it: hosts, and between any two the lines that a packet goes along.
+"""A cluster's network for an emulation: hosts, and between any two the lines that a packet crosses.
 
 Rules of this file:
 
-* A host is a vertex of the graph on which ranks sit: all that sit on one are in one host, and what they say to each
-  other crosses no line. A line is one direction of a connection; parallel cables are one line.
-* Routes are the simulator's own, by the same rule, so that model and emulation send a message the same way.
-* `time_dilation` dilates time: rates are divided by it and latencies multiplied, as device times are in a paced run.
-  Then gradient and exchange stand in the scenario's proportion, on a slower clock.
+* A host is a vertex of the graph with ranks: all ranks on a vertex are on one host, and messages between them cross no
+  line. A line is one direction of a connection; parallel cables are one line.
+* Routes are the simulator's own, by the same rule, so that model and emulation route messages alike.
+* `time_dilation` scales time: rates are divided by it and latencies multiplied, as device times are in a paced run.
+  So gradient and exchange times have the same ratio as in the scenario, on a slower clock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paceline.topologies.cluster import Cluster
 from paceline.topologies.graphs.routing import Routes, Rule
 
 HEADERS = 52
-"""of a packet: IP's, and TCP's with time stamps, in bytes; they come on top of what a line carries for messages"""
+"""headers of a packet in bytes: IP's, and TCP's with time stamps; they are added to the bytes of messages"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Line:
     """One direction of a connection.
 
     Args:
-        name: as ports are called, ``from>to``.
-        bytes_per_s: what messages have of it; headers come on top.
+        name: as of ports, ``from>to``.
+        bytes_per_s: the rate of message bytes; headers are added.
         latency_s: from the moment a packet's last byte has been sent until it is at the other end.
     """
 
@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Spokes:
-    """What a star is to its hosts: of each, the line to the switch and the one from it."""
+    """The lines of a star: of each host, the line to the switch and the line from it."""
 
     out: tuple[Line, ...]
     into: tuple[Line, ...]
@@ -47,12 +47,12 @@ class Spokes:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What joins the hosts of a cluster.
+    """The lines between the hosts of a cluster.
 
     Args:
-        hosts: vertices of the graph, in the order of the ranks that sit there first.
+        hosts: vertices of the graph, in the order of their first ranks.
         places: the host of each rank, by its number.
-        lines: all that some route goes along.
+        lines: all lines that some route crosses.
         routes: from host to host, the numbers of the lines in order.
     """
 
@@ -62,17 +62,17 @@ class Lines:
     routes: Mapping[tuple[int, int], tuple[int, ...]]
 
     def latency_s(self, source: int, to: int) -> float:
-        """Of all lines from one host to another."""
+        """Returns the latency of all lines from one host to another."""
         return sum(self.lines[line].latency_s for line in self.routes.get((source, to), ()))
 
     @property
     def fastest(self) -> Line | None:
-        """The line of the highest rate; None where there is but one host."""
+        """The line with the highest rate; None if there is only one host."""
         return max(self.lines, key=lambda line: line.bytes_per_s, default=None)
 
     @property
     def slowest(self) -> Line | None:
-        """The line of the lowest rate; None where there is but one host."""
+        """The line with the lowest rate; None if there is only one host."""
         return min(self.lines, key=lambda line: line.bytes_per_s, default=None)
 
     @property
@@ -81,7 +81,7 @@ class Lines:
         return max((self.latency_s(*ends) for ends in self.routes), default=0.0)
 
     def spokes(self) -> Spokes | None:
-        """The lines of a star; None where this is none: elsewhere hosts share more than the way to one switch."""
+        """Returns the lines of a star; None if the hosts share more than the lines to one switch."""
         out: dict[int, int] = {}
         into: dict[int, int] = {}
         for (source, to), route in self.routes.items():
@@ -98,13 +98,13 @@ class Lines:
 
 
 def lines_of(cluster: Cluster, ranks: Sequence[Rank], rule: Rule = "auto", time_dilation: float = 1.0) -> Lines:
-    """The hosts of these ranks, and what joins them.
+    """Returns the hosts of these ranks and the lines between them.
 
     Args:
-        cluster: the graph, and who sits where.
-        ranks: whose hosts are wanted.
-        rule: which way messages go.
-        time_dilation: what time is dilated by.
+        cluster: the graph and the placement of ranks.
+        ranks: the ranks whose hosts are needed.
+        rule: the routing rule.
+        time_dilation: the factor of time.
 
     >>> from paceline.topologies import LINKS, Device
     >>> from paceline.topologies.cluster import on_a_star

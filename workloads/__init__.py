@@ -1,8 +1,8 @@
-"""What is trained: models, data and learning problems. Read `sampling` first, then `quadratic`, then `data`.
+"""Workloads: models, data and learning problems. Read `sampling` first, then `learners.quadratic`, then `datasets`.
 
-A learner answers four questions for every interpreter alike: the initial weights, the samples of a step, the gradient
-at given weights, and how good given weights are. The seed fixes all four. torch is imported only when a model that
-needs it is built.
+A learner provides the same four things to every interpreter: the initial weights, the samples of a step, the gradient
+at given weights, and an evaluation of given weights. The seed determines all four. torch is imported only when a model
+that needs it is built.
 """
 
 from typing import TYPE_CHECKING

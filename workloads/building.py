@@ -1,4 +1,4 @@
-"""From the names in a scenario to a learner; all that is wrong is said at once, and before torch is imported."""
+"""Builds a learner from the names in a scenario; all mistakes are reported together, before torch is imported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def problems(
     vmap: str = "auto",
     options: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """All that is wrong with a workload, each as ``key: found …, expected …``; empty if nothing.
+    """Returns all mistakes of a workload, each as ``key: found …, expected …``; the arguments are those of `build`.
 
     >>> problems("digits-mpl", dataset=None, learning="train")  # doctest: +ELLIPSIS
     ["model: found 'digits-mpl', expected ... (did you mean digits-mlp?)"]
@@ -59,22 +59,22 @@ def build(
     reading: Reading | None = None,
     **options: Any,
 ) -> Learner:
-    """The learner of a workload.
+    """Builds the learner of a workload.
 
     Args:
-        model: a name in `MODELS`, or ``module:function`` of a model of one's own (see `find_model`).
-        dataset: the data set, in `DATA`, or None for the model's own.
-        data_dir: of the data set; None: bundled, or where the environment says (see `data.read`).
+        model: a name in `MODELS`, or ``module:function`` of a custom model (see `find_model`).
+        dataset: the data set, in `DATA`, or None for that of the model.
+        data_dir: the data set's folder; None: bundled, or from the environment variable (see `catalogue.read`).
         learning: ``train`` the model, learn the noisy ``quadratic`` (always in float64), or ``none``: timing only.
-        seed: of initial weights, order of samples and noise.
-        dtype: of weights and gradients.
-        vmap: how gradients are computed that are in flight at the same time, where a model is trained.
-        reading: how samples are read, where a model is trained; None: they are in memory, or, of the data set
-            ``records``, read as `Reading` does without being told.
-        options: of the quadratic problem, see `QuadraticOptions`.
+        seed: seed of initial weights, order of samples and noise.
+        dtype: type of weights and gradients.
+        vmap: whether a trained model's gradients in flight at the same time are computed together.
+        reading: how samples of a trained model are read; None: they are in memory, or, for the data set ``records``,
+            read with the defaults of `Reading`.
+        options: options of the quadratic problem, see `QuadraticOptions`.
 
     Raises:
-        InputError: naming everything that is wrong.
+        InputError: the workload is wrong; with all mistakes.
 
     >>> build("lenet", learning="none", seed=1).initial().nbytes
     1724320
@@ -97,7 +97,7 @@ def build(
         case "quadratic":
             return Quadratic(seed=seed, options=_quadratic(options))
         case "train":
-            import torch  # here, because it takes a second that the other learners need not pay
+            import torch  # imported here, as it takes a second and the other learners do not need it
 
             from paceline.workloads.learners.torch_building import trained
 
@@ -108,7 +108,13 @@ def build(
 
 
 def num_samples(model: str, *, dataset: str | None, data_dir: str | None, learning: str) -> int:
-    """Samples in one epoch of a workload without problems; of one that is not trained, those of the complete set.
+    """Returns the samples in one epoch of a valid workload; without training, those of the complete data set.
+
+    Args:
+        model: as for `build`, like the others.
+        dataset: its name; None for the model's own.
+        data_dir: the folder with its files.
+        learning: ``train``, ``quadratic`` or ``none``.
 
     >>> num_samples("lenet", dataset=None, data_dir=None, learning="none")
     60000
@@ -125,9 +131,15 @@ def num_samples(model: str, *, dataset: str | None, data_dir: str | None, learni
 
 
 def record_bytes(model: str, *, dataset: str | None, data_dir: str | None, learning: str) -> int | None:
-    """Bytes of one sample of a workload without problems, in a record file; None: nobody can say.
+    """Returns the bytes of one sample of a valid workload in a record file; None if unknown.
 
-    Of the data set ``records`` its file says it; of others it is what ``paceline convert`` would write.
+    For the data set ``records`` the file has the size; for others it is the size that ``paceline convert`` would write.
+
+    Args:
+        model: as for `build`, like the others.
+        dataset: its name; None for the model's own.
+        data_dir: the folder with its files.
+        learning: ``train``, ``quadratic`` or ``none``.
 
     >>> record_bytes("lenet", dataset=None, data_dir=None, learning="none")
     792
@@ -147,7 +159,7 @@ def record_bytes(model: str, *, dataset: str | None, data_dir: str | None, learn
 
 
 def _shape(model: str) -> tuple[int, ...]:
-    """Of a sample; (): nothing is known."""
+    """Returns the shape of a sample; () if unknown."""
     return ZOO[model].shape if model in ZOO else ()
 
 
@@ -155,7 +167,7 @@ def _unknown_model(model: str, learning: str) -> list[str]:
     if ":" not in model:
         return _unknown("model", model, [*MODELS, OWN])
     if learning == "train":
-        return []  # it is made, and tried, with its data
+        return []  # it is built and tried with its data
     try:
         find_model(model)
     except InputError as error:

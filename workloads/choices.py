@@ -1,4 +1,4 @@
-"""The words that a scenario chooses among to say how a workload is computed. Imports nothing that takes time."""
+"""Types of the keys of a scenario that select how a workload is computed. It has no slow imports."""
 
 from typing import Literal
 

@@ -1,10 +1,10 @@
-"""Turns a data set of the catalogue into record files; `folder` says what they are.
+"""Converts a data set of the catalogue to record files, which `reading.folder` describes.
 
 Rules of this file:
 
-* Records go to the file in chunks; pictures in folders are read one by one, and never all in memory.
-* What is learned from is shuffled once, by a seed, before it is written: a contiguous reader shuffles only what lies
-  near, and folders of pictures, for one, come class after class. What is held out keeps its order.
+* Records are written in chunks; pictures in folders are read one by one, so that they need not fit in memory.
+* The training data are shuffled once, by a seed, before they are written: a contiguous reader shuffles only nearby
+  records, while folders of pictures, for example, are ordered by class. The held-out data keep their order.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ from paceline.workloads.reading.orders import Places
 from paceline.workloads.sampling import shuffled
 
 CHUNK = 16 << 20
-"""bytes that are written at once, about; provenance: ours"""
+"""approximate bytes per write; provenance: ours"""
 SIZES = "a number of pixels, height x width, or channels x height x width with 1 or 3 channels: 224, 48x64 or 1x28x28"
 
 Progress = Callable[[str, float], None]
-"""is told the file that is being written, and how much of it there is, from 0 to 1"""
+"""called with the name of the current file and its written fraction, from 0 to 1"""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is to be one file."""
+    """The content of one file."""
 
     count: int
     at: Callable[[Places], Records]
-    """the samples at these places"""
+    """returns the samples at these positions"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A data set that is to be converted."""
+    """A data set to convert."""
 
     name: str
     shape: tuple[int, ...]
@@ -71,17 +71,17 @@ class Source:
 
 
 def convertible() -> list[str]:
-    """The data sets that can be converted."""
+    """Returns the names of the data sets that can be converted."""
     return [name for name in DATA if name != RECORDS]
 
 
 def find_source(name: str, data_dir: str | None, size: str | None) -> Source:
-    """A data set that is to be converted.
+    """Finds a data set to convert.
 
     Args:
-        name: of the data set, in `convertible`.
-        data_dir: its folder; None: bundled, or where the environment says (see `data.read`).
-        size: that pictures in folders are brought to; see `SIZES`.
+        name: the data set's name, in `convertible`.
+        data_dir: its folder; None: bundled, or from the environment variable (see `catalogue.read`).
+        size: size for pictures in folders; see `SIZES`.
 
     Raises:
         InputError: there is no such data set, or its folder or the size is wrong.
@@ -98,22 +98,22 @@ def find_source(name: str, data_dir: str | None, size: str | None) -> Source:
         there = read(name, data_dir, ())
     except InputError as error:
         raise InputError(f"--data-dir: {error}") from error
-    assert isinstance(there, Loaded), "only records stay in their files"
+    assert isinstance(there, Loaded), "only records are not loaded"
     train, test = (Part(len(half.labels), partial(_chosen, *half)) for half in (there.train, there.test))
     return Source(name=name, shape=there.train.pictures.shape[1:], classes=there.classes, train=train, test=test)
 
 
 def convert(source: Source, out: Path, *, seed: int | None = 1, progress: Progress = lambda _, __: None) -> About:
-    """Writes a data set into a folder as record files.
+    """Writes a data set to a folder as record files.
 
     Args:
-        source: what `find_source` found.
-        out: the folder, which is there; each file appears in it whole or not at all, `dataset.json` last.
-        seed: by which what is learned from is shuffled; None: it keeps its order.
-        progress: is told how far it is.
+        source: the data set, from `find_source`.
+        out: the existing folder; each file is written atomically, `dataset.json` last.
+        seed: seed of the order of the training data; None: they keep their order.
+        progress: called with the current file and its written fraction.
 
     Returns:
-        What `dataset.json` says.
+        The content of `dataset.json`.
 
     Raises:
         InputError: a picture cannot be read.
@@ -146,7 +146,7 @@ def convert(source: Source, out: Path, *, seed: int | None = 1, progress: Progre
 
 
 def sized(text: str) -> tuple[int, int, int]:
-    """Channels, height and width; see `SIZES`.
+    """Parses channels, height and width; see `SIZES`.
 
     >>> sized("32"), sized("48x64"), sized("1x28x28")
     ((3, 32, 32), (3, 48, 64), (1, 28, 28))
@@ -197,7 +197,7 @@ def _write(
     seen: Callable[[Records], None],
     progress: Callable[[float], None],
 ) -> Written:
-    """One file; `seen` is shown every chunk."""
+    """Writes one file; `seen` is called with every chunk."""
     size = max(1, CHUNK // dtype.itemsize)
 
     def chunks() -> Iterator[Records]:

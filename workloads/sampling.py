@@ -1,16 +1,16 @@
-"""Which samples a step uses: a function of the seed and of what `Samples` says, of nothing else.
+"""The samples of a step: a function of the seed and of `Samples` only.
 
 Rules of this file:
 
-* Step number k of all workers together is one global batch of G = workers × count samples; worker r takes the r-th
-  part of it. So P workers with batch b see exactly what one worker with batch P b sees, in every interpreter and at
-  any pace.
-* An epoch holds ⌊N / G⌋ global batches. Every epoch shuffles all N samples anew, so what does not fill a batch differs
-  from epoch to epoch.
-* Nobody keeps a position: workers that are many steps apart ask for what they need.
-* Where batches differ, G is their sum, and worker r's part begins where those of the workers before it end. While the
-  cut stays the same, an epoch is covered exactly as with equal batches. A step taken after a change begins elsewhere in
-  its global batch than a step number k of other workers assumed: of that batch, samples may then come twice or never.
+* Step k of all workers together is one global batch of G = workers × count samples; worker r takes the r-th part of
+  it. So P workers with batch b use exactly the samples of one worker with batch P b, in every interpreter and at any
+  pace.
+* An epoch has ⌊N / G⌋ global batches. Every epoch shuffles all N samples, so the samples that do not fill a batch
+  differ from epoch to epoch.
+* There is no stored position, so workers may be many steps apart.
+* If batches differ, G is their sum, and worker r's part begins at the end of the previous worker's. While the division
+  is constant, an epoch is covered exactly as with equal batches. After a change, a worker's part of the global batch of
+  step k may overlap with, or leave a gap to, the parts of workers that took step k before the change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ from paceline.algorithms.core.values import Samples
 
 
 def check(num_samples: int, *, workers: int, count: int) -> None:
-    """Raises `InputError` where one step of all workers needs more samples than there are.
+    """Raises `InputError` if one step of all workers needs more samples than the data set has.
+
+    Args:
+        num_samples: number of samples in one epoch.
+        workers: number of workers.
+        count: samples of one worker's batch.
 
     >>> check(1437, workers=4, count=500)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -39,7 +44,12 @@ def check(num_samples: int, *, workers: int, count: int) -> None:
 
 
 def positions(samples: Samples, *, num_samples: int, seed: int) -> NDArray[np.int64]:
-    """Where the samples of a step lie in a data set of `num_samples` samples.
+    """Returns the positions of a step's samples in the data set.
+
+    Args:
+        samples: the worker, its step and its batch.
+        num_samples: number of samples in the data set.
+        seed: seed of the order.
 
     >>> one = positions(Samples(worker=0, workers=1, index=3, count=6), num_samples=100, seed=1)
     >>> two = [positions(Samples(worker=r, workers=2, index=3, count=3), num_samples=100, seed=1) for r in (0, 1)]
@@ -53,19 +63,25 @@ def positions(samples: Samples, *, num_samples: int, seed: int) -> NDArray[np.in
     return shuffled(num_samples, seed, epoch)[start : start + samples.count]
 
 
-# A few epochs are kept, because asynchronous workers may stand on both sides of the end of one.
+# A few epochs are cached, because asynchronous workers may be in different epochs.
 @lru_cache(maxsize=8)
 def shuffled(num_samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """All samples, in the order of an epoch."""
+    """Returns the positions of all samples in the order of an epoch.
+
+    Args:
+        num_samples: number of samples.
+        seed: seed of the order.
+        epoch: number of the epoch.
+    """
     order = np.random.default_rng(np.random.SeedSequence((seed, epoch))).permutation(num_samples)
     order.setflags(write=False)
     return order
 
 
 def stream_start(samples: Samples) -> int:
-    """The number of a step's first sample, for problems that draw samples without end instead of from a data set.
+    """Returns the number of a step's first sample, for problems with an infinite stream of samples.
 
-    The numbers of a step's samples follow each other without a gap.
+    The numbers of a step's samples are consecutive.
 
     >>> stream_start(Samples(worker=1, workers=2, index=10, count=4))
     84
@@ -77,7 +93,7 @@ def stream_start(samples: Samples) -> int:
 
 
 def cut(samples: Samples) -> tuple[int, int]:
-    """Where a worker's part of the global batch begins, and the size of the whole."""
+    """Returns the start of a worker's part of the global batch, and the size of the global batch."""
     before, together = samples.before, samples.together
     first = samples.worker * samples.count if before is None else before
     return first, samples.workers * samples.count if together is None else together

@@ -1,4 +1,4 @@
-"""What every method is written with: operations, values, programs, gradient transforms, guarantees.
+"""The parts of all methods: operations, values, programs, gradient transforms, guarantees.
 
 Read `operations` first, then `program` and `method`.
 """

@@ -1,4 +1,4 @@
-"""Adam with decoupled weight decay, as a transform that fits into a rule's chain."""
+"""Adam with decoupled weight decay, as a transform of a chain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paceline.algorithms.core.values import root
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """The running means of gradients and of their squares."""
+    """The running means of the gradients and of their squares."""
 
     first: Any
     second: Any
@@ -19,13 +19,13 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class AdamW:
-    """Gradients over the root of their mean square, and weights that decay by themselves.
+    """Divides the mean gradient by the root of the mean square, and adds weight decay that bypasses the moments.
 
     m ← β1 m + (1 − β1) g;  v ← β2 v + (1 − β2) g²
     change = (m / (1 − β1^t)) / (√(v / (1 − β2^t)) + ε) + d x, with t counted from 1
 
-    It makes no use of the rate: `ScaleByLearningRate` comes after it. The decay does not pass through the moments,
-    which is what tells AdamW from Adam on a loss with |x|² in it (Loshchilov and Hutter, ICLR'19).
+    The learning rate is applied by `ScaleByLearningRate` after it. The decay is not part of the moments; this is the
+    difference from Adam on a loss with |x|² in it (Loshchilov and Hutter, ICLR'19).
 
     Args:
         beta1: β1, from 0 to below 1.
@@ -46,11 +46,11 @@ class AdamW:
     decay: float = 0.0
 
     def init(self, vector: Any) -> Moments:
-        """Moments of 0."""
+        """Returns moments of 0."""
         return Moments(0 * vector, 0 * vector)
 
     def update(self, change: Any, memory: Moments, at: StepContext) -> tuple[Any, Moments]:
-        """The step at rate 1, and the new moments."""
+        """Returns the step at learning rate 1, and the new moments."""
         first = self.beta1 * memory.first + (1 - self.beta1) * change
         second = self.beta2 * memory.second + (1 - self.beta2) * (change * change)
         taken = at.number + 1

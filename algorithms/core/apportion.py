@@ -1,10 +1,10 @@
-"""How a batch is shared out among nodes of unlike speed: pure functions, exact where their arguments are.
+"""Divides a batch among nodes of different speed. Pure functions, exact if their arguments are.
 
-A node needs t = o + b / v seconds for b samples: an overhead o, and 1 / v for each sample. The shares b_i of a total B
-that make all nodes take the same time T are b_i = v_i (T − o_i), with T from Σ b_i = B. They are rounded by largest
-remainders, so that the sum is B exactly and nobody is off by a whole sample.
+A node needs t = o + b / v seconds for b samples: an overhead o, and 1 / v for each sample. All nodes take the same time
+T with the shares b_i = v_i (T − o_i) of a total B, where T follows from Σ b_i = B. Shares are rounded by the method of
+largest remainders, so the sum is exactly B and each share changes by less than one sample.
 
-Everything is computed in fractions: rounding errors would decide ties, and would lose a sample now and then.
+Everything is computed in fractions, because rounding errors would decide ties and sometimes lose a sample.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 APART = 0.05
-"""spread of a node's batches, relative to their mean, from which its overhead can be told; provenance: ours"""
+"""minimum standard deviation of a node's batches, relative to their mean, for fitting its overhead; provenance: ours"""
 MOST = 0.9
-"""the largest share of a step that is taken to be overhead; provenance: ours"""
+"""maximum fraction of a step that counts as overhead; provenance: ours"""
 Number = float | Fraction
 ZERO = Fraction(0)
 
 
 def quotas(total: int, speeds: Sequence[Number], overheads: Sequence[Number] = (), least: int = 0) -> list[Fraction]:
-    """The shares, not rounded, with which all nodes take the same time.
+    """Returns the unrounded shares with which all nodes take the same time.
 
     b_i = max(least, v_i (T − o_i)), Σ b_i = B
 
     Args:
         total: B, in samples; at least `least` for each node.
         speeds: v, in samples per second, above 0.
-        overheads: o, in seconds per batch; none are all 0.
-        least: samples that every node gets.
+        overheads: o, in seconds per batch; empty: all 0.
+        least: the minimum share of a node, in samples.
 
     >>> quotas(8, [1.0, 3.0])
     [Fraction(2, 1), Fraction(6, 1)]
@@ -54,7 +54,7 @@ def quotas(total: int, speeds: Sequence[Number], overheads: Sequence[Number] = (
 
 
 def rounded(shares: Sequence[Fraction]) -> tuple[int, ...]:
-    """Whole numbers with the same sum: what is left after rounding down goes to the largest remainders, ties by index.
+    """Rounds shares to integers with the same sum: the largest remainders are rounded up, ties by index.
 
     >>> rounded([Fraction(5, 2), Fraction(7, 2), Fraction(2)])
     (3, 3, 2)
@@ -68,7 +68,16 @@ def rounded(shares: Sequence[Fraction]) -> tuple[int, ...]:
 def apportion(
     total: int, speeds: Sequence[Number], overheads: Sequence[Number] = (), *, least: int = 1
 ) -> tuple[int, ...]:
-    """Everybody's batch; arguments as of `quotas`.
+    """Divides a batch among nodes such that all take about the same time.
+
+    Args:
+        total: B, in samples; at least `least` for each node.
+        speeds: v, in samples per second, above 0.
+        overheads: o, in seconds per batch; empty: all 0.
+        least: the minimum share of a node, in samples.
+
+    Returns:
+        The batch of each node, in samples.
 
     >>> apportion(512, [8, 4, 4, 2, 2, 1, 1, 1])
     (178, 89, 89, 45, 45, 22, 22, 22)
@@ -77,7 +86,11 @@ def apportion(
 
 
 def change(old: Sequence[int], new: Sequence[int]) -> float:
-    """The largest relative change of anybody's batch.
+    """Returns the largest relative change of a batch.
+
+    Args:
+        old: the batches before, in samples, above 0.
+        new: the batches after, in the same order.
 
     >>> change([10, 30], [12, 28])
     0.2
@@ -87,10 +100,10 @@ def change(old: Sequence[int], new: Sequence[int]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What measurements say of a node: exponentially weighted means and moments of its batches and their times.
+    """Estimates speed and overhead of a node from exponentially weighted moments of its batches and their times.
 
-    The line t = o + b / v through them needs batches that differ. Until they do, o is taken to be 0; when they no
-    longer do, o stays as it was found, and v follows from the means alone: v = b̄ / (t̄ − o).
+    Fitting the line t = o + b / v requires batches that differ. Until they do, o is 0; when they no longer do, o keeps
+    its last value and v follows from the means: v = b̄ / (t̄ − o).
 
     >>> seen = Estimate(10, 3.0).seen(20, 5.0, weight=0.5)
     >>> round(seen.overhead, 6), round(seen.speed, 6)
@@ -114,7 +127,13 @@ class Estimate:
         return self.batch / (self.seconds - self.overhead)
 
     def seen(self, batch: int, seconds: float, weight: float) -> Estimate:
-        """With one more measurement, which counts for so much of the means."""
+        """Returns the estimate after one more measurement.
+
+        Args:
+            batch: in samples.
+            seconds: the time of the batch.
+            weight: of the measurement in the means, above 0, up to 1.
+        """
         wider, longer = batch - self.batch, seconds - self.seconds
         mean, mean_s = self.batch + weight * wider, self.seconds + weight * longer
         variance = (1 - weight) * (self.variance + weight * wider * wider)

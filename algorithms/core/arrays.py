@@ -1,7 +1,7 @@
-"""What rules and compression need of vectors beyond arithmetic: order, indices and matrices, for NumPy and torch.
+"""Operations on vectors beyond arithmetic: sorting, indexing and matrices, for NumPy and torch.
 
-Rules of this file: NumPy and torch name nearly everything alike, so a function is written once for both, with
-`library`. A `Null` is no business of these functions; whoever calls them has asked before.
+Rules of this file: NumPy and torch use nearly the same names, so each function is written once for both, with
+`library`. Callers treat a `Null` themselves; these functions do not accept it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from paceline.algorithms.core.values import Special, join
 
 
 def library(vector: Any) -> Any:
-    """The module whose functions work on it: NumPy or torch."""
+    """Returns the module whose functions work on the vector: NumPy or torch."""
     if isinstance(vector, np.ndarray):
         return np
     import torch
@@ -25,20 +25,26 @@ def library(vector: Any) -> Any:
 
 
 def zeros(count: int, like: Any) -> Any:
-    """So many zeros, of the type and on the device of another vector; exact ones for an exact vector."""
+    """Returns a vector of zeros.
+
+    Args:
+        count: its length.
+        like: a vector with the same dtype and device; of a vector of fractions, the zeros are fractions.
+    """
     if like.dtype == object:
         return np.full(count, Fraction(0))
     return library(like).zeros(count, dtype=like.dtype, device=like.device)
 
 
 def less(vector: Any, factor: float | None, change: Any, out: Any = None) -> Any:
-    """vector − factor · change: of torch's tensors in one pass, with one rounding, as its optimizers do it.
+    """Computes vector − factor · change; for tensors in one pass with one rounding, as in torch's optimizers.
 
     Args:
-        vector: what is subtracted from.
-        factor: None: 1.
-        change: what is subtracted.
-        room: a vector that nobody looks at again, whose memory a tensor may take; None: new memory.
+        vector: the vector to subtract from.
+        factor: a number; None: 1.
+        change: a vector of the same shape and type.
+        out: a tensor that is not used afterwards, whose buffer the result may use; None: a new tensor. NumPy ignores
+            it.
 
     >>> less(np.array([1.0]), 0.5, np.array([4.0]))
     array([-1.])
@@ -62,13 +68,26 @@ def _tensor_less(vector: Any, factor: float, change: Any, out: Any) -> Any:
 
 
 def normal(count: int, like: Any, seed: int) -> Any:
-    """Standard normal numbers: the same for a seed, whatever the type and the device."""
+    """Returns standard normal numbers, which depend only on the seed and not on the dtype or the device.
+
+    Args:
+        count: how many.
+        like: a vector with the same dtype and device.
+        seed: of the generator.
+    """
     numbers = np.random.default_rng(seed).standard_normal(count)
     return library(like).asarray(numbers, dtype=like.dtype, device=like.device)
 
 
 def largest(vector: Any, count: int) -> Any:
-    """Where the numbers of largest magnitude stand, in ascending order, as whole numbers as wide as the vector's.
+    """Returns the positions of the numbers of largest magnitude, in ascending order.
+
+    Args:
+        vector: the numbers.
+        count: how many positions.
+
+    Returns:
+        A vector of integers as wide as the numbers.
 
     >>> largest(np.array([1.0, -5.0, 0.0, 3.0]), 2)
     array([1, 3])
@@ -84,12 +103,18 @@ def largest(vector: Any, count: int) -> Any:
 
 
 def taken(vector: Any, positions: Any) -> Any:
-    """The numbers at these positions."""
+    """Returns the numbers at these positions."""
     return vector[_index(positions)]
 
 
 def scattered(positions: Any, values: Any, count: int) -> Any:
-    """Zeros, but for these values at these positions."""
+    """Returns a vector of zeros with these values at these positions.
+
+    Args:
+        positions: a vector of integers.
+        values: a vector of the same length.
+        count: the length of the result.
+    """
     whole = zeros(count, values)
     whole[_index(positions)] = values
     return whole
@@ -100,12 +125,12 @@ def _index(positions: Any) -> Any:
 
 
 def disguised(positions: Any, like: Any) -> Any:
-    """Whole numbers as a vector of another's type, bit by bit, so that they travel where only that type does."""
+    """Reinterprets integers as a vector with the dtype of `like`, so that they can be sent in one with such numbers."""
     return positions if positions.dtype == like.dtype else positions.view(like.dtype)
 
 
 def unmasked(disguise: Any) -> Any:
-    """The whole numbers again.
+    """Reverses `disguised`.
 
     >>> numbers = np.array([7, 2**31 - 1], dtype=np.int32)
     >>> unmasked(disguised(numbers, np.zeros(1, dtype=np.float32)))
@@ -118,7 +143,7 @@ def unmasked(disguise: Any) -> Any:
 
 
 def matrices(vector: Any, shapes: Iterable[tuple[int, int]]) -> Iterator[Any]:
-    """The matrices that lie end to end in a vector, each row by row."""
+    """Yields the matrices that are concatenated in a vector, each row by row."""
     at = 0
     for rows, columns in shapes:
         yield vector[at : at + rows * columns].reshape(rows, columns)
@@ -126,10 +151,10 @@ def matrices(vector: Any, shapes: Iterable[tuple[int, int]]) -> Iterator[Any]:
 
 
 def flat(blocks: Iterable[Any]) -> Any:
-    """Matrices end to end in one vector, each row by row."""
+    """Concatenates matrices into one vector, each row by row."""
     return join([block.reshape(-1) for block in blocks])
 
 
 def basis(matrix: Any) -> Any:
-    """Orthonormal columns that span the matrix's columns."""
+    """Returns orthonormal columns that span the columns of the matrix."""
     return library(matrix).linalg.qr(matrix)[0]

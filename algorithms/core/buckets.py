@@ -1,4 +1,4 @@
-"""Buckets: consecutive layers whose gradient is handed out, exchanged and applied as one."""
+"""Buckets: consecutive layers whose gradients are exchanged and applied together."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ class Bucket:
 
     @property
     def part(self) -> slice:
-        """Where they lie in the whole vector."""
+        """Their position in the whole vector."""
         return slice(self.layers[0].start, self.layers[-1].stop)
 
     @property
     def name(self) -> str:
-        """That of its first layer, whose gradient completes it."""
+        """The name of its first layer, whose gradient completes the bucket."""
         return self.layers[0].name
 
     def alone(self) -> list[Layer]:
-        """The layers as they lie in the bucket's own vector."""
+        """Returns the layers with their positions in the bucket's own vector."""
         start = self.layers[0].start
         return [Layer(layer.name, layer.start - start, layer.stop - start) for layer in self.layers]
 
 
 def buckets(layers: Sequence[Layer], least: int | None = None) -> tuple[Bucket, ...]:
-    """Layers, given first layer first, in buckets, last layers first: the order in which backward completes them.
+    """Groups layers into buckets, last layers first, as the backward pass completes them.
 
     Args:
-        layers: of the model.
-        least: numbers at which a bucket is full; the last one takes what is left. None: each layer for itself.
+        layers: all layers of the model, first layer first.
+        least: the size, in numbers, at which a bucket is full; the last bucket may be smaller. None: one bucket per
+            layer.
 
     >>> layers = [Layer("a", 0, 5), Layer("b", 5, 7), Layer("c", 7, 8)]
     >>> [bucket.part for bucket in buckets(layers, 3)], [bucket.name for bucket in buckets(layers)]

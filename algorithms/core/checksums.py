@@ -1,13 +1,13 @@
-"""Stored files: their checksums, and one kind of error for everything that can go wrong when they are read.
+"""Checksums of stored files, and one kind of error for every failure to read them.
 
 Rules of this file:
 
 * Checksums are XXH3 with 128 bits. It runs at the speed of memory (20 GB/s here, where BLAKE2b does 0.9 and SHA-256
   1.6), so storing and reading cost no more than before. It finds accidental damage: a bad disk, a copy that was cut
-  off, an editor. It does not stop a forger; that is why pickles are read with a list of permitted types
-  (`backend.restricted`).
-* A JSON document holds a checksum of all its other values. It is computed from the values, not from the text: a
-  document that was only indented in another way is not damaged.
+  off, an editor. It does not protect against manipulation; therefore pickles are read with a list of permitted types
+  (`backend.posix.restricted_pickle`).
+* A JSON document contains a checksum of all its other values. It is computed from the values and not from the text, so
+  indentation may change.
 * A parser of damaged bytes may raise anything, from UnicodeDecodeError to MemoryError. `reading` turns all of it into
   an `InputError` that names the file.
 """
@@ -25,12 +25,12 @@ import xxhash
 from paceline.algorithms.core.errors import InputError, PacelineError
 
 CHECKSUM = "checksum"
-"""the key of a document's own checksum"""
+"""the key of the checksum in a document"""
 PIECE_BYTES = 1 << 20
 
 
 def checksum(data: bytes | bytearray | memoryview) -> str:
-    """The checksum of some bytes.
+    """Returns the checksum of some bytes.
 
     >>> checksum(b"")
     '99aa06d3014798d86001c324468d497f'
@@ -39,7 +39,7 @@ def checksum(data: bytes | bytearray | memoryview) -> str:
 
 
 def checksum_of(path: Path) -> str:
-    """The checksum of a file, read in pieces."""
+    """Returns the checksum of a file, which is read in pieces."""
     found = xxhash.xxh3_128()
     with path.open("rb") as file:
         while piece := file.read(PIECE_BYTES):
@@ -48,7 +48,7 @@ def checksum_of(path: Path) -> str:
 
 
 def checksums_in(folder: Path) -> dict[str, str]:
-    """The checksums of all files in a folder and its subfolders, by their paths in the folder."""
+    """Returns the checksums of all files in a folder and its subfolders, by their relative paths."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): checksum_of(path) for path in files}
 
@@ -59,7 +59,7 @@ def reading(path: Path, what: str) -> Iterator[None]:
 
     Args:
         path: the file or folder that is read.
-        what: it should be, for the message: "a run".
+        what: the expected kind of file, for the message, such as "a run".
     """
     try:
         yield
@@ -69,12 +69,18 @@ def reading(path: Path, what: str) -> Iterator[None]:
         raise InputError(
             f"{error.filename or path}: cannot be read ({error.strerror or error}); expected {what}"
         ) from error
-    except Exception as error:  # of a parser: anything
+    except Exception as error:  # parsers raise any type
         raise InputError(f"{path}: cannot be read ({type(error).__name__}: {error}); expected {what}") from error
 
 
 def verify(path: Path, found: str, expected: str) -> None:
-    """Raises `InputError` where the checksum of a file is not as expected."""
+    """Raises `InputError` if the checksum of a file is not as expected.
+
+    Args:
+        path: the file, for the message.
+        found: its checksum.
+        expected: the checksum when it was written.
+    """
     if found != expected:
         raise InputError(
             f"{path}: is damaged: found checksum {found}, expected {expected}, that of the file when it was written; "
@@ -83,7 +89,16 @@ def verify(path: Path, found: str, expected: str) -> None:
 
 
 def verified(path: Path, expected: str, what: str) -> bytes:
-    """The content of a file; raises `InputError` where it cannot be read or has another checksum."""
+    """Reads a file and checks its content.
+
+    Args:
+        path: the file.
+        expected: its checksum.
+        what: the expected kind of file, for messages.
+
+    Raises:
+        InputError: the file cannot be read or has another checksum.
+    """
     with reading(path, what):
         content = path.read_bytes()
     verify(path, checksum(content), expected)
@@ -91,7 +106,7 @@ def verified(path: Path, expected: str, what: str) -> bytes:
 
 
 def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with a checksum of its values; these must be JSON's own types.
+    """Returns the document with a checksum of its values, which must be JSON types.
 
     >>> unsealed(Path("manifest.json"), sealed({"step": 1}), "a manifest")
     {'step': 1}
@@ -100,15 +115,15 @@ def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unsealed(path: Path, document: Any, what: str) -> dict[str, Any]:
-    """A sealed document without its checksum.
+    """Checks a sealed document and returns it without its checksum.
 
     Args:
-        path: of its file, for messages.
-        document: as it was parsed.
-        what: it should be, for messages.
+        path: its file, for messages.
+        document: the parsed document.
+        what: the expected kind of document, for messages.
 
     Raises:
-        InputError: it has no checksum, or its values have another one.
+        InputError: it has no checksum, or the checksum does not match the values.
     """
     if not isinstance(document, dict):
         raise InputError(f"{path}: found {type(document).__name__}, expected {what}")
@@ -121,7 +136,7 @@ def unsealed(path: Path, document: Any, what: str) -> dict[str, Any]:
 
 
 def read_sealed(path: Path, what: str) -> dict[str, Any]:
-    """The values in a sealed document; raises `InputError` as `reading` and `unsealed` do."""
+    """Reads a sealed document; raises `InputError` like `reading` and `unsealed`."""
     with reading(path, what):
         return unsealed(path, json.loads(path.read_text(encoding="utf-8")), what)
 

@@ -1,16 +1,15 @@
-"""Gradients that are made smaller before they travel, and the memory of what was left out.
+"""Gradient compression with error feedback.
 
 Rules of this file:
 
-* What travels is smaller, so every kind of run counts fewer bytes without being told.
-* Error feedback: what is left out is added to the next gradient. What was sent and what is kept back are together what
-  came in.
-* All members of an average answer the same vector, bit for bit: they all compute it from the same messages in the same
-  order.
+* A compressed message contains smaller vectors, so every interpreter counts fewer bytes without special treatment.
+* Error feedback: the part of a gradient that was not sent is the residual, and is added to the next gradient. Message
+  and residual together are equal to the input.
+* All members of an average get the same vector, bit for bit: they compute it from the same messages in the same order.
 
-A method that averages writes ``mean, kept = yield from averaged(group, vector, key, self.compression, kept)``; one that
-sends writes ``message, kept = yield from compressed(vector, self.compression, kept)``, and its receiver
-``decompressed(message)``. Without compression both leave everything as it is.
+A method that averages calls ``mean, kept = yield from average_compressed(gradient, group, key, compression, kept)``.
+One that sends calls ``message, kept = yield from compressed(vector, compression, kept)``, and its receiver calls
+``decompressed(message)``. Without compression the first is `average_gradient`, and the second sends the vector itself.
 """
 
 from __future__ import annotations
@@ -26,34 +25,35 @@ from paceline.algorithms.core import arrays
 from paceline.algorithms.core.operations import AllGather, AllReduce, Charge
 from paceline.algorithms.core.option_groups import COUNT, COUNT_OR_NONE, SHARE, Options, Range
 from paceline.algorithms.core.program import Program, program
-from paceline.algorithms.core.values import Group, Layer, Null, join, length
+from paceline.algorithms.core.steps import average_gradient
+from paceline.algorithms.core.values import GradientResult, Group, Layer, Null, join, length
 
 
 @dataclass(frozen=True, slots=True)
 class Sparse:
-    """A vector of which only some numbers are told."""
+    """A vector of which only some numbers are sent; the others are 0."""
 
     positions: Any
-    """whole numbers as wide as the values"""
+    """integers as wide as the values"""
     values: Any
     count: int
-    """numbers of the whole vector"""
+    """length of the whole vector"""
 
     def dense(self) -> Any:
-        """The whole vector, 0 elsewhere."""
+        """Returns the whole vector."""
         if isinstance(self.values, Null):
             return replace(self.values, count=self.count)
         return arrays.scattered(self.positions, self.values, self.count)
 
     def packed(self) -> Any:
-        """Positions, disguised, and values as one vector, for a collective, which takes nothing else."""
+        """Returns positions and values as one vector of the values' dtype, as a collective requires."""
         if isinstance(self.values, Null):
             return join([self.positions, self.values])
         return join([arrays.disguised(self.positions, self.values), self.values])
 
     @staticmethod
     def unpacked(vector: Any, count: int) -> Sparse:
-        """What `packed` made a vector of."""
+        """Reverses `packed`."""
         middle = length(vector) // 2
         positions, values = vector[:middle], vector[middle:]
         return Sparse(positions if isinstance(vector, Null) else arrays.unmasked(positions), values, count)
@@ -61,10 +61,10 @@ class Sparse:
 
 @dataclass(frozen=True, kw_only=True)
 class TopK(Options):
-    """Only the numbers of largest magnitude travel, with their positions: k of them, of the whole vector.
+    """Sends only the k numbers of largest magnitude of the whole vector, with their positions.
 
-    k is the share of all numbers, rounded, and at least 1; a message has 2 k numbers. In an average every member
-    gathers the messages of all, which is P share times what a ring all-reduce sends.
+    k is `ratio` times the length, rounded, and at least 1; a message has 2 k numbers. In an average every member
+    gathers the messages of all P members, which is P · ratio times what a ring all-reduce sends.
 
     Source: Stich, Cordonnier, Jaggi, NeurIPS'18 (arXiv 1809.07599).
     """
@@ -73,18 +73,18 @@ class TopK(Options):
 
     kind: Literal["top-k"] = "top-k"
     ratio: float = 0.01
-    """k as a share of all numbers; provenance: Lin et al., ICLR'18 (Deep Gradient Compression) drop 99 % to 99.9 %"""
+    """k relative to the length; provenance: Lin et al., ICLR'18 (Deep Gradient Compression) drop 99 % to 99.9 %"""
 
     def begin(self, vector: Any, layers: Sequence[Layer]) -> Any:
-        """Nothing is kept back yet."""
+        """Returns a residual of 0."""
         return 0 * vector
 
     def charge(self, vector: Any) -> Charge:
-        """What compressing costs: one look at every number."""
+        """Returns the cost of compressing: one operation for each number."""
         return Charge("compress", vector.nbytes, length(vector))
 
     def compress(self, vector: Any, kept: Any) -> tuple[Sparse, Any]:
-        """The message, and what is kept back now.
+        """Returns the message and the new residual.
 
         >>> import numpy as np
         >>> message, kept = TopK(ratio=0.5).compress(np.array([1.0, 4.0]), np.array([0.5, 0.0]))
@@ -102,7 +102,7 @@ class TopK(Options):
 
     @program
     def averaged(self, group: Group, vector: Any, key: str, kept: Any) -> Program[tuple[Any, Any]]:
-        """The mean of what the members' messages say, summed in the order of the group, and what is kept back now."""
+        """Returns the mean of all members' messages, summed in the order of the group, and the new residual."""
         yield from self.charge(vector)
         message, kept = self.compress(vector, kept)
         everyone = yield from AllGather(value=message.packed(), group=group, key=key)
@@ -112,7 +112,7 @@ class TopK(Options):
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A layer's numbers as a matrix that is as square as can be, filled up with zeros."""
+    """The shape of a layer's numbers as a nearly square matrix, padded with zeros, and of its factors."""
 
     count: int
     rank: int
@@ -136,15 +136,15 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """A vector whose layers are the products of a left factor and a right one, transposed."""
+    """A vector in which each layer is the product of a left factor and a transposed right factor."""
 
     grids: tuple[Grid, ...]
     lefts: Any
-    """the left factors, end to end"""
+    """the left factors, concatenated"""
     rights: Any
 
     def dense(self) -> Any:
-        """The products, end to end."""
+        """Returns the products, concatenated."""
         if isinstance(self.lefts, Null):
             return replace(self.lefts, count=sum(grid.count for grid in self.grids))
         lefts = arrays.matrices(self.lefts, [grid.left for grid in self.grids])
@@ -159,27 +159,27 @@ class Factors:
 
 @dataclass(frozen=True, slots=True)
 class Warm:
-    """What PowerSGD remembers: what it kept back, and the right factors to start from."""
+    """The memory of PowerSGD: the residual, and the right factors from which the next step starts."""
 
     kept: Any
     grids: tuple[Grid, ...]
     rights: Any
 
     def lefts(self, total: Any) -> Any:
-        """M Q of every layer, end to end."""
+        """Computes M Q of every layer, concatenated."""
         if isinstance(total, Null):
             return replace(total, count=sum(math.prod(grid.left) for grid in self.grids))
         rights = arrays.matrices(self.rights, [grid.right for grid in self.grids])
         return arrays.flat(matrix @ right for matrix, right in zip(self._matrices(total), rights, strict=True))
 
     def bases(self, lefts: Any) -> Any:
-        """The left factors with orthonormal columns."""
+        """Makes the columns of the left factors orthonormal."""
         if isinstance(lefts, Null):
             return lefts
         return arrays.flat(map(arrays.basis, arrays.matrices(lefts, [grid.left for grid in self.grids])))
 
     def against(self, total: Any, bases: Any) -> Any:
-        """Mᵀ P of every layer, end to end: the right factors that come closest to M with these left ones."""
+        """Computes Mᵀ P of every layer, concatenated: the right factors that fit M best with these left factors."""
         if isinstance(total, Null):
             return replace(total, count=sum(math.prod(grid.right) for grid in self.grids))
         lefts = arrays.matrices(bases, [grid.left for grid in self.grids])
@@ -196,14 +196,14 @@ class Warm:
 
 @dataclass(frozen=True, kw_only=True)
 class PowerSgd(Options):
-    """Every layer travels as the product of two thin matrices, found by one step of power iteration.
+    """Sends every layer as the product of two thin matrices, found by one step of power iteration.
 
-    M is the layer's gradient with what was kept back, as a matrix that is as square as can be, since a layer's own
-    shape is not known here. P ← mean M Q, its columns made orthonormal; Q ← mean Mᵀ P; the mean is P Qᵀ, and the next
-    step starts from Q. A layer of n numbers travels as about 2 r √n of them.
+    M is the layer's gradient plus the residual, as a nearly square matrix, since the shape of the layer is not known
+    here. P ← mean M Q, with orthonormal columns; Q ← mean Mᵀ P; the mean is P Qᵀ, and the next step starts from Q.
+    For a layer of n numbers, about 2 r √n numbers are sent.
 
-    Each member keeps back what its own message leaves out, M − P (Mᵀ P)ᵀ, as in the paper's algorithm 2; the authors'
-    code keeps M − P Qᵀ, whose mean is the same.
+    The residual of each member is what its own message leaves out, M − P (Mᵀ P)ᵀ, as in the paper's algorithm 2; in the
+    authors' code it is M − P Qᵀ, whose mean is the same.
 
     Source: Vogels, Karimireddy, Jaggi, NeurIPS'19 (arXiv 1905.13727).
     """
@@ -214,10 +214,10 @@ class PowerSgd(Options):
     rank: int = 2
     """r; provenance: the paper, whose image classifiers lose nothing with 2"""
     seed: int = 0
-    """of the first right factors, which are the same everywhere; provenance: ours"""
+    """seed of the first right factors, the same at all ranks; provenance: ours"""
 
     def begin(self, vector: Any, layers: Sequence[Layer]) -> Warm:
-        """Nothing is kept back yet; the first right factors are standard normal numbers."""
+        """Returns a residual of 0 and right factors of standard normal numbers."""
         grids = tuple(Grid(layer.stop - layer.start, self.rank) for layer in layers)
         count = sum(math.prod(grid.right) for grid in grids)
         if isinstance(vector, Null):
@@ -225,11 +225,11 @@ class PowerSgd(Options):
         return Warm(0 * vector, grids, arrays.normal(count, vector, self.seed))
 
     def charge(self, vector: Any) -> Charge:
-        """What compressing costs: three products of a matrix of n numbers with a thin one."""
+        """Returns the cost of compressing: three products of a matrix of n numbers with a thin one."""
         return Charge("compress", vector.nbytes, 6 * self.rank * length(vector))
 
     def compress(self, vector: Any, memory: Warm) -> tuple[Factors, Warm]:
-        """The message, and what is remembered now."""
+        """Returns the message and the new memory."""
         total = vector + memory.kept
         bases = memory.bases(memory.lefts(total))
         message = Factors(memory.grids, bases, memory.against(total, bases))
@@ -237,7 +237,7 @@ class PowerSgd(Options):
 
     @program
     def averaged(self, group: Group, vector: Any, key: str, memory: Warm) -> Program[tuple[Any, Warm]]:
-        """The product of the averaged factors, by two all-reduces, and what is remembered now."""
+        """Returns the product of the averaged factors, which takes two all-reduces, and the new memory."""
         yield from self.charge(vector)
         total = vector + memory.kept
         lefts = yield from AllReduce(value=memory.lefts(total), group=group, key=f"{key} left")
@@ -252,31 +252,50 @@ Compression = TopK | PowerSgd
 
 
 def beginning(compression: Compression | None, vector: Any, layers: Sequence[Layer]) -> Any:
-    """The memory before the first gradient; None without compression."""
+    """Returns the memory before the first gradient; None without compression.
+
+    Args:
+        compression: the compression of the method.
+        vector: the initial weights.
+        layers: the positions of the layers in the vector.
+    """
     return None if compression is None else compression.begin(vector, layers)
 
 
 @program
-def averaged(
-    group: Group, vector: Any, key: str, compression: Compression | None = None, memory: Any = None
-) -> Program[tuple[Any, Any]]:
-    """The mean of the members' vectors, as near as the compression comes to it, the caller's own, and the new memory.
+def average_compressed(
+    gradient: GradientResult, group: Group, key: str, compression: Compression | None = None, memory: Any = None
+) -> Program[tuple[GradientResult, Any]]:
+    """Averages a gradient over a group, compressed, and consumes it.
 
     Args:
-        group: who averages.
-        vector: this member's own, which nobody looks at again.
-        key: as of a collective.
-        compression: None for one plain `AllReduce`.
-        memory: what `beginning` or the last call gave.
+        gradient: this rank's own, as `Gradient` answered it. Its vector cannot be used afterwards.
+        group: the ranks that take part.
+        key: the name of the collective, the same on all members; a second one has a suffix.
+        compression: None: `average_gradient`.
+        memory: the result of `beginning` or of the last call.
+
+    Returns:
+        The gradient with the mean, as close as the compression comes to it, as its vector; and the new memory.
     """
     if compression is None:
-        return (yield from AllReduce(value=vector, group=group, key=key, donate=True)), None
-    return (yield from compression.averaged(group, vector, key, memory))
+        return (yield from average_gradient(gradient, group, key)), None
+    mean, memory = yield from compression.averaged(group, gradient.take_vector(), key, memory)
+    return replace(gradient, vector=mean), memory
 
 
 @program
 def compressed(vector: Any, compression: Compression | None, memory: Any) -> Program[tuple[Any, Any]]:
-    """What to send instead of the vector, and the new memory; without compression the vector itself."""
+    """Compresses a vector.
+
+    Args:
+        vector: a gradient; it is not modified.
+        compression: None: the message is the vector itself.
+        memory: the result of `beginning` or of the last call.
+
+    Returns:
+        The message, for `decompressed`, and the new memory.
+    """
     if compression is None:
         return vector, None
     yield from compression.charge(vector)
@@ -284,5 +303,5 @@ def compressed(vector: Any, compression: Compression | None, memory: Any) -> Pro
 
 
 def decompressed(message: Any) -> Any:
-    """The vector that a message of `compressed` stands for."""
+    """Returns the whole vector of a message that `compressed` returned."""
     return message.dense() if isinstance(message, Sparse | Factors) else message

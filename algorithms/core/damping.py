@@ -1,9 +1,9 @@
-"""Staleness-aware rates: what a stale gradient is scaled by before it is applied.
+"""Staleness-aware learning rates: factors by which a stale gradient is scaled before it is applied.
 
 Rules of this file:
 
-* Each is a pure function of a gradient and its staleness τ, in versions; none knows a rate, a worker or a clock.
-* A fresh gradient (τ = 0) always counts in full.
+* Each is a pure function of a gradient and its staleness τ, in versions.
+* A fresh gradient (τ = 0) is never scaled.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ Damping = Literal["none", "inverse", "inverse-plus-one", "exponential"]
 
 
 def damped(gradient: Any, staleness: int, form: Damping, base: float = 2.0) -> Any:
-    """A gradient scaled by α(τ) / α, so that the rule may multiply by α as ever.
+    """Scales a gradient by α(τ) / α, so that the rule can multiply by α as usual.
 
     none: 1;  inverse: 1 / max(τ, 1);  inverse-plus-one: 1 / (τ + 1);  exponential: base^(−τ)
 
     Args:
         gradient: a vector.
         staleness: τ, the updates between reading the weights and applying the gradient, 0 or more.
-        form: which of them. "inverse" is Zhang, Gupta, Lian, Liu, IJCAI'16: α for τ = 0 and for τ = 1; others divide by
-            τ + 1, which differs at τ = 1 already. "exponential" is the idea of Chan and Lane, Interspeech 2014.
+        form: the form of α(τ). "inverse" is Zhang, Gupta, Lian, Liu, IJCAI'16: α for τ = 0 and for τ = 1; others
+            divide by τ + 1, which differs at τ = 1 already. "exponential" is the idea of Chan and Lane, Interspeech
+            2014.
         base: of the exponential form, 1 or more.
 
     Returns:
-        The scaled gradient; the very same one where nothing damps.
+        The scaled gradient; the same object with "none".
 
     >>> from typing import get_args
     >>> [[damped(12.0, staleness, form) for staleness in (0, 1, 2, 3)] for form in get_args(Damping)]

@@ -1,7 +1,7 @@
-"""What can go wrong, by whose fault it is.
+"""Exceptions, by cause.
 
 `PacelineError` is the base of every error that a user may see without a traceback. Exceptions that cross SimPy
-processes are made again from their `args`, so each class here keeps `args` equal to its constructor's arguments.
+processes are created again from their `args`, so in each class `args` is equal to the arguments of the constructor.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ class PacelineError(Exception):
     """Base of all errors that Paceline raises on purpose."""
 
     trace: Any = None
-    """of an error that ended a run: what had been recorded until then"""
+    """of an error that ended a run: the records up to the error"""
     rank: int | None = None
-    """of an error that ended a run: whose it was, where it was one rank's"""
+    """of an error that ended a run: the rank on which it occurred, if it was one"""
 
 
 class InputError(PacelineError):
-    """The input is wrong: scenario, option or file. The command exits with 2."""
+    """A scenario, an option or a file is wrong. The command exits with 2."""
 
 
 class ProgramError(PacelineError):
-    """A program asked for something that makes no sense: an unknown operation, mismatched collectives."""
+    """A program made an invalid request, such as an unknown operation or mismatched collectives."""
 
 
 class DeadlockError(PacelineError):
-    """Every rank that is left waits for something that nobody will do."""
+    """All remaining ranks wait for each other."""
 
 
 class TimedOut(PacelineError):
-    """A `Receive` with a time-out got no message by then."""
+    """A `Receive` with a timeout got no message in time."""
 
 
 class PeerFailed(PacelineError):
-    """A rank that an operation needed has died or gone silent; `rank` says which, where it is known.
+    """A rank that an operation needed has died or stopped responding; `rank` is its number if known.
 
     >>> failure = PeerFailed("rank 1 died", 1)
     >>> str(failure), failure.rank
@@ -51,4 +51,4 @@ class PeerFailed(PacelineError):
 
 
 class RunFailed(PacelineError):
-    """A run ended before its time; what it had recorded until then is kept. The command exits with 1."""
+    """A run ended early; its records up to then are kept. The command exits with 1."""

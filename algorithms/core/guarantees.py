@@ -1,11 +1,11 @@
-"""What methods promise, in one vocabulary: `paceline.checking.check_guarantees` reads it and holds runs to it.
+"""The guarantees that methods can declare; `paceline.checking.check_guarantees` checks runs against them.
 
 Rules of this file:
 
-* A guarantee says something about every run, whatever the cluster, the order of messages and the seed; of a run that
-  has lost a worker, only that it goes on.
-* One that needs a figure ("at most so many") takes it from the method's `bounds`, since it follows from
-  hyper-parameters and the number of workers.
+* A guarantee holds for every run, regardless of the cluster, the order of messages and the seed. After a worker has
+  died, the only guarantee is that the run continues.
+* The number of a guarantee ("at most so many") comes from the method's `bounds`, since it follows from hyper-parameters
+  and the number of workers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numbers import Real
 
 
 class Guarantee(Enum):
-    """What a method promises, in words that a checker can read."""
+    """A property that a method promises; the value describes it."""
 
     DETERMINISTIC = "the same seed gives the same weights, regardless of the workers' speeds"
     SYNCHRONOUS = "every gradient is applied at the version it was computed at"
@@ -38,7 +38,7 @@ class Guarantee(Enum):
 
     @property
     def slug(self) -> str:
-        """As commands and pages write it.
+        """The name that commands and pages use.
 
         >>> Guarantee.EXACT_DELAY.slug
         'exact-delay'
@@ -54,15 +54,15 @@ WITH_FIGURE = frozenset(
         Guarantee.SURVIVES_WORKERS,
     }
 )
-"""guarantees that say nothing without the figure that `Method.bounds` gives"""
+"""guarantees that need a number from `Method.bounds`"""
 
 
 def missing_figures(promised: Iterable[Guarantee], bounds: Mapping[Guarantee, float]) -> dict[Guarantee, str]:
-    """The guarantees among these that need a figure and have none, each with what is wrong.
+    """Returns the guarantees that need a number and have none, each with an error text.
 
     Args:
-        promised: what a method promises.
-        bounds: what its `bounds` gives.
+        promised: the guarantees of a method.
+        bounds: the result of its `bounds`.
 
     >>> missing_figures([Guarantee.SYNCHRONOUS, Guarantee.EXACT_DELAY], {})[Guarantee.EXACT_DELAY]
     'found no figure in bounds(), expected a number, such as {Guarantee.EXACT_DELAY: 4}'

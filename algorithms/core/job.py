@@ -1,6 +1,6 @@
-"""A job: one method on one set of ranks with one learner. What every interpreter is given.
+"""A job: one method on one set of ranks with one learner. This is the input of every interpreter.
 
-An interpreter adds what is its own (a clock, a network, processes); nothing here knows of any.
+An interpreter adds its own parts, such as a clock, a network or processes.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from paceline.algorithms.core.values import Layout, Rank, Samples
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What an evaluation finds; accuracy is None where the problem has none."""
+    """The result of an evaluation; accuracy is None if the problem has none."""
 
     loss: float
     accuracy: float | None
 
 
 class Learner(Protocol):
-    """What is being learned. The same seed gives the same numbers in every process and interpreter.
+    """A learning problem. The same seed gives the same numbers in every process and interpreter.
 
-    A learner that computes each gradient by itself takes its `gradients` from `OneByOne`.
+    A learner that cannot compute several gradients at once inherits `gradients` from `OneByOne`.
     """
 
     @property
     def layout(self) -> Layout:
-        """Where the layers lie in the flat weight vector."""
+        """The positions of the layers in the flat weight vector."""
         ...
 
     @property
@@ -40,56 +40,82 @@ class Learner(Protocol):
         ...
 
     def initial(self) -> Any:
-        """The initial weights: the same vector at every rank."""
+        """Returns the initial weights, the same vector at every rank."""
         ...
 
     def load(self, samples: Samples) -> Any:
-        """The data of a batch: a function of the seed and `samples` alone."""
+        """Returns the data of a batch, which depends only on the seed and `samples`."""
         ...
 
     def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
-        """Mean gradient, a new vector that a program may give away, and mean loss over a batch, at `vector`."""
+        """Computes the gradient of the loss over a batch.
+
+        Args:
+            vector: the weights, a flat vector.
+            data: the result of `load`.
+
+        Returns:
+            The mean gradient, a new vector that may be overwritten, with the shape and dtype of the weights; and the
+            mean loss.
+        """
         ...
 
     def gradients(self, vectors: Sequence[Any], samples: Sequence[Samples]) -> list[tuple[Any, float]]:
-        """As `gradient` at each of the vectors, on the data of its samples: together where the learner can."""
+        """Computes several gradients, in one computation if possible.
+
+        Args:
+            vectors: the weights of each gradient.
+            samples: the batch of each gradient.
+
+        Returns:
+            For each gradient the same as `gradient`.
+        """
         ...
 
     def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
-        """As `gradient`, handing each layer's part to `ready` with its name as it is complete, last layer first."""
+        """Computes a gradient layer by layer, last layer first, as the backward pass does.
+
+        Args:
+            vector: the weights, a flat vector.
+            data: the result of `load`.
+            ready: called with the name and the gradient of each layer when it is complete.
+
+        Returns:
+            The mean loss.
+        """
         ...
 
     def evaluate(self, vector: Any) -> Evaluation:
-        """Loss and accuracy on data held out."""
+        """Returns loss and accuracy on held-out data."""
         ...
 
 
 class OneByOne:
-    """Gives a learner `gradients` that are computed one by one."""
+    """Implements `gradients` of a learner by computing them one by one."""
 
     def gradients(self: Learner, vectors: Sequence[Any], samples: Sequence[Samples]) -> list[tuple[Any, float]]:
-        """As `gradient` at each of the vectors, on the data of its samples."""
+        """Returns the result of `gradient` at each of the vectors, on the data of its samples."""
         return [self.gradient(vector, self.load(one)) for vector, one in zip(vectors, samples, strict=True)]
 
 
 Counted = Literal["samples", "epochs", "updates"]
-"""what the number of samples after which a run ends was given as"""
+"""the unit in which the scenario gives the length of a run"""
 Reason = Literal[Counted, "seconds", "accuracy", "loss", "divergence", "failure"]
-"""why a run ended: its budget of samples, epochs, updates or seconds was spent, an evaluation reached the accuracy or
-the loss that was to end it, or showed that it had diverged; or, of a real run, it failed"""
+"""why a run ended: its budget of samples, epochs, updates or seconds was spent, an evaluation reached the target
+accuracy or loss or showed divergence, or a real run failed"""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When a run ends: after so many samples, or before that at a time on the run's own clock or at an evaluation.
+    """The conditions that end a run; the first one that is met counts.
 
     Args:
-        samples: of all workers together.
-        seconds: on the run's own clock, virtual or real.
-        accuracy: the smoothed one that is to be reached.
-        loss: the smoothed one that is to be reached.
-        divergence: whether a loss that has diverged ends it.
-        counted: what the number of samples was given as.
+        samples: number of samples of all workers together.
+        seconds: time on the run's own clock, virtual or real.
+        accuracy: target of the smoothed accuracy.
+        loss: target of the smoothed loss.
+        divergence: whether a diverged loss ends the run.
+        counted: the unit in which the scenario gives `samples`.
     """
 
     samples: int | None = None
@@ -101,19 +127,19 @@ class Budget:
 
     @property
     def scored(self) -> bool:
-        """Whether weights are evaluated while the run lasts, since that may end it."""
+        """Whether weights are evaluated during the run, because an evaluation may end it."""
         return self.accuracy is not None or self.loss is not None or self.divergence
 
     @property
     def usual_end(self) -> Counted | None:
-        """Why a run ends that nothing ends before; None where it is not limited."""
+        """The reason if the run ends by its number of samples; None if that is not limited."""
         return None if self.samples is None else self.counted
 
     def measured(self) -> Budget:
-        """What of it ends a real run, and a prediction of one.
+        """Returns the budget of a real run, and of a prediction of one.
 
-        Evaluating takes a processor that is being measured. So divergence ends a real run only where it is evaluated
-        while it lasts anyway.
+        An evaluation uses the processor that is being measured. So divergence ends a real run only if the run is
+        evaluated anyway.
 
         >>> Budget(divergence=True).measured().divergence, Budget(loss=0.1, divergence=True).measured().divergence
         (False, True)
@@ -121,7 +147,11 @@ class Budget:
         return self if self.accuracy is not None or self.loss is not None else replace(self, divergence=False)
 
     def spent(self, *, samples: int, seconds: float) -> float:
-        """The share of it that is spent, 0 … 1, by whichever of samples and seconds is nearer to its end.
+        """Returns the fraction of the budget that is spent, 0 … 1: of samples or of seconds, whichever is larger.
+
+        Args:
+            samples: number of samples so far.
+            seconds: time so far.
 
         >>> Budget(samples=200, seconds=10.0).spent(samples=50, seconds=5.0)
         0.5
@@ -132,7 +162,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Job:
-    """One method, its ranks, its learner and its end.
+    """One method, its ranks, its learner and its budget.
 
     >>> from paceline.algorithms import find
     >>> from paceline.workloads import build
@@ -153,7 +183,16 @@ class Job:
     def of(
         method: Method, nodes: Sequence[Sequence[Rank]], learner: Learner, *, batch: int, budget: Budget, seed: int = 0
     ) -> Job:
-        """The job of `method` with its workers placed on `nodes`."""
+        """Creates the job of a method.
+
+        Args:
+            method: the method.
+            nodes: the ranks of the workers on each node.
+            learner: the learning problem.
+            batch: samples of one worker in one step.
+            budget: when the run ends.
+            seed: of the run.
+        """
         return Job(method, build_team(method, nodes, learner.layout), learner, batch, budget, seed)
 
     @cached_property
@@ -162,33 +201,38 @@ class Job:
 
     @property
     def weights_owner(self) -> Rank:
-        """The rank whose `RecordUpdate` weights are the ones being learned."""
+        """The rank whose recorded weights are evaluated."""
         return next(me.rank for me in self.team if me.role == self.method.weights_owner)
 
     @property
     def spare(self) -> int:
-        """How many workers a run can lose and go on."""
+        """The number of workers that may die before the run has to end."""
         if Guarantee.SURVIVES_WORKERS not in self.method.guarantees:
             return 0
         return int(self.method.bounds(self.workers)[Guarantee.SURVIVES_WORKERS])
 
     @property
     def samples_per_step(self) -> int:
-        """Samples that one step of the keeper's role stands for."""
+        """Samples in one step of the role that owns the weights."""
         return self.method.samples_per_step(self.batch, self.workers)
 
     @property
     def limit(self) -> int | None:
-        """Steps of the keeper's role after which the sample budget is spent, rounded up; None without one.
+        """Steps of the role that owns the weights until the sample budget is spent, rounded up; None without one.
 
-        Of all workers together where they step independently.
+        If workers step independently, the steps of all workers together.
         """
         if self.budget.samples is None:
             return None
         return -(-self.budget.samples // self.samples_per_step)
 
     def samples(self, me: RankContext, step: int) -> Samples:
-        """The samples of a worker's step: together the workers' steps number k cover one global batch."""
+        """Returns the samples of a step; the k-th steps of all workers together cover one global batch.
+
+        Args:
+            me: the rank; a server has no samples.
+            step: the number of the step, from 0.
+        """
         return Samples(
             worker=int(me.rank), workers=self.workers, index=step, count=self.batch if me.role == "worker" else 0
         )

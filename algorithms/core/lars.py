@@ -1,12 +1,12 @@
-"""LARS: each layer's step is in proportion to the layer's weights, whatever the size of its gradient.
+"""LARS: the step of each layer is proportional to the norm of its weights, regardless of the norm of its gradient.
 
 Rules of this file:
 
-* The published algorithm and the code that its authors ran differ, and both changed; where they do, the choice is an
-  option with its source.
-* The norm is that of the gradient as it comes, before decay is added: so decay is added here, in the same link.
-* The gradient has to be the one that all replicas share. A replica that took the norm of its own gradient would have
-  ratios of its own, and replicas would drift apart.
+* The published algorithm and the authors' code differ, and both changed over time. Each difference is an option with
+  its source.
+* The ratio uses the norm of the gradient before decay is added. Therefore this transform adds the decay.
+* The gradient must be the one that all replicas share. With norms of their own gradients, replicas would have different
+  ratios and would drift apart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from paceline.algorithms.core.values import join, norm
 
 @dataclass(frozen=True, kw_only=True)
 class Lars(Options):
-    """Layer-wise adaptive rate scaling: λ = η ‖w‖ / (‖g‖ + β ‖w‖ + ε), for each layer for itself.
+    """Layer-wise adaptive rate scaling: λ = η ‖w‖ / (‖g‖ + β ‖w‖ + ε), separately for each layer.
 
     Source: You, Gitman, Ginsburg 2017 (arXiv 1708.03888), and SGDSolver::GetLocalRate of NVIDIA/caffe.
     """
@@ -35,17 +35,24 @@ class Lars(Options):
     """whether β ‖w‖ is in the denominator; provenance: the algorithm as published, and the authors' code from 1 August
     2017; not in NVIDIA/caffe 0.17"""
     policy: Literal["scale", "clip"] = "scale"
-    """scale: the layer's rate is γ λ; clip: min(γ, λ), known as LARC; provenance: `larc_policy` of NVIDIA/caffe 0.17"""
+    """scale: the layer's learning rate is γ λ; clip: min(γ, λ), known as LARC; provenance: `larc_policy` of
+    NVIDIA/caffe 0.17"""
     damped: bool = False
     """whether λ is multiplied by 1 − μ; provenance: one state of NVIDIA/caffe 0.17; not in the published algorithm"""
     zero_norm: Literal["full", "trust", "skip"] = "full"
-    """λ of a layer whose weights or gradient are all 0: 1, η or 0; provenance: 1 is what NVIDIA/caffe does, by which a
-    bias that starts at 0 first takes a full, unscaled step; the others are ours"""
+    """λ of a layer whose weights or gradient are all 0: 1, η or 0; provenance: 1 is what NVIDIA/caffe does, so a bias
+    that starts at 0 first takes a full, unscaled step; the others are ours"""
     epsilon: float = 0.0
     """ε; provenance: not in the published algorithm; lightning-bolts and torch-optimizer have 1e-8"""
 
     def ratio(self, weights: float, gradient: float, *, decay: float = 0.0, momentum: float = 0.0) -> float:
-        """λ of a layer with these norms of weights and gradient.
+        """Returns the trust ratio λ of a layer.
+
+        Args:
+            weights: ‖w‖, the norm of the layer's weights.
+            gradient: ‖g‖, the norm of its gradient.
+            decay: β.
+            momentum: μ; used only by `damped`.
 
         >>> Lars(trust_coefficient=0.01).ratio(2.0, 4.0)
         0.005
@@ -58,7 +65,11 @@ class Lars(Options):
         return self.trust_coefficient * weights / denominator * ((1 - momentum) if self.damped else 1)
 
     def share(self, ratio: float, learning_rate: float) -> float:
-        """What the rate is still to be multiplied by, so that the layer's rate is the policy's.
+        """Returns the factor by which the learning rate is multiplied to get the layer's rate under the policy.
+
+        Args:
+            ratio: λ.
+            learning_rate: γ, above 0.
 
         >>> Lars(policy="clip").share(0.2, learning_rate=0.1), Lars(policy="clip").share(0.05, learning_rate=0.1)
         (1.0, 0.5)
@@ -70,13 +81,13 @@ class Lars(Options):
 
 @dataclass(frozen=True, slots=True)
 class LayerRates(Stateless):
-    """λ (g + β w), layer by layer; without layers the whole vector is one.
+    """Computes λ (g + β w), layer by layer; without layers the whole vector is one layer.
 
     Args:
         lars: the options.
-        scale: the rate that follows in the chain; the policy ``max_grad_norm`` compares with it.
+        scale: the learning rate, which follows in the chain; the policy ``clip`` compares with it.
         decay: β.
-        momentum: μ of the velocity that follows; only ``damped`` needs it.
+        momentum: μ of the velocity that follows; used only by ``damped``.
     """
 
     lars: Lars
@@ -85,7 +96,7 @@ class LayerRates(Stateless):
     momentum: float = 0.0
 
     def update(self, change: Any, memory: None, at: StepContext) -> tuple[Any, None]:
-        """λ (g + β w)."""
+        """Returns λ (g + β w)."""
         learning_rate = self.scale.at(at.number)
         decayed = change + self.decay * at.vector if self.decay else change
         scaled = []

@@ -1,7 +1,7 @@
-"""What a method is: its programs, one per role, and what it promises.
+"""The base class of methods: programs, one per role, hyper-parameters and guarantees.
 
 A method is a frozen dataclass whose fields are its hyper-parameters. It is instantiated once per run and shared by all
-ranks; everything that changes is in the states.
+ranks; everything that changes is in the states of the programs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Role = Literal["worker", "server"]
 
 
 class StalenessKind(Enum):
-    """Which of the things that papers call staleness a method's `staleness` column is."""
+    """The definition of staleness that a method uses for the column `staleness`."""
 
     STEPS = "steps between computing and applying a gradient"
     VERSION_LAG = "server updates between reading the weights and applying the gradient"
@@ -45,7 +45,7 @@ class StalenessKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RankContext:
-    """A rank's view of the run: who it is, who the others are, and how the weights are laid out."""
+    """A rank's view of the run: its own rank, the groups of ranks, and the layout of the weights."""
 
     rank: Rank
     role: Role
@@ -60,12 +60,12 @@ class RankContext:
 
     @property
     def host(self) -> int:
-        """The number of the node on whose host the rank is; a server is on the first one's."""
+        """The number of the node on whose host the rank runs; a server runs on that of the first node."""
         return self.leaders.ranks.index(self.node.ranks[0]) if self.role == "worker" else 0
 
 
 def on_host(team: Sequence[RankContext], host: int) -> Group:
-    """The ranks of a host, workers first."""
+    """Returns the ranks on a host, workers first."""
     return Group(tuple(me.rank for me in team if me.host == host))
 
 
@@ -81,18 +81,18 @@ RANGES: dict[str, Range] = {
     "k": COUNT,
     "seed": COUNT_OR_NONE,
 }
-"""what a hyper-parameter of this name must be, in every method that has it"""
+"""the permitted values of hyper-parameters with these names, in all methods"""
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """The state of most programs: the steps completed, weights, and what the rule and a compression remember."""
+    """The state of most programs: completed steps, weights, optimizer state and compression residual."""
 
     step: int
     weights: Weights
     optimizer_state: Any = None
     residual: Any = None
-    """what compression has kept back; None without one"""
+    """the memory of compression; None without compression"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,17 +108,17 @@ class Method(ABC):
     """the paper, and the section of the rule"""
     has_server: ClassVar[bool] = False
     alone: ClassVar[bool] = False
-    """uses one worker, whatever the cluster has"""
+    """uses one worker, regardless of the cluster"""
     independent: ClassVar[bool] = False
-    """workers do not wait for each other: they share one budget, and each stops at the first `NextStep` after it"""
+    """workers do not wait for each other: they share one budget, and each stops at its next `NextStep` after that"""
     ranges: ClassVar[Mapping[str, Range]] = {}
-    """what its own hyper-parameters must be, beside those whose names are in `RANGES`"""
+    """the permitted values of its own hyper-parameters, in addition to `RANGES`"""
     shared: ClassVar[bool] = False
-    """the weights are in memory that all workers share; the `RecordUpdate` of any worker advances their version"""
+    """the weights are in shared memory; the `RecordUpdate` of any worker advances their version"""
 
     @property
     def weights_owner(self) -> Role:
-        """The role whose `NextStep` is held against the stop rule and whose weights are the ones being learned."""
+        """The role to which the stop rule applies and whose weights are evaluated."""
         return "server" if self.has_server else "worker"
 
     @property
@@ -127,70 +127,86 @@ class Method(ABC):
 
     @classmethod
     def every_range(cls) -> Mapping[str, Range]:
-        """What hyper-parameters must be, by their names in all methods or the `ranges` of this one and its bases."""
+        """Returns the permitted values of hyper-parameters: `RANGES`, and the `ranges` of this method and its bases."""
         own = {name: one for base in reversed(cls.__mro__) for name, one in vars(base).get("ranges", {}).items()}
         return {**RANGES, **own}
 
     def samples_per_step(self, batch: int, workers: int) -> int:
-        """Samples that one step of the keeper's role stands for.
+        """Returns the samples in one step of the role that owns the weights.
 
-        Everybody's for a worker's step, one batch for a server's or where workers step independently.
+        The batches of all workers for a worker's step; one batch for a server's step or if workers step independently.
+
+        Args:
+            batch: samples of one worker in one step.
+            workers: number of workers.
         """
         return batch if self.has_server or self.independent else batch * workers
 
     def longest_period(self, workers: int) -> int:
-        """Steps of a worker after which the method has done everything once, also what it does least often.
+        """Returns the number of worker steps in which each periodic action of the method happens at least once.
 
-        A run with fewer steps is faster than the method, since it leaves something out. 1 where all steps are alike.
+        A run with fewer steps would measure too high a speed, because it leaves out an action. 1 if all steps are
+        alike.
         """
         return 1
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
-        """The figures of those guarantees that have one, for this number of workers."""
+        """Returns the numbers of the guarantees that have one, for this number of workers."""
         return {}
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        """What is wrong with these hyper-parameters for workers placed on these nodes; empty if nothing.
+        """Returns the errors in the hyper-parameters for workers on these nodes.
 
-        Each as ``name: what is wrong, what would be right``. A method with more to say adds to what this one finds.
+        Each has the form ``name: what is wrong, what would be right``. A method with further conditions adds to the
+        result of this one.
         """
         return misfits(self, self.every_range())
 
     def begin(self, me: RankContext, vector: Any) -> Any:
-        """The state in which the rank's program is first entered; `vector` holds the initial weights."""
+        """Returns the initial state of a rank's program.
+
+        Args:
+            me: the rank.
+            vector: the initial weights.
+        """
         return Replica(0, Weights(vector, 0))
 
     def enter(self, me: RankContext, state: Any) -> Routine[Any]:
-        """The program of the rank, entered at `state`; it returns the state it stopped in."""
+        """Returns the program of a rank; the program returns the state in which it stopped.
+
+        Args:
+            me: the rank.
+            state: the result of `begin`, of a previous run or of a checkpoint.
+        """
         return self.server(me, state) if me.role == "server" else self.worker(me, state)
 
     @abstractmethod
     def worker(self, me: RankContext, state: Any) -> Routine[Any]:
-        """What a worker does."""
+        """Returns the program of a worker; arguments as in `enter`."""
 
     def server(self, me: RankContext, state: Any) -> Routine[Any]:
-        """What the server does, in a method that has one."""
+        """Returns the program of the server, if the method has one; arguments as in `enter`."""
         raise NotImplementedError(f"{self.name} says has_server = True and defines no server")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SgdMethod(Method):
-    """A method whose steps are those of SGD: what its rate, its momentum and the rest of the rule mean."""
+    """A method with SGD steps: learning rate, momentum and the other hyper-parameters of the optimizer chain."""
 
     learning_rate: float = 0.1
     """η; provenance: ours, plain SGD on the digits reaches 95 % in some hundred steps of 32 samples with it"""
     momentum: float = 0.0
-    """μ of heavy ball, kept by each replica for itself; 0 is plain SGD"""
+    """μ of heavy ball, separate for each replica; 0 is plain SGD"""
     nesterov: bool = False
     """Nesterov's momentum instead of heavy ball; provenance: the form of torch.optim.SGD"""
     weight_decay: float = 0.0
     """β, the coefficient of ‖x‖² / 2 in the loss; provenance: the default is ours, LARS's authors use 5e-4"""
     max_grad_norm: float | None = None
-    """c, the norm that a whole gradient is shortened to; provenance: Pascanu, Mikolov, Bengio 2013"""
+    """c, the maximum norm of a whole gradient; provenance: Pascanu, Mikolov, Bengio 2013"""
     schedule: LearningRateSchedule | None = None
-    """how the rate changes with the updates that this rule has made; None: not at all"""
+    """the learning rate as a function of the updates that this rule has made; None: constant"""
     lars: Lars | None = None
-    """layer-wise rates; provenance: You, Gitman, Ginsburg 2017"""
+    """layer-wise learning rates; provenance: You, Gitman, Ginsburg 2017"""
 
     @property
     def decay(self) -> float:
@@ -198,7 +214,7 @@ class SgdMethod(Method):
         return self.weight_decay
 
     def rule(self, layers: Sequence[Layer]) -> Chain:
-        """How a gradient becomes a step, for vectors in which these layers lie."""
+        """Returns the optimizer chain for vectors with these layers."""
         scale, decay = ScaleByLearningRate(self.learning_rate, self.schedule), self.decay
         links: list[Transform] = [] if self.max_grad_norm is None else [Clip(self.max_grad_norm)]
         if self.lars is not None:
@@ -221,7 +237,12 @@ class SgdMethod(Method):
 
 
 def build_team(method: Method, nodes: Sequence[Sequence[Rank]], layout: Layout) -> tuple[RankContext, ...]:
-    """Every rank's view: workers 0…W−1 placed on `nodes`, then the server if the method has one.
+    """Creates the context of every rank: workers 0…W−1, then the server if the method has one.
+
+    Args:
+        method: the method of the run.
+        nodes: the ranks of the workers on each node.
+        layout: the layers of the weights.
 
     >>> from paceline.algorithms import find
     >>> [me.role for me in build_team(find("async-sgd")(), [[Rank(0)], [Rank(1)]], Layout(()))]

@@ -1,9 +1,9 @@
-"""Things of the user's own that a scenario names: ``module:name``, or ``path/to/file.py:name``.
+"""Imports user-defined objects that a scenario names as ``module:name`` or ``path/to/file.py:name``.
 
 Rules of this file:
 
-* A module is looked for where Python looks, and then in the current folder, which a command does not look into.
-* Whatever importing does, who asked gets an `InputError` that says what was found.
+* A module is searched on Python's path and then in the current folder, which is not on the path of a command.
+* Every failure of an import is reported as an `InputError` with its cause.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from paceline.algorithms.core.errors import InputError
 
 
 def closest(name: object, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """The known name that is most similar to a misspelled one.
+    """Returns the known name that is most similar to a misspelled one.
 
     Args:
-        name: as it was given.
-        known: the right names.
-        cutoff: least similarity, from 0 to 1, as difflib measures it.
+        name: the given name.
+        known: the valid names.
+        cutoff: minimum similarity, from 0 to 1, as difflib defines it.
 
     Returns:
         The name; None if none is similar enough.
@@ -43,13 +43,13 @@ def closest(name: object, known: Iterable[str], *, cutoff: float = 0.6) -> str |
 
 
 def near_miss(name: object, known: Iterable[str], otherwise: str = "", *, cutoff: float = 0.6) -> str:
-    """A suggestion in parentheses, for the end of a message.
+    """Returns a suggestion in parentheses, for the end of a message.
 
     Args:
-        name: as it was given.
-        known: the right names.
-        otherwise: stands in the parentheses if no name is similar; empty: the answer is empty then.
-        cutoff: as for `closest`.
+        name: the given name.
+        known: the valid names.
+        otherwise: the text in parentheses if no name is similar; if empty, the result is empty.
+        cutoff: see `closest`.
 
     >>> near_miss("sync-sdg", ["sync-sgd", "agd"]), near_miss("x", ["sync-sgd", "agd"], "there are 2")
     (' (did you mean sync-sgd?)', ' (there are 2)')
@@ -60,7 +60,11 @@ def near_miss(name: object, known: Iterable[str], otherwise: str = "", *, cutoff
 
 
 def whole(reference: str, folder: Path) -> str:
-    """The reference with the path of its file, if it has one, seen from this folder.
+    """Resolves the file path of a reference, if it has one.
+
+    Args:
+        reference: ``module:name`` or ``path/to/file.py:name``.
+        folder: the folder to which the path is relative.
 
     >>> whole("mine/methods.py:Lazy", Path("/home")), whole("methods:Lazy", Path("/home"))
     ('/home/mine/methods.py:Lazy', 'methods:Lazy')
@@ -70,10 +74,10 @@ def whole(reference: str, folder: Path) -> str:
 
 
 def imported(reference: str) -> Any:
-    """What the reference names.
+    """Imports the object that a reference names.
 
     Raises:
-        InputError: there is no such module or file, nothing of this name in it, or it cannot be imported.
+        InputError: the module, the file or the name does not exist, or the import fails.
 
     >>> imported("math:pi")
     3.141592653589793
@@ -86,7 +90,7 @@ def imported(reference: str) -> Any:
         module = _of_file(Path(place)) if place.endswith(".py") else _module(place)
     except InputError:
         raise
-    except (Exception, SystemExit) as error:  # the user's own code: anything may happen
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         raise InputError(f"{place} cannot be imported: {told(error)}") from error
     if not hasattr(module, name):
         public = [other for other in vars(module) if not other.startswith("_")]
@@ -97,20 +101,20 @@ def imported(reference: str) -> Any:
 def _module(place: str) -> ModuleType:
     if not all(part.isidentifier() for part in place.split(".")):
         raise InputError(f"found no module {place!r}")
-    importlib.invalidate_caches()  # it may have been written a moment ago
+    importlib.invalidate_caches()  # the file may be new
     try:
         with _looking_in(Path.cwd()):
             return importlib.import_module(place)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{place}.".startswith(f"{error.name}."):
-            raise  # it is there, and imports something that is not
+            raise  # the module exists, but one that it imports does not
         beside = [path.stem for path in Path.cwd().glob("*.py")]
         where = "neither where Python looks nor in the current folder"
         raise InputError(f"found no module {error.name}{near_miss(error.name, beside)}, {where}") from error
 
 
 def _of_file(path: Path) -> ModuleType:
-    """The module in a file, imported once, under a name that no other file has."""
+    """Imports the module in a file once, under a name that is unique to the file."""
     path = path.resolve()
     if not path.is_file():
         beside = [str(other) for other in path.parent.glob("*.py")]
@@ -120,7 +124,7 @@ def _of_file(path: Path) -> ModuleType:
         return sys.modules[name]
     spec = spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None, "a file that ends in .py has a loader"
-    module = sys.modules[name] = module_from_spec(spec)  # known before it runs: dataclasses look there for types
+    module = sys.modules[name] = module_from_spec(spec)  # registered before it runs: dataclasses resolve types there
     try:
         with _looking_in(path.parent):
             spec.loader.exec_module(module)
@@ -132,7 +136,7 @@ def _of_file(path: Path) -> ModuleType:
 
 @contextmanager
 def _looking_in(folder: Path) -> Iterator[None]:
-    """Python looks into this folder too, after all others."""
+    """Appends a folder to Python's path."""
     sys.path.append(str(folder))
     try:
         yield
@@ -141,13 +145,13 @@ def _looking_in(folder: Path) -> Iterator[None]:
 
 
 def told(error: BaseException) -> str:
-    """An error of the user's own code in a line: its kind, what it says, and where it happened."""
+    """Formats an error of the user's code in one line: type, message and place."""
     return f"{type(error).__name__}: {error}{_line(error)}"
 
 
 def _line(error: BaseException) -> str:
-    """Where it happened."""
+    """Formats the place of an error."""
     if isinstance(error, SyntaxError):
-        return ""  # says so itself
+        return ""  # its message contains the place
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f" (line {frame.lineno} of {frame.filename})"

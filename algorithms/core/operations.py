@@ -1,13 +1,13 @@
-"""The operations: everything a program may ask of the machine it runs on.
+"""The operations: everything that a program can request from an interpreter.
 
 Rules of this file:
 
-* An operation is a frozen value. Building one does nothing; a program hands it over with ``yield from`` and gets
-  the answer back, exactly typed: ``mean = yield from AllReduce(...)``.
-* No operation holds a callable, a clock or a socket, so that each can be logged, compared, priced and replayed.
-* There are few of them. A new method that seems to need a new operation nearly always needs a better program.
+* An operation is a frozen value. Creating one has no effect; a program yields it with ``yield from`` and receives the
+  answer with its exact type: ``mean = yield from AllReduce(...)``.
+* No operation contains a callable, a clock or a socket, so each can be logged, compared, priced and replayed.
+* There are few operations. A new method that seems to need a new one can nearly always be written with these.
 
-Read `NextStep`, `Gradient`, `AllReduce` and `RecordUpdate` first: with these four, synchronous SGD is written.
+Read `NextStep`, `Gradient`, `AllReduce` and `RecordUpdate` first: synchronous SGD needs only these four.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ R = TypeVar("R", covariant=True)
 class Op(Generic[R]):
     """One request; ``R`` is the type of its answer.
 
-    `__await__` exists for the type checker alone: with it, mypy's ``unused-awaitable`` reports an operation that was
-    built and forgotten.
+    `__await__` exists only for the type checker: with it, mypy's ``unused-awaitable`` reports an operation that is
+    created but not yielded.
     """
 
     __slots__ = ()
@@ -54,10 +54,10 @@ class Op(Generic[R]):
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Handle(Generic[R]):
-    """A started operation or program that somebody will `Wait` for.
+    """Represents a started operation or program, for `Wait`, `WaitFor` and `Cancel`.
 
-    A value, so that a state may hold it: when a run is stopped, whatever is in flight is completed, and a program that
-    is entered again from its state finds the handle answered.
+    A state may contain handles. When a run stops, the operations in flight are completed, so that a program that is
+    restarted from its state finds their answers.
     """
 
     rank: Rank
@@ -65,7 +65,7 @@ class Handle(Generic[R]):
 
 
 class State(Protocol):
-    """What a program needs to be entered again: at least the number of steps it has completed."""
+    """A state from which a program can be restarted: at least the number of completed steps."""
 
     @property
     def step(self) -> int: ...
@@ -73,10 +73,10 @@ class State(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NextStep(Op[Step | None]):
-    """The next step, or None: stop. The only place where runs stop, checkpoint and are entered again.
+    """Requests the next step; None means stop. Runs stop, write checkpoints and are restarted only here.
 
-    All of a rank's state is in `state`. Ranks of a synchronous method all learn of a stop at the same step; a server
-    answers the requests that reach it after its own stop with a goodbye.
+    `state` contains all state of the rank. The ranks of a synchronous method all stop at the same step. A server that
+    has stopped answers later requests with a message that makes the worker stop.
     """
 
     state: State
@@ -84,14 +84,14 @@ class NextStep(Op[Step | None]):
 
 @dataclass(frozen=True, slots=True)
 class Load(Op[Batch]):
-    """The batch that `samples` names; takes storage and host-to-device time, so it may be started early."""
+    """Loads the batch of `samples`. This takes storage and host-to-device time, so it may be started early."""
 
     samples: Samples
 
 
 @dataclass(frozen=True, slots=True)
 class Gradient(Op[GradientResult]):
-    """Mean gradient of the loss over `batch` at exactly `weights`."""
+    """Computes the mean gradient of the loss over `batch` at exactly `weights`."""
 
     weights: Weights
     batch: Batch
@@ -99,11 +99,11 @@ class Gradient(Op[GradientResult]):
 
 @dataclass(frozen=True, slots=True)
 class LayerGradients(Op["tuple[Handle[GradientResult], ...]"]):
-    """As `Gradient`, answered at once with one handle per layer, last layer first: the order in which backward ends.
+    """Like `Gradient`, but answers immediately with one handle per layer, last layer first, as in the backward pass.
 
-    With `buckets`, all layers in their order, there is one handle for each of these instead. `weights` may hold one
-    handle per layer (first layer first): the forward pass of a layer then waits for its own. One that stands for
-    several layers is given once for each of them.
+    With `buckets`, which must contain all layers in this order, there is one handle per bucket instead. `weights` may
+    be one handle per layer (first layer first): the forward pass of a layer then waits for its handle. A handle for
+    several layers is repeated for each of them.
     """
 
     weights: Weights | tuple[Handle[Weights], ...]
@@ -111,13 +111,13 @@ class LayerGradients(Op["tuple[Handle[GradientResult], ...]"]):
     buckets: Sequence[Bucket] = ()
 
     def parts(self, layout: Layout) -> Sequence[Bucket]:
-        """What each handle stands for."""
+        """Returns the layers of each handle."""
         return self.buckets or buckets(layout.layers)
 
 
 @dataclass(frozen=True, slots=True)
 class Charge(Op[None]):
-    """Charges arithmetic that the program does itself: an update, a compression, a copy between host and device."""
+    """Charges the time of arithmetic that the program does itself: an update, a compression, a copy to the device."""
 
     kind: str
     bytes: int
@@ -127,10 +127,11 @@ class Charge(Op[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduce(Op[Vector]):
-    """Sum or mean of every member's `value`, on every member. Members must issue the same keys in the same order.
+    """Sum or mean of all members' `value`, at every member. Members must issue the same keys in the same order.
 
-    With `donate` the program gives its value away: nobody looks at it again, and its memory may become the answer's. A
-    tensor that answers is then the caller's own, to be given away in its turn.
+    With `donate`, the program must not use the value afterwards, because the answer may be written into its buffer. An
+    answer that is a tensor then belongs to the caller, which may overwrite it. Programs leave this to
+    `average_gradient` and the other helpers in `core.steps`.
     """
 
     value: Vector
@@ -142,7 +143,7 @@ class AllReduce(Op[Vector]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduce(Op["Vector | None"]):
-    """Sum or mean of every member's `value`, on `root`; None elsewhere."""
+    """Sum or mean of all members' `value`, at `root`; None elsewhere."""
 
     value: Vector
     group: Group
@@ -153,7 +154,7 @@ class Reduce(Op["Vector | None"]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broadcast(Op[Vector]):
-    """The root's `value`, on every member. Others pass a vector of the same shape, which is not changed."""
+    """The root's `value`, at every member. The others pass a vector of the same shape, which is not changed."""
 
     value: Vector
     group: Group
@@ -163,7 +164,7 @@ class Broadcast(Op[Vector]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllGather(Op["tuple[Vector, ...]"]):
-    """Every member's `value` in the order of the group, on every member."""
+    """All members' values in the order of the group, at every member."""
 
     value: Vector
     group: Group
@@ -172,7 +173,7 @@ class AllGather(Op["tuple[Vector, ...]"]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Barrier(Op[None]):
-    """Nobody goes on before every member has come."""
+    """Waits until all members have arrived."""
 
     group: Group
     key: str
@@ -180,7 +181,7 @@ class Barrier(Op[None]):
 
 @dataclass(frozen=True, slots=True)
 class Send(Op[None]):
-    """Give `to` the value as it is now; completes without waiting for the receiver."""
+    """Sends the current value to `to`; completes without waiting for the receiver."""
 
     to: Rank
     value: Any
@@ -189,9 +190,9 @@ class Send(Op[None]):
 
 @dataclass(frozen=True, slots=True)
 class Receive(Op[Message]):
-    """The oldest message with this tag from `source`, or from anyone.
+    """Receives the oldest message with this tag from `source`, or from any rank.
 
-    With `timeout_s`, raises `TimedOut` into the program when none has come by then; the message is not lost.
+    With `timeout_s`, raises `TimedOut` in the program if no message arrives in that time; a later message is not lost.
     """
 
     source: Rank | None = None
@@ -201,53 +202,53 @@ class Receive(Op[Message]):
 
 @dataclass(frozen=True, slots=True)
 class Start(Op["Handle[R]"], Generic[R]):
-    """Begin an operation or a sub-program and go on at once. Collectives are issued in the order of their starts."""
+    """Starts an operation or a sub-program and continues immediately. Collectives are issued in the order of starts."""
 
     what: Op[R] | Routine[R]
 
 
 @dataclass(frozen=True, slots=True)
 class Wait(Op[R], Generic[R]):
-    """The answer of a started operation or program, once it is there; its failure is raised here."""
+    """Waits for the answer of a started operation or program; raises its exception if it failed."""
 
     handle: Handle[R]
 
 
 @dataclass(frozen=True, slots=True)
 class WaitFor(Op["tuple[tuple[int, R], ...]"], Generic[R]):
-    """Waits until `need` of the handles are done: "all", "any" or a number; answers (index, answer) of all done."""
+    """Waits until `need` handles are done ("all", "any" or a number); answers (index, answer) of all that are done."""
 
     handles: Sequence[Handle[R]]
     need: Literal["all", "any"] | int = "all"
 
     @property
     def least(self) -> int:
-        """How many handles must be done; interpreters refuse more than there are."""
+        """The number of handles that must be done; interpreters refuse more than there are."""
         return self.need if isinstance(self.need, int) else {"all": len(self.handles), "any": 1}[self.need]
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel(Op[bool]):
-    """Give up a started operation; True if that was in time, that is before it was done."""
+    """Cancels a started operation; True if it was not done yet."""
 
     handle: Handle[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Now(Op[float]):
-    """Seconds on the run's own clock; recorded, so that a replay sees the same."""
+    """Reads the clock of the run, in seconds. Recorded, so a replay gives the same answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Names a value that the ranks and lanes of one host share."""
+    """The name of a value that the ranks and lanes of one host share."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Access(Op["Vector | None"]):
-    """Reads, adds to or swaps a shared cell, without any lock; answers the value before, None if there was none."""
+    """Reads, adds to or swaps a shared cell without a lock; answers the value before, None if there was none."""
 
     cell: Cell
     action: Literal["read", "add", "swap"]
@@ -256,26 +257,26 @@ class Access(Op["Vector | None"]):
 
 @dataclass(frozen=True, slots=True)
 class Lock(Op[None]):
-    """Wait until nobody else holds the cell's lock, then hold it."""
+    """Waits for the lock of the cell and acquires it."""
 
     cell: Cell
 
 
 @dataclass(frozen=True, slots=True)
 class Unlock(Op[None]):
-    """Let the next one have the cell's lock."""
+    """Releases the lock of the cell."""
 
     cell: Cell
 
 
 @dataclass(frozen=True, slots=True)
 class RecordUpdate(Op[int]):
-    """`weights` (the new vector, with the version it replaces) came about from `inputs`; answers its new version.
+    """Records an update: `weights` (the new vector, with the version that it replaces) and its `inputs`.
 
-    This is what staleness, evaluation and time to accuracy are computed from. With ``advance=False`` a local step is
-    recorded and the version stays: it then counts averages, and staleness is the age in steps since the last one.
-    With `layer`, one layer alone has landed, before or while others do: it is recorded apart, and no version moves
-    until the whole is applied.
+    Answers the new version. Staleness, evaluation and time to accuracy are computed from these records. With
+    ``advance=False`` it records a local step and the version stays the same: versions then count averages, and
+    staleness is the number of steps since the last average. With `layer`, it records that one layer was updated; the
+    version advances only when the whole update is recorded.
     """
 
     weights: Weights
@@ -285,7 +286,8 @@ class RecordUpdate(Op[int]):
 
 
 OPERATIONS: tuple[type[Op[Any]], ...] = tuple(op for op in Op.__subclasses__() if globals().get(op.__name__) is op)
-"""Every operation there is; the contract suite checks that each interpreter has a case for each.
+"""All operations; the contract tests check that each interpreter implements each of them.
 
-A dataclass with slots is a second class in place of the first, which lingers among the subclasses: hence the test.
+A dataclass with slots replaces the class it decorates, but the original remains among the subclasses. The condition
+removes it.
 """

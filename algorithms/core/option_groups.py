@@ -1,7 +1,7 @@
-"""Groups of hyper-parameters, and what each number must be.
+"""Groups of hyper-parameters, and the permitted range of each number.
 
-Rules of this file: a wrong value is told as ``name: found …, expected …``, one in a group as ``group.name: …``; whoever
-reads a scenario finds the place that it names.
+Rules of this file: a wrong value is reported as ``name: found …, expected …``, one in a group as ``group.name: …``,
+which is its path in a scenario.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import inf
 from typing import Any, ClassVar
 
 Range = tuple[Callable[[Any], bool], str]
-"""whether a value will do, and what would, in words"""
+"""a check, and a description of permitted values"""
 
 POSITIVE: Range = (lambda value: 0 < value < inf, "a number above 0")
 NOT_NEGATIVE: Range = (lambda value: 0 <= value < inf, "a number of 0 or more")
@@ -22,27 +22,31 @@ FRACTION: Range = (lambda value: 0 <= value < 1, "a number from 0 to below 1")
 STEPS: Range = (lambda value: value >= 1, "a number of steps, 1 or more")
 STEPS_OR_NONE: Range = (lambda value: value >= 0, "a number of steps, 0 or more")
 MOST_DELAY = 10_000
-"""steps; a rank holds a vector for each gradient that is under way"""
+"""in steps; a rank holds a vector for each gradient in flight"""
 DELAY: Range = (lambda value: 0 <= value <= MOST_DELAY, f"a number of steps from 0 to {MOST_DELAY}")
 COUNT_OR_NONE: Range = (lambda value: value >= 0, "a whole number of 0 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Hyper-parameters that belong together and are written as one, as a mapping, in scenarios."""
+    """A group of hyper-parameters, written as one mapping in scenarios."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
     ranges: ClassVar[Mapping[str, Range]] = {}
 
     def problems(self) -> list[str]:
-        """What is wrong with them, each as ``name: found …, expected …``; empty if nothing."""
+        """Returns all wrong values, each as ``name: found …, expected …``."""
         return misfits(self, self.ranges)
 
 
 def misfits(owner: Any, ranges: Mapping[str, Range]) -> list[str]:
-    """What of an owner's attributes is not as `ranges` wants it, and what is wrong inside its groups.
+    """Returns all attributes of `owner` outside their `ranges`, and all wrong values in its groups.
 
-    An attribute that it does not have, or that is None, is right.
+    An attribute that is missing or None is right.
+
+    Args:
+        owner: a method or a group of hyper-parameters.
+        ranges: the permitted values, by name.
 
     >>> from paceline.algorithms.core.schedules import Polynomial
     >>> Polynomial(total_steps=100, power=-1.0).problems()

@@ -1,4 +1,4 @@
-"""Vectors and weights that come in parts: put together, and without a copy where they lie together already."""
+"""Joins vectors and weights that come in parts, without a copy if the parts are adjacent in memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from paceline.algorithms.core.values import Weights, join
 
 
 def together(parts: Iterable[Weights]) -> Weights:
-    """Weights whose parts were given one by one, first layer first; the version is the oldest part's.
+    """Joins weights that were given in parts, first layer first; the version is that of the oldest part.
 
-    A part that holds several layers may be given once for each of them.
+    A part with several layers may be repeated for each of them.
 
     >>> import numpy as np
     >>> part = Weights(np.zeros(2), version=3)
@@ -23,15 +23,15 @@ def together(parts: Iterable[Weights]) -> Weights:
 
 
 def joined_tensors(parts: Sequence[Any]) -> Any:
-    """Tensors end to end."""
-    import torch  # is there already, where there are tensors
+    """Concatenates tensors, without a copy if they are adjacent in memory."""
+    import torch  # already imported if there are tensors
 
     found = beside(parts)
     return torch.cat(list(parts)) if found is None else found
 
 
 def beside(parts: Sequence[Any]) -> Any | None:
-    """Tensors that lie end to end in one memory, as the one that they are; None of others."""
+    """Returns adjacent tensors of one storage as one tensor; None if they are not adjacent."""
     memory, at = parts[0].untyped_storage().data_ptr(), parts[0].storage_offset()
     for part in parts:
         if part.untyped_storage().data_ptr() != memory or part.storage_offset() != at or not part.is_contiguous():

@@ -1,8 +1,8 @@
-"""Programs: generators that hand over operations, and what every interpreter needs to drive one.
+"""Programs: generators that yield operations, and `Lane`, with which interpreters run them.
 
-A program is a generator function under `@program`; calling it builds a `Routine`, which does nothing until somebody
-drives it: another program with ``yield from``, `Start`, or an interpreter through `Lane`. A routine that is built and
-never driven is reported by mypy (``unused-awaitable``) and, at run time, by a warning.
+A program is a generator function decorated with `@program`. Calling it creates a `Routine`, which has no effect until
+it is run: by another program with ``yield from``, by `Start`, or by an interpreter with a `Lane`. A routine that is
+never run is reported by mypy (``unused-awaitable``) and, at run time, by a warning.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Routine(Generic[R]):
 
 
 def program(make: Callable[P, Program[R]]) -> Callable[P, Routine[R]]:
-    """Makes a generator function a program.
+    """Decorates a generator function: calls return a `Routine`.
 
     >>> from paceline.algorithms.core.operations import Now
     >>> @program
@@ -70,9 +70,9 @@ def program(make: Callable[P, Program[R]]) -> Callable[P, Routine[R]]:
 
 
 class Branches:
-    """Names what a rank's lanes start, alike in every interpreter, however fast each lane is.
+    """Names what the lanes of a rank start. The names are the same in every interpreter, regardless of timing.
 
-    The main program is "", `a/2` the second sub-program that lane `a` starts, `a.3` its third single operation.
+    The main program is "", `a/2` is the second sub-program that lane `a` starts, `a.3` its third single operation.
 
     >>> from paceline.algorithms.core.operations import Now
     >>> branches = Branches()
@@ -84,14 +84,14 @@ class Branches:
         self._started: Counter[str] = Counter()
 
     def name(self, starter: str, what: Op[Any] | Routine[Any]) -> str:
-        """The name of what the lane `starter` starts now."""
+        """Returns the name of the operation or program that the lane `starter` starts now."""
         stem = f"{starter}{'/' if isinstance(what, Routine) else '.'}"
         self._started[stem] += 1
         return f"{stem}{self._started[stem]}"
 
 
 class Lane:
-    """Drives one routine, one operation at a time, and knows where in the program it stands."""
+    """Runs one routine, one operation at a time, and reports its current line."""
 
     def __init__(self, routine: Routine[Any]) -> None:
         self.name = routine.name
@@ -100,7 +100,7 @@ class Lane:
         self.answer: Any = None
 
     def advance(self, answer: Any = None, failure: BaseException | None = None) -> Op[Any] | None:
-        """Gives the program its last answer, or throws the failure; returns its next operation, None at its end."""
+        """Sends the last answer or throws the failure; returns the next operation, or None at the end."""
         try:
             asked = self.steps.send(answer) if failure is None else self.steps.throw(failure)
         except StopIteration as stop:
@@ -113,22 +113,22 @@ class Lane:
         return asked
 
     def where(self) -> str:
-        """The innermost line of the program, as ``file:line in function``."""
+        """Returns the innermost line of the program, as ``file:line in function``."""
         frame = innermost(self.steps)
         if frame is None:
             return f"{self.name} (ended)"
         return place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
-@functools.cache  # every collective asks for its line, and resolving a path takes longer than all the rest of it
+@functools.cache  # called for every collective, and resolving the path takes most of the time
 def place(filename: str, line: int, function: str) -> str:
-    """A line of a source file as messages show it: from the root of the repository, where it lies there."""
+    """Formats a line of a source file for messages, relative to the root of the repository if the file is inside it."""
     path = Path(filename).resolve()
     return f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}:{line} in {function}"
 
 
 def innermost(steps: Any) -> FrameType | None:
-    """The deepest frame of nested generators that belongs to a program, not to `Op.__iter__`."""
+    """Returns the innermost frame of nested generators that belongs to a program, not to `Op.__iter__`."""
     found: FrameType | None = None
     while steps is not None and (frame := getattr(steps, "gi_frame", None)) is not None:
         if frame.f_code is not Op.__iter__.__code__:

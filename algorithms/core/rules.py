@@ -1,15 +1,17 @@
-"""How a gradient becomes a step: pure functions in Optax's shape, `init` and `update`, composed by `Chain`.
+"""The optimizer chain: gradient transforms as pure functions `init` and `update`, as in Optax, composed by `Chain`.
 
 Rules of this file:
 
-* A transform takes what is to be subtracted from the weights, first the gradient itself, and answers what is to be
-  subtracted in its place. It has no state of its own: what it remembers goes in and comes out.
-* A rule works on a flat vector and knows where its layers lie; one that acts on each layer for itself (LARS) or on the
-  whole (clipping) says so.
-* What a transform remembers is new: it keeps no vector that it was given, whose memory may be given away.
-* Nothing here knows whose gradient it is or how old: programs scale stale gradients before they come here.
-* Where the rate comes last, it is applied together with the subtraction: as torch.optim.SGD does it, to the bit.
-* The order of a chain is that of LARS with momentum: clip, decay and layer-wise ratio, rate, velocity.
+* A transform receives the change that is to be subtracted from the weights (first the gradient itself) and returns
+  another one. It has no state of its own: its memory is an argument and a result.
+* A rule works on a flat vector with known layers. A transform states whether it acts on each layer separately (LARS) or
+  on the whole vector (clipping).
+* The memory of a transform consists of new vectors. It never contains a vector that the transform was given, because
+  the buffer of that vector may be reused.
+* A rule does not know the origin or the age of a gradient: programs scale stale gradients before they apply them.
+* If the learning rate is the last transform, it is applied in the same pass as the subtraction. The result is the same
+  as with torch.optim.SGD, bit for bit.
+* The order of a chain is that of LARS with momentum: clip, decay and layer-wise ratio, learning rate, velocity.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from paceline.algorithms.core.values import Layer, norm
 
 @dataclass(frozen=True, slots=True)
 class StepContext:
-    """Where a step is taken: at these weights, as the step of this number, from 0."""
+    """The weights at which a step is taken, the number of the step, from 0, and the layers."""
 
     vector: Any
     number: int
@@ -33,20 +35,29 @@ class StepContext:
 
 
 class Transform(Protocol):
-    """One link of a chain."""
+    """One transform of a chain."""
 
     def init(self, vector: Any) -> Any:
-        """What it remembers before the first step from `vector`; None if it remembers nothing."""
+        """Returns the memory before the first step from `vector`; None if the transform has none."""
         ...
 
     def update(self, change: Any, memory: Any, at: StepContext) -> tuple[Any, Any]:
-        """What is to be subtracted instead of `change`, and what is remembered now."""
+        """Transforms a change.
+
+        Args:
+            change: the vector to subtract from the weights; first the gradient. It must not be modified.
+            memory: the result of `init` or of the last update.
+            at: the weights and the number of the step.
+
+        Returns:
+            The vector to subtract instead, and the new memory.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizerState:
-    """What a chain remembers: the steps taken, and each link's own memory."""
+    """The state of a chain: the number of steps taken, and the memory of each transform."""
 
     number: int
     links: tuple[Any, ...]
@@ -54,11 +65,11 @@ class OptimizerState:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Transforms one after the other, then x ← x − what they make of the gradient.
+    """Applies transforms one after the other to the gradient, then subtracts the result from the weights.
 
     Args:
-        links: first to last; the last ones scale by the rate and keep the velocity.
-        layers: where the layers lie in the vectors that it is given.
+        links: the transforms, first to last; the last ones scale by the learning rate and hold the velocity.
+        layers: the positions of the layers in the vectors.
 
     >>> import numpy as np
     >>> x, rule = np.array([1.0]), Chain((ScaleByLearningRate(0.5), Momentum(0.5)))
@@ -73,17 +84,20 @@ class Chain:
     layers: Sequence[Layer] = ()
 
     def init(self, vector: Any) -> OptimizerState:
-        """The memory before the first step from `vector`."""
+        """Returns the state before the first step from `vector`."""
         return OptimizerState(0, tuple(link.init(vector) for link in self.links))
 
     def update(self, vector: Any, gradient: Any, memory: OptimizerState, out: Any = None) -> tuple[Any, OptimizerState]:
-        """The new vector and the new memory.
+        """Takes a step.
 
         Args:
-            vector: where the step is taken.
-            gradient: what the step is made of.
-            memory: what `init` or the step before has answered.
-            room: a vector that nobody looks at again, such as the gradient, whose memory the new one may take.
+            vector: the weights, a flat vector.
+            gradient: the gradient, a vector of the same shape and type.
+            memory: the result of `init` or of the last step.
+            out: a tensor that is not used afterwards, such as the gradient; its buffer may be used for the new weights.
+
+        Returns:
+            The new vector and the new memory.
         """
         last = self.links[-1] if self.links else None
         if not isinstance(last, ScaleByLearningRate):
@@ -94,13 +108,26 @@ class Chain:
         return arrays.less(vector, last.at(memory.number), change, out), kept
 
     def step(self, vector: Any, gradient: Any, memory: OptimizerState) -> tuple[Any, OptimizerState]:
-        """What is to be subtracted from the vector, and the new memory."""
+        """Computes a step without taking it.
+
+        Args:
+            vector: the weights, a flat vector.
+            gradient: the gradient, a vector of the same shape and type.
+            memory: the result of `init` or of the last step.
+
+        Returns:
+            The vector to subtract from the weights, and the new memory.
+        """
         return self._through(self.links, vector, gradient, memory)
 
     def look_ahead(self, vector: Any, memory: OptimizerState) -> Any:
-        """x + μ v: where momentum alone moves the vector, without decay and layer-wise rates; x where there is none.
+        """Returns x + μ v: the vector moved by momentum alone, without decay and layer-wise rates; x without momentum.
 
-        v is minus what `Momentum` remembers, since a rule subtracts.
+        v is the negative of the velocity that `Momentum` stores, since a rule subtracts.
+
+        Args:
+            vector: x, the weights.
+            memory: the result of `init` or of the last step.
 
         >>> import numpy as np
         >>> x, rule = np.array([1.0]), Chain((WeightDecay(0.5), ScaleByLearningRate(0.1), Momentum(0.5)))
@@ -115,7 +142,7 @@ class Chain:
     def _through(
         self, links: Sequence[Transform], vector: Any, change: Any, memory: OptimizerState
     ) -> tuple[Any, OptimizerState]:
-        """What these links, the first of all, make of a change."""
+        """Applies these transforms, the first ones of the chain, to a change."""
         at, kept = StepContext(vector, memory.number, self.layers), []
         for link, own in zip(links, memory.links, strict=False):
             change, own = link.update(change, own, at)
@@ -124,17 +151,17 @@ class Chain:
 
 
 class Stateless:
-    """A transform that remembers nothing."""
+    """A transform without memory."""
 
     __slots__ = ()
 
     def init(self, vector: Any) -> None:
-        """Nothing."""
+        """Returns None: there is no memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clip(Stateless):
-    """Shortens what is longer than the limit: g min(1, c / ‖g‖), the norm being that of the whole vector.
+    """Scales a change down to a maximum norm: g min(1, c / ‖g‖), with the norm of the whole vector.
 
     Source: Pascanu, Mikolov, Bengio, ICML'13 (arXiv 1211.5063), section 3.2.
 
@@ -146,55 +173,55 @@ class Clip(Stateless):
     limit: float
 
     def update(self, change: Any, memory: None, at: StepContext) -> tuple[Any, None]:
-        """The change, no longer than the limit."""
+        """Returns the change with at most the maximum norm."""
         length = norm(change)
         return (self.limit / length * change if length > self.limit else change), None
 
 
 @dataclass(frozen=True, slots=True)
 class WeightDecay(Stateless):
-    """Weight decay as the gradient of β ‖x‖² / 2, coupled to whatever follows: g + β x."""
+    """Weight decay as the gradient of β ‖x‖² / 2, which later transforms scale too: g + β x."""
 
     decay: float
 
     def update(self, change: Any, memory: None, at: StepContext) -> tuple[Any, None]:
-        """g + β x."""
+        """Returns g + β x."""
         return change + self.decay * at.vector, None
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleByLearningRate(Stateless):
-    """Multiplies by the rate: η g; with a schedule by the rate of this step, η_t g."""
+    """Multiplies by the learning rate: η g, or with a schedule by that of the step, η_t g."""
 
     learning_rate: float
     schedule: LearningRateSchedule | None = None
 
     def at(self, step: int) -> float:
-        """η_t."""
+        """Returns η_t."""
         return self.learning_rate if self.schedule is None else self.schedule.learning_rate(self.learning_rate, step)
 
     def update(self, change: Any, memory: None, at: StepContext) -> tuple[Any, None]:
-        """η_t times the change."""
+        """Returns η_t times the change."""
         return self.at(at.number) * change, None
 
 
 @dataclass(frozen=True, slots=True)
 class Momentum:
-    """Momentum: v ← μ v + change; what is subtracted is v, or with Nesterov's change + μ v, for the new v.
+    """Momentum: v ← μ v + change. Subtracts the new v, or change + μ v with Nesterov's momentum.
 
-    With `ScaleByLearningRate` before it this is the papers' MSGD, V ← μ V − η g, W ← W + V (equations (3) and (4) of
-    You, Buluç, Demmel, SC'17), with the opposite sign of V. The rate is inside the velocity, where torch.optim.SGD has
-    it outside: for a constant rate their weights are the same, and v is η times torch's buffer.
+    After `ScaleByLearningRate` this is the papers' MSGD, V ← μ V − η g, W ← W + V (equations (3) and (4) of You, Buluç,
+    Demmel, SC'17), with the opposite sign of V. The learning rate is inside the velocity; in torch.optim.SGD it is
+    outside. With a constant learning rate the weights are the same, and v is η times torch's buffer.
     """
 
     momentum: float
     nesterov: bool = False
 
     def init(self, vector: Any) -> Any:
-        """A velocity of 0."""
+        """Returns a velocity of 0."""
         return 0 * vector
 
     def update(self, change: Any, memory: Any, at: StepContext) -> tuple[Any, Any]:
-        """What is to be subtracted, and the velocity, to be remembered."""
+        """Returns the change to subtract, and the new velocity."""
         velocity = self.momentum * memory + change
         return (change + self.momentum * velocity if self.nesterov else velocity), velocity

@@ -1,10 +1,10 @@
-"""How the rate changes from step to step: closed forms of the number of the step.
+"""Learning-rate schedules: closed forms of the number of the step.
 
 Rules of this file:
 
-* A step is an update that this rule has made, counted from 0: not what others did meanwhile, and not an epoch. A
-  server's rule counts the server's updates, a worker's the worker's own.
-* A schedule has no state, so a run that is entered again goes on where it was.
+* A step is an update that this rule has made, counted from 0; other ranks' updates and epochs do not count. The rule of
+  a server counts the server's updates, that of a worker the worker's own.
+* A schedule has no state, so a resumed run continues with the right learning rate.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ WARMUP: Mapping[str, Range] = {"warmup_steps": COUNT_OR_NONE, "warmup_start": NO
 
 @dataclass(frozen=True, kw_only=True)
 class Warmup(Options, ABC):
-    """A schedule that may begin with a linear ramp: from `start` to the full rate in `warmup_steps` steps.
+    """A schedule that may begin with a linear ramp from `warmup_start` to the full rate in `warmup_steps` steps.
 
-    The law after it counts from the first step of the ramp, not from its end.
+    After the ramp, the schedule counts from the first step of the ramp, not from its end.
     """
 
     ranges: ClassVar[Mapping[str, Range]] = WARMUP
@@ -37,10 +37,14 @@ class Warmup(Options, ABC):
 
     @abstractmethod
     def factor(self, step: int) -> float:
-        """What the law multiplies the rate by."""
+        """Returns the factor of the learning rate in this step, after the ramp."""
 
     def learning_rate(self, base: float, step: int) -> float:
-        """The rate of a step, where `base` is the full one.
+        """Returns the learning rate of a step.
+
+        Args:
+            base: γ, the full learning rate.
+            step: the number of the step, from 0.
 
         >>> ramp = Constant(warmup_steps=4, warmup_start=0.2)
         >>> [round(ramp.learning_rate(1.0, step), 3) for step in range(6)]
@@ -58,7 +62,7 @@ class Constant(Warmup):
     kind: Literal["constant"] = "constant"
 
     def factor(self, step: int) -> float:
-        """1."""
+        """Returns 1."""
         return 1.0
 
 
@@ -74,18 +78,18 @@ class Polynomial(Warmup):
 
     kind: Literal["polynomial"] = "polynomial"
     total_steps: int = 0
-    """T, in steps; it has to be given, since no default could know how long a run is"""
+    """T, in steps; required, since it depends on the length of the run"""
     power: float = 2.0
     """p; provenance: You, Gitman, Ginsburg 2017 (LARS), all their settings"""
 
     def factor(self, step: int) -> float:
-        """(1 − t / T)^p."""
+        """Returns (1 − t / T)^p, and 0 from step T on."""
         return float(max(0.0, 1 - step / self.total_steps) ** self.power)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Steps(Warmup):
-    """γ f^k, where k of the steps `at` lie behind: they themselves already have the new rate.
+    """γ f^k, where k is the number of milestones up to and including the current step.
 
     >>> [Steps(milestones=(2, 3), gamma=0.5).learning_rate(1.0, step) for step in range(5)]
     [1.0, 1.0, 0.5, 0.25, 0.25]
@@ -102,12 +106,12 @@ class Steps(Warmup):
 
     kind: Literal["steps"] = "steps"
     milestones: tuple[int, ...] = ()
-    """the steps from which the rate is lower; they have to be given"""
+    """the steps from which the learning rate is lower; required"""
     gamma: float = 0.1
     """f; provenance: He et al. 2015 (ResNet) and most that came after"""
 
     def factor(self, step: int) -> float:
-        """f^k."""
+        """Returns f^k."""
         return float(self.gamma ** bisect_right(self.milestones, step))
 
 
@@ -119,10 +123,10 @@ class Exponential(Warmup):
 
     kind: Literal["exponential"] = "exponential"
     gamma: float = 0.999964
-    """f, of every step; provenance: the AlexNet run scripts of matex-org/caffe-intel (PNNL)"""
+    """f, applied in every step; provenance: the AlexNet run scripts of matex-org/caffe-intel (PNNL)"""
 
     def factor(self, step: int) -> float:
-        """f^t."""
+        """Returns f^t."""
         return float(self.gamma**step)
 
 

@@ -1,9 +1,13 @@
-"""The parts that steps are made of: a gradient, the step that it makes, the mean of what workers hold.
+"""Steps that several methods share: compute a gradient, average it, apply it, average weights.
 
 Rules of this file:
 
-* These are sub-programs: a method's own program says who does which of them with whom, and when.
-* They take and return states, so that what a rank remembers is never anywhere else.
+* These are sub-programs. The method's own program decides which ranks call them, and when.
+* They take and return states, so that everything a rank remembers is in its state.
+* Buffers are reused here and not in the methods. `average_gradient`, `start_average` and `apply_gradient` consume their
+  gradient: they reuse its buffer and remove the vector from it, so that a later use raises a `ProgramError`. This is
+  safe because the answers of `Gradient` and of a donating `AllReduce` belong to the program alone. `descend` and
+  `mean_of` leave their vectors unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import dataclasses
 from typing import Any, TypeVar
 
 from paceline.algorithms.core.method import Replica
-from paceline.algorithms.core.operations import AllReduce, Charge, Gradient, Load, RecordUpdate
+from paceline.algorithms.core.operations import AllReduce, Charge, Gradient, Handle, Load, RecordUpdate, Start, Wait
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain
 from paceline.algorithms.core.values import Contribution, GradientResult, Group, Samples, Vector, Weights
@@ -22,45 +26,158 @@ R = TypeVar("R", bound=Replica)
 
 @program
 def gradient_at(weights: Weights, samples: Samples) -> Program[GradientResult]:
-    """The mean gradient over these samples, loaded for it."""
+    """Loads a batch and returns its mean gradient.
+
+    Args:
+        weights: the point at which the gradient is computed.
+        samples: the samples of the batch.
+    """
     batch = yield from Load(samples)
     return (yield from Gradient(weights, batch))
 
 
 @program
-def descend(
-    rule: Chain, state: R, gradient: Any, origin: Contribution, *, advance: bool = True, donate: bool = False
-) -> Program[R]:
-    """The state after one step of the rule.
+def average_gradient(gradient: GradientResult, group: Group, key: str) -> Program[GradientResult]:
+    """Averages a gradient over a group and consumes it: the mean may lie in its buffer.
 
     Args:
-        rule: how the gradient becomes a step.
-        state: where the step is taken.
-        gradient: a vector; one's own gradient, or what all agreed on.
-        origin: one's own gradient, as far as it is in there.
-        advance: whether what is being learned moves; a local step between averages does not move it.
-        spent: whether nobody else has the gradient or looks at it again: the new weights may lie in its memory.
+        gradient: this rank's own, as `Gradient` answered it. Its vector cannot be used afterwards.
+        group: the ranks that take part.
+        key: the name of the all-reduce, the same on all members.
+
+    Returns:
+        The gradient with the mean as its vector. Its other fields, such as the loss, remain this rank's own.
     """
+    mean = yield from AllReduce(value=gradient.take_vector(), group=group, key=key, donate=True)
+    return dataclasses.replace(gradient, vector=mean)
+
+
+@program
+def start_average(gradient: GradientResult, group: Group, key: str) -> Program[Handle[Vector]]:
+    """Starts to average a gradient, or a layer's part of it, and consumes it: the mean may lie in its buffer.
+
+    Args:
+        gradient: this rank's own, as `Gradient` or `LayerGradients` answered it. Its vector cannot be used afterwards.
+        group: the ranks that take part.
+        key: the name of the all-reduce, the same on all members.
+
+    Returns:
+        The handle of the all-reduce, for `Wait` or `apply_layer`.
+    """
+    return (yield from Start(AllReduce(value=gradient.take_vector(), group=group, key=key, donate=True)))
+
+
+@program
+def apply_gradient(rule: Chain, state: R, gradient: GradientResult, *, advance: bool = True) -> Program[R]:
+    """Takes one step with a gradient and consumes it: the new weights may lie in its buffer.
+
+    Args:
+        rule: computes the step.
+        state: the state before the step.
+        gradient: this rank's own, or the mean that `average_gradient` returned. Its vector cannot be used afterwards;
+            `descend` leaves it unchanged.
+        advance: whether the update advances the version; False for a local step between averages.
+
+    Returns:
+        The state after the step, with the update recorded.
+    """
+    origin = gradient.contribution()
+    return (yield from _apply(rule, state, gradient.take_vector(), origin, advance, donate=True))
+
+
+@program
+def descend(rule: Chain, state: R, gradient: Any, origin: Contribution, *, advance: bool = True) -> Program[R]:
+    """Takes one step with a vector that stays as it is.
+
+    Args:
+        rule: computes the step.
+        state: the state before the step.
+        gradient: a vector that others may hold too, such as the answer of a `Broadcast`.
+        origin: this rank's own gradient, as far as it is part of the vector.
+        advance: whether the update advances the version; False for a local step between averages.
+
+    Returns:
+        The state after the step, with the update recorded.
+    """
+    return (yield from _apply(rule, state, gradient, origin, advance, donate=False))
+
+
+@program
+def _apply(rule: Chain, state: R, gradient: Any, origin: Contribution, advance: bool, *, donate: bool) -> Program[R]:
+    held, out = state.weights, gradient if donate else None
     yield from Charge("update", gradient.nbytes)
-    vector, memory = rule.update(
-        state.weights.vector, gradient, state.optimizer_state, out=gradient if donate else None
-    )
-    version = yield from RecordUpdate(Weights(vector, state.weights.version), [origin], advance)
+    vector, memory = rule.update(held.vector, gradient, state.optimizer_state, out=out)
+    version = yield from RecordUpdate(Weights(vector, held.version), [origin], advance)
     return dataclasses.replace(state, step=state.step + 1, weights=Weights(vector, version), optimizer_state=memory)
 
 
 @program
+def apply_layer(
+    rule: Chain, weights: Weights, memory: Any, mean: Handle[Vector], origin: Contribution, layer: str
+) -> Program[tuple[Vector, Any]]:
+    """Waits for a layer's mean gradient and applies it; the new weights may lie in the buffer of the mean.
+
+    Args:
+        rule: computes the layer's step.
+        weights: the layer's, before the step.
+        memory: what the rule remembers of the layer.
+        mean: what `start_average` returned. It is applied once, because its answer is overwritten.
+        origin: this rank's own gradient in the mean.
+        layer: its name in the record.
+
+    Returns:
+        The layer's new vector and the rule's new memory.
+    """
+    gradient = yield from Wait(mean)
+    yield from Charge("update", gradient.nbytes)
+    vector, memory = rule.update(weights.vector, gradient, memory, out=gradient)
+    yield from RecordUpdate(Weights(vector, weights.version), [origin], layer=layer)
+    return vector, memory
+
+
+@program
 def local_step(rule: Chain, state: R, samples: Samples) -> Program[R]:
-    """The state after a step that nobody else knows of."""
+    """Takes one step with this rank's own gradient; the version does not advance.
+
+    Args:
+        rule: computes the step.
+        state: the state before the step.
+        samples: the samples of the step.
+
+    Returns:
+        The state after the step. Nothing else holds its weights, see `average_weights`.
+    """
     gradient = yield from gradient_at(state.weights, samples)
-    return (yield from descend(rule, state, gradient.vector, gradient.contribution(), advance=False, donate=True))
+    return (yield from apply_gradient(rule, state, gradient, advance=False))
+
+
+@program
+def average_weights(state: R, group: Group, key: str) -> Program[R]:
+    """Averages weights over a group, in their own buffer.
+
+    Args:
+        state: as `local_step` returned it. Only such weights may be overwritten: those of the last `NextStep` may be in
+            a checkpoint, and those of an update that advanced the version may be waiting for their evaluation.
+        group: the ranks that take part.
+        key: the name of the all-reduce, the same on all members.
+
+    Returns:
+        The state with the mean as its weights; the version is unchanged.
+    """
+    vector = yield from AllReduce(value=state.weights.vector, group=group, key=key, donate=True)
+    return dataclasses.replace(state, weights=Weights(vector, state.weights.version))
 
 
 @program
 def mean_of(value: Any, group: Group, key: str) -> Program[Any]:
-    """`value` with the group's mean in the place of every vector in it; numbers stay each member's own.
+    """Returns `value` with the group's mean in place of every vector in it, by one all-reduce for each vector.
 
-    For what rules remember: a velocity, the moments of Adam, or nothing. One all-reduce for each vector.
+    Used for optimizer state: a velocity, the moments of Adam, or nothing.
+
+    Args:
+        value: a vector, a tuple or a dataclass of such values, or anything else, which is returned unchanged.
+        group: the ranks that take part.
+        key: the name of the all-reduces; those of parts have a suffix.
     """
     if isinstance(value, Vector):
         return (yield from AllReduce(value=value, group=group, key=key))

@@ -1,4 +1,7 @@
-"""The values that programs handle and operations carry. All are frozen; vectors are never changed in place."""
+"""Values that programs use and operations carry. All are frozen; vectors are never changed in place.
+
+The one exception is donation, see `GradientResult.take_vector`.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,21 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NewType, Protocol, Self, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, NewType, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 
+from paceline.algorithms.core.errors import ProgramError
+
 Rank = NewType("Rank", int)
 may_diverge = np.errstate(over="ignore", invalid="ignore")
-"""around runs, and functions that do arithmetic on vectors outside of any: a run that diverges says so in its summary,
-not in NumPy's warnings"""
+"""used around runs, and around arithmetic on vectors outside of runs: divergence is reported in the summary of a run,
+not by NumPy's warnings"""
 
 
 @runtime_checkable
 class Vector(Protocol):
-    """Flat numbers: a NumPy array, a torch tensor or `Null`. Programs use arithmetic and slices, nothing else."""
+    """A flat vector: a NumPy array, a torch tensor or `Null`. Programs use only arithmetic and slices."""
 
     @property
     def nbytes(self) -> int: ...
@@ -32,22 +37,22 @@ class Vector(Protocol):
 
 
 class Special(ABC):
-    """A vector that is neither an array nor a tensor, and so joins and measures itself."""
+    """Base of vectors that are neither arrays nor tensors; they implement joining and the norm themselves."""
 
     __slots__ = ()
 
     @abstractmethod
     def joined(self, parts: Sequence[Self]) -> Self:
-        """Parts of one vector end to end, the first of which is this one."""
+        """Concatenates parts of one vector; this one is the first."""
 
     @abstractmethod
     def norm(self) -> float:
-        """The Euclidean length."""
+        """Returns the Euclidean norm."""
 
 
 @dataclass(frozen=True, slots=True)
 class Null(Special):
-    """A vector that has a size and no numbers, for runs that only ask how long things take.
+    """A vector with a size but no numbers, for runs that only simulate time.
 
     >>> weights = Null(count=1000)
     >>> (weights - 0.1 * weights).nbytes
@@ -72,11 +77,11 @@ class Null(Special):
         return dataclasses.replace(self, count=len(range(*part.indices(self.count))))
 
     def joined(self, parts: Sequence[Self]) -> Self:
-        """As large as all of them."""
+        """Returns a vector with the size of all parts together."""
         return dataclasses.replace(self, count=sum(part.count for part in parts))
 
     def norm(self) -> float:
-        """0, as there are no numbers."""
+        """Returns 0, since there are no numbers."""
         return 0.0
 
 
@@ -84,7 +89,7 @@ V = TypeVar("V", bound=Vector)
 
 
 def join(parts: Sequence[V]) -> V:
-    """Puts slices of one vector end to end again. Tensors that lie so in memory are not copied.
+    """Concatenates slices of one vector. Tensors that are adjacent in memory are not copied.
 
     >>> join([np.zeros(2), np.ones(1)])
     array([0., 0., 1.])
@@ -96,15 +101,13 @@ def join(parts: Sequence[V]) -> V:
         return first.joined(parts)  # type: ignore[return-value, arg-type]
     if isinstance(first, np.ndarray):
         return np.concatenate(parts)  # type: ignore[return-value, arg-type]
-    from paceline.algorithms.core.parts import (
-        joined_tensors,  # which needs torch: only a vector that is a tensor gets here
-    )
+    from paceline.algorithms.core.parts import joined_tensors  # imports torch, so only for tensors
 
     return joined_tensors(parts)  # type: ignore[no-any-return]
 
 
 def length(vector: Any) -> int:
-    """How many numbers there are in a vector.
+    """Returns the number of elements of a vector.
 
     >>> length(np.zeros(3)), length(Null(count=5))
     (3, 5)
@@ -113,7 +116,11 @@ def length(vector: Any) -> int:
 
 
 def root(squares: Any, epsilon: float = 0.0) -> Any:
-    """√(squares + ε), element by element.
+    """Computes √(squares + ε), element by element.
+
+    Args:
+        squares: a vector of numbers of 0 or more.
+        epsilon: ε, 0 or more.
 
     >>> root(np.array([4.0, 9.0]))
     array([2., 3.])
@@ -122,7 +129,7 @@ def root(squares: Any, epsilon: float = 0.0) -> Any:
 
 
 def norm(vector: Any) -> float:
-    """The Euclidean length of a vector, summed in float64; 0 of a `Null`, which has no numbers.
+    """Returns the Euclidean norm of a vector, summed in float64; 0 for a `Null`.
 
     >>> norm(np.array([3.0, 4.0], dtype=np.float32)), norm(Null(count=5))
     (5.0, 0.0)
@@ -138,7 +145,7 @@ def norm(vector: Any) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A set of ranks that do collectives together, in a fixed order.
+    """A set of ranks that take part in collectives, in a fixed order.
 
     >>> pair = Group((Rank(0), Rank(1)))
     >>> len(pair), Rank(1) in pair
@@ -148,7 +155,7 @@ class Group:
     ranks: tuple[Rank, ...]
     _members: frozenset[Rank] = dataclasses.field(init=False, repr=False, compare=False)
     _hash: int = dataclasses.field(init=False, repr=False, compare=False)
-    """worked out once: each collective asks for it several times, and a group may be large"""
+    """computed once: each collective needs it several times, and a group may be large"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_members", frozenset(self.ranks))
@@ -172,7 +179,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer's place in the flat vector, in elements."""
+    """The position of one layer in the flat vector, in elements."""
 
     name: str
     start: int
@@ -185,7 +192,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where each layer lies in the flat vector, first layer first."""
+    """The positions of all layers in the flat vector, first layer first."""
 
     layers: tuple[Layer, ...]
 
@@ -196,10 +203,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Names the samples of one step of one worker: batch `index` of `worker` out of `workers`, `count` samples.
+    """Identifies the samples of one step of one worker: batch `index` of `worker` out of `workers`, `count` samples.
 
-    The samples themselves follow from this and the seed alone, so every interpreter sees the same. Where workers'
-    batches differ, `before` and `together` say how the global batch is cut.
+    This and the seed determine the samples, so every interpreter uses the same ones. If the workers' batches differ,
+    `before` and `together` define how the global batch is divided.
     """
 
     worker: int
@@ -207,14 +214,14 @@ class Samples:
     index: int
     count: int
     before: int | None = None
-    """samples of the same global batch that go to the workers before this one; None: `worker` times `count`"""
+    """samples of the same global batch that belong to the workers before this one; None: `worker` times `count`"""
     together: int | None = None
     """samples of the global batch; None: `workers` times `count`"""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What `NextStep` answers: the step's number, from 0, and its samples (none for a server)."""
+    """The answer of `NextStep`: the number of the step, from 0, and its samples (none for a server)."""
 
     number: int
     samples: Samples
@@ -230,15 +237,15 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A weight vector and the version it carries."""
+    """A weight vector and its version."""
 
-    vector: Any  # a Vector; Any spares every rule a type variable
+    vector: Any  # a Vector; with Any, rules need no type variable
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """Who computed something from which version: all that `RecordUpdate` needs to know of an input."""
+    """The rank, step and version from which an input of an update was computed; used by `RecordUpdate`."""
 
     rank: Rank
     step: int
@@ -248,7 +255,16 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class GradientResult:
-    """What `Gradient` answers. `busy_s` is the time its device worked, without waiting."""
+    """The answer of `Gradient`. Its vector belongs to the program that receives it.
+
+    >>> gradient = GradientResult(np.ones(2), version=0, loss=0.5, samples=8, rank=Rank(0), step=0, busy_s=0.01)
+    >>> gradient.take_vector()
+    array([1., 1.])
+    >>> gradient.vector  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    paceline.algorithms.core.errors.ProgramError: the gradient of step 0 on rank 0 has been consumed: ...
+    """
 
     vector: Any  # a Vector
     version: int
@@ -257,15 +273,35 @@ class GradientResult:
     rank: Rank
     step: int
     busy_s: float
+    """seconds that its device worked, without waiting"""
+
+    def take_vector(self) -> Any:
+        """Returns the vector and removes it from this value, so that its buffer can be reused.
+
+        A later use of `vector` raises a `ProgramError`, in every interpreter, as JAX does for a donated array.
+        """
+        vector = self.vector
+        object.__delattr__(self, "vector")
+        return vector
+
+    if not TYPE_CHECKING:  # for a type checker it would make every attribute valid
+
+        def __getattr__(self, name: str) -> Any:
+            if name != "vector":
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise ProgramError(
+                f"the gradient of step {self.step} on rank {self.rank} has been consumed: its buffer holds other "
+                "numbers now; use the vector before, or `descend`, which leaves it unchanged"
+            )
 
     def contribution(self, version: int | None = None) -> Contribution:
-        """Its origin; `version` where the staleness of the method is counted in another version than the gradient's."""
+        """Returns the origin; `version` replaces the gradient's if the method counts staleness in other versions."""
         return Contribution(self.rank, self.step, self.version if version is None else version, self.samples)
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What `Receive` answers."""
+    """The answer of `Receive`."""
 
     source: Rank
     value: Any
@@ -273,7 +309,7 @@ class Message:
 
 
 def nbytes(value: Any) -> int:
-    """Bytes of everything in a message that has a size: its vectors, at any depth. Small change is not counted.
+    """Returns the bytes of all vectors in a message, at any depth. Single numbers and text are not counted.
 
     >>> nbytes(Weights(np.zeros(10), version=3))
     80
@@ -294,7 +330,7 @@ def nbytes(value: Any) -> int:
 
 @functools.cache
 def parts_of(kind: type) -> tuple[str, ...] | None:
-    """The names of a dataclass's fields; None of anything else, and of a vector that is one."""
+    """Returns the field names of a dataclass; None for anything else, and for a vector that is a dataclass."""
     if issubclass(kind, Special) or not dataclasses.is_dataclass(kind):
         return None
     return tuple(field.name for field in dataclasses.fields(kind))

@@ -1,9 +1,10 @@
-"""AD-PSGD: averages with a random peer behind the gradient, in which nobody waits for the slow.
+"""AD-PSGD: asynchronous averages with a random peer, concurrent with its gradient, without waiting for slow workers.
 
 Rules of this file:
 
-* Actives ask and passives answer, so nobody waits in a ring. Who is asked is a pure function of seed, rank and step.
-* A peer that has died is asked no more; who is left is counted by who is heard to have gone.
+* Active workers request averages and passive workers answer, so there is no cycle of waiting ranks. The peer is a pure
+  function of seed, rank and step.
+* A peer that has died is not asked again. A passive worker tracks which workers are left.
 """
 
 from __future__ import annotations
@@ -38,33 +39,33 @@ from paceline.algorithms.methods.survivors import survives, without
 
 @dataclass(frozen=True, slots=True)
 class Goodbye:
-    """An active worker's last message: it will offer nothing any more."""
+    """An active worker's last message: it sends no more offers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
-    """A passive worker between two of its gradients."""
+class PassiveState:
+    """The state of a passive worker between two of its gradients."""
 
     weights: Weights
     oldest: int
-    """the lowest version among its own and those averaged with since its last gradient"""
+    """the lowest version among its own weights and those averaged with them since its last gradient"""
     living: frozenset[Rank]
-    """the workers that are left"""
+    """the living workers"""
     actives: frozenset[Rank]
-    """those of them who may still offer"""
-    knock: Handle[Message] | None
-    """the next offer; None once there will be none"""
+    """the active ones among them that may still send offers"""
+    offer: Handle[Message] | None
+    """the handle of the next offer; None if there will be none"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdPsgd(Meeting):
-    """AD-PSGD: whoever has a gradient averages with a random peer first, and waits for nobody else.
+    """AD-PSGD: a worker with a gradient first averages its weights with a random peer, and waits only for that peer.
 
     active i (even), with g at x_i:  x_i, x_j ← ½ (x_i + x_j) for a random passive j;  x_i ← x_i − η g
     passive j (odd):                 x_j ← x_j − η g, with g at the x_j from before the averages made meanwhile
 
-    Actives ask, passives answer while they compute, so no two workers ever wait for each other; both sides of an
-    average use the same pair of weights. Each keeps its own momentum.
+    Passive workers answer while they compute, so two workers never wait for each other; both sides of an average use
+    the same pair of weights. Each worker has its own momentum.
     """
 
     name = "ad-psgd"
@@ -81,7 +82,7 @@ class AdPsgd(Meeting):
 
     @program
     def active(self, me: RankContext, state: Replica) -> Program[Replica]:
-        """Computes, averages with a passive peer, applies."""
+        """Computes a gradient, averages with a passive peer, and applies the gradient."""
         rule, others = self.rule(me.layout.layers), frozenset(passives(me))
         while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
@@ -108,47 +109,55 @@ class AdPsgd(Meeting):
 
     @program
     def passive(self, me: RankContext, state: Replica) -> Program[Replica]:
-        """Computes and applies, and averages with whoever comes meanwhile; at the end, until all have gone."""
+        """Computes and applies gradients and answers offers, at the end until all active workers have ended."""
         rule = self.rule(me.layout.layers)
         living = frozenset(me.workers)
-        actives, knock = living - frozenset(passives(me)), (yield from Start(Receive()))
-        door = Open(state.weights, state.weights.version, living, actives, knock)
+        actives, offer = living - frozenset(passives(me)), (yield from Start(Receive()))
+        current = PassiveState(state.weights, state.weights.version, living, actives, offer)
         while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
-            computing = yield from Start(Gradient(door.weights, batch))
+            computing = yield from Start(Gradient(current.weights, batch))
             gradient: GradientResult | None = None
             while gradient is None:
-                waiting: list[Handle[Any]] = [computing] if door.knock is None else [computing, door.knock]
+                waiting: list[Handle[Any]] = [computing] if current.offer is None else [computing, current.offer]
                 try:
                     done = yield from WaitFor(waiting, "any")
                 except PeerFailed as failure:
-                    door = yield from self.missed(door, failure)
+                    current = yield from self.lost_peer(current, failure)
                     continue
                 for index, answer in done:
                     if index == 0:
                         gradient = answer
                     else:
-                        door = yield from self.answer(door, answer)
+                        current = yield from self.answer(current, answer)
             yield from Charge("update", gradient.vector.nbytes)
-            vector, optimizer_state = rule.update(door.weights.vector, gradient.vector, state.optimizer_state)
+            vector, optimizer_state = rule.update(current.weights.vector, gradient.vector, state.optimizer_state)
             version = yield from RecordUpdate(
-                Weights(vector, door.weights.version), [gradient.contribution(version=door.oldest)]
+                Weights(vector, current.weights.version), [gradient.contribution(version=current.oldest)]
             )
             state = Replica(step.number + 1, Weights(vector, version), optimizer_state)
-            door = replace(door, weights=state.weights, oldest=version)
-        while door.knock is not None:
+            current = replace(current, weights=state.weights, oldest=version)
+        while current.offer is not None:
             try:
-                message = yield from Wait(door.knock)
+                message = yield from Wait(current.offer)
             except PeerFailed as failure:
-                door = yield from self.missed(door, failure)
+                current = yield from self.lost_peer(current, failure)
             else:
-                door = yield from self.answer(door, message)
-        return replace(state, weights=door.weights)
+                current = yield from self.answer(current, message)
+        return replace(state, weights=current.weights)
 
     @program
-    def answer(self, door: Open, message: Message) -> Program[Open]:
-        """The door after an offer, which is answered with the weights from before their average, or a goodbye."""
-        weights, oldest, actives = door.weights, door.oldest, door.actives
+    def answer(self, current: PassiveState, message: Message) -> Program[PassiveState]:
+        """Processes an offer, which is answered with the weights from before the average, or a `Goodbye`.
+
+        Args:
+            current: the state.
+            message: the offer or the goodbye.
+
+        Returns:
+            The new state.
+        """
+        weights, oldest, actives = current.weights, current.oldest, current.actives
         if isinstance(message.value, Goodbye):
             actives -= {message.source}
         else:
@@ -156,18 +165,18 @@ class AdPsgd(Meeting):
             yield from Charge("update", weights.vector.nbytes)
             oldest = min(oldest, message.value.version)
             weights = Weights(halfway(weights.vector, message.value.vector), weights.version)
-        knock = (yield from Start(Receive())) if actives else None
-        return Open(weights, oldest, door.living, actives, knock)
+        offer = (yield from Start(Receive())) if actives else None
+        return PassiveState(weights, oldest, current.living, actives, offer)
 
     @program
-    def missed(self, door: Open, failure: PeerFailed) -> Program[Open]:
-        """The door after the death of another worker: if that was an active one, it will not come any more."""
-        living = without(door.living, failure)
-        actives = door.actives & living
-        knock = (yield from Start(Receive())) if actives else None
-        return replace(door, living=living, actives=actives, knock=knock)
+    def lost_peer(self, current: PassiveState, failure: PeerFailed) -> Program[PassiveState]:
+        """Returns the state after the death of another worker, which sends no more offers if it was an active one."""
+        living = without(current.living, failure)
+        actives = current.actives & living
+        offer = (yield from Start(Receive())) if actives else None
+        return replace(current, living=living, actives=actives, offer=offer)
 
 
 def passives(me: RankContext) -> tuple[Rank, ...]:
-    """The workers in odd places."""
+    """Returns the passive workers: those at odd positions."""
     return me.workers.ranks[1::2]

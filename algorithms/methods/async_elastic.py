@@ -1,10 +1,10 @@
-"""Asynchronous elastic averaging: the server takes exchanges as they come.
+"""Asynchronous elastic averaging: the server processes exchanges in the order of arrival.
 
 Rules of this file:
 
-* A server that is sent weights replies with the centre and moves it before it hears anybody else; one that is sent
-  differences may have moved since it was asked.
-* Everything that a worker was moved by has landed when the server stops.
+* A server that receives weights replies with the centre and moves it before it receives the next message. A server that
+  receives differences may have moved the centre since the worker requested it.
+* When the server stops, every difference by which a worker has moved has been applied to the centre.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from paceline.algorithms.core.program import Program, Routine, program
 from paceline.algorithms.core.values import Contribution, Rank, Weights
 from paceline.algorithms.methods.elastic import Elastic, Exchange
 from paceline.algorithms.methods.parameter_server import Stop, dismiss, server_of
-from paceline.algorithms.methods.survivors import Crew, survives
+from paceline.algorithms.methods.survivors import LivingWorkers, survives
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A worker's request for the centre; it will answer with a `Delta`."""
+    """A worker's request for the centre; the worker answers with a `Delta`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What a worker has been drawn by and the centre is still to be, and the gradients since the last one."""
+    """The difference by which a worker has moved and the centre will move, and the gradients since the last one."""
 
     vector: Any
     origins: tuple[Contribution, ...]
@@ -46,10 +46,16 @@ class Delta:
 
 @program
 def takes_weights(alpha: float, me: RankContext, state: Replica) -> Program[Replica]:
-    """A server that is sent weights: it replies with the centre as it is, and only then moves it."""
-    build_team = Crew(me)
+    """The program of a server that receives weights: it replies with the centre and then moves it.
+
+    Args:
+        alpha: α.
+        me: the server.
+        state: its state.
+    """
+    team = LivingWorkers(me)
     while step := (yield from NextStep(state)):
-        message = yield from build_team.message()
+        message = yield from team.message()
         exchange: Exchange = message.value
         yield from Send(message.source, state.weights)
         yield from Charge("update", exchange.vector.nbytes, where="host")
@@ -57,39 +63,51 @@ def takes_weights(alpha: float, me: RankContext, state: Replica) -> Program[Repl
         centre = centre + alpha * (exchange.vector - centre)
         version = yield from RecordUpdate(Weights(centre, version), [replace(exchange.origin, version=version)])
         state = replace(state, step=step.number + 1, weights=Weights(centre, version))
-    yield from dismiss(build_team)
+    yield from dismiss(team)
     return state
 
 
 @program
 def takes_deltas(me: RankContext, state: Any) -> Program[Any]:
-    """A server that is asked for the centre and later sent a delta, which it adds to whatever the centre is by then.
+    """The program of a server that sends the centre on request and later receives a delta, which it adds to the centre.
 
-    A step is a request. A stop therefore means: no more requests are granted. A worker that has been sent the centre
-    sends its delta before it asks again, and messages of one sender arrive in their order. So when every living worker
-    has asked once more and was told to stop, every delta of the living has landed; those of the dead never come.
+    A step is a request, so after a stop no more requests are granted. A worker that has received the centre sends its
+    delta before its next request, and messages of one sender arrive in order. So when every living worker has sent one
+    more request and got `Stop`, all deltas of the living have been applied; those of dead workers never arrive.
+
+    Args:
+        me: the server.
+        state: its state.
     """
-    build_team, told = Crew(me), set[Rank]()
+    team, stopped = LivingWorkers(me), set[Rank]()
     while step := (yield from NextStep(state)):
-        while isinstance((message := (yield from build_team.message())).value, Delta):
+        while isinstance((message := (yield from team.message())).value, Delta):
             state = yield from landed(state, message.value)
         yield from Send(message.source, state.weights)
         state = replace(state, step=step.number + 1)
-    while build_team.living - told:
-        heard = yield from build_team.hear()
-        if heard is None:
+    while team.living - stopped:
+        received = yield from team.receive()
+        if received is None:
             continue
-        if isinstance(heard.value, Delta):
-            state = yield from landed(state, heard.value)
+        if isinstance(received.value, Delta):
+            state = yield from landed(state, received.value)
         else:
-            yield from Send(heard.source, Stop())
-            told.add(heard.source)
+            yield from Send(received.source, Stop())
+            stopped.add(received.source)
     return state
 
 
 @program
 def landed(state: Any, delta: Delta) -> Program[Any]:
-    """The server's state after a delta."""
+    """Applies a delta to the centre.
+
+    Args:
+        state: the state of the server.
+        delta: the difference.
+
+    Returns:
+        The new state.
+    """
     yield from Charge("update", delta.vector.nbytes, where="host")
     centre = Weights(state.weights.vector + delta.vector, state.weights.version)
     version = yield from RecordUpdate(centre, delta.origins)
@@ -98,12 +116,12 @@ def landed(state: Any, delta: Delta) -> Program[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class AsyncEasgd(Elastic):
-    """EASGD whose server takes exchanges as they come; a worker's gradient and its exchange run side by side.
+    """EASGD whose server processes exchanges in the order of arrival, concurrently with the workers' gradients.
 
     worker i:             x_i ← x_i − η g(x_i) − α (x_i − c)
     server, on x_i sent:  reply c;  c ← c + α (x_i − c)
 
-    The worker sends its weights, computes its gradient while they travel, and updates by the centre that comes back.
+    The worker sends its weights, computes its gradient meanwhile, and updates with the centre that it receives.
     """
 
     name = "async-easgd"
@@ -113,7 +131,7 @@ class AsyncEasgd(Elastic):
     has_server: ClassVar[bool] = True
 
     sends: Literal["weights", "delta"] = "weights"
-    """the worker's weights, as in SC'17, or the delta α (x_i − c), as in mpiT, by a centre that may have moved since"""
+    """the worker's weights, as in SC'17, or the delta α (x_i − c), as in mpiT, whose centre may have moved since"""
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return survives(workers - 1)
@@ -123,7 +141,7 @@ class AsyncEasgd(Elastic):
         server, alpha, rule = server_of(me), self.alpha(me), self.rule(me.layout.layers)
         while step := (yield from NextStep(state)):
             before, count = state.weights.vector, state.weights.version
-            # the server reads the centre, so it is the server that knows the version
+            # the server replaces the version by that of the centre that it reads
             exchange = Exchange(before, Contribution(me.rank, step.number, 0, step.samples.count))
             yield from Send(server, exchange if self.sends == "weights" else Ask())
             batch = yield from Load(step.samples)
@@ -145,12 +163,12 @@ class AsyncEasgd(Elastic):
 
 @dataclass(frozen=True, kw_only=True)
 class AsyncMeasgd(AsyncEasgd):
-    """Asynchronous EASGD with momentum in the worker's own step; the elastic term has none.
+    """Asynchronous EASGD with momentum in the worker's step, but not in the elastic term.
 
     worker i:             v_i ← μ v_i − η g(x_i);  x_i ← x_i + v_i − α (x_i − c)
     server, on x_i sent:  reply c;  c ← c + α (x_i − c)
 
-    It is `async-easgd` with another default.
+    It is `async-easgd` with a different default.
     """
 
     name = "async-measgd"
@@ -162,13 +180,13 @@ class AsyncMeasgd(AsyncEasgd):
 
 @dataclass(frozen=True, slots=True)
 class Travelling:
-    """A worker between exchanges; the server's has no origins."""
+    """The state of a worker between exchanges; a server has no origins."""
 
     step: int
     weights: Weights
     optimizer_state: Any = None
     origins: tuple[Contribution, ...] = ()
-    """its gradients since the last exchange"""
+    """the worker's gradients since the last exchange"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +197,7 @@ class Eamsgd(Elastic):
     worker i, always:    v_i ← δ v_i − η g(x_i + δ v_i);  x_i ← x_i + v_i
     server, on Δ:        c ← c + Δ
 
-    Δ and the gradient see x_i as it was before either moved it. With δ = 0 this is asynchronous EASGD with a period.
+    Δ and the gradient use x_i from before the step. With δ = 0 this is asynchronous EASGD with a period.
     Decay and layer-wise rates act on the gradient, g ← λ (g + β x_i), and do not move the point at which it is taken.
     """
 
@@ -192,7 +210,7 @@ class Eamsgd(Elastic):
     period: int = 4
     """τ, local steps between exchanges; provenance: one of 1, 4, 16, 64 in NIPS'15 (CIFAR); mpiT has 100"""
     momentum: float = 0.9
-    """δ; provenance: ours; NIPS'15 and mpiT have 0.99, mpiT with a rate of 0.01"""
+    """δ; provenance: ours; NIPS'15 and mpiT have 0.99, mpiT with a learning rate of 0.01"""
 
     def samples_per_step(self, batch: int, workers: int) -> int:
         return batch * self.period

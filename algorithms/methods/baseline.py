@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from paceline.algorithms.core.compression import Compression, averaged, beginning
+from paceline.algorithms.core.compression import Compression, average_compressed, beginning
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
-from paceline.algorithms.core.operations import (
-    Charge,
-    Gradient,
-    Load,
-    NextStep,
-    RecordUpdate,
-)
+from paceline.algorithms.core.operations import Gradient, Load, NextStep
 from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.steps import apply_gradient
 from paceline.algorithms.core.values import Weights
 
 
 @dataclass(frozen=True, kw_only=True)
 class SequentialSgd(SgdMethod):
-    """SGD on one worker: what every other method is compared with.
+    """SGD on one worker, the reference for all other methods.
 
     x ← x − η g(x)
     """
@@ -38,18 +33,13 @@ class SequentialSgd(SgdMethod):
         while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
-            yield from Charge("update", gradient.vector.nbytes)
-            vector, optimizer_state = rule.update(
-                state.weights.vector, gradient.vector, state.optimizer_state, out=gradient.vector
-            )
-            version = yield from RecordUpdate(Weights(vector, state.weights.version), [gradient.contribution()])
-            state = Replica(step.number + 1, Weights(vector, version), optimizer_state)
+            state = yield from apply_gradient(rule, state, gradient)
         return state
 
 
 @dataclass(frozen=True, kw_only=True)
 class SyncSgd(SgdMethod):
-    """Every gradient of every worker is averaged before anyone takes the step: one worker with P times the batch.
+    """All workers average their gradients in each step and take the same step, as one worker with P times the batch.
 
     x ← x − η (1/P) Σ_i g_i(x)
     """
@@ -60,7 +50,7 @@ class SyncSgd(SgdMethod):
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL})
 
     compression: Compression | None = None
-    """how gradients are made smaller before they are averaged; provenance: None, as in all five papers"""
+    """compression of gradients before they are averaged; provenance: None, as in all five papers"""
 
     def begin(self, me: RankContext, vector: Any) -> Replica:
         layers = me.layout.layers
@@ -74,9 +64,6 @@ class SyncSgd(SgdMethod):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
             key = f"gradient {step.number}"
-            mean, kept = yield from averaged(me.workers, gradient.vector, key, self.compression, state.residual)
-            yield from Charge("update", mean.nbytes)
-            vector, optimizer_state = rule.update(state.weights.vector, mean, state.optimizer_state, out=mean)
-            version = yield from RecordUpdate(Weights(vector, state.weights.version), [gradient.contribution()])
-            state = Replica(step.number + 1, Weights(vector, version), optimizer_state, kept)
+            mean, kept = yield from average_compressed(gradient, me.workers, key, self.compression, state.residual)
+            state = yield from apply_gradient(rule, replace(state, residual=kept), mean)
         return state

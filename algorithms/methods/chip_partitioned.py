@@ -1,4 +1,4 @@
-"""Groups inside one chip: each part has weights of its own, and all together do the chip's batch."""
+"""Partitions of one chip: each has its own weights, and all together compute the batch of the chip."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from paceline.algorithms.core.values import Rank, Samples
 
 @dataclass(frozen=True, kw_only=True)
 class ChipPartitionedSgd(SgdMethod):
-    """Each worker is a part of one chip: it does its share of the chip's batch, and all sum their gradients.
+    """Each worker is a partition of one chip: it computes a part of the chip's batch, and all sum their gradients.
 
     part i of P, with b_i of the chip's B samples:  x ← x − η Σ_i (b_i / B) g_i(x)
 
-    `batch_per_worker` is the chip's batch B: sequential SGD's, cut into parts that differ by one sample at most.
+    `batch_per_worker` is the chip's batch B, as in sequential SGD, divided into parts that differ by at most one
+    sample.
     """
 
     name = "chip-partitioned-sgd"
@@ -51,7 +52,7 @@ class ChipPartitionedSgd(SgdMethod):
 
 
 def part_of(samples: Samples) -> Samples:
-    """The worker's part of the batch that it is given, which is everybody's.
+    """Returns a worker's part of the batch of the chip.
 
     >>> [part_of(Samples(worker, workers=3, index=0, count=8)).count for worker in range(3)]
     [3, 3, 2]

@@ -1,4 +1,4 @@
-"""Delay compensation: a stale gradient is corrected for how far the weights have moved since it was computed."""
+"""Delay compensation: a stale gradient is corrected for the change of the weights since it was computed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EPSILON = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class Backups:
-    """What the server remembers: the weights that each worker has, by rank; the mean square; the rule's memory."""
+    """The memory of the server: the weights of each worker, by rank; the mean square; the state of the rule."""
 
     weights: tuple[Any, ...]
     square: Any
@@ -32,8 +32,8 @@ class DcAsgd(ParameterServer):
     server, on push g from i:  x ← x − η (g + λ g ⊙ g ⊙ (x − b_i));  b_i ← x;  version ← version + 1;  reply x
     adaptive:  s ← m s + (1 − m) g ⊙ g;  λ_t = λ / √(s + 1e-7), in place of λ
 
-    b_i are the weights that worker i was sent last, those at which its gradient was computed. The server keeps them,
-    so a push is no larger than in async-sgd; with λ = 0 it is async-sgd.
+    b_i are the weights that worker i received last, at which its gradient was computed. The server stores them, so a
+    push is no larger than in async-sgd; with λ = 0 it is async-sgd.
     """
 
     name = "dc-asgd"

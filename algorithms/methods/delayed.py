@@ -1,4 +1,4 @@
-"""Delayed gradients: reductions stay in flight for a fixed number of steps."""
+"""Delayed gradients: an all-reduce stays in flight for a fixed number of steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from paceline.algorithms.methods.layerwise import Flight, Layerwise
 
 @dataclass(frozen=True, slots=True)
 class Delayed:
-    """A replica with the reductions of its last `delay` steps in flight."""
+    """A replica with the all-reduces of its last `delay` steps in flight."""
 
     step: int
     weights: Weights
@@ -35,7 +35,7 @@ class Delayed:
 
 @dataclass(frozen=True, kw_only=True)
 class Agd(SgdMethod):
-    """Asynchronous gradient descent with an exact delay d: the mean gradient of step t − d is applied after step t.
+    """Asynchronous gradient descent with an exact delay d: step t applies the mean gradient of step t − d.
 
     x_{t+1} = x_t − η (1/P) Σ_i g_i(x_{t−d});  the first d steps change nothing.
 

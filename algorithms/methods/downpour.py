@@ -1,4 +1,4 @@
-"""Downpour SGD: workers step locally, push sums of gradients and fetch weights, each in a rhythm of its own."""
+"""Downpour SGD: workers take local steps, push sums of gradients and fetch weights, each with its own period."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from paceline.algorithms.core.option_groups import NOT_NEGATIVE, STEPS, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Contribution, Vector, Weights
 from paceline.algorithms.methods.parameter_server import Stop, server_of
-from paceline.algorithms.methods.pull_on_demand import Desk, Packet, Reader, close
-from paceline.algorithms.methods.survivors import Crew, survives
+from paceline.algorithms.methods.pull_on_demand import Packet, ServerState, WorkerState, close
+from paceline.algorithms.methods.survivors import LivingWorkers, survives
 
 
 @dataclass(frozen=True, slots=True)
-class Accruing(Reader):
-    """A worker and the gradients that it has not pushed."""
+class Accruing(WorkerState):
+    """The state of a worker, with the gradients that it has not pushed."""
 
     total: Any = None
     origins: tuple[Contribution, ...] = ()
@@ -27,15 +27,15 @@ class Accruing(Reader):
 
 @dataclass(frozen=True, kw_only=True)
 class Downpour(SgdMethod):
-    """Workers step on copies of their own, push the sum of their gradients and fetch new weights every so many steps.
+    """Workers take steps on their own copies, and periodically push the sum of their gradients and fetch new weights.
 
     worker, step t = 1, 2, …:  G ← G + g(x)
                                if n_push divides t:  push G;  G ← 0
                                if n_fetch divides t:  x ← fetched,  else:  x ← x − η' g(x)
     server, on push G:         x ← x − η G;  version ← version + 1
 
-    A push and a fetch that fall together travel as one message and nobody waits for the push as such; whether the
-    answer holds it is `answer`. Fetched weights replace the local ones, whatever was done to those.
+    A push and a fetch in the same step are one message; `answer` decides whether the fetched weights include the push.
+    A worker never waits for a push alone. Fetched weights replace the local ones, including their local steps.
     """
 
     name = "downpour"
@@ -50,13 +50,13 @@ class Downpour(SgdMethod):
     n_fetch: int = 4
     """local steps between two fetches; provenance: ours, as n_push"""
     local_learning_rate: float | None = None
-    """η' of the local steps, 0 for none; None is `learning_rate`, as in mpiT, where one step serves both"""
+    """η' of the local steps, 0 for none; None is `learning_rate`, as in mpiT, where both are the same"""
     answer: Literal["after", "before"] = "after"
-    """whether weights fetched together with a push hold it (after) or not (before); provenance: the sources have both
-    under way at once, so that either may happen; the default is ours, async-sgd's"""
+    """whether weights fetched together with a push include it (after) or not (before); provenance: in the sources both
+    are in flight at once, so that either may happen; the default is ours, as in async-sgd"""
 
     def samples_per_step(self, batch: int, workers: int) -> int:
-        """Those of all gradients in a push."""
+        """Returns the samples of all gradients in a push."""
         return batch * self.n_push
 
     def longest_period(self, workers: int) -> int:
@@ -65,8 +65,8 @@ class Downpour(SgdMethod):
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return survives(workers - 1)
 
-    def begin(self, me: RankContext, vector: Vector) -> Accruing | Desk:
-        kind = Desk if me.role == "server" else Accruing
+    def begin(self, me: RankContext, vector: Vector) -> Accruing | ServerState:
+        kind = ServerState if me.role == "server" else Accruing
         return kind(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))
 
     @program
@@ -95,7 +95,7 @@ class Downpour(SgdMethod):
                 state = self.stepped(me, state, gradient.vector)
 
     def stepped(self, me: RankContext, state: Accruing, gradient: Vector) -> Accruing:
-        """After a local step, which leaves the version as it is."""
+        """Returns the state after a local step; the version does not change."""
         local = self if self.local_learning_rate is None else replace(self, learning_rate=self.local_learning_rate)
         vector, optimizer_state = local.rule(me.layout.layers).update(
             state.weights.vector, gradient, state.optimizer_state
@@ -103,20 +103,20 @@ class Downpour(SgdMethod):
         return replace(state, weights=Weights(vector, state.weights.version), optimizer_state=optimizer_state)
 
     @program
-    def server(self, me: RankContext, state: Desk) -> Program[Desk]:
-        build_team = Crew(me)
+    def server(self, me: RankContext, state: ServerState) -> Program[ServerState]:
+        team = LivingWorkers(me)
         while step := (yield from NextStep(state)):
             while state.step == step.number:  # until a push has been applied
-                if not state.heard:
-                    state = state.hear((yield from build_team.message()))
+                if not state.pending:
+                    state = state.received((yield from team.message()))
                 state = yield from self.serve(me, state)
-        return (yield from close(build_team, state))
+        return (yield from close(team, state))
 
     @program
-    def serve(self, me: RankContext, state: Desk) -> Program[Desk]:
-        """Deals with the oldest message."""
-        (source, packet), *others = state.heard
-        state = replace(state, heard=tuple(others))
+    def serve(self, me: RankContext, state: ServerState) -> Program[ServerState]:
+        """Processes the oldest message."""
+        (source, packet), *others = state.pending
+        state = replace(state, pending=tuple(others))
         if packet.asks and self.answer == "before":
             yield from Send(source, state.weights)
         if packet.vector is not None:

@@ -1,11 +1,11 @@
-"""Dynamic batch sizes: each worker of a parameter server gets the batch that its speed can do in everybody's time.
+"""Dynamic batch sizes: each worker of a parameter server gets a batch for which all workers take the same time.
 
 Rules of this file:
 
-* A worker measures its own gradients with `Now`, which is recorded: a replay shares out the batch as the run did.
-* The batches in force are `batches` of the server's state. Their sum is the total, always; a worker hears of its own
-  with its next answer, so one batch computed meanwhile may still be of the old size.
-* The part of a worker that has died goes to the others in equal shares, until the next look.
+* A worker measures its gradients with `Now`, which is recorded, so a replay divides the batch in the same way.
+* The current batches are `batches` in the server's state. Their sum is always the total. A worker receives its batch
+  with its next answer, so one gradient computed meanwhile may still have the old size.
+* The part of a worker that has died is divided equally among the others, until the next adjustment.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from paceline.algorithms.core.option_groups import COUNT, NOT_NEGATIVE, SHARE, R
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Contribution, Rank, Samples, Vector, Weights
 from paceline.algorithms.methods.parameter_server import Stop, dismiss, server_of
-from paceline.algorithms.methods.survivors import Crew, survives
+from paceline.algorithms.methods.survivors import LivingWorkers, survives
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A worker's gradient, where it comes from, how long it took, and what batch everybody has by default."""
+    """A worker's gradient, its origin, its duration, and the default batch of a worker."""
 
     vector: Any
     origin: Contribution
@@ -37,20 +37,20 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A worker's part of the global batch, as `Samples` has it."""
+    """A worker's part of the global batch, see `Samples`."""
 
     count: int
     before: int
     together: int
 
     def of(self, samples: Samples) -> Samples:
-        """These samples, cut anew."""
+        """Returns these samples with this part of the global batch."""
         return replace(samples, count=self.count, before=self.before, together=self.together)
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """The server's answer: new weights, and the worker's part from now on."""
+    """The server's answer: new weights, and the worker's new part."""
 
     weights: Weights
     part: Part
@@ -58,7 +58,7 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class Portioned:
-    """A worker; `part` is None until it has heard of one."""
+    """The state of a worker; `part` is None until it has received one."""
 
     step: int
     weights: Weights
@@ -68,7 +68,7 @@ class Portioned:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The server: `batches` are those in force, in worker order; empty until the first gradient has come."""
+    """The state of the server: `batches` are the current ones, by rank; empty before the first gradient."""
 
     step: int
     weights: Weights
@@ -77,20 +77,20 @@ class Balance:
     estimates: tuple[Estimate | None, ...] = ()
 
     def part(self, rank: Rank) -> Part:
-        """A worker's part of the global batch."""
+        """Returns a worker's part of the global batch."""
         return Part(self.batches[rank], sum(self.batches[:rank]), sum(self.batches))
 
 
 @dataclass(frozen=True, kw_only=True)
 class DbsSgd(SgdMethod):
-    """Asynchronous SGD in which each worker's batch follows its speed, so that all take about the same time for one.
+    """Asynchronous SGD in which each worker's batch depends on its speed, so that all take about the same time for one.
 
     server, on push g of b_i samples from i:  x ← x − η (b_i P / B) g;  version ← version + 1;  reply x, b_i
     now and then:                             b_i ← v_i (T − o_i), rounded, with T from Σ b_i = B
 
-    B is P times the scenario's batch per worker; all begin with that. A worker sends the seconds that its gradient
-    took, without any waiting; the server fits t = o + b / v to them, node by node. Wherever the fit is wrong, shares
-    that no longer change are still right: they make the measured times equal, whatever o and v each is put down to.
+    B is P times the scenario's batch per worker, which is the initial batch of all. A worker sends the duration of its
+    gradient, without waiting; the server fits t = o + b / v to the durations of each worker. Even if the fit is wrong,
+    batches that no longer change are right: they make the measured times equal, regardless of the fitted o and v.
     """
 
     name = "dbs-sgd"
@@ -101,11 +101,11 @@ class DbsSgd(SgdMethod):
     ranges: ClassVar[Mapping[str, Range]] = {"interval": COUNT, "smoothing": SHARE, "dead_band": NOT_NEGATIVE}
 
     interval: int = 32
-    """updates between two looks at the batches; provenance: ours, the paper's interval was not found"""
+    """updates between two adjustments of the batches; provenance: ours, the paper's interval was not found"""
     smoothing: float = 0.2
-    """what a new measurement counts for in a node's means, from above 0 to 1; provenance: ours"""
+    """weight of a new measurement in a node's means, above 0, up to 1; provenance: ours"""
     dead_band: float = 0.1
-    """batches stay as they are if nobody's would change by more than this share; provenance: ours, OmniLearn's code
+    """batches do not change if no worker's would change by more than this fraction; provenance: ours, OmniLearn's code
     has 0.2"""
 
     def longest_period(self, workers: int) -> int:
@@ -135,39 +135,50 @@ class DbsSgd(SgdMethod):
 
     @program
     def server(self, me: RankContext, state: Balance) -> Program[Balance]:
-        rule, build_team = self.rule(me.layout.layers), Crew(me)
+        rule, team = self.rule(me.layout.layers), LivingWorkers(me)
         while step := (yield from NextStep(state)):
-            message = yield from build_team.message()
+            message = yield from team.message()
             push: Timed = message.value
             gradient = self.weight(push) * push.vector
             yield from Charge("update", gradient.nbytes, where="host")
             vector, optimizer_state = rule.update(state.weights.vector, gradient, state.optimizer_state)
             version = yield from RecordUpdate(Weights(vector, state.weights.version), [push.origin])
-            batches = handed_on(state.batches or (push.base,) * len(me.workers), build_team.living)
+            batches = redistributed(state.batches or (push.base,) * len(me.workers), team.living)
             estimates = self.measured(state.estimates or (None,) * len(me.workers), message.source, push)
             if (step.number + 1) % self.interval == 0:
-                left = sorted(build_team.living)
-                theirs = self.shared_out(tuple(batches[rank] for rank in left), [estimates[rank] for rank in left])
-                batches = spread(theirs, left, len(batches))
+                left = sorted(team.living)
+                theirs = self.rebalanced(tuple(batches[rank] for rank in left), [estimates[rank] for rank in left])
+                batches = by_rank(theirs, left, len(batches))
             state = Balance(step.number + 1, Weights(vector, version), optimizer_state, batches, estimates)
             yield from Send(message.source, Portion(state.weights, state.part(message.source)))
-        yield from dismiss(build_team)
+        yield from dismiss(team)
         return state
 
     def weight(self, push: Timed) -> float:
-        """b_i P / B: each sample counts the same, whoever computed it, and an epoch as much as with equal batches."""
+        """Returns b_i P / B: each sample has the same weight, and an epoch the same effect as with equal batches."""
         return push.origin.samples / push.base
 
     def measured(self, estimates: tuple[Estimate | None, ...], rank: Rank, push: Timed) -> tuple[Estimate | None, ...]:
-        """With what a push says of its sender; a clock that has not moved says nothing."""
+        """Updates the estimate of a worker by the duration in a push; ignored if the clock has not advanced.
+
+        Args:
+            estimates: by rank.
+            rank: the sender.
+            push: its gradient.
+        """
         if push.seconds <= 0:
             return estimates
         before, batch = estimates[rank], push.origin.samples
         now = before.seen(batch, push.seconds, self.smoothing) if before else Estimate(batch, push.seconds)
         return (*estimates[:rank], now, *estimates[rank + 1 :])
 
-    def shared_out(self, batches: tuple[int, ...], estimates: Sequence[Estimate | None]) -> tuple[int, ...]:
-        """The batches by what is known now; the same as before if somebody is unknown, or if little would change."""
+    def rebalanced(self, batches: tuple[int, ...], estimates: Sequence[Estimate | None]) -> tuple[int, ...]:
+        """Returns batches by the current estimates; unchanged if one is missing or if the change would be small.
+
+        Args:
+            batches: the current batches of the living workers.
+            estimates: in the same order.
+        """
         known = [estimate for estimate in estimates if estimate is not None]
         if len(known) < len(batches):
             return batches
@@ -176,10 +187,14 @@ class DbsSgd(SgdMethod):
         return wanted if change(batches, wanted) > self.dead_band else batches
 
 
-def handed_on(batches: tuple[int, ...], living: Collection[Rank]) -> tuple[int, ...]:
-    """The batches when those of the dead have gone to the living, in equal shares.
+def redistributed(batches: tuple[int, ...], living: Collection[Rank]) -> tuple[int, ...]:
+    """Divides the batches of dead workers equally among the living.
 
-    >>> handed_on((8, 8, 8), {Rank(0), Rank(2)})
+    Args:
+        batches: by rank.
+        living: the living workers.
+
+    >>> redistributed((8, 8, 8), {Rank(0), Rank(2)})
     (12, 0, 12)
     """
     ranks = sorted(living)
@@ -187,13 +202,18 @@ def handed_on(batches: tuple[int, ...], living: Collection[Rank]) -> tuple[int, 
     if (orphaned := sum(batches) - sum(kept)) == 0:
         return batches
     more = apportion(orphaned, [1] * len(ranks), least=0)
-    return spread([own + part for own, part in zip(kept, more, strict=True)], ranks, len(batches))
+    return by_rank([own + part for own, part in zip(kept, more, strict=True)], ranks, len(batches))
 
 
-def spread(batches: Sequence[int], ranks: Sequence[Rank], workers: int) -> tuple[int, ...]:
-    """These ranks' batches among those of all workers; the others have none.
+def by_rank(batches: Sequence[int], ranks: Sequence[Rank], workers: int) -> tuple[int, ...]:
+    """Returns the batches of all workers by rank; 0 for workers not in `ranks`.
 
-    >>> spread([5, 7], [Rank(0), Rank(2)], 3)
+    Args:
+        batches: one for each of the ranks.
+        ranks: the ranks.
+        workers: number of all workers.
+
+    >>> by_rank([5, 7], [Rank(0), Rank(2)], 3)
     (5, 0, 7)
     """
     of = dict(zip(ranks, batches, strict=True))

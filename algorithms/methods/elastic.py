@@ -1,12 +1,12 @@
-"""Elastic averaging: workers keep weights of their own and are drawn towards a centre, which is drawn towards them.
+"""Elastic averaging: each worker's weights and a centre variable move towards each other.
 
 Rules of this file:
 
-* What one side gains the other loses, or centre plus workers is not conserved. Where weights are sent, both sides use
-  the same pair (worker weights, centre), taken before either moves; where the difference is sent, the worker computes
-  it once, and the centre it was computed from may have moved on.
-* Here stand what the family shares and the original, which takes turns; `async_elastic` and `sync_elastic` have the
-  others.
+* Both sides move by the same difference in opposite directions, so that the sum of centre and workers is conserved. If
+  weights are sent, both sides use the same pair (worker weights, centre) from before either moves. If the difference is
+  sent, the worker computes it once, and the centre may have changed since.
+* This file has the base class and the original method, in which workers take turns. The others are in `async_elastic`
+  and `sync_elastic`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from paceline.algorithms.methods.parameter_server import Stop, server_of
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A worker's weights before its update, and the origin of the elastic term that they will cause."""
+    """A worker's weights before its update, and the origin of the elastic term that is computed from them."""
 
     vector: Any
     origin: Contribution
@@ -40,10 +40,10 @@ class Exchange:
 
 @dataclass(frozen=True, kw_only=True)
 class Elastic(SgdMethod):
-    """What the EASGD family shares.
+    """Base of the EASGD family.
 
-    The elastic rate is α = ηρ. The papers give its sum over the workers, the moving rate β = Pα; `elastic` sets α
-    itself.
+    The elastic rate is α = ηρ. The papers specify its sum over the workers, the moving rate β = Pα; `elastic` sets α
+    directly.
     """
 
     moving_rate: float = 0.9
@@ -52,13 +52,13 @@ class Elastic(SgdMethod):
     """α, instead of β / P"""
 
     def alpha(self, me: RankContext) -> float:
-        """α for this number of workers."""
+        """Returns α for this number of workers."""
         return self.moving_rate / len(me.workers) if self.elastic is None else self.elastic
 
 
 @dataclass(frozen=True, kw_only=True)
 class Easgd(Elastic):
-    """Original EASGD: the server takes its workers strictly in turn, and nothing overlaps.
+    """Original EASGD: the server exchanges with the workers strictly in turn, without overlap.
 
     worker j = t mod P:  x_j ← x_j − η g(x_j) − α (x_j − c)
     server:              c ← c + α (x_j − c), with x_j from before its update

@@ -1,10 +1,10 @@
-"""Gossip: each worker averages with one peer at a time, and nobody waits for everybody.
+"""Gossip: each worker averages with one peer at a time, without a global collective.
 
 Rules of this file:
 
-* Who meets whom is a pure function of hyper-parameters, rank and step, so that peers need not agree on anything.
-* What is exchanged is a copy, taken when it is sent: an average of copies leaves the mean of all weights as it is.
-* A peer that has died is passed over: the worker's step is then one of its own. What a peer had sent still counts.
+* The pairs are a pure function of hyper-parameters, rank and step, so that peers need no agreement.
+* Workers exchange copies, made when they are sent: averaging copies does not change the mean of all weights.
+* If the peer has died, the worker takes a local step. Copies that it had sent before still count.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ from paceline.algorithms.methods.survivors import survives, without
 
 
 def halfway(own: Any, other: Any) -> Any:
-    """½ (own + other) for vectors, and for all vectors in what a rule remembers; counts stay one's own.
+    """Returns ½ (own + other) for vectors, and for all vectors in an optimizer state; counts are those of `own`.
+
+    Args:
+        own: a vector, None, a count, or a tuple or dataclass of these.
+        other: the same of the peer.
 
     >>> halfway((np.array([1.0]), 3, None), (np.array([2.0]), 4, None))
     (array([1.5]), 3, None)
@@ -55,7 +59,12 @@ def halfway(own: Any, other: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def order_of(seed: int, number: int, workers: int) -> tuple[int, ...]:
-    """Random order `number` of so many workers: a permutation that follows from its arguments alone.
+    """Returns a random permutation of the workers, which depends only on the arguments.
+
+    Args:
+        seed: of the method.
+        number: which of the permutations.
+        workers: number of workers.
 
     >>> sorted(order_of(0, 1, 4)), order_of(0, 1, 4) == order_of(0, 1, 4)
     ([0, 1, 2, 3], True)
@@ -64,17 +73,17 @@ def order_of(seed: int, number: int, workers: int) -> tuple[int, ...]:
 
 
 def rounds(workers: int) -> int:
-    """Exchanges after which every worker has heard of every other: log2 P, rounded up."""
+    """Returns the exchanges until information of each worker has reached all others: log2 P, rounded up."""
     return (workers - 1).bit_length()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Meeting(SgdMethod):
-    """What the gossip methods share: at least two workers, and chance that follows from a seed."""
+    """Base of the gossip methods: at least two workers, and random peers from a seed."""
 
     seed: int = 0
-    """of the random choice of peers, the same on all workers; provenance: ours, apart from the run's seed, so that
-    runs with several seeds differ in their data alone"""
+    """seed of the random choice of peers, the same on all workers; provenance: ours, independent of the run's seed, so
+    that runs with several seeds differ only in their data"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)
@@ -85,7 +94,7 @@ class Meeting(SgdMethod):
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A worker's weights, and what its rule remembers, as they were when they were sent."""
+    """A worker's weights and optimizer state at the time of sending."""
 
     weights: Weights
     optimizer_state: Any
@@ -93,7 +102,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Gossiping:
-    """A replica with the peer's copy of its last step on the way."""
+    """A replica, with the peer's copy of the last step in flight."""
 
     step: int
     weights: Weights
@@ -103,14 +112,14 @@ class Gossiping:
 
 @dataclass(frozen=True, kw_only=True)
 class Gossip(Meeting):
-    """GossipGraD: in each step every worker averages with one peer, whose copy has travelled behind the last gradient.
+    """GossipGraD: in each step every worker averages with one peer, whose copy was sent during the last gradient.
 
     x, v ← ½ (x + x_peer), ½ (v + v_peer), with the peer's x and v from the start of its last step
     send x, v to the step's peer;  v ← μ v + η g(x);  x ← x − v
 
-    v, the momentum's history, is sent and averaged only where there is momentum. The copy of the last step arrives
-    and is kept in the state, not averaged. The paper also hands samples on between peers; here samples follow from
-    seed, rank and step alone, as in all methods, so that is left out.
+    v, the velocity, is sent and averaged only if there is momentum. The copy of the last step is stored in the state
+    and not averaged. In the paper, peers also exchange samples; here samples depend only on seed, rank and step, as
+    in all methods.
     """
 
     name = "gossip"
@@ -126,10 +135,10 @@ class Gossip(Meeting):
     )
 
     partners: Literal["hypercube", "dissemination"] = "hypercube"
-    """who meets whom in round k = 0 … log2 P − 1: places whose numbers differ in bit k, or to place − 2^k and from
-    place + 2^k; provenance: both are the paper's, the default is ours"""
+    """the pairs of round k = 0 … log2 P − 1: positions whose numbers differ in bit k, or sending to position − 2^k and
+    receiving from position + 2^k; provenance: both are the paper's, the default is ours"""
     rotate: bool = True
-    """after each log2 P steps, the next of P random orders of the workers; provenance: the paper"""
+    """whether each log2 P steps use the next of P random orders of the workers; provenance: the paper"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found, workers = super().problems(nodes), sum(map(len, nodes))
@@ -142,7 +151,7 @@ class Gossip(Meeting):
         return {Guarantee.BOUNDED_STALENESS: 1, **survives(workers - 1)}
 
     def peers(self, me: RankContext, step: int) -> tuple[Rank, Rank]:
-        """To whom the worker sends in this step, and from whom it receives."""
+        """Returns the rank to which the worker sends in this step, and the rank from which it receives."""
         ranks = me.workers.ranks
         workers = len(ranks)
         cycle, k = divmod(step, rounds(workers))

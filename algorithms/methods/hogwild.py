@@ -1,12 +1,12 @@
-"""Hogwild: workers of one node share memory and take no lock; what they read may be torn, what they add may be lost.
+"""Hogwild: workers of one node update shared memory without a lock; reads may be torn and additions may be lost.
 
 Rules of this file:
 
-* Each worker counts the updates that it has added, which are its steps, in a cell that it alone writes. The version is
-  the sum of the counts: the updates that have landed.
-* The first worker fills the shared cell from its state, unless it is filled; nobody goes on before. So a run may be
-  entered again from its states.
-* When a run stops, everybody reads the cell once all have added what they had: this is what remains of it.
+* Each worker counts the updates that it has added, which are its steps, in a cell that only it writes. The version is
+  the sum of the counts.
+* The first worker initializes the shared cell from its state if the cell is empty; the others wait for this. So a run
+  can be restarted from its states.
+* When a run stops, all workers read the cell after all have added their last updates. These are the final weights.
 """
 
 from __future__ import annotations
@@ -39,23 +39,28 @@ from paceline.algorithms.methods.elastic import Elastic
 from paceline.algorithms.methods.sync_elastic import Elastically
 
 SHARED = Cell("weights")
-"""the weights being learned, by all workers together"""
+"""the shared weights"""
 
 
 def count_of(rank: Rank) -> Cell:
-    """The cell in which a worker counts its updates."""
+    """Returns the cell in which a worker counts its updates."""
     return Cell(f"updates-{rank}")
 
 
 @program
 def count(rank: Rank, updates: int) -> Program[None]:
-    """Says how many updates the worker has added; one number, written by one rank, is never torn."""
+    """Publishes the number of updates of a worker; a single number written by one rank is never torn.
+
+    Args:
+        rank: the worker.
+        updates: the number of updates that it has added.
+    """
     yield from Access(count_of(rank), "swap", np.array([updates]))
 
 
 @program
 def landed(me: RankContext) -> Program[int]:
-    """Updates that have landed: the sum of all workers' counts."""
+    """Returns the number of updates in the shared weights: the sum of all workers' counts."""
     total = 0
     for rank in me.workers:
         counted: Any = yield from Access(count_of(rank), "read")
@@ -65,15 +70,15 @@ def landed(me: RankContext) -> Program[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedMemory(SgdMethod):
-    """What methods share whose workers learn in one memory."""
+    """Base of methods whose workers use shared memory."""
 
     independent: ClassVar[bool] = True
     shared: ClassVar[bool] = True
     guarantees = frozenset[Guarantee]()
 
     lock: bool = False
-    """whether who reads and adds holds a lock meanwhile, so that nothing is torn or lost; provenance: SC'17 takes Async
-    as the version with the lock"""
+    """whether reading and adding take a lock, so that nothing is torn or lost; provenance: in SC'17 the version with a
+    lock is Async"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)
@@ -86,7 +91,13 @@ class SharedMemory(SgdMethod):
 
     @program
     def enter_memory(self, me: RankContext, vector: Any, updates: int) -> Program[None]:
-        """Fills the cells; when it ends, everybody's are filled."""
+        """Initializes the shared cells; returns when those of all workers are initialized.
+
+        Args:
+            me: this rank.
+            vector: the initial weights.
+            updates: the number of updates that this worker has added before.
+        """
         if me.rank == me.workers.ranks[0] and (yield from Access(SHARED, "read")) is None:
             yield from Access(SHARED, "swap", vector)
         yield from count(me.rank, updates)
@@ -94,7 +105,7 @@ class SharedMemory(SgdMethod):
 
     @program
     def leave_memory(self, me: RankContext) -> Program[Weights]:
-        """What the memory holds when all have added what they had."""
+        """Returns the shared weights after all workers have added their last updates, and records them."""
         yield from Barrier(group=me.workers, key="all updates have landed")
         updates = yield from landed(me)
         vector: Any = yield from Access(SHARED, "read")
@@ -105,12 +116,12 @@ class SharedMemory(SgdMethod):
 
 @dataclass(frozen=True, kw_only=True)
 class HogwildSgd(SharedMemory):
-    """Each worker's step is added to shared weights as soon as it is computed, number by number, without a lock.
+    """Each worker adds its step to shared weights as soon as it is computed, number by number, without a lock.
 
     worker i:  read x;  x ← x − η g_i(x), adding number by number while others read and add
 
-    With `lock`, adding a step and reading the weights for the next gradient is one piece, as it is at a parameter
-    server: Async SGD in shared memory.
+    With `lock`, adding a step and reading the weights for the next gradient is atomic, as at a parameter server: Async
+    SGD in shared memory.
     """
 
     name = "hogwild-sgd"
@@ -135,7 +146,16 @@ class HogwildSgd(SharedMemory):
 
     @program
     def add(self, me: RankContext, change: Any, done: int) -> Program[Weights]:
-        """Adds the change; answers the weights read afterwards, with the version that the change replaced."""
+        """Adds a change to the shared weights.
+
+        Args:
+            me: this rank.
+            change: the vector to add.
+            done: the number of steps of this worker, including this one.
+
+        Returns:
+            The weights read afterwards, with the version that the change replaced.
+        """
         if self.lock:
             yield from Lock(SHARED)
         yield from Access(SHARED, "add", change)
@@ -149,7 +169,7 @@ class HogwildSgd(SharedMemory):
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """What came of an exchange with the centre: α (x − c), the version of c, and c with the term added."""
+    """The result of an exchange with the centre: α (x − c), the version of c, and c with the term added."""
 
     term: Any
     version: int
@@ -158,13 +178,13 @@ class Handled:
 
 @dataclass(frozen=True, kw_only=True)
 class HogwildEasgd(SharedMemory, Elastic):
-    """Workers keep weights of their own; the centre lies in shared memory, and their elastic terms are added unlocked.
+    """Workers have their own weights; the centre is in shared memory, and elastic terms are added without a lock.
 
     worker i:  read c;  d = α (x_i − c);  c ← c + d, adding number by number while others read and add
                x_i ← x_i − η g(x_i) − d
 
-    The exchange goes on beside the gradient, which does not need it: each worker has a handler. With `lock` one handler
-    works at a time.
+    The exchange runs concurrently with the gradient, which does not depend on it, in a handler of each worker. With
+    `lock`, one handler runs at a time.
     """
 
     name = "hogwild-easgd"
@@ -194,7 +214,13 @@ class HogwildEasgd(SharedMemory, Elastic):
 
     @program
     def handler(self, me: RankContext, before: Any, done: int) -> Program[Handled]:
-        """Draws the centre towards a worker's weights."""
+        """Moves the centre towards a worker's weights.
+
+        Args:
+            me: this rank.
+            before: its weights before the step.
+            done: the number of steps of this worker, including this one.
+        """
         if self.lock:
             yield from Lock(SHARED)
         version = yield from landed(me)

@@ -1,13 +1,13 @@
-"""Layer-wise exchange: a layer's all-reduce starts as its gradient is ready, while earlier layers still compute.
+"""Layer-wise exchange: the all-reduce of a layer starts when its gradient is ready, during the backward pass.
 
 Rules of this file:
 
-* What is listed by bucket stands last layers first, the order of the backward pass, of the exchanges and of updates. A
-  bucket is what one message holds: a layer, or consecutive layers where `bucket` asks for more numbers than one has.
-  In records it goes by the name of its first layer.
-* These methods, and `layerwise-agd`, differ in nothing but where they wait for a layer's mean: after the backward pass,
-  in order (`layerwise-sgd`) or as they come (`layerwise-sgd-lazy`); before the layer's next forward pass
-  (`layerwise-sgd-next-forward`); before its exchange a step or more later (`layerwise-agd`).
+* Sequences with one item per bucket have the last layers first: the order of the backward pass, of the exchanges and of
+  the updates. A bucket is the content of one message: one layer, or consecutive layers if `bucket` is larger than one
+  layer. In records it has the name of its first layer.
+* These methods, and `layerwise-agd`, differ only in when they wait for the mean of a layer: after the backward pass, in
+  order (`layerwise-sgd`) or in the order of arrival (`layerwise-sgd-lazy`); before the layer's next forward pass
+  (`layerwise-sgd-next-forward`); before the layer's exchange one or more steps later (`layerwise-agd`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from paceline.algorithms.core.buckets import Bucket, buckets
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
-    AllReduce,
-    Charge,
     Handle,
     LayerGradients,
     Load,
@@ -34,33 +32,34 @@ from paceline.algorithms.core.operations import (
 from paceline.algorithms.core.option_groups import COUNT, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain
+from paceline.algorithms.core.steps import apply_layer, start_average
 from paceline.algorithms.core.values import Contribution, Rank, Step, Weights, join
 
 Shares = Sequence[tuple[Bucket, Chain]]
-"""what is exchanged together, last layers first, each with its own rule, which sees that bucket's slice alone"""
+"""buckets, last layers first, each with the rule for its slice of the weights"""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece(Weights):
-    """One bucket's weights, and what its rule remembers."""
+    """The weights and the optimizer state of one bucket."""
 
     optimizer_state: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """The reductions of a step that are under way, one or one for each bucket, and the own gradient in them."""
+    """The all-reduces of a step in flight, one per bucket or one in total, and this rank's gradient in them."""
 
     means: tuple[Handle[Any], ...]
     origin: Contribution
 
 
 class Landing(NamedTuple):
-    """What it takes to apply one bucket's mean gradient, once that has come."""
+    """The arguments for applying the mean gradient of one bucket when it has arrived."""
 
     bucket: Bucket
     origin: Contribution
-    """the own gradient in the mean"""
+    """this rank's gradient in the mean"""
     mean: Handle[Any]
     piece: Piece
     rule: Chain
@@ -68,29 +67,27 @@ class Landing(NamedTuple):
 
 @program
 def land(landing: Landing) -> Program[Piece]:
-    """Waits for a bucket's mean gradient and applies it; the new weights lie where that lay, beside other buckets'."""
-    reduced = yield from Wait(landing.mean)
-    yield from Charge("update", reduced.nbytes)
-    vector, optimizer_state = landing.rule.update(
-        landing.piece.vector, reduced, landing.piece.optimizer_state, out=reduced
+    """Waits for a bucket's mean gradient and applies it."""
+    piece = landing.piece
+    vector, optimizer_state = yield from apply_layer(
+        landing.rule, piece, piece.optimizer_state, landing.mean, landing.origin, landing.bucket.name
     )
-    yield from RecordUpdate(Weights(vector, landing.piece.version), [landing.origin], layer=landing.bucket.name)
-    return Piece(vector, landing.piece.version + 1, optimizer_state)
+    return Piece(vector, piece.version + 1, optimizer_state)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layerwise(SgdMethod):
-    """What all layer-wise methods do: each bucket of layers is exchanged, and updated by a rule, for itself."""
+    """Base of the layer-wise methods: each bucket of layers has its own exchange and its own rule."""
 
     staleness_kind = StalenessKind.STEPS
     ranges: ClassVar[Mapping[str, Range]] = {"bucket": COUNT}
 
     bucket: int | None = None
-    """numbers from which on a message is sent, made of as many consecutive layers as that takes; None: each layer for
-    itself; provenance: None is PNNL's; DistributedDataParallel of torch waits for 25 MiB, 6553600 numbers of 32 bits"""
+    """minimum size of a message in numbers, reached by joining consecutive layers; None: one message per layer;
+    provenance: None is PNNL's; DistributedDataParallel of torch waits for 25 MiB, 6553600 numbers of 32 bits"""
 
     def shares(self, me: RankContext) -> Shares:
-        """Worked out once, at the beginning of a program: nothing of it depends on the step."""
+        """Returns the buckets with their rules. They do not depend on the step, so a program computes them once."""
         return [(bucket, self.rule(bucket.alone())) for bucket in buckets(me.layout.layers, self.bucket)]
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
@@ -109,7 +106,14 @@ class Layerwise(SgdMethod):
     def landings(
         self, shares: Shares, flight: Flight, weights: Weights, optimizer_state: Sequence[Any]
     ) -> list[Landing]:
-        """How the means of a flight are applied to a replica."""
+        """Combines the means of a step with the weights to which they are applied.
+
+        Args:
+            shares: the buckets with their rules.
+            flight: the all-reduces of the step.
+            weights: the weights before the update.
+            optimizer_state: one for each bucket.
+        """
         parts = zip(shares, flight.means, optimizer_state, strict=True)
         return [
             Landing(bucket, flight.origin, mean, Piece(weights.vector[bucket.part], weights.version, own), rule)
@@ -125,7 +129,18 @@ class Layerwise(SgdMethod):
         weights: Weights | tuple[Handle[Piece], ...],
         due: Sequence[Landing] = (),
     ) -> Program[tuple[Flight, list[Piece]]]:
-        """Starts the reduction of each bucket's gradient as it is ready; before that, what is due there lands."""
+        """Starts the all-reduce of each bucket when its gradient is ready, after applying what is due for the bucket.
+
+        Args:
+            me: this rank.
+            shares: the buckets with their rules.
+            step: the step.
+            weights: the point of the gradient, or one handle for each layer.
+            due: means of an earlier step, one for each bucket, or empty.
+
+        Returns:
+            The all-reduces, and the buckets to which `due` was applied.
+        """
         batch = yield from Load(step.samples)
         parts = yield from LayerGradients(weights, batch, [bucket for bucket, _ in shares])
         means, landed, landings = [], [], iter(due)
@@ -133,13 +148,12 @@ class Layerwise(SgdMethod):
             if (landing := next(landings, None)) is not None:
                 landed.append((yield from land(landing)))
             gradient = yield from Wait(part)
-            key = f"gradient {step.number} {bucket.name}"
-            means.append((yield from Start(AllReduce(value=gradient.vector, group=me.workers, key=key, donate=True))))
+            means.append((yield from start_average(gradient, me.workers, f"gradient {step.number} {bucket.name}")))
         return Flight(tuple(means), gradient.contribution()), landed
 
     @program
     def settle(self, landings: Sequence[Landing]) -> Program[list[Piece]]:
-        """Lands all buckets, in the order of their exchanges."""
+        """Applies the means of all buckets, in the order of their exchanges."""
         pieces = []
         for landing in landings:
             pieces.append((yield from land(landing)))
@@ -148,7 +162,17 @@ class Layerwise(SgdMethod):
 
 @program
 def assembled(step: int, pieces: Sequence[Piece], held: Weights, origin: Contribution) -> Program[Replica]:
-    """The replica after a step, whose buckets are these."""
+    """Joins the buckets of a step and records the update.
+
+    Args:
+        step: the number of completed steps.
+        pieces: the updated buckets.
+        held: the weights before the update.
+        origin: this rank's gradient in the means.
+
+    Returns:
+        The replica after the step.
+    """
     vector = join([piece.vector for piece in reversed(pieces)])
     version = yield from RecordUpdate(Weights(vector, held.version), [origin])
     return Replica(step, Weights(vector, version), tuple(piece.optimizer_state for piece in pieces))
@@ -156,7 +180,7 @@ def assembled(step: int, pieces: Sequence[Piece], held: Weights, origin: Contrib
 
 @dataclass(frozen=True, kw_only=True)
 class LayerwiseSgd(Layerwise):
-    """Synchronous SGD with layer-wise overlap: backward goes last layer first, and so do the exchanges.
+    """Synchronous SGD with layer-wise overlap: exchanges start during the backward pass, last layer first.
 
     x[l] ← x[l] − η (1/P) Σ_i g_i[l](x), for l = L…1, all before the next forward pass; in value, `sync-sgd`.
     """
@@ -179,7 +203,7 @@ class LayerwiseSgd(Layerwise):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerwiseSgdLazy(LayerwiseSgd):
-    """Layer-wise overlap in which whichever layer's average is there first is applied first.
+    """Layer-wise overlap in which averages are applied in the order of arrival.
 
     x[l] ← x[l] − η (1/P) Σ_i g_i[l](x), for l in the order of arrival, all before the next forward pass.
     """
@@ -189,7 +213,7 @@ class LayerwiseSgdLazy(LayerwiseSgd):
 
     @program
     def settle(self, landings: Sequence[Landing]) -> Program[list[Piece]]:
-        """Lands all buckets, in the order in which their means come."""
+        """Applies the means of all buckets, in the order of their arrival."""
         pieces: dict[int, Piece] = {}
         while missing := [place for place in range(len(landings)) if place not in pieces]:
             for found, _ in (yield from WaitFor([landings[place].mean for place in missing], "any")):
@@ -199,24 +223,31 @@ class LayerwiseSgdLazy(LayerwiseSgd):
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A replica whose program has gone on before the step's means have landed: each layer is behind its handle."""
+    """A replica while the means of its step are still being applied: each layer is available by its handle."""
 
     step: int
     layers: tuple[Handle[Piece], ...]
-    """first layer first, as the forward pass asks for them"""
+    """first layer first, the order of the forward pass"""
     whole: Handle[Replica]
 
 
 @program
 def landed(step: int, parts: Sequence[Handle[Piece]], held: Weights, origin: Contribution) -> Program[Replica]:
-    """The replica after the step, once every bucket has landed."""
+    """Waits for all buckets of a step and joins them, see `assembled`.
+
+    Args:
+        step: the number of completed steps.
+        parts: the handles of the buckets.
+        held: the weights before the update.
+        origin: this rank's gradient in the means.
+    """
     pieces = [piece for _, piece in (yield from WaitFor(parts))]
     return (yield from assembled(step, pieces, held, origin))
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerwiseSgdNextForward(Layerwise):
-    """Layer-wise overlap that reaches into the next step: a layer is waited for just before its own forward pass.
+    """Layer-wise overlap that extends into the next step: the forward pass of a layer waits for that layer only.
 
     x[l] ← x[l] − η (1/P) Σ_i g_i[l](x), for l = L…1, each before layer l's next forward pass.
     """
@@ -231,7 +262,7 @@ class LayerwiseSgdNextForward(Layerwise):
         while step := (yield from NextStep(state)):
             held = state.layers if isinstance(state, Ahead) else state.weights
             flight, _ = yield from self.exchange(me, shares, step, held)
-            before = yield from whole(state)  # is there: the forward pass has had every layer
+            before = yield from whole(state)  # does not wait: the forward pass has used every layer
             parts, layers = [], list[Handle[Piece]]()
             for landing in self.landings(shares, flight, before.weights, before.optimizer_state):
                 parts.append((yield from Start(land(landing))))
@@ -243,5 +274,5 @@ class LayerwiseSgdNextForward(Layerwise):
 
 @program
 def whole(state: Replica | Ahead) -> Program[Replica]:
-    """The replica, once it is complete."""
+    """Returns the replica when it is complete."""
     return (yield from Wait(state.whole)) if isinstance(state, Ahead) else state

@@ -1,4 +1,4 @@
-"""Local SGD beyond plain averaging: synchronous first and local later, and an optimiser around the rounds."""
+"""Variants of local SGD: a synchronous phase before the local one, and an outer optimizer."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from paceline.algorithms.core.operations import AllReduce, Charge, NextStep, Rec
 from paceline.algorithms.core.option_groups import FRACTION, POSITIVE, STEPS_OR_NONE, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain, Clip, ScaleByLearningRate, Transform
-from paceline.algorithms.core.steps import descend, gradient_at, local_step
+from paceline.algorithms.core.steps import apply_gradient, average_gradient, gradient_at, local_step
 from paceline.algorithms.core.values import Group, Layer, Rank, Weights
 from paceline.algorithms.methods.periodic import Averaging
 from paceline.algorithms.methods.survivors import among_living, survives
 
 ADAMW_DECAY = 0.01
-"""AdamW's weight decay where a scenario gives none; provenance: torch.optim.AdamW's default"""
+"""AdamW's weight decay if a scenario gives none; provenance: torch.optim.AdamW's default"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PostLocalSgd(Averaging):
-    """Synchronous SGD up to the switch, then local steps with an average of everyone's weights every H of them.
+    """Synchronous SGD up to the switch, then local steps with an average of all workers' weights after every H of them.
 
     step t < switch, counted from 0:  x ← x − η (1/P) Σ_i g_i(x)
     from then on:                     x_i ← x_i − η g_i(x_i);  after every H of these x_i ← (1/P) Σ_j x_j
@@ -44,7 +44,8 @@ class PostLocalSgd(Averaging):
     ranges: ClassVar[Mapping[str, Range]] = {"switch": STEPS_OR_NONE}
 
     switch: int = 64
-    """synchronous steps before the first local one; provenance: ours, the paper switches where the rate first drops"""
+    """synchronous steps before the first local one; provenance: ours, the paper switches at the first drop of its
+    learning rate"""
     period: int = 8
     """H, local steps between averages; provenance: ours, the paper tries 2 to 32"""
 
@@ -60,9 +61,8 @@ class PostLocalSgd(Averaging):
         while step := (yield from NextStep(state)):
             if step.number < self.switch:
                 gradient = yield from gradient_at(state.weights, step.samples)
-                key = f"gradient {step.number}"
-                mean = yield from AllReduce(value=gradient.vector, group=me.workers, key=key, donate=True)
-                state = yield from descend(rule, state, mean, gradient.contribution(), donate=True)
+                mean = yield from average_gradient(gradient, me.workers, f"gradient {step.number}")
+                state = yield from apply_gradient(rule, state, mean)
             else:
                 state = yield from local_step(rule, state, step.samples)
                 if (state.step - self.switch) % self.period == 0:
@@ -72,7 +72,7 @@ class PostLocalSgd(Averaging):
 
 @dataclass(frozen=True, slots=True)
 class Outer(Replica):
-    """A worker's state in DiLoCo: where its round began, and the velocity of the outer optimiser."""
+    """A worker's state in DiLoCo: the weights at the start of the round, and the velocity of the outer optimizer."""
 
     start: Any = None
     velocity: Any = None
@@ -80,13 +80,13 @@ class Outer(Replica):
 
 @dataclass(frozen=True, kw_only=True)
 class DiLoCo(SgdMethod):
-    """Rounds of local steps; what they did on average is a gradient to an outer optimiser with Nesterov momentum.
+    """Rounds of local steps, whose average change is the gradient of an outer optimizer with Nesterov momentum.
 
-    H times:  x_i ← one step of the inner optimiser
+    H times:  x_i ← one step of the inner optimizer
     then:     Δ = (1/P) Σ_i (x' − x_i);  V ← M V + Δ;  x' ← x' − R (Δ + M V);  x_i ← x'
 
-    Each worker's inner optimiser keeps what it remembers from round to round. P counts those who are left: a round
-    that a worker's death interrupts is averaged among the others.
+    Each worker keeps the state of its inner optimizer from round to round. P is the number of living workers: a round
+    that is interrupted by a worker's death is averaged among the others.
     """
 
     name = "diloco"
@@ -110,7 +110,7 @@ class DiLoCo(SgdMethod):
     }
 
     learning_rate: float = 0.005
-    """η of the inner optimiser; provenance: ours, AdamW's steps are as long as its rate whatever the gradient"""
+    """η of the inner optimizer; provenance: ours; the length of AdamW's steps depends only on its learning rate"""
     period: int = 8
     """H, inner steps in a round; provenance: ours, the source takes 500 of far more steps"""
     outer_learning_rate: float = 0.7
@@ -118,16 +118,16 @@ class DiLoCo(SgdMethod):
     outer_momentum: float = 0.9
     """M; provenance: the source"""
     inner: Literal["adamw", "sgd"] = "adamw"
-    """the inner optimiser; provenance: the source has AdamW; sgd is the rule that all methods share"""
+    """the inner optimizer; provenance: the source has AdamW; sgd is the chain that all methods share"""
     beta1: float = 0.9
     """β1 of AdamW; provenance: torch's default, as are those below"""
     beta2: float = 0.999
     """β2 of AdamW"""
     epsilon: float = 1e-8
     """ε of AdamW"""
-    weight_decay: float | None = None  # type: ignore[assignment]  # None: the inner optimiser's own, see `decay`
-    """the inner optimiser's decay: AdamW takes it from the weights and not through the moments; None is `ADAMW_DECAY`
-    with AdamW, and 0 with sgd, as in every method; provenance: torch's defaults"""
+    weight_decay: float | None = None  # type: ignore[assignment]  # None: the default of the inner optimizer, see `decay`
+    """the inner optimizer's decay, which AdamW does not pass through the moments; None is `ADAMW_DECAY` with AdamW,
+    and 0 with sgd, as in every method; provenance: torch's defaults"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)
@@ -148,13 +148,13 @@ class DiLoCo(SgdMethod):
 
     @property
     def decay(self) -> float:
-        """The weight decay of the inner optimiser: the one given, or the default of this optimiser."""
+        """The weight decay of the inner optimizer: the given one, or its default."""
         if self.weight_decay is not None:
             return self.weight_decay
         return ADAMW_DECAY if self.inner == "adamw" else 0.0
 
     def rule(self, layers: Sequence[Layer]) -> Chain:
-        """The inner optimiser."""
+        """Returns the inner optimizer."""
         if self.inner == "sgd":
             return super().rule(layers)
         adamw = AdamW(self.beta1, self.beta2, self.epsilon, self.decay)
@@ -176,7 +176,11 @@ class DiLoCo(SgdMethod):
 
     @program
     def outer_step(self, state: Outer, group: Group) -> Program[tuple[Outer, Group]]:
-        """The end of a round, with those of the group that are left; answers also who they are."""
+        """Ends a round: averages the changes of the living members of a group.
+
+        Returns:
+            The state after the outer step, and the living members.
+        """
         moved = state.start - state.weights.vector
 
         def mean_of(members: Group) -> AllReduce:

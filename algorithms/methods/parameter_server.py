@@ -2,12 +2,13 @@
 
 Rules of this file:
 
-* There is one worker program and one server program. A method says how many gradients make an update, when a push is
-  answered, and whether a gradient of older weights counts.
-* An update takes the mean of its gradients, summed in the order of their arrival unless a method says otherwise.
-* Between two updates every worker that has been heard has been answered. So whenever the server stops, each worker
-  has exactly one push under way, or will have: the server takes it, drops it, and says goodbye.
-* A worker that has died is not waited for. What it had pushed counts; an update still takes as many gradients.
+* There is one worker program and one server program. A method defines how many gradients an update needs, when a push
+  is answered, and whether a gradient of older weights counts.
+* An update applies the mean of its gradients, summed in the order of their arrival unless a method overrides this.
+* Between two updates, every push that has arrived has been answered. So when the server stops, each worker has exactly
+  one push in flight, or will have: the server receives it, drops it and answers `Stop`.
+* The server does not wait for a worker that has died. The gradients that it had pushed count; the number of gradients
+  in an update does not change.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ from paceline.algorithms.core.option_groups import COUNT, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain
 from paceline.algorithms.core.values import Contribution, GradientResult, Message, Rank, Weights
-from paceline.algorithms.methods.survivors import Crew, survives
+from paceline.algorithms.methods.survivors import LivingWorkers, survives
 
 SERVING = frozenset({Guarantee.FULL_UPDATES, Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS})
-"""what a server that waits for nobody in particular promises"""
+"""the guarantees of a server that does not wait for specific workers"""
 
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """A worker's gradient, and where it comes from."""
+    """A worker's gradient and its origin."""
 
     vector: Any
     origin: Contribution
 
 
 def opened(message: Message) -> Push:
-    """The push that a message brings, with the whole vector."""
+    """Returns the push in a message, decompressed."""
     push: Push = message.value
     vector = decompressed(push.vector)
     return push if vector is push.vector else replace(push, vector=vector)
@@ -56,26 +57,26 @@ def opened(message: Message) -> Push:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The server's goodbye."""
+    """The server's last message to a worker: it has stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterServer(SgdMethod):
-    """What the family shares.
+    """Base of the parameter servers.
 
-    All start from the same weights, so the first pull of the papers' programs is left out. The answer to a push is its
-    acknowledgement and the next pull in one, as in SC'17's Async SGD.
+    All ranks start from the same weights, so the first pull in the papers' programs is omitted. The answer to a push is
+    both its acknowledgement and the next pull, as in SC'17's Async SGD.
     """
 
     staleness_kind = StalenessKind.VERSION_LAG
     has_server: ClassVar[bool] = True
     prompt: ClassVar[bool] = True
-    """a push that completes no update is answered at once; else every push is, after the update that it went into"""
+    """a push that does not complete an update is answered immediately; if false, after the update that contains it"""
     fresh: ClassVar[bool] = False
-    """only gradients of the newest weights count; any other is dropped, and answered at once"""
+    """only gradients of the newest weights count; others are dropped and answered immediately"""
 
     compression: Compression | None = None
-    """how gradients are made smaller before they are pushed; provenance: None, as in the sources"""
+    """compression of gradients before they are pushed; provenance: None, as in the sources"""
 
     def begin(self, me: RankContext, vector: Any) -> Replica:
         layers = me.layout.layers
@@ -83,11 +84,11 @@ class ParameterServer(SgdMethod):
         return Replica(0, Weights(vector, 0), self.rule(layers).init(vector), kept)
 
     def needed(self, workers: int) -> int:
-        """How many gradients make an update."""
+        """Returns the number of gradients in an update."""
         return 1
 
     def distinct(self, workers: int) -> int:
-        """How many workers an update needs: as many as gradients where each may give one only."""
+        """Returns how many different workers an update needs."""
         return 1 if self.prompt else self.needed(workers)
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
@@ -97,18 +98,30 @@ class ParameterServer(SgdMethod):
         return self.needed(workers) * batch
 
     def too_many(self, name: str, nodes: Sequence[Sequence[Rank]], spared: int = 0) -> list[str]:
-        """What is wrong with a hyper-parameter that may not exceed the number of workers less `spared`."""
+        """Returns the error of a hyper-parameter that exceeds the number of workers minus `spared`.
+
+        Args:
+            name: the hyper-parameter.
+            nodes: the workers on each node.
+            spared: by how much the limit is below the number of workers.
+        """
         value, most = getattr(self, name), sum(map(len, nodes)) - spared
         if value is None or value <= most:
             return []
         return [f"{name}: found {value}, expected at most {most} for {most + spared} workers"]
 
     def weighed(self, push: Push, version: int) -> Any:
-        """The gradient as it counts in an update of the weights of this version."""
+        """Returns the gradient of a push, scaled for an update of the weights of this version."""
         return push.vector
 
     def applied(self, rule: Chain, state: Any, taken: Sequence[Push]) -> tuple[Any, Any]:
-        """The vector and the memory after an update of these gradients."""
+        """Returns the weights and the optimizer state after an update with these gradients.
+
+        Args:
+            rule: computes the step.
+            state: the state of the server.
+            taken: the gradients.
+        """
         mean = mean_of([self.weighed(push, state.weights.version) for push in taken])
         vector, optimizer_state = rule.update(state.weights.vector, mean, state.optimizer_state)
         return vector, optimizer_state
@@ -128,16 +141,25 @@ class ParameterServer(SgdMethod):
 
     @program
     def push(self, me: RankContext, gradient: GradientResult, kept: Any) -> Program[Any]:
-        """Sends the server a gradient, as small as compression makes it; answers what that has kept back."""
+        """Sends a gradient, compressed if the method says so, to the server.
+
+        Args:
+            me: this rank.
+            gradient: its gradient.
+            kept: the residual of compression.
+
+        Returns:
+            The new residual.
+        """
         message, kept = yield from compressed(gradient.vector, self.compression, kept)
         yield from Send(server_of(me), Push(message, gradient.contribution()))
         return kept
 
     @program
     def server(self, me: RankContext, state: Replica) -> Program[Replica]:
-        rule, build_team = self.rule(me.layout.layers), Crew(me)
+        rule, team = self.rule(me.layout.layers), LivingWorkers(me)
         while step := (yield from NextStep(state)):
-            taken, waiting = yield from self.collect(me, build_team, state.weights)
+            taken, waiting = yield from self.collect(me, team, state.weights)
             vector, optimizer_state = self.applied(rule, state, taken)
             version = yield from RecordUpdate(
                 Weights(vector, state.weights.version), tuple(push.origin for push in taken)
@@ -145,18 +167,27 @@ class ParameterServer(SgdMethod):
             state = Replica(step.number + 1, Weights(vector, version), optimizer_state)
             for rank in waiting:
                 yield from Send(rank, state.weights)
-        yield from self.farewell(build_team)
+        yield from self.farewell(team)
         return state
 
     @program
     def collect(
-        self, me: RankContext, build_team: Crew, weights: Weights
+        self, me: RankContext, team: LivingWorkers, weights: Weights
     ) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
-        """The gradients of the next update, and the ranks that are sent the weights that it makes."""
+        """Receives the gradients of the next update.
+
+        Args:
+            me: the server.
+            team: the living workers.
+            weights: the current weights, for pushes that are answered immediately.
+
+        Returns:
+            The gradients, and the ranks that are waiting for the weights after the update.
+        """
         taken: list[Push] = []
         waiting: list[Rank] = []
         while len(taken) < self.needed(len(me.workers)):
-            message = yield from build_team.message()
+            message = yield from team.message()
             push = opened(message)
             if counts := not self.fresh or push.origin.version == weights.version:
                 yield from Charge("update", push.vector.nbytes, where="host")
@@ -168,18 +199,18 @@ class ParameterServer(SgdMethod):
         return taken, waiting
 
     @program
-    def farewell(self, build_team: Crew) -> Program[None]:
-        """How the server leaves."""
-        yield from dismiss(build_team)
+    def farewell(self, team: LivingWorkers) -> Program[None]:
+        """Stops the workers after the server has stopped."""
+        yield from dismiss(team)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SyncSgdPs(ParameterServer):
-    """Synchronous SGD by a server (hardsync): it waits for everybody's gradient and answers all with the new weights.
+    """Synchronous SGD by a server (hardsync): it waits for the gradients of all workers and sends all the new weights.
 
     x ← x − η (1/P) Σ_i g_i(x)
 
-    The sum is taken in rank order, whoever comes first, so that the same seed gives the same weights.
+    The sum is computed in rank order, regardless of arrival, so that the same seed gives the same weights.
     """
 
     name = "sync-sgd-ps"
@@ -202,15 +233,15 @@ class SyncSgdPs(ParameterServer):
 
     @program
     def collect(
-        self, me: RankContext, build_team: Crew, weights: Weights
+        self, me: RankContext, team: LivingWorkers, weights: Weights
     ) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
-        taken, waiting = yield from super().collect(me, build_team, weights)
+        taken, waiting = yield from super().collect(me, team, weights)
         return sorted(taken, key=lambda push: push.origin.rank), waiting
 
 
 @dataclass(frozen=True, kw_only=True)
 class Damped(ParameterServer):
-    """A server that takes stale gradients, and may give them less weight."""
+    """Base of servers that apply stale gradients, optionally with a lower weight."""
 
     ranges: ClassVar[Mapping[str, Range]] = {"damping_base": (lambda base: base >= 1, "a number of 1 or more")}
 
@@ -226,7 +257,7 @@ class Damped(ParameterServer):
 
 @dataclass(frozen=True, kw_only=True)
 class AsyncSgd(Damped):
-    """Each worker's gradient is applied when it arrives, first come first served; the worker gets the new weights back.
+    """Each worker's gradient is applied when it arrives, and the worker receives the new weights.
 
     server, on push g from i:  x ← x − η g;  version ← version + 1;  reply x
     """
@@ -238,7 +269,7 @@ class AsyncSgd(Damped):
 
 @dataclass(frozen=True, kw_only=True)
 class AsyncMsgd(AsyncSgd):
-    """Asynchronous SGD with momentum at the server: one velocity for the gradients of all.
+    """Asynchronous SGD with momentum at the server: one velocity for the gradients of all workers.
 
     server, on push g from i:  v ← μ v − η g;  x ← x + v;  version ← version + 1;  reply x
     """
@@ -258,8 +289,8 @@ class Softsync(Damped):
 
     c = ⌊P / n⌋;  server, after c gradients g_k:  x ← x − (1/c) Σ_k η(τ_k) g_k;  version ← version + 1
 
-    A push is answered at once, so one worker may be in an update twice, and n = 1 is not synchronous SGD. Staleness is
-    counted when the update is made. n = P with damping none is async-sgd.
+    A push is answered immediately, so an update may contain two gradients of one worker, and n = 1 is not synchronous
+    SGD. Staleness is determined at the update. n = P with damping none is async-sgd.
     """
 
     name = "softsync"
@@ -271,7 +302,7 @@ class Softsync(Damped):
     n: int = 1
     """updates for every P gradients, 1 … P; provenance: ours, the paper tries 1, P/2 and P"""
     damping: Damping = "inverse"
-    """as async-sgd's; provenance: the paper, α/τ for τ > 0"""
+    """as in async-sgd; provenance: the paper, α/τ for τ > 0"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         return super().problems(nodes) + self.too_many("n", nodes)
@@ -281,24 +312,24 @@ class Softsync(Damped):
 
 
 @program
-def dismiss(build_team: Crew) -> Program[None]:
-    """A stopped server's goodbye: each worker has one message under way; it is dropped, and its sender goes home."""
-    told: set[Rank] = set()
-    while build_team.living - told:
-        if (message := (yield from build_team.hear())) is not None:
+def dismiss(team: LivingWorkers) -> Program[None]:
+    """Stops all workers: each has one message in flight, which is dropped and answered with `Stop`."""
+    stopped: set[Rank] = set()
+    while team.living - stopped:
+        if (message := (yield from team.receive())) is not None:
             yield from Send(message.source, Stop())
-            told.add(message.source)
+            stopped.add(message.source)
 
 
 def mean_of(vectors: Sequence[Any]) -> Any:
-    """The mean, summed in the order given."""
+    """Returns the mean of vectors, summed in the given order."""
     total = vectors[0]
     for vector in vectors[1:]:
         total = total + vector
-    return total / len(vectors) if len(vectors) > 1 else total  # dividing by 1 changes nothing, and takes its time
+    return total / len(vectors) if len(vectors) > 1 else total  # a division by 1 would only cost time
 
 
 def server_of(me: RankContext) -> Rank:
-    """The server's rank, for a method that has one."""
-    assert me.server is not None, "a method with has_server=True is always given a server"
+    """Returns the rank of the server, for a method that has one."""
+    assert me.server is not None, "a method with has_server=True always has a server"
     return me.server

@@ -1,4 +1,4 @@
-"""Parameter servers that wait for some of the workers: K of P, any K gradients, or the first R of P."""
+"""Parameter servers that wait for a part of the workers: K of P, any K gradients, or the first R of P."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from paceline.algorithms.core.option_groups import COUNT_OR_NONE, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Weights
 from paceline.algorithms.methods.parameter_server import SERVING, Damped, ParameterServer, Push, Stop, opened, server_of
-from paceline.algorithms.methods.survivors import Crew
+from paceline.algorithms.methods.survivors import LivingWorkers
 
 DUTTA = "Dutta, Joshi, Ghosh, Dube, Nagpurkar, 'Slow and Stale Gradients Can Win the Race', AISTATS'18"
 
 
 @dataclass(frozen=True, kw_only=True)
 class KBatchAsync(Damped):
-    """K-batch-async: an update for every K gradients, whoever they come from; nobody waits for anybody.
+    """K-batch-async: one update for every K gradients of any workers; no worker waits for another.
 
     server, after K gradients g_k from any workers:  x ← x − η (1/K) Σ_k g_k;  version ← version + 1
 
-    The rule of softsync with c = K, here without damping. A push is answered at once, so one worker may be in an update
-    twice.
+    The rule of softsync with c = K, here without damping. A push is answered immediately, so an update may contain two
+    gradients of one worker.
     """
 
     name = "k-batch-async"
@@ -44,7 +44,7 @@ class KBatchAsync(Damped):
     guarantees = SERVING
 
     k: int | None = None
-    """K, gradients for an update, or half of the workers, rounded up; provenance: ours"""
+    """K, gradients in an update; None: half of the workers, rounded up; provenance: ours"""
 
     def needed(self, workers: int) -> int:
         return half(workers) if self.k is None else self.k
@@ -52,12 +52,12 @@ class KBatchAsync(Damped):
 
 @dataclass(frozen=True, kw_only=True)
 class KAsync(KBatchAsync):
-    """K-async: an update for every K gradients from K workers, who wait for it; the others keep going.
+    """K-async: one update for every K gradients from K workers, which wait for it; the others continue.
 
     server, after K gradients g_k from different workers:  x ← x − η (1/K) Σ_k g_k;  reply x to these K
 
-    A worker whose gradient is in goes on only after the update, so no worker is in an update twice. K = P is
-    synchronous SGD, K = 1 asynchronous SGD.
+    A worker continues only after the update with its gradient, so an update contains at most one gradient of a worker.
+    K = P is synchronous SGD, K = 1 asynchronous SGD.
     """
 
     name = "k-async"
@@ -66,7 +66,7 @@ class KAsync(KBatchAsync):
     prompt: ClassVar[bool] = False
 
     k: int | None = None
-    """K, workers that make an update, 1 … P, or half of them, rounded up; provenance: ours"""
+    """K, workers in an update, 1 … P; None: half of them, rounded up; provenance: ours"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         return super().problems(nodes) + self.too_many("k", nodes)
@@ -74,11 +74,12 @@ class KAsync(KBatchAsync):
 
 @dataclass(frozen=True, kw_only=True)
 class BackupWorkers(ParameterServer):
-    """Synchronous SGD with backup workers: an update takes the first R = P − B fresh gradients, later ones are dropped.
+    """Synchronous SGD with backup workers: an update uses the first R = P − B fresh gradients and drops later ones.
 
     x ← x − η (1/R) Σ_{first R} g_i(x);  a gradient of older weights is dropped, its worker gets the newest
 
-    Nobody is interrupted: a slow worker finishes a gradient that nobody will use, and then joins the others.
+    No worker is interrupted: a slow one finishes its gradient, which is dropped, and then continues with the newest
+    weights.
     """
 
     name = "backup-workers"
@@ -90,7 +91,8 @@ class BackupWorkers(ParameterServer):
     ranges: ClassVar[Mapping[str, Range]] = {"backups": COUNT_OR_NONE}
 
     backups: int | None = None
-    """B, gradients that an update does without, 0 … P − 1, or one for four workers, rounded down; provenance: ours"""
+    """B, gradients that an update does not wait for, 0 … P − 1; None: one for four workers, rounded down; provenance:
+    ours"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         return super().problems(nodes) + self.too_many("backups", nodes, spared=1)
@@ -101,11 +103,11 @@ class BackupWorkers(ParameterServer):
 
 @dataclass(frozen=True, kw_only=True)
 class KSync(ParameterServer):
-    """K-sync: an update takes the first K gradients of the newest weights; the others give theirs up and start anew.
+    """K-sync: an update uses the first K gradients of the newest weights; the other workers cancel theirs and restart.
 
     x ← x − η (1/K) Σ_{first K} g_i(x);  then everybody gets x, and what was still being computed is cancelled
 
-    A gradient that was under way when the update was made is dropped. K = P is synchronous SGD.
+    A gradient in flight at the time of the update is dropped. K = P is synchronous SGD.
     """
 
     name = "k-sync"
@@ -113,7 +115,7 @@ class KSync(ParameterServer):
     guarantees = SERVING | {Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL, Guarantee.DISTINCT_WORKERS}
 
     k: int | None = None
-    """K, workers that make an update, 1 … P, or half of them, rounded up; provenance: ours"""
+    """K, workers in an update, 1 … P; None: half of them, rounded up; provenance: ours"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         return super().problems(nodes) + self.too_many("k", nodes)
@@ -133,40 +135,40 @@ class KSync(ParameterServer):
             gradient = yield from Start(Gradient(state.weights, batch))
             done, kept = dict((yield from WaitFor((news, gradient), "any"))), state.residual
             if 0 in done:
-                yield from Cancel(gradient)  # whether or not that is in time, nobody wants it any more
+                yield from Cancel(gradient)  # in time or not, the gradient is not used
             else:
                 kept = yield from self.push(me, (yield from Wait(gradient)), kept)
             reply = (yield from Wait(news)).value
             if isinstance(reply, Stop):
-                yield from Send(server, reply)  # the last of this worker: the server hears everything before it leaves
+                yield from Send(server, reply)  # the server receives all messages up to this one before it ends
                 return state
             state = Replica(step.number + 1, reply, state.optimizer_state, kept)
         return state
 
     @program
     def collect(
-        self, me: RankContext, build_team: Crew, weights: Weights
+        self, me: RankContext, team: LivingWorkers, weights: Weights
     ) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
         taken: list[Push] = []
         while len(taken) < self.needed(len(me.workers)):
-            push = opened((yield from build_team.message()))
+            push = opened((yield from team.message()))
             if push.origin.version == weights.version:
                 yield from Charge("update", push.vector.nbytes, where="host")
                 taken.append(push)
         return taken, me.workers
 
     @program
-    def farewell(self, build_team: Crew) -> Program[None]:
-        """All are told; what they still send is dropped, up to each one's own goodbye."""
-        for worker in sorted(build_team.living):
+    def farewell(self, team: LivingWorkers) -> Program[None]:
+        """Sends `Stop` to all workers and drops their messages until each has answered with `Stop`."""
+        for worker in sorted(team.living):
             yield from Send(worker, Stop())
         gone: set[Rank] = set()
-        while build_team.living - gone:
-            message = yield from build_team.hear()
+        while team.living - gone:
+            message = yield from team.receive()
             if message is not None and isinstance(message.value, Stop):
                 gone.add(message.source)
 
 
 def half(workers: int) -> int:
-    """Half of them, rounded up: K where nobody says."""
+    """Returns half of the workers, rounded up: the default of K."""
     return -(-workers // 2)

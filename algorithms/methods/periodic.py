@@ -1,4 +1,4 @@
-"""Periodic and hierarchical averaging: many local steps, averages now and then."""
+"""Periodic and hierarchical averaging: local steps with an average of weights after every few of them."""
 
 from __future__ import annotations
 
@@ -11,34 +11,40 @@ from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, Sta
 from paceline.algorithms.core.operations import AllReduce, Charge, NextStep, RecordUpdate
 from paceline.algorithms.core.option_groups import POSITIVE, Range
 from paceline.algorithms.core.program import Program, program
-from paceline.algorithms.core.steps import descend, gradient_at, local_step, mean_of
+from paceline.algorithms.core.steps import average_weights, descend, gradient_at, local_step, mean_of
 from paceline.algorithms.core.values import Group, Rank, Weights
 
 
 @dataclass(frozen=True, kw_only=True)
 class Averaging(SgdMethod):
-    """What methods that average weights share.
+    """Base of methods that average weights.
 
-    The rate is that of one learner, since weights are averaged, not gradients summed.
+    The learning rate is that of one worker, since weights are averaged and gradients are not summed.
     """
 
     staleness_kind = StalenessKind.LOCAL_AGE
 
     average_momentum: bool = False
-    """whether what the rule remembers is averaged with the weights; provenance: torch's averagers leave it local"""
+    """whether the optimizer state is averaged with the weights; provenance: torch's averagers leave it local"""
 
     @program
     def average(self, state: Replica, group: Group, key: str) -> Program[Replica]:
-        """The state with the group's mean weights, for one that comes from a local step: nobody else holds it."""
-        vector = yield from AllReduce(value=state.weights.vector, group=group, key=key, donate=True)
-        optimizer_state = state.optimizer_state
+        """Averages weights, and with `average_momentum` the optimizer state, over a group.
+
+        Args:
+            state: as `local_step` returned it; the buffer of its weights is reused, see `average_weights`.
+            group: the ranks that take part.
+            key: the name of the all-reduce.
+        """
+        state = yield from average_weights(state, group, key)
         if self.average_momentum:
-            optimizer_state = yield from mean_of(optimizer_state, group, f"momentum of {key}")
-        return replace(state, weights=Weights(vector, state.weights.version), optimizer_state=optimizer_state)
+            memory = yield from mean_of(state.optimizer_state, group, f"momentum of {key}")
+            state = replace(state, optimizer_state=memory)
+        return state
 
     @program
     def average_all(self, me: RankContext, state: Replica) -> Program[Replica]:
-        """The state with the mean weights of everyone, which are what is being learned."""
+        """Averages the weights after a local step over all workers, and records the result, which is evaluated."""
         state = yield from self.average(state, me.workers, f"everyone {state.step}")
         version = yield from RecordUpdate(state.weights)
         return replace(state, weights=Weights(state.weights.vector, version))
@@ -46,7 +52,7 @@ class Averaging(SgdMethod):
 
 @dataclass(frozen=True, kw_only=True)
 class HbsSgd(Averaging):
-    """Hierarchical bulk-synchronous SGD: local steps, an average in the group every K1, of everyone every K2.
+    """Hierarchical bulk-synchronous SGD: local steps, averages in the group every K1 and over all every K2 steps.
 
     after step t, counted from 1:  x ← mean over all, if K2 | t;  else mean over the group, if K1 | t
     """
@@ -65,9 +71,9 @@ class HbsSgd(Averaging):
     k1: int = 2
     """steps between averages in a group; provenance: ours, the paper's values were not found"""
     k2: int = 8
-    """steps between averages of everyone, a multiple of k1; provenance: ours"""
+    """steps between averages of all workers, a multiple of k1; provenance: ours"""
     group: int | Literal["node"] = "node"
-    """the workers of a node, or so many consecutive workers"""
+    """the workers of a node, or this number of consecutive workers"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)
@@ -90,7 +96,7 @@ class HbsSgd(Averaging):
         return self.k2
 
     def group_of(self, me: RankContext) -> Group:
-        """The ranks that this one averages with every K1 steps."""
+        """Returns the ranks with which this one averages every K1 steps."""
         if self.group == "node":
             return me.node
         first = me.workers.ranks.index(me.rank) // self.group * self.group
@@ -110,7 +116,7 @@ class HbsSgd(Averaging):
 
 @dataclass(frozen=True, kw_only=True)
 class KAvg(Averaging):
-    """Local steps, and an average of everyone's weights every K of them.
+    """Local steps, with an average of all workers' weights after every K of them.
 
     after step t, counted from 1:  x_i ← (1/P) Σ_j x_j, if K | t − phase
     """
@@ -122,7 +128,7 @@ class KAvg(Averaging):
     k: int = 8
     """K, steps between averages; provenance: ours, the paper's best K are above 1 and differ by problem"""
     phase: int = 0
-    """the first average comes after so many steps, K if 0; 1 is what torch's PeriodicModelAverager does"""
+    """steps before the first average, K if 0; torch's PeriodicModelAverager has 1"""
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)
@@ -148,7 +154,7 @@ class KAvg(Averaging):
 
 @dataclass(frozen=True, slots=True)
 class Accumulating(Replica):
-    """A worker's state within a round of SASGD: where the round began, and the sum of its gradients since."""
+    """A worker's state within a round of SASGD: the weights at its start, and the sum of the gradients since."""
 
     start: Any = None
     total: Any = None
@@ -156,7 +162,7 @@ class Accumulating(Replica):
 
 @dataclass(frozen=True, kw_only=True)
 class Sasgd(SgdMethod):
-    """Sparse aggregation: workers step for themselves and sum their gradients, which all share every T steps.
+    """Sparse aggregation: workers take local steps and sum their gradients; every T steps the sums are exchanged.
 
     T times:  x_i ← x_i − γ g_i(x_i);  G_i ← G_i + g_i
     then:     x' ← x' − γ_p Σ_i G_i;  x_i ← x';  G_i ← 0

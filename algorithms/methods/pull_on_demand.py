@@ -1,10 +1,10 @@
-"""Servers whose workers push without waiting and ask for weights only now and then: what `ssp` and `downpour` share.
+"""Servers whose workers push without waiting and request weights only sometimes: used by `ssp` and `downpour`.
 
 Rules of this file:
 
-* A worker that asks waits for its answer before its next step. What it pushes in between is not acknowledged.
-* Stopping loses nothing. A stopped server takes in messages until every worker waits, keeps those that it has not
-  applied in its state, and says goodbye. Entered again, it goes on with them, and the workers go on waiting.
+* A worker that has requested weights waits for them before its next step. A push without a request is not acknowledged.
+* A stop loses no message. A stopped server receives messages until every worker waits, stores the messages that it has
+  not applied in its state, and sends `Stop`. After a restart it applies them, and the workers still wait.
 """
 
 from __future__ import annotations
@@ -16,68 +16,76 @@ from paceline.algorithms.core.operations import Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Contribution, Message, Rank, Weights
 from paceline.algorithms.methods.parameter_server import Stop
-from paceline.algorithms.methods.survivors import Crew
+from paceline.algorithms.methods.survivors import LivingWorkers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packet:
-    """What a worker sends: a gradient or a sum of them, where they come from, and whether it now waits for weights.
+    """A message of a worker: a gradient or a sum of gradients, their origins, and whether it requests weights.
 
-    Two with the same content are two.
+    Packets are compared by identity.
     """
 
     vector: Any
-    """None where nothing is pushed"""
+    """None if nothing is pushed"""
     origins: tuple[Contribution, ...]
     asks: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class WorkerState:
     """A worker between two steps."""
 
     step: int
     weights: Weights
     optimizer_state: Any = None
     waits: bool = False
-    """whether it has asked and has no answer yet"""
+    """whether it has requested weights and has no answer yet"""
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class ServerState:
     """A server between two steps."""
 
     step: int
     weights: Weights
     optimizer_state: Any = None
-    heard: tuple[tuple[Rank, Packet], ...] = ()
-    """what has come and is not applied, oldest first"""
+    pending: tuple[tuple[Rank, Packet], ...] = ()
+    """packets that have arrived and are not applied, oldest first"""
     waiting: tuple[Rank, ...] = ()
-    """who has asked and has no answer yet"""
+    """workers that have requested weights and have no answer yet"""
 
-    def hear(self, message: Message) -> Self:
-        """With one more message."""
+    def received(self, message: Message) -> Self:
+        """Returns the state after one more message."""
         rank, packet = message.source, message.value
         waiting = (*self.waiting, rank) if packet.asks else self.waiting
-        return replace(self, heard=(*self.heard, (rank, packet)), waiting=waiting)
+        return replace(self, pending=(*self.pending, (rank, packet)), waiting=waiting)
 
     def answered(self, *ranks: Rank) -> Self:
-        """Where these wait no longer."""
+        """Returns the state in which these workers no longer wait."""
         return replace(self, waiting=tuple(rank for rank in self.waiting if rank not in ranks))
 
 
-D = TypeVar("D", bound=Desk)
+D = TypeVar("D", bound=ServerState)
 
 
 @program
-def close(build_team: Crew, desk: D) -> Program[D]:
-    """Takes in messages until every worker waits, and says goodbye to each; answers the state to stop in."""
-    for worker in sorted(desk.waiting):
+def close(team: LivingWorkers, state: D) -> Program[D]:
+    """Receives messages until every worker waits, and sends `Stop` to each.
+
+    Args:
+        team: the living workers.
+        state: the state of the server.
+
+    Returns:
+        The state in which the server stops.
+    """
+    for worker in sorted(state.waiting):
         yield from Send(worker, Stop())
-    while build_team.living - set(desk.waiting):
-        if (message := (yield from build_team.hear())) is None:
+    while team.living - set(state.waiting):
+        if (message := (yield from team.receive())) is None:
             continue
-        desk = desk.hear(message)
+        state = state.received(message)
         if message.value.asks:
             yield from Send(message.source, Stop())
-    return desk
+    return state

@@ -2,9 +2,9 @@
 
 Rules of this file:
 
-* A worker's clock is the number of iterations that it has finished. The server holds the clocks; a worker may start its
-  next iteration if its clock is at most `slack` above the slowest.
-* Who may not start waits for nothing but an answer: the server withholds it until the slowest clock has risen.
+* A worker's clock is the number of iterations that it has finished. The server stores the clocks; a worker may start
+  its next iteration if its clock is at most `slack` above the slowest.
+* A worker that may not start waits for the server's answer, which the server delays until the slowest clock advances.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from paceline.algorithms.core.option_groups import STEPS_OR_NONE, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Vector, Weights
 from paceline.algorithms.methods.parameter_server import Stop, server_of
-from paceline.algorithms.methods.pull_on_demand import Desk, Packet, Reader, close
-from paceline.algorithms.methods.survivors import Crew, survives
+from paceline.algorithms.methods.pull_on_demand import Packet, ServerState, WorkerState, close
+from paceline.algorithms.methods.survivors import LivingWorkers, survives
 
 
 @dataclass(frozen=True, slots=True)
-class Cached(Reader):
-    """A worker and its copy of the weights."""
+class Cached(WorkerState):
+    """The state of a worker, with its copy of the weights."""
 
     clock: int = 0
-    """the slowest worker's clock when the copy was read: it holds every update of iterations before this one"""
+    """the slowest worker's clock when the copy was read: the copy contains all updates of earlier iterations"""
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks(Desk):
-    """The server; `clocks` has, for each worker, its iterations that are in the weights."""
+class Clocks(ServerState):
+    """The state of the server; `clocks` are the iterations of each worker that have been applied."""
 
     clocks: tuple[int, ...] = ()
 
     def finished(self, rank: Rank) -> int:
-        """A worker's iterations that have come here, applied or not."""
-        return self.clocks[rank] + sum(source == rank for source, _ in self.heard)
+        """Returns the number of a worker's iterations that have arrived, applied or not."""
+        return self.clocks[rank] + sum(source == rank for source, _ in self.pending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +55,20 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Ssp(SgdMethod):
-    """A parameter server whose workers may be `slack` iterations ahead of the slowest when they start one, not more.
+    """A parameter server whose workers may start an iteration at most `slack` iterations ahead of the slowest.
 
     worker i, clock c_i:  starts iteration c_i only if c_i − min_j c_j ≤ s
     server, on push g:    x ← x − η g;  c_i ← c_i + 1;  reply x once c_i − min_j c_j ≤ s
 
-    Bounds, for every order of events. A worker starts with a clock of at most min + s and adds 1 by finishing, while
-    the slowest clock never falls: the gap is at most s + 1 when an iteration is finished. Let i read when the slowest
-    clock is m, and use what it read in the iteration after c of its own; the rule above, or that of the cache, says
-    m ≥ c − s. At the read, every worker's clock is at least c − s. Until i's gradient is applied its clock is c there,
-    so nobody starts an iteration beyond c + s, and no clock exceeds c + s + 1. So each of the P − 1 others adds at most
-    2 s + 1 updates between i's read and its gradient's application, and i itself at most s, where it reads its cache:
-    version lag ≤ (P − 1)(2 s + 1), plus s with ``pull="when-stale"``. With ``visibility="clock-edge"`` versions are
-    clock edges: weights read hold m ≥ c − s of them, the gradient goes into edge c, and the lag is at most s.
+    Bounds, for every order of events: a worker starts with a clock of at most min + s and adds 1 when it finishes, and
+    the slowest clock never decreases, so the gap is at most s + 1 when an iteration is finished. Let worker i read when
+    the slowest clock is m, and use these weights in its iteration after c finished ones; the rule above, or that of the
+    cache, implies m ≥ c − s. At the read, every worker's clock is at least c − s. Until i's gradient is applied, i's
+    clock at the server is c, so no worker starts an iteration beyond c + s, and no clock exceeds c + s + 1. So each of
+    the P − 1 others adds at most 2 s + 1 updates between i's read and the application of its gradient, and i itself
+    adds at most s if it reads its cache: version lag ≤ (P − 1)(2 s + 1), plus s with ``pull="when-stale"``. With
+    ``visibility="clock-edge"`` versions are clock edges: the weights read contain m ≥ c − s of them, the gradient is
+    part of edge c, and the lag is at most s.
     """
 
     name = "ssp"
@@ -88,17 +89,18 @@ class Ssp(SgdMethod):
     """s, in iterations; provenance: ours. 0 has the schedule of bulk-synchronous SGD, infinity that of async-sgd"""
     pull: Literal["always", "when-stale"] = "always"
     """when a worker reads: in every iteration, or when its copy's clock is below c_i − s (Ho et al.). In between it
-    computes on the copy, in which it sees its own updates; provenance: the default is ours, the simplest to compare"""
+    uses the copy, to which it applies its own updates; provenance: the default is ours, the simplest to compare"""
     visibility: Literal["arrival", "clock-edge"] = "arrival"
-    """when others see an update: as soon as it arrives (Ho et al.), or when all have finished its iteration, as the
-    mean of all. With slack 0 the latter is sync-sgd; provenance: inference, what makes slack 0 equal to it"""
+    """when an update is visible to others: when it arrives (Ho et al.), or when all workers have finished the
+    iteration, as their mean. With slack 0 the latter is sync-sgd; provenance: inference, chosen such that slack 0
+    equals it"""
 
     def samples_per_step(self, batch: int, workers: int) -> int:
-        """One batch, or everybody's where a step is a clock edge."""
+        """Returns one batch, or those of all workers if a step is a clock edge."""
         return batch * workers if self.visibility == "clock-edge" else batch
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
-        """The largest gap between clocks, and the largest version lag; see above for why."""
+        """Returns the largest gap between clocks and the largest version lag, derived above."""
         own = self.slack if self.pull == "when-stale" else 0
         lag = self.slack if self.visibility == "clock-edge" else (workers - 1) * (2 * self.slack + 1) + own
         clocks = {Guarantee.BOUNDED_CLOCK_GAP: self.slack + 1, Guarantee.BOUNDED_STALENESS: lag}
@@ -126,7 +128,7 @@ class Ssp(SgdMethod):
             asks = self.pull == "always" or step.number + 1 - state.clock > self.slack
             yield from Send(server, Packet(gradient.vector, (gradient.contribution(),), asks))
             weights, optimizer_state = state.weights, state.optimizer_state
-            if not asks:  # its own update, in its own copy
+            if not asks:  # applies its own update to its own copy
                 yield from Charge("update", gradient.vector.nbytes)
                 own = gradient.vector / len(me.workers) if self.visibility == "clock-edge" else gradient.vector
                 vector, optimizer_state = rule.update(weights.vector, own, optimizer_state)
@@ -135,26 +137,40 @@ class Ssp(SgdMethod):
 
     @program
     def server(self, me: RankContext, state: Clocks) -> Program[Clocks]:
-        build_team = Crew(me)
+        team = LivingWorkers(me)
         while (yield from NextStep(state)):
-            while not (due := self.due(build_team, state)):
-                state = yield from self.release(build_team, state)
-                message = yield from build_team.hear()
-                state = state if message is None else state.hear(message)
+            while not (due := self.due(team, state)):
+                state = yield from self.release(team, state)
+                message = yield from team.receive()
+                state = state if message is None else state.received(message)
             state = yield from self.apply(me, state, due)
-            state = yield from self.release(build_team, state)
-        return (yield from close(build_team, state))
+            state = yield from self.release(team, state)
+        return (yield from close(team, state))
 
-    def due(self, build_team: Crew, state: Clocks) -> list[tuple[Rank, Packet]]:
-        """What is to be applied now: the oldest that came, or the oldest of every worker once all have come."""
+    def due(self, team: LivingWorkers, state: Clocks) -> list[tuple[Rank, Packet]]:
+        """Returns the packets to apply now: the oldest one, or at a clock edge the oldest one of each worker.
+
+        Args:
+            team: the living workers.
+            state: the state of the server.
+        """
         if self.visibility == "arrival":
-            return list(state.heard[:1])
-        oldest = dict(reversed(state.heard))
-        return [] if build_team.living - oldest.keys() else sorted(oldest.items())
+            return list(state.pending[:1])
+        oldest = dict(reversed(state.pending))
+        return [] if team.living - oldest.keys() else sorted(oldest.items())
 
     @program
     def apply(self, me: RankContext, state: Clocks, due: Sequence[tuple[Rank, Packet]]) -> Program[Clocks]:
-        """The mean of what is due becomes one step."""
+        """Applies the mean of the packets that are due as one step.
+
+        Args:
+            me: the server.
+            state: its state.
+            due: the packets.
+
+        Returns:
+            The new state.
+        """
         total = reduce(add, (packet.vector for _, packet in due))
         yield from Charge("update", len(due) * total.nbytes, where="host")
         vector, optimizer_state = self.rule(me.layout.layers).update(
@@ -168,21 +184,34 @@ class Ssp(SgdMethod):
             step=state.step + 1,
             weights=Weights(vector, version),
             optimizer_state=optimizer_state,
-            heard=tuple(item for item in state.heard if item not in due),
+            pending=tuple(item for item in state.pending if item not in due),
             clocks=tuple(clock + (rank in ranks) for rank, clock in enumerate(state.clocks)),
         )
 
     @program
-    def release(self, build_team: Crew, state: Clocks) -> Program[Clocks]:
-        """Answers, in rank order, those who wait and may start; nobody is held back by one who has died."""
-        slowest = min(state.clocks[rank] for rank in build_team.living)
+    def release(self, team: LivingWorkers, state: Clocks) -> Program[Clocks]:
+        """Answers, in rank order, the waiting workers that may start. Clocks of dead workers do not count.
+
+        Args:
+            team: the living workers.
+            state: the state of the server.
+        """
+        slowest = min(state.clocks[rank] for rank in team.living)
         free = [rank for rank in sorted(state.waiting) if self.may_start(state, rank, slowest)]
         for rank in free:
             yield from Send(rank, Answer(state.weights, slowest))
         return state.answered(*free)
 
     def may_start(self, state: Clocks, rank: Rank, slowest: int) -> bool:
-        """Whether a worker is close enough to the slowest and, where that can be, will see its own last update."""
+        """Returns whether a worker may start: it is close enough to the slowest, and its own last update is visible.
+
+        At clock edges, its own update need not be visible.
+
+        Args:
+            state: the state of the server.
+            rank: the worker.
+            slowest: the slowest clock.
+        """
         finished = state.finished(rank)
         seen = finished == state.clocks[rank] or self.visibility == "clock-edge"
         return seen and finished - slowest <= self.slack

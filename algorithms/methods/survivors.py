@@ -1,11 +1,11 @@
-"""Going on without workers that have died: what the programs share whose methods promise it.
+"""Helpers of methods whose runs continue after a worker has died.
 
 Rules of this file:
 
-* A death is heard once, as `PeerFailed`, by whoever waits for anyone, and by whoever waits for the dead. Nothing of the
-  dead is heard after it, and what is sent to them is lost without a word.
-* Whoever hears of a death that it cannot do without, or of the same one again, lets the failure pass: the run ends.
-* Who is left is no part of a state: a program that is entered again begins with all its workers.
+* A rank that waits for any rank, or for the one that died, gets `PeerFailed` once for each death. After that, no
+  message of the dead rank arrives, and messages to it are lost without an error.
+* If a program needs the rank that died, or gets a second failure for it, it does not catch the exception: the run ends.
+* The living ranks are not part of a state: a restarted program begins with all its workers.
 """
 
 from __future__ import annotations
@@ -23,12 +23,19 @@ from paceline.algorithms.runtime.collective_matching import Collective
 
 
 def survives(spare: int) -> Mapping[Guarantee, float]:
-    """The figure of `SURVIVES_WORKERS`: how many workers a run can lose."""
+    """Returns the bound of `SURVIVES_WORKERS`: the number of workers that a run can lose."""
     return {Guarantee.SURVIVES_WORKERS: max(0, spare)}
 
 
 def without(living: Iterable[Rank], failure: PeerFailed) -> frozenset[Rank]:
-    """Those who are left after a death; raises the failure where it is not the death of one of them.
+    """Returns the ranks that remain after a failure.
+
+    Args:
+        living: the ranks before.
+        failure: the failure.
+
+    Raises:
+        PeerFailed: the failure is not that of one of these ranks.
 
     >>> sorted(without([0, 1, 2], PeerFailed("rank 1 died", 1)))
     [0, 2]
@@ -39,15 +46,15 @@ def without(living: Iterable[Rank], failure: PeerFailed) -> frozenset[Rank]:
     return before - {Rank(failure.rank)}
 
 
-class Crew:
-    """The workers that a server's program has left."""
+class LivingWorkers:
+    """The living workers, as a server's program knows them."""
 
     def __init__(self, me: RankContext) -> None:
         self.living = frozenset(me.workers)
 
     @program
-    def hear(self) -> Program[Message | None]:
-        """The next message from anyone; None where a worker was lost instead, who is then no longer of the living."""
+    def receive(self) -> Program[Message | None]:
+        """Receives the next message from any rank; None if a worker died instead and was removed from `living`."""
         try:
             return (yield from Receive())
         except PeerFailed as failure:
@@ -56,15 +63,23 @@ class Crew:
 
     @program
     def message(self) -> Program[Message]:
-        """The next message from anyone who is left."""
-        while (message := (yield from self.hear())) is None:
+        """Receives the next message from any living worker."""
+        while (message := (yield from self.receive())) is None:
             pass
         return message
 
 
 @program
 def among_living(make: Callable[[Group], Collective], group: Group) -> Program[tuple[Any, Group]]:
-    """A collective's answer, and the group that had it: once more without them where members have died."""
+    """Runs a collective, and repeats it without the members that have died.
+
+    Args:
+        make: returns the collective for a group.
+        group: the members at first.
+
+    Returns:
+        The answer, and the group that took part.
+    """
     while True:
         try:
             return (yield from make(group)), group

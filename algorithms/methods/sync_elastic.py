@@ -1,10 +1,10 @@
-"""Synchronous elastic averaging, three times: the same numbers, and ever less time on the way.
+"""Synchronous elastic averaging in three variants with the same results and increasingly less communication time.
 
 Rules of this file:
 
-* All three send the centre down one tree and the sum of the workers' weights up another, in this order. Both trees
-  carry what was there before the step, so neither needs its gradient.
-* They differ in who holds the centre (a host process, or the first worker) and in when the trees are begun.
+* All three broadcast the centre along one tree and reduce the workers' weights along another, in this order. Both trees
+  use the values from before the step, so they do not depend on its gradient.
+* They differ in the rank that holds the centre (a host process, or the first worker) and in when the trees start.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from paceline.algorithms.methods.parameter_server import Stop, server_of
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """The centre on its way down and the workers' sum on its way up, a handle for each message."""
+    """The broadcasts of the centre and the reductions of the workers' weights in flight, a handle for each message."""
 
     down: tuple[Handle[Any], ...]
     up: tuple[Handle[Any], ...]
@@ -44,21 +44,28 @@ class Trees:
 
 @dataclass(frozen=True, kw_only=True)
 class SyncElastic(Elastic):
-    """What the three share: the trees, and what the master makes of them."""
+    """Base of the three variants: the trees, and the update of the centre."""
 
     staleness_kind = StalenessKind.EXCHANGE_LAG
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.CONSERVES_SUM})
 
     packed: bool = True
-    """one message of all layers; false: one for each, which costs (L − 1) α more in each tree (SC'17 packs them)"""
+    """whether all layers are one message; one for each costs (L − 1) α more in each tree (SC'17 packs them)"""
 
     def group(self, me: RankContext) -> tuple[Group, Rank]:
-        """Who takes part in the trees, and who is their root."""
+        """Returns the members of the trees and their root."""
         return me.workers, me.workers.ranks[0]
 
     @program
     def begun(self, me: RankContext, step: int, *, centre: Any, own: Any) -> Program[Trees]:
-        """Starts both trees: `centre` counts at the root, `own` is what the rank adds to the sum."""
+        """Starts both trees.
+
+        Args:
+            me: this rank.
+            step: the number of the step.
+            centre: the centre; its numbers matter only at the root.
+            own: what this rank adds to the sum.
+        """
         group, root = self.group(me)
         packets = [("", slice(None))] if self.packed else [(f" {one.name}", one.part) for one in me.layout.layers]
         down, up = [], []
@@ -72,7 +79,11 @@ class SyncElastic(Elastic):
 
     @program
     def ended(self, trees: Trees) -> Program[tuple[Any, Any]]:
-        """The centre as it was before the step and, at the root, the sum of the workers' weights."""
+        """Waits for both trees.
+
+        Returns:
+            The centre from before the step and, at the root, the sum of the workers' weights; None elsewhere.
+        """
         centre, total = [], []
         for handle in trees.down:
             centre.append((yield from Wait(handle)))
@@ -84,25 +95,32 @@ class SyncElastic(Elastic):
         return parts[0] if self.packed else join(parts)
 
     def moved(self, me: RankContext, centre: Any, total: Any) -> Any:
-        """Equation (2) at the master: c + α (Σ x_i − P c)."""
+        """Returns the new centre by equation (2): c + α (Σ x_i − P c).
+
+        Args:
+            me: the rank that holds the centre.
+            centre: c.
+            total: Σ x_i.
+        """
         return centre + self.alpha(me) * (total - len(me.workers) * centre)
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The host's word for a step: the version of the centre that it is about to send."""
+    """The server's message at the start of a step: the version of the centre that it is about to send."""
 
     version: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class SyncEasgd1(SyncElastic):
-    """Synchronous EASGD whose master is a process on the host: trees instead of turns, and nothing overlaps.
+    """Synchronous EASGD whose master is a process on the host: trees instead of turns, without overlap.
 
     worker i:  x_i ← x_i − η g(x_i) − α (x_i − c)
     master:    c ← c + α (Σ x_i − P c)
 
-    The host is the root of both trees, so weights cross the link between host and devices. It adds zeros to the sum.
+    The host is the root of both trees, so weights cross the link between host and devices. The host adds zeros to the
+    sum.
     """
 
     name = "sync-easgd1"
@@ -125,7 +143,7 @@ class SyncEasgd1(SyncElastic):
         while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
-            word = (yield from Receive(server)).value  # sent when the step began: nobody waits for it
+            word = (yield from Receive(server)).value  # sent when the step began, so there is no wait
             if isinstance(word, Stop):
                 return state
             yield from Send(server, gradient.contribution(version=word.version))
@@ -160,7 +178,7 @@ class SyncEasgd1(SyncElastic):
 
 @dataclass(frozen=True, slots=True)
 class Elastically:
-    """A worker's state in synchronous EASGD; `centre` has numbers that count on the master alone."""
+    """A worker's state in synchronous EASGD; the numbers of `centre` matter only at the master."""
 
     step: int
     weights: Weights
@@ -170,18 +188,18 @@ class Elastically:
 
 @dataclass(frozen=True, kw_only=True)
 class SyncEasgd2(SyncElastic):
-    """Synchronous EASGD whose master is the first worker: weights go from device to device, still one after the other.
+    """Synchronous EASGD whose master is the first worker: weights are sent between devices, without overlap.
 
     worker i:  x_i ← x_i − η g(x_i) − α (x_i − c)
     master:    c ← c + α (Σ x_i − P c)
 
-    First the gradient, then the tree down, then the tree up, then the update.
+    Sequence: gradient, broadcast, reduction, update.
     """
 
     name = "sync-easgd2"
     source = "You, Buluç, Demmel, SC'17, Algorithm 3 (Sync EASGD2)"
     overlaps: ClassVar[bool] = False
-    """the trees are begun before the gradient"""
+    """whether the trees start before the gradient"""
 
     def begin(self, me: RankContext, vector: Any) -> Any:
         return Elastically(0, Weights(vector, 0), Weights(vector, 0), self.rule(me.layout.layers).init(vector))
@@ -218,7 +236,7 @@ class SyncEasgd3(SyncEasgd2):
     worker i:  x_i ← x_i − η g(x_i) − α (x_i − c)
     master:    c ← c + α (Σ x_i − P c)
 
-    What is sent, the centre and the workers' weights, is known before the gradient is, so both trees start first.
+    The centre and the workers' weights are known before the gradient, so both trees start before it.
     """
 
     name = "sync-easgd3"

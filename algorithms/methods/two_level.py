@@ -1,4 +1,4 @@
-"""Two-level synchronisation: inside the node first, then one rank of each node among the nodes."""
+"""Two-level synchronization: inside each node first, then between one rank of each node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import descend, gradient_at
 
 AS_PUBLISHED = Lars()
-"""the layer-wise rates of LARS's authors"""
+"""the layer-wise learning rates of LARS's authors"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +35,13 @@ class Hsgd(SgdMethod):
     )
 
     learning_rate: float = 3.0
-    """γ of LARS; provenance: ours, it trains the digits: LARS's own rates are for ImageNet"""
+    """γ of LARS; provenance: ours, it trains the digits; LARS's own rates are for ImageNet"""
     momentum: float = 0.9
     """μ; provenance: LARS's authors"""
     weight_decay: float = 5e-4
     """β; provenance: LARS's authors, for AlexNet"""
     lars: Lars | None = AS_PUBLISHED
-    """layer-wise rates, as the paper has them; None for the plain rule"""
+    """layer-wise learning rates, as in the paper; None for the plain rule"""
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
@@ -54,7 +54,13 @@ class Hsgd(SgdMethod):
 
     @program
     def mean(self, me: RankContext, vector: Any, number: int) -> Program[Any]:
-        """The mean over all workers: up to the leader, across, and down again."""
+        """Averages a vector over all workers: reduce in the node, all-reduce between leaders, broadcast in the node.
+
+        Args:
+            me: this rank.
+            vector: its gradient.
+            number: of the step, for the keys.
+        """
         leader = me.node.ranks[0]
         total = yield from Reduce(value=vector, group=me.node, root=leader, key=f"up {number}")
         if total is not None:

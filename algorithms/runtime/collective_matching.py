@@ -1,7 +1,7 @@
-"""Where ranks meet for collectives: matching by key, the check of their order, and the arithmetic.
+"""Matches the collectives of all ranks, checks their order, and computes the results.
 
-Shared by the interpreters that hold all ranks in one process. Reductions go in rank order, so that a sum depends on
-the values alone and not on who came first.
+Used by the interpreters that run all ranks in one process. Reductions are computed in rank order, so that a sum does
+not depend on the order of arrival.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLLECTIVES = (AllReduce, Reduce, Broadcast, AllGather, Barrier)
 
 @dataclass(slots=True)
 class Room:
-    """One allreduce_algorithm: who has come, with what."""
+    """One collective: the members that have arrived, with their operations."""
 
     kind: str
     group: Group
@@ -49,31 +49,33 @@ class Room:
 
 @dataclass(slots=True)
 class Visits:
-    """The rooms of one group and stream in their order, and how many of them each member has entered."""
+    """The collectives of one group and stream in order, and the number that each member has entered."""
 
     rooms: list[Room] = field(default_factory=list)
     positions: dict[Rank, int] = field(default_factory=dict)
 
 
 class Meetings:
-    """All collectives of a run. Members of a group must enter the same ones in the same order, lane by lane."""
+    """All collectives of a run. On each lane, members of a group must enter the same ones in the same order."""
 
     def __init__(self) -> None:
         self._visits: dict[tuple[Group, str], Visits] = {}
 
     def enter(self, rank: Rank, op: Collective, place: Callable[[], str], stream: str = "") -> Room:
-        """Brings `rank` into its next room of this group.
+        """Enters the next collective of a rank in this group.
 
         Args:
-            rank: who enters.
+            rank: the rank that enters.
             op: the collective.
-            place: answers the line at which the rank's program stands; asked only for messages.
-            stream: names the lane. Each lane has an order of its own: the order in which lanes interleave may differ
-                from rank to rank.
+            place: returns the current line of the rank's program; called only for messages.
+            stream: the lane. Each lane has its own order, because lanes may interleave differently on each rank.
+
+        Returns:
+            The collective; it is full once all members have arrived.
 
         Raises:
             InvalidOperation: the rank or the root is no member of the group.
-            ProgramError: the others entered another collective there.
+            ProgramError: the others entered a different collective at this position.
         """
         if (visits := self._visits.get((op.group, stream))) is None:
             visits = self._visits[op.group, stream] = Visits()
@@ -87,12 +89,20 @@ class Meetings:
         visits.positions[rank] = position + 1
         room.came[rank] = op
         if room.full:
-            rooms[position] = Room(room.kind, room.group, room.key, room.first, room.place)  # forget the payloads
+            rooms[position] = Room(room.kind, room.group, room.key, room.first, room.place)  # releases the payloads
         return room
 
 
 def check_collective(op: Collective, rank: Rank) -> None:
-    """Refuses a rank or a root that is no member of the group, and an unknown reduction."""
+    """Checks that the rank and the root are members of the group and that the reduction is known.
+
+    Args:
+        op: the collective.
+        rank: the rank that enters it.
+
+    Raises:
+        InvalidOperation: the check fails.
+    """
     words = f"enters {type(op).__name__} {op.key!r} over {op.group}"
     if rank not in op.group:
         raise InvalidOperation(f"{words}, but is no member of {op.group}")
@@ -103,7 +113,7 @@ def check_collective(op: Collective, rank: Rank) -> None:
 
 
 def signature(op: Collective) -> str:
-    """What members must agree on, in words.
+    """Describes the properties of a collective on which all members must agree.
 
     >>> import numpy as np
     >>> signature(AllReduce(value=np.zeros(2), group=Group((Rank(0), Rank(1))), key="gradient 3"))
@@ -124,7 +134,7 @@ def signature(op: Collective) -> str:
 
 
 def describe(op: Op[Any]) -> str:
-    """An operation in a few words, for messages: no payloads."""
+    """Describes an operation for messages, without payloads."""
     if isinstance(op, COLLECTIVES):
         return f"{signature(op)} over {op.group}"
     fields = [
@@ -136,7 +146,7 @@ def describe(op: Op[Any]) -> str:
 
 
 def outcome(room: Room) -> Mapping[Rank, Any]:
-    """What every member is answered, once all have come."""
+    """Computes the answer of every member of a collective that is full."""
     ops = [room.came[rank] for rank in room.group]
     first = ops[0]
     match first:
@@ -157,9 +167,13 @@ def outcome(room: Room) -> Mapping[Rank, Any]:
 
 
 def sent_bytes(op: Collective, rank: Rank) -> int:
-    """Bytes that one member sends: a ring for all-reduce and all-gather, from or to the root for the rest.
+    """Returns the bytes that one member sends: a ring for all-reduce and all-gather, else from or to the root.
 
-    torch.distributed does not say what it sent; so every kind of run counts by the same closed forms.
+    torch.distributed does not report what it sends, so all interpreters count by the same closed forms.
+
+    Args:
+        op: the collective.
+        rank: the member.
 
     >>> import numpy as np
     >>> sent_bytes(AllReduce(value=np.zeros(100), group=Group((Rank(0), Rank(1))), key=""), Rank(0))
@@ -180,8 +194,9 @@ def sent_bytes(op: Collective, rank: Rank) -> int:
 
 
 def given(spent: Any, result: Any) -> Any:
-    """The result in the memory that a member gave away for it, and so its own; one of NumPy's is shared by all.
+    """Copies the result of a donating all-reduce into the buffer of one member's value.
 
-    A program can write into a tensor alone, by what `arrays.less` takes as its `out`.
+    Each member gets its own tensor, because `arrays.less` may overwrite it with the new weights. NumPy arrays are never
+    overwritten, so all members share one.
     """
     return spent.copy_(result) if hasattr(spent, "copy_") else result

@@ -1,13 +1,13 @@
-"""Handles: what `Start`, `Wait`, `WaitFor` and `Cancel` mean, apart from how an interpreter waits.
+"""Handles: the semantics of `Start`, `Wait`, `WaitFor` and `Cancel`, except for the waiting itself.
 
 Rules of this file:
 
-* Each rank has one `HandleTable`. A handle stands for an `Entry`; the table keeps that as long as a program keeps the
-  handle, because an answer may be asked for again.
-* `Wait` and `WaitFor` are answered in two halves: `awaited` checks the operation, the interpreter waits until enough of
-  the entries have settled, and `answers` makes the answer.
+* Each rank has one `HandleTable`, which maps handles to `Entry` objects. An entry exists as long as the program holds
+  its handle, because the answer may be requested again.
+* `Wait` and `WaitFor` have two phases: `awaited` checks the operation; the interpreter waits until enough entries have
+  settled; `answers` returns the answer.
 * Which handles of a partial `WaitFor` were done and whether a `Cancel` was in time depend on timing. The table reports
-  both to the run's record, so that a replay is told the same.
+  both to the record of the run, so that a replay gives the same answers.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from paceline.algorithms.runtime.collective_matching import describe
 from paceline.algorithms.runtime.program_errors import cancelled, too_few_handles, unknown_handle
 
 Outcome = tuple[int, ...] | bool
-"""depends on timing: of a partial `WaitFor`, the indices of the handles that were done; of a `Cancel`, its answer"""
+"""depends on timing: the indices of the handles that were done (partial `WaitFor`), or the answer of a `Cancel`"""
 Report = Callable[[str, Outcome], object]
-"""takes the name of a lane and what it was told"""
+"""receives the name of a lane and its outcome"""
 
 
 class Entry(Protocol):
-    """What a handle stands for."""
+    """A started operation or program."""
 
     @property
     def settled(self) -> bool:
-        """Whether it has ended or been cancelled."""
+        """Whether it has ended or was cancelled."""
         ...
 
     def result(self) -> Any:
-        """Its answer; raises its failure, or `InvalidOperation` where it was cancelled."""
+        """Returns its answer; raises its failure, or `InvalidOperation` if it was cancelled."""
         ...
 
     def cancel(self) -> bool:
-        """Gives it up; False if it has settled before."""
+        """Cancels it; returns False if it had already settled."""
         ...
 
 
@@ -52,7 +52,7 @@ E = TypeVar("E", bound=Entry)
 
 @dataclass(eq=False, slots=True)
 class Promise:
-    """Something started in an interpreter that runs all ranks in one thread.
+    """An entry of an interpreter that runs all ranks in one thread.
 
     >>> promise = Promise(lambda: "Receive(), started at method.py:7")
     >>> promise.watchers.append(lambda: print("settled"))
@@ -63,18 +63,18 @@ class Promise:
     """
 
     what: Callable[[], str]
-    """names it; asked only for messages, because the name of a large group is long"""
+    """returns its name; called only for messages, because the name of a large group is long"""
     give_up: Callable[[], object] | None = None
-    """stops the work behind it; None where the work goes on for others"""
+    """stops the work; None if others need it to continue"""
     settled: bool = False
     cancelled: bool = False
     answer: Any = None
     failure: Exception | None = None
     watchers: list[Callable[[], object]] = field(default_factory=list)
-    """called once, when it settles"""
+    """callbacks, called once when it settles"""
 
     def end(self, answer: Any = None, failure: Exception | None = None) -> None:
-        """Keeps the outcome; the first one counts."""
+        """Sets the outcome; later calls have no effect."""
         if self.settled:
             return
         self.settled, self.answer, self.failure, self.give_up = True, answer, failure, None
@@ -100,22 +100,22 @@ class Promise:
 
 
 class UnheardFailures:
-    """Failures of what was started that no program has been told of: a run does not end without a word of them."""
+    """Failures of started operations that no program has received; they are raised at the end of the run."""
 
     def __init__(self) -> None:
         self._errors: list[Exception] = []
 
     def add(self, error: Exception) -> None:
-        """Notes a failure, once."""
+        """Adds a failure, once."""
         if not any(error is one for one in self._errors):
             self._errors.append(error)
 
     def hear(self, error: Exception) -> None:
-        """A program has been told of it."""
+        """Removes a failure that a program has received."""
         self._errors = [one for one in self._errors if one is not error]
 
     def raise_first(self) -> None:
-        """Raises the earliest one, if there is any."""
+        """Raises the earliest one, if any."""
         if self._errors:
             raise self._errors[0]
 
@@ -124,9 +124,9 @@ class HandleTable(Generic[E]):
     """The handles of one rank.
 
     Args:
-        rank: whose handles they are.
-        report: takes what a partial `WaitFor` and a `Cancel` were told, for the record of the run.
-        unheard: told which failures the program has been told of.
+        rank: the rank.
+        report: receives the outcomes of partial `WaitFor` and of `Cancel`, for the record of the run.
+        unheard: the failures that no program has received yet.
 
     >>> table = HandleTable[Promise](Rank(0), print)
     >>> one, other = (Promise(lambda: "an operation") for _ in range(2))
@@ -146,31 +146,36 @@ class HandleTable(Generic[E]):
         self._numbers = count(1)
 
     def give(self, entry: E) -> Handle[Any]:
-        """A new handle for something that has been started."""
+        """Returns a new handle for something that was started."""
         handle: Handle[Any] = Handle(self._rank, next(self._numbers))
         self._entries[handle] = entry
         return handle
 
     def restore(self, entries: Mapping[Handle[Any], E]) -> None:
-        """Takes in the handles of a checkpoint; new ones are numbered after them."""
+        """Adds the handles of a checkpoint; new handles get higher numbers."""
         self._entries.update(entries)
         self._numbers = count(max((handle.number for handle in entries), default=0) + 1)
 
     def entry(self, handle: Handle[Any]) -> E:
-        """What a handle stands for; raises `InvalidOperation` if it is none of this rank's."""
+        """Returns the entry of a handle; raises `InvalidOperation` if the handle is not from this rank."""
         entry = self._entries.get(handle) if handle.rank == self._rank else None
         if entry is None:
             raise unknown_handle(handle, self._rank)
         return entry
 
     def items(self) -> list[tuple[Handle[Any], E]]:
-        """All handles that a program still keeps, with what they stand for."""
+        """Returns all handles that the program still holds, with their entries."""
         return list(self._entries.items())
 
     def is_over(self, handles: Sequence[Handle[Any]], least: int) -> bool:
-        """Whether a wait for these would end at once; also where it is a mistake, which the program is then told."""
+        """Returns whether a wait would end immediately, also with an error.
+
+        Args:
+            handles: the handles of the wait.
+            least: how many of them must settle.
+        """
         settled = 0
-        for handle in reversed(handles):  # the latest settles last, mostly
+        for handle in reversed(handles):  # the latest usually settles last
             entry = self._entries.get(handle) if handle.rank == self._rank else None
             if entry is None or entry.settled:
                 settled += 1
@@ -179,7 +184,15 @@ class HandleTable(Generic[E]):
         return settled >= min(least, len(handles))
 
     def awaited(self, handles: Sequence[Handle[Any]], least: int) -> list[E]:
-        """What the handles of a wait stand for; raises `InvalidOperation` if the wait makes no sense."""
+        """Returns the entries of the handles of a wait.
+
+        Args:
+            handles: the handles of the wait.
+            least: how many of them must settle.
+
+        Raises:
+            InvalidOperation: a handle is not from this rank, or `least` is out of range.
+        """
         entries = [self.entry(handle) for handle in handles]
         if not 0 <= least <= len(entries):
             raise too_few_handles(least, len(entries))
@@ -188,13 +201,13 @@ class HandleTable(Generic[E]):
     def answers(
         self, lane: str, entries: Sequence[E], least: int, found: tuple[int, ...] | None = None
     ) -> tuple[tuple[int, Any], ...]:
-        """The answer of a `WaitFor` whose waiting is over.
+        """Returns the answer of a `WaitFor` after the waiting has ended.
 
         Args:
-            lane: that has waited.
-            entries: of the handles, by `awaited`.
-            least: how many of them had to settle.
-            found: the indices of those that the program is to hear of; None: of all that have settled.
+            lane: the lane that has waited.
+            entries: the entries of the handles, from `awaited`.
+            least: the number of entries that had to settle.
+            found: the indices of the answer (in a replay); None: all that have settled.
         """
         if found is None:
             found = tuple([index for index, entry in enumerate(entries) if entry.settled])
@@ -203,7 +216,7 @@ class HandleTable(Generic[E]):
         return tuple([(index, self.result(entries[index])) for index in found])
 
     def result(self, entry: E) -> Any:
-        """The answer of what has settled; its failure is raised, and has then been heard of."""
+        """Returns the answer of a settled entry; raises its failure, which then counts as received."""
         try:
             return entry.result()
         except Exception as error:
@@ -211,19 +224,23 @@ class HandleTable(Generic[E]):
             raise
 
     def cancel(self, lane: str, handle: Handle[Any]) -> bool:
-        """The answer of a `Cancel`: whether it was in time."""
+        """Cancels the entry of a handle; returns whether that was in time."""
         in_time = self.entry(handle).cancel()
         self._report(lane, in_time)
         return in_time
 
 
 def is_partial(op: WaitFor[Any]) -> bool:
-    """Whether the answer of a wait depends on timing."""
+    """Returns whether the answer of a wait depends on timing."""
     return op.least < len(op.handles)
 
 
 def named(what: Op[Any] | Routine[Any], line: str) -> str:
-    """Names something that was started at a line of the program, for messages.
+    """Describes a started operation or program for messages.
+
+    Args:
+        what: what was started.
+        line: the line of the program at which it was started.
 
     >>> from paceline.algorithms.core.operations import Receive
     >>> named(Receive(Rank(1), tag="go"), "method.py:7 in worker")

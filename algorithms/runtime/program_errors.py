@@ -1,10 +1,10 @@
-"""What a program can do wrong, in words: one sentence for each mistake, the same in every interpreter.
+"""Error messages for invalid operations of programs, the same in every interpreter.
 
 Rules of this file:
 
-* A check raises `InvalidOperation`, whose text is the sentence alone. The interpreter that performs the operation knows
-  where the program stands; it adds the place in front (`at`) and raises the resulting `ProgramError`, once.
-* Checks need the operation and what the run knows of the ranks; they need no clock, network or process.
+* A check raises `InvalidOperation` with a message that does not contain the place. The interpreter that performs the
+  operation knows the current line of the program; it adds the place with `at` and raises the resulting `ProgramError`.
+* Checks depend only on the operation and the ranks of the run; they need no clock, network or process.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ ACTIONS = frozenset({"read", "add", "swap"})
 
 
 class InvalidOperation(Exception):
-    """An operation that makes no sense; its text does not say yet where the program asked for it."""
+    """An invalid operation; its message does not contain the place in the program yet."""
 
     kind: ClassVar[type[ProgramError]] = ProgramError
 
     def at(self, place: str) -> ProgramError:
-        """The error that the program is told.
+        """Returns the error to raise, with the place in front of the message.
 
         >>> str(InvalidOperation("sends to rank 9").at("rank 0 (worker) at method.py:7 in worker, step 2"))
         'rank 0 (worker) at method.py:7 in worker, step 2: sends to rank 9'
@@ -35,13 +35,13 @@ class InvalidOperation(Exception):
 
 
 def place_of(me: RankContext, lane: str, line: str, step: int) -> str:
-    """Where a rank's program stands, for messages.
+    """Formats the current position of a rank's program for messages.
 
     Args:
         me: the rank.
-        lane: its lane; the program itself is "main", which goes without saying.
-        line: of the program.
-        step: of the program.
+        lane: its lane; "main" is omitted.
+        line: the line of the program.
+        step: the step of the program.
     """
     return f"rank {me.rank} ({me.role}){'' if lane == 'main' else f', lane {lane}'} at {line}, step {step}"
 
@@ -50,13 +50,13 @@ def place_of(me: RankContext, lane: str, line: str, step: int) -> str:
 
 
 def unknown_operation(words: str) -> InvalidOperation:
-    """An operation that is none of `OPERATIONS`, described in `words`."""
+    """Returns the error for an operation that is not in `OPERATIONS`, described in `words`."""
     known = ", ".join(kind.__name__ for kind in OPERATIONS)
     return InvalidOperation(f"asks for {words}, which no interpreter knows; operations are {known}")
 
 
 def check_start(what: object) -> None:
-    """Refuses to start anything but an operation or a program."""
+    """Raises `InvalidOperation` unless `what` is an operation or a program."""
     if not isinstance(what, Op | Routine):
         raise InvalidOperation(f"starts {what!r}; only an operation or a program can be started")
 
@@ -65,7 +65,15 @@ def check_start(what: object) -> None:
 
 
 def check_peer(op: Send | Receive, everyone: Group) -> None:
-    """Refuses a message to or from a rank that the run does not have."""
+    """Checks that the other rank of a message exists.
+
+    Args:
+        op: the operation.
+        everyone: all ranks of the run.
+
+    Raises:
+        InvalidOperation: there is no such rank.
+    """
     rank = op.to if isinstance(op, Send) else op.source
     if rank is not None and rank not in everyone:
         verb = "sends to" if isinstance(op, Send) else "receives from"
@@ -73,7 +81,7 @@ def check_peer(op: Send | Receive, everyone: Group) -> None:
 
 
 def message_wanted(op: Receive) -> str:
-    """The sender and the tag that a receive is for.
+    """Describes the sender and the tag that a receive waits for.
 
     >>> message_wanted(Receive(Rank(1), tag="ready")), message_wanted(Receive())
     ("rank 1 with tag 'ready'", 'anyone')
@@ -82,7 +90,7 @@ def message_wanted(op: Receive) -> str:
 
 
 def timed_out(op: Receive, place: str) -> TimedOut:
-    """No message has come in time."""
+    """Returns the error for a receive without a message in time."""
     return TimedOut(f"{place}: no message from {message_wanted(op)} within {op.timeout_s} s")
 
 
@@ -90,17 +98,17 @@ def timed_out(op: Receive, place: str) -> TimedOut:
 
 
 def unknown_handle(handle: Handle[Any], rank: Rank) -> InvalidOperation:
-    """The handle is none of this rank's."""
+    """Returns the error for a handle that is not from this rank."""
     return InvalidOperation(f"uses {handle}, which stands for nothing that rank {rank} has started")
 
 
 def too_few_handles(least: int, given: int) -> InvalidOperation:
-    """A wait for more handles than it is given, or for fewer than none."""
+    """Returns the error for a wait that needs more handles than it has, or fewer than 0."""
     return InvalidOperation(f"waits for {least} of {given} handles; ask for 0 to {given}")
 
 
 def cancelled(what: str) -> InvalidOperation:
-    """A wait for what the program has cancelled."""
+    """Returns the error for a wait for something that was cancelled."""
     return InvalidOperation(f"waits for {what}, which was cancelled; there is no answer to wait for")
 
 
@@ -108,7 +116,16 @@ def cancelled(what: str) -> InvalidOperation:
 
 
 def mismatch(rank: Rank, line: str, words: str, other: Rank, other_line: str, other_words: str) -> ProgramError:
-    """Two members of a group that enter different collectives; the sentence names both places itself."""
+    """Returns the error for two members of a group that enter different collectives; it names both places.
+
+    Args:
+        rank: the member that entered last.
+        line: the line of its program.
+        words: its collective.
+        other: the member that entered first.
+        other_line: the line of its program.
+        other_words: its collective.
+    """
     return ProgramError(
         f"mismatched collectives: rank {rank} at {line} enters {words}, where rank {other} at {other_line} entered "
         f"{other_words}; all members of a group must issue the same collectives in the same order"
@@ -119,11 +136,14 @@ def mismatch(rank: Rank, line: str, words: str, other: Rank, other_line: str, ot
 
 
 def check_access(op: Access, cell_bytes: int) -> None:
-    """Refuses an unknown action, an action without its value, and a value of another size than the cell's.
+    """Checks the action and the value of an access to a shared cell.
 
     Args:
         op: the access.
         cell_bytes: size of the cell in bytes; 0 before it has a value.
+
+    Raises:
+        InvalidOperation: the action is unknown, or the value is missing or has another size than the cell.
     """
     name = op.cell.name
     if op.action not in ACTIONS:
@@ -137,5 +157,5 @@ def check_access(op: Access, cell_bytes: int) -> None:
 
 
 def not_the_holder(name: str) -> InvalidOperation:
-    """An unlock by a rank that does not hold the lock."""
+    """Returns the error for an unlock by a rank that does not hold the lock."""
     return InvalidOperation(f"unlocks cell {name!r}, which it does not hold; Lock it first")

@@ -1,11 +1,11 @@
-"""Numbers of one problem with the size of another's: what is sent, shared and cut is priced as the other's.
+"""Vectors with the numbers of one problem and the size of another, for example to price messages of a larger model.
 
 Rules of this file:
 
-* The size is a count of numbers of so many bytes, as in `Null`. Bytes and positions are all that a clock may depend on,
-  so a program's time is the same with `Sized` vectors as with a `Null` of that size.
-* A part of the size is the like part of the numbers: position x of n stands for ⌊x m / n⌋ of m. So parts that make a
-  whole hold every number once, and a part that is too small for a number has none.
+* The size is a count of numbers of so many bytes, as in `Null`. Simulated time depends only on bytes and positions,
+  so it is the same with `Sized` vectors as with a `Null` of that size.
+* A slice of the size is the corresponding slice of the numbers: position x of n corresponds to ⌊x m / n⌋ of m. So
+  slices that cover the whole contain every number once, and a slice that is too small contains none.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from paceline.algorithms.core.values import Special, join, norm
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How many numbers there are, and for how many they stand."""
+    """The count of actual numbers, and the size that they represent."""
 
     numbers: int
     count: int
     item_bytes: int = 4
 
     def at(self, position: int) -> int:
-        """Where in the numbers a position of the size lies.
+        """Converts a position of the size to a position in the numbers.
 
         >>> [Fit(numbers=3, count=12).at(position) for position in (0, 3, 4, 11, 12)]
         [0, 0, 1, 2, 3]
@@ -35,18 +35,18 @@ class Fit:
         return position * self.numbers // self.count
 
     def dress(self, numbers: Any) -> Sized:
-        """A whole vector of numbers, in the size that they stand for."""
+        """Returns a whole vector of numbers with the size that they represent."""
         return Sized(numbers, self, 0, self.count)
 
 
 class Sized(Special):
-    """A vector whose arithmetic is that of its numbers and whose size is another.
+    """A vector that computes with its numbers but has another size.
 
     Args:
         numbers: an array or a tensor.
-        fit: of the whole vector.
-        start: where it begins in the whole, in elements of the size.
-        stop: where it ends.
+        fit: the sizes of the whole vector.
+        start: its first position in the whole vector, in elements of the size.
+        stop: the position after its last one.
 
     >>> import numpy as np
     >>> whole = Fit(numbers=2, count=1000).dress(np.array([1.0, 2.0]))
@@ -55,7 +55,7 @@ class Sized(Special):
     """
 
     __slots__ = ("fit", "numbers", "start", "stop")
-    __array_ufunc__ = None  # NumPy's numbers leave arithmetic to this class
+    __array_ufunc__ = None  # NumPy scalars then use the operators of this class
 
     def __init__(self, numbers: Any, fit: Fit, start: int, stop: int) -> None:
         self.numbers, self.fit, self.start, self.stop = numbers, fit, start, stop
@@ -102,9 +102,9 @@ class Sized(Special):
         return type(self)(self.numbers[at(start) - origin : at(stop) - origin], self.fit, start, stop)
 
     def joined(self, parts: Sequence[Self]) -> Self:
-        """Parts that lie end to end, the first of which is this one."""
+        """Concatenates adjacent parts; this one is the first."""
         return type(self)(join([part.numbers for part in parts]), self.fit, self.start, parts[-1].stop)
 
     def norm(self) -> float:
-        """That of the numbers."""
+        """Returns the norm of the numbers."""
         return norm(self.numbers)

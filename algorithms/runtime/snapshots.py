@@ -1,10 +1,10 @@
-"""Messages as they are when they are sent, whatever becomes of their vectors later.
+"""Copies messages when they are sent, so that later changes of their vectors have no effect.
 
 Rules of this file:
 
-* A message is made of vectors, small change (numbers, words) and frozen dataclasses, tuples, lists and dicts of these.
-* What cannot change is not copied, and neither is a vector that its sender has sent just before and not changed since:
-  a server's answers to all its workers are one.
+* A message consists of vectors, numbers, text, and frozen dataclasses, tuples, lists and dicts of these.
+* Immutable values are not copied, nor is a vector that is unchanged since its last copy: a server that sends the same
+  weights to all workers makes one copy.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import numpy as np
 from paceline.algorithms.core.values import Group, Null, parts_of
 
 CONSTANT = frozenset({int, float, complex, bool, str, bytes, type(None), Null, Group})
-"""kinds of values that cannot change, and have no vectors in them"""
+"""immutable types without vectors"""
 
 
 class Snapshots:
-    """Of what one rank sends.
+    """Copies of the messages of one rank.
 
     >>> from paceline.algorithms.core.values import Weights
     >>> mine, snapshots = Weights(np.zeros(2), version=3), Snapshots()
@@ -38,11 +38,11 @@ class Snapshots:
 
     def __init__(self) -> None:
         self._vector: Callable[[], Any] = lambda: None
-        """the last one copied, as long as anybody has it"""
+        """weak reference to the last vector that was copied"""
         self._copy: Callable[[], Any] = lambda: None
 
     def of(self, value: Any) -> Any:
-        """The value as it is now."""
+        """Returns a value that later changes do not affect."""
         kind: Any = type(value)
         if kind in CONSTANT:
             return value
@@ -75,11 +75,11 @@ class Snapshots:
 
 @cache
 def _of_vectors(kind: type) -> tuple[Callable[[Any], Any], Callable[[Any, Any], bool]] | None:
-    """How a kind of vector is copied and compared; None if it is no vector that can change."""
+    """Returns the functions that copy and compare this type of vector; None if it is not a mutable vector."""
     if kind is np.ndarray:
         return np.ndarray.copy, np.array_equal
     if (kind.__module__, kind.__name__) != ("torch", "Tensor"):
         return None
-    import torch  # only a vector that is a tensor gets here, so torch is there already
+    import torch  # already imported, since the vector is a tensor
 
     return lambda tensor: tensor.detach().clone(), torch.equal

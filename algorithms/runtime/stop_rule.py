@@ -1,12 +1,12 @@
-"""Where runs stop: what `NextStep` means.
+"""The stop rule: the semantics of `NextStep`.
 
 Rules of this file:
 
-* Only ranks in the role that keeps the weights being learned are held against the stop rule. The workers of a server
-  hear of the stop from the server.
-* Once a stop is decided, no keeper begins a step beyond the last one that any keeper has begun, and all keepers get
-  that far. Where keepers step independently, their steps are counted together, and none begins another one.
-* The rule is here; how far the keepers have come is in `Grants`, because real ranks keep that in shared memory.
+* The rule applies only to the owners: the ranks in the role that owns the weights. The workers of a server receive the
+  stop from the server.
+* After a stop is decided, no owner begins a step beyond the last one that any owner has begun, and all owners get that
+  far. If owners step independently, their steps are counted together and none begins another one.
+* The rule is here; the progress of the owners is in `Grants`, because real ranks have it in shared memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Rank, Step
 
 NEVER = 2**63 - 1
-"""no step has this number: the largest integer of 64 bits, so that it fits into shared memory"""
+"""not the number of any step: the largest 64-bit integer, so that it fits into shared memory"""
 
 
 def next_step(
@@ -30,14 +30,14 @@ def next_step(
     grant: Callable[[Rank, int], bool],
     stop: Callable[[Reason], object],
 ) -> Step | None:
-    """The answer of `NextStep`.
+    """Returns the answer of `NextStep`.
 
     Args:
-        job: whose budget and samples count.
+        job: defines the budget and the samples.
         me: the rank that asks.
-        step: steps that it has completed.
-        now_s: on the clock of the run, in seconds; None where there is no clock.
-        grant: answers whether a keeper may begin a step.
+        step: the number of steps that it has completed.
+        now_s: time on the clock of the run, in seconds; None without a clock.
+        grant: returns whether an owner may begin a step.
         stop: ends the run.
 
     Returns:
@@ -53,24 +53,34 @@ def next_step(
 
 
 class Grants(Protocol):
-    """How far the keepers have come, and where they are to stop."""
+    """The progress of the owners, and the step at which they stop."""
 
     @property
     def begun(self) -> int:
-        """Steps that keepers have begun: of the furthest one, or of all where their steps count together."""
+        """Steps that owners have begun: of the furthest one, or of all if their steps are counted together."""
         ...
 
     @property
     def stop_at(self) -> int:
-        """The step that none begins because the run was ended; `NEVER` before that."""
+        """The first step that no owner begins because the run was stopped; `NEVER` before that."""
         ...
 
     def note(self, rank: Rank, steps: int) -> None:
-        """A keeper has begun so many steps."""
+        """Records the number of steps that an owner has begun.
+
+        Args:
+            rank: the owner.
+            steps: the number.
+        """
         ...
 
     def end(self, at: int, why: Reason) -> None:
-        """The run ends before this step."""
+        """Ends the run.
+
+        Args:
+            at: the first step that no owner begins.
+            why: the reason.
+        """
         ...
 
 
@@ -78,7 +88,7 @@ class OwnGrants:
     """The grants of a run whose ranks are all in one process.
 
     Args:
-        together: whether the steps of the keepers count together.
+        together: whether the steps of the owners are counted together.
     """
 
     def __init__(self, *, together: bool) -> None:
@@ -97,12 +107,12 @@ class OwnGrants:
 
 
 class StopRule:
-    """Decides which steps are begun.
+    """Decides which steps may begin.
 
     Args:
-        limit: steps after which none is granted; None without such a limit.
-        together: whether the steps of the keepers count together.
-        grants: how far they have come.
+        limit: the maximum number of steps; None without a limit.
+        together: whether the steps of the owners are counted together.
+        grants: the progress of the owners.
 
     >>> grants = OwnGrants(together=False)
     >>> rule = StopRule(4, together=False, grants=grants)
@@ -118,20 +128,20 @@ class StopRule:
 
     @property
     def end(self) -> int:
-        """The step that none begins."""
+        """The first step that no owner begins."""
         return min(self._limit, self._grants.stop_at)
 
     def position(self, step: int) -> int:
-        """The number of a keeper's step in the sense of the limit."""
+        """Returns the number of an owner's step as the limit counts it."""
         return self._grants.begun if self._together else step
 
     def grant(self, rank: Rank, step: int, until: int = NEVER) -> bool:
-        """Whether a keeper may begin this step; it has then begun it.
+        """Returns whether an owner may begin this step, and records it as begun if so.
 
         Args:
-            rank: the keeper.
-            step: that it asks for.
-            until: a step before which all pause.
+            rank: the owner.
+            step: the step that it requests.
+            until: the step before which all owners pause.
         """
         if self.position(step) >= min(self.end, until):
             return False
@@ -139,6 +149,6 @@ class StopRule:
         return True
 
     def stop(self, why: Reason) -> None:
-        """Ends the run after the last step that any keeper has begun, unless it ends there anyway."""
+        """Ends the run after the last step that any owner has begun, unless it ends there anyway."""
         if (begun := self._grants.begun) < self.end:
             self._grants.end(begun, why)

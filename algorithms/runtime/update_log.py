@@ -1,10 +1,10 @@
-"""From `RecordUpdate` to rows: staleness is measured here, from the versions that weights and gradients carry.
+"""Converts `RecordUpdate` to table rows and measures staleness from the versions of weights and gradients.
 
 Rules of this file:
 
-* An update and the landing of a layer within it are booked apart, so that no gradient is counted twice.
-* Rows are tuples, as there are many: these are made, and written to disk, most quickly.
-* How long ago in seconds a gradient was begun is not booked: `records.tables` reads it off the spans, once for all.
+* An update and the update of a single layer within it are recorded separately, so that no gradient is counted twice.
+* Rows are tuples because there are many, and tuples are the fastest to create and to write to disk.
+* The age of a gradient in seconds is not recorded: `records.tables` computes it from the spans.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from paceline.algorithms.core.values import Rank
 
 
 class Update(NamedTuple):
-    """One input of one update: a row of ``updates.parquet``. `rank` and `step` are those of who computed the input."""
+    """One input of one update: a row of ``updates.parquet``. `rank` and `step` are those of its computation."""
 
     time_s: float
     rank: Rank
@@ -29,7 +29,7 @@ class Update(NamedTuple):
 
 
 class LayerUpdate(NamedTuple):
-    """One input of one layer's own step, in a method that applies layers one by one: a row of ``layers.parquet``."""
+    """One input of the update of one layer, in a method that applies layers separately: a row of ``layers.parquet``."""
 
     time_s: float
     rank: Rank
@@ -41,22 +41,22 @@ class LayerUpdate(NamedTuple):
 
 
 class Booked(NamedTuple):
-    """What one `RecordUpdate` came to."""
+    """The result of one `RecordUpdate`."""
 
     version: int
-    """of the weights from now on"""
+    """the new version of the weights"""
     updates: list[Update]
-    """one row for each input; none where a layer landed by itself"""
+    """one row for each input; none for the update of a single layer"""
     layers: list[LayerUpdate]
-    """one row for each input of a layer that landed by itself"""
+    """one row for each input of the update of a single layer"""
 
 
 class UpdateLog:
-    """What `RecordUpdate` means: one rank's log of the updates that were applied there.
+    """One rank's log of updates: the semantics of `RecordUpdate`.
 
     Args:
-        staleness_kind: what the staleness of an update counts.
-        workers: of the run. The weights of a single worker are the average of all after each of its local steps.
+        staleness_kind: the definition of staleness.
+        workers: number of workers of the run. With one worker, every local step is also an average of all workers.
     """
 
     __slots__ = ("age", "staleness_kind", "workers")
@@ -64,14 +64,14 @@ class UpdateLog:
     def __init__(self, staleness_kind: StalenessKind, workers: int) -> None:
         self.staleness_kind, self.workers = staleness_kind, workers
         self.age = 0
-        """local steps since the version last moved; 0 where there is one worker"""
+        """local steps since the version last advanced; 0 with one worker"""
 
     def book(self, op: RecordUpdate, time_s: float) -> Booked:
-        """Books an update, or the landing of one layer within it.
+        """Records an update, or the update of one layer within it.
 
         Args:
-            op: what was applied.
-            time_s: on the clock of the run, in seconds.
+            op: the operation.
+            time_s: time on the clock of the run, in seconds.
 
         >>> from paceline.algorithms.core.values import Contribution, Weights
         >>> log = UpdateLog(StalenessKind.VERSION_LAG, workers=3)

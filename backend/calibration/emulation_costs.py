@@ -1,8 +1,7 @@
-"""Measures what this machine adds to a network that it emulates, by messages of a few numbers.
+"""Measures the costs that this machine adds to a network that it emulates, by messages of a few numbers.
 
-Rules of this file: what is measured between hosts is as good as without bytes, so that it says what handling a message
-costs and nothing of the lines' rates; whole vectors are measured on this machine alone. All probes are paced as the run
-to be predicted is.
+Rules of this file: messages between hosts are so small that only the handling of a message is measured, not the rates
+of lines; whole vectors are measured on this machine alone. All probes are paced like the run to be predicted.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from paceline.backend.calibration.message_costs import (
     Later,
     Progress,
     costs,
-    everyones,
+    global_all_reduce,
     job_of,
     never,
     probe,
@@ -41,27 +40,27 @@ from paceline.workloads.learners.timing_only import TimingOnly
 LAUNCHES = 3
 STEPS = 40
 FEW = 16
-"""numbers in a message that is as good as without bytes"""
+"""numbers in a message whose transfer time is negligible"""
 
 
 def probe_emulated(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | None = None) -> EmulatedProfile:
-    """A profile of this machine and of the network that it emulates for a scenario.
+    """Returns a profile of this machine and of the network that it emulates for a scenario.
 
     Args:
-        scenario: gives the hosts, the workers, their device times, and the vectors that are sent.
-        asked: the collectives that its runs will ask for.
-        progress: told what is measured, and how much of it is done, 0 … 1.
+        scenario: the scenario with the hosts, the workers, their device times, and the sizes of vectors.
+        asked: the collectives of its runs.
+        progress: called with what is being measured and the completed share, 0 … 1.
 
     Raises:
-        InputError: where its network cannot be emulated here.
+        InputError: its network cannot be emulated here.
     """
-    told = progress or (lambda *_: None)
+    report = progress or (lambda *_: None)
     plan = max(scenario.plans(paced=True), key=lambda plan: plan.job.workers)
     here = [one for one in asked if one.inside]
-    machine = probe(scenario, [*here, everyones(plan.job)], progress=lambda what, done: told(what, done / 2))
+    machine = probe(scenario, [*here, global_all_reduce(plan.job)], progress=lambda what, done: report(what, done / 2))
     found = []
     for turn in range(LAUNCHES):
-        told("the emulated network", (1 + turn / LAUNCHES) / 2)
+        report("the emulated network", (1 + turn / LAUNCHES) / 2)
         found.append(_probed(plan, turn + 1))
     message_s, all_reduce_s, leads_s, starts_s, packets = zip(*found, strict=True)
     return EmulatedProfile(
@@ -76,26 +75,26 @@ def probe_emulated(scenario: Scenario, asked: Sequence[Asked], *, progress: Prog
 
 
 def _few_bytes(job: Job) -> int:
-    """Of a few numbers of the job's kind."""
+    """Returns the bytes of a few numbers of the job's number type."""
     initial = job.learner.initial()
     return FEW * int(initial.nbytes) // job.learner.layout.size
 
 
 def _probed(plan: Plan, turn: int) -> tuple[float, float, list[float], float, int]:
-    """What one launch of each probe finds.
+    """Returns the results of one launch of each probe.
 
-    Messages, all-reduces, how early each worker entered them, what starting one takes, and the size of a packet.
+    Messages, all-reduces, how early each worker entered them, the time to start one, and the size of a packet.
     """
     pace = Later(plan, 20_000 * turn)
     few = TimingOnly(Layout((Layer("few", 0, FEW),)), plan.job.learner.num_samples)
     placement, workers = plan.cluster.placement, plan.job.workers
     asking = job_of(replace(plan.job, learner=few), placement, ProbeMessages(), STEPS * workers)
-    all_reduce = replace(everyones(plan.job), nbytes=_few_bytes(plan.job))
+    all_reduce = replace(global_all_reduce(plan.job), nbytes=_few_bytes(plan.job))
     reducing = job_of(plan.job, placement, ProbeCollectives(asked=(all_reduce,)), STEPS)
     starting = job_of(plan.job, placement, ProbeStarts(few=FEW), STEPS)
     with emulated(replace(plan, job=asking)) as network:
         messages = run_job(_launch(asking, plan, pace, network))
-        message_s = _beside_the_way(asking, messages, network)
+        message_s = _handling_s(asking, messages, network)
         reduced = run_job(_launch(reducing, plan, pace, network)) if workers > 1 else None
         started = run_job(_launch(starting, plan, pace, network)) if workers > 1 else None
     if reduced is None or started is None:
@@ -105,7 +104,7 @@ def _probed(plan: Plan, turn: int) -> tuple[float, float, list[float], float, in
 
 
 def _leads_s(trace: Trace) -> list[float]:
-    """Of each rank, how long before the last one it enters a collective: the median."""
+    """Returns for each rank the median time by which it enters a collective before the last rank."""
     entries: dict[str, dict[int, float]] = defaultdict(dict)
     for span in trace.spans:
         if span.key is not None:
@@ -127,8 +126,8 @@ def _launch(job: Job, plan: Plan, pace: Later, network: Emulation) -> Launch:
     )
 
 
-def _beside_the_way(job: Job, trace: Trace, network: Emulation) -> float:
-    """What a message from the server took at workers that waited for it on other hosts, less its way's latencies."""
+def _handling_s(job: Job, trace: Trace, network: Emulation) -> float:
+    """Returns the time of a message from the server to waiting workers on other hosts, less its route's latencies."""
     places, server = network.lines.places, job.team[0].server
     assert server is not None, "the probe has one"
     beside = [

@@ -1,15 +1,15 @@
-"""Measures what messages and collectives cost on this machine, with the programs' own operations.
+"""Measures the costs of messages and collectives on this machine, with the operations that programs use.
 
 Rules of this file:
 
-* Probes are programs, run by the same launcher and interpreter as any method, paced by the devices that the run to be
-  predicted is paced by. Probing back to back instead is wrong by a factor of three (the network is then never idle).
-* A collective is timed from its last entry, a message from its sending: waiting for others is the model's business.
-* What a worker does beside is told apart by the spans that any run records (`span_costs`), as its time shares are.
-* Collectives that runs do in a node's memory are probed there; a launch without shared memory probes the others, whose
-  groups may lie inside a node too where a probe has no server to stand in it. Messages are probed in a launch that has
-  memory if runs have it, and those that went through it are told from the others.
-* Several launches are pooled, since one differs from the next by how its processes fall onto the cores.
+* Probes are programs. The same launcher and interpreter run them as any method, paced by the devices of the run to be
+  predicted. Probing back to back instead is wrong by a factor of three (the network is then never idle).
+* A collective is timed from its last entry, and a message from its sending: the model itself computes waits for others.
+* A worker's other work is separated by the spans that every run records (`span_costs`), as its time shares are.
+* Collectives that runs perform in a node's shared memory are probed there; a launch without shared memory probes the
+  others. In a probe, which has no server, the groups of these may be inside a node too. Messages are probed in a launch
+  that has shared memory if runs have it, and messages through it are separated from the others.
+* Several launches are pooled, since they differ in how the processes are placed on cores.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from paceline.topologies.catalogue.machine_profile import Asked, Collectives, Ha
 Progress = Callable[[str, float], None]
 LAUNCHES = 5
 COLLECTIVE_STEPS, MOST_STEPS = 80, 240
-"""at least and at most, of each launch"""
+"""the fewest and the most steps of each launch"""
 TIMES = 20
-"""for each collective in a launch, unless there are too many"""
+"""steps for each collective in a launch, unless there are too many"""
 MESSAGE_STEPS = 40
 TRIM = 0.05
-"""share of messages left out at either end: a tick of the kernel now and then is not the message's cost"""
+"""share of messages left out at either end: an occasional timer tick of the kernel is not a cost of messages"""
 
 
 def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | None = None) -> Profile:
-    """A profile of this machine, for what a scenario is about to run on it.
+    """Returns a profile of this machine for the runs of a scenario.
 
     Args:
-        scenario: gives the workers, their device times, and the vectors that are sent.
-        asked: the collectives that its runs will ask for; without any, an all-reduce is measured, and what workers do
-            around it.
-        progress: told what is measured, and how much of it is done, 0 … 1.
+        scenario: the scenario with the workers, their device times, and the sizes of vectors.
+        asked: the collectives of its runs; if there are none, an all-reduce is measured, and the workers' other work
+            with it.
+        progress: called with what is being measured and the completed share, 0 … 1.
     """
     plan = max(scenario.plans(paced=True), key=lambda plan: plan.job.workers)
     pace = plan if scenario.train.pace == "device" else None
     probes: list[tuple[Method, int]] = [(ProbeMessages(), MESSAGE_STEPS * plan.job.workers)]
     if plan.job.workers > 1:
-        asked = asked or [replace(everyones(plan.job), inside=plan.inside(plan.job.team[0].workers))]
+        asked = asked or [replace(global_all_reduce(plan.job), inside=plan.inside(plan.job.team[0].workers))]
         for inside in (False, True):
             if there := tuple(one for one in asked if one.inside is inside):
                 steps = min(max(COLLECTIVE_STEPS, TIMES * len(there)), MOST_STEPS)
@@ -84,25 +84,25 @@ def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | No
     return pooled(found)
 
 
-def everyones(job: Job) -> Asked:
-    """An all-reduce of the whole weights by all workers."""
+def global_all_reduce(job: Job) -> Asked:
+    """Returns the all-reduce of the whole weights by all workers."""
     return Asked("AllReduce", job.workers, job.learner.initial().nbytes, (job.team[0].workers.ranks,))
 
 
 def job_of(like: Job, nodes: Sequence[Sequence[Rank]], method: Method, steps: int) -> Job:
-    """A probe's job for the same ranks and learner."""
+    """Returns a probe's job for the same ranks and learner."""
     job = replace(like, method=method, team=build_team(method, nodes, like.learner.layout))
     return replace(job, budget=Budget(samples=steps * job.samples_per_step))
 
 
 def never() -> Schedule:
-    """No snapshots."""
+    """Returns a schedule without snapshots."""
     return Schedule(every=float("inf"))
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """A pace that draws other steps than the run to be predicted will."""
+    """A pace that draws from other steps than the run to be predicted."""
 
     pace: Pace
     offset: int
@@ -111,7 +111,7 @@ class Later:
         return self.pace.compute_s(rank, step + self.offset, samples)
 
     def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:
-        return start_s + work_s  # slowdowns are of the run that is predicted, not of the machine that is probed
+        return start_s + work_s  # slowdowns belong to the predicted run, not to the probed machine
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return self.pace.layer_shares()
@@ -121,14 +121,14 @@ class Later:
 
 
 class Cost(NamedTuple):
-    """What was timed."""
+    """The kind of an operation that was timed."""
 
     operation: str
     members: int = 1
     nbytes: int = 0
-    """0 where it has none"""
+    """0 if it has none"""
     inside: bool = False
-    """in a node's memory"""
+    """whether it used a node's shared memory"""
 
 
 Costs = dict[Cost, list[float]]
@@ -138,19 +138,19 @@ HANDLED: tuple[Handled, ...] = ("send", "receive", "start")
 
 
 def costs(job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False) -> Costs:
-    """The seconds of everything that a probe timed.
+    """Returns the times of all operations that a probe timed, in seconds.
 
     Args:
-        job: what was launched.
+        job: the job of the probe.
         trace: its record.
-        pace: what its gradients were held to.
-        inside: whether it was launched with shared memory, and so with all its collectives there.
+        pace: the modelled times of its gradients; None: not paced.
+        inside: whether it was launched with shared memory, which all its collectives then used.
     """
     found: Costs = defaultdict(list)
     server = job.team[0].server
     for me in job.team:
         memory = inside and server is not None and job.team[server].host == me.host
-        # what is read ahead takes place beside the program, and belongs to a later step
+        # prefetching runs in parallel with the program, and belongs to a later step
         spans = [span for span in trace.spans if span.rank == me.rank and span.activity != "read"]
         if me.role == "server":
             found[SERVE] += served(spans)
@@ -167,13 +167,13 @@ def costs(job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False) ->
             for (operation, members, nbytes), seconds in started(spans, trace.spans).items():
                 found[Cost("start", 2, own_bytes(operation, members, nbytes), inside)] += seconds
         for source, span in received(me.rank, trace):
-            # only where the receiver was waiting: else the time in its inbox would count as the message's
+            # only if the receiver was waiting: otherwise the time in its inbox would be counted
             if span.ready_s is None:
                 continue
             memory = inside and job.team[source].host == me.host
             if span.start_s <= span.ready_s:
                 found[Cost(MESSAGE, 2, span.bytes, memory)].append(span.end_s - span.ready_s)
-            elif me.role == "worker":  # has computed a gradient meanwhile: the message has come long ago
+            elif me.role == "worker":  # it has computed a gradient meanwhile, so the message has long arrived
                 found[Cost("receive", 2, span.bytes, memory)].append(span.end_s - span.start_s)
     together: dict[str, list[Span]] = defaultdict(list)
     for span in trace.spans:
@@ -181,7 +181,7 @@ def costs(job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False) ->
             together[span.key].append(span)
     for key, spans in together.items():
         operation, nbytes, how = unlabel(key)
-        if how == "started":  # nobody was waiting for it
+        if how == "started":  # no rank was waiting for it
             continue
         last_s = max(span.start_s for span in spans)
         found[Cost(operation, len(spans), nbytes, inside)] += [max(0.0, span.end_s - last_s) for span in spans]
@@ -189,10 +189,10 @@ def costs(job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False) ->
 
 
 def pooled(found: Sequence[Costs]) -> Profile:
-    """One profile from several launches: each launch's mean, and of those the median.
+    """Combines several launches to one profile: the median over launches of each launch's mean.
 
-    The mean, because a step waits as long as a collective takes, however seldom that is long. The median over launches,
-    because what another program does to one launch is not this machine's cost.
+    The mean, because a step waits for the whole time of a collective, however rarely it is long. The median over
+    launches, because the effect of another program on one launch is not a cost of this machine.
     """
     every = dict.fromkeys(cost for launch in found for cost, times in launch.items() if times)
     centre: dict[Cost, float] = {
@@ -235,12 +235,12 @@ def _words(cost: Cost) -> str:
 
 
 def average(cost: Cost, times: Sequence[float]) -> float:
-    """The mean; of messages without the tails, where a tick of the kernel now and then is not the message's cost."""
+    """Returns the mean; of messages without the tails, since an occasional timer tick is not a cost of messages."""
     return float(trim_mean(times, TRIM) if cost.operation == MESSAGE else np.mean(times))
 
 
 def received(rank: Rank, trace: Trace) -> list[tuple[Rank, Span]]:
-    """A rank's receives, and whom it heard in each; for a program of one lane, in whose order both are."""
+    """Returns a rank's receives with their sources, for a program of one lane, in whose order both are."""
     spans = [span for span in trace.spans if span.rank == rank and span.activity == "receive"]
     sources = [source for receiver, source in trace.heard if receiver == rank and source is not None]
     return list(zip(sources, spans, strict=True))

@@ -1,4 +1,4 @@
-"""A program that only measures how long a rank needs to start a collective, until it can start the next."""
+"""A program that measures how long a rank needs to start a collective, until it can start the next."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paceline.records.trace import Trace
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeStarts(Method):
-    """After each gradient, two all-reduces of a few of its numbers, the second started while the first is under way."""
+    """After each gradient, two all-reduces of a few of its numbers; the second starts while the first is in flight."""
 
     name = "probe-starts"
     staleness_kind = StalenessKind.STEPS
@@ -23,7 +23,7 @@ class ProbeStarts(Method):
     guarantees = frozenset()
 
     few: int
-    """numbers"""
+    """how many numbers each all-reduce has"""
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
@@ -42,7 +42,7 @@ class ProbeStarts(Method):
 
 
 def start_s(trace: Trace) -> float:
-    """The median time between the two starts of a step."""
+    """Returns the median time between the two starts of a step."""
     starts: dict[tuple[int, int], list[float]] = defaultdict(list)
     for span in trace.spans:
         if span.activity == "collective":

@@ -1,11 +1,12 @@
-"""Programs that only measure: what a prediction of this machine asks for, done as any method does it.
+"""Programs that only measure: the operations whose costs a prediction needs, performed as in any method.
 
 Rules of this file:
 
-* Collectives and messages are mostly waited for at once. Now and then one goes on beside other work, as in methods that
-  overlap: that shows what it costs a rank's own processor. Then a sub-program without operations is started, too.
+* Collectives and messages are mostly waited for at once. At regular intervals one overlaps with other work, as in
+  methods that overlap, which shows its cost for the rank's own processor. A sub-program without operations is started
+  then, too.
 * A word is a message without a vector.
-* Updates go through the optimizer's chain, with a rate of 0.
+* Updates use the optimizer chain, with a learning rate of 0.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ from paceline.algorithms.methods.parameter_server import server_of
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.topologies.catalogue.machine_profile import Asked
 
-STANDING = Chain((ScaleByLearningRate(0.0),))
-"""an update that changes nothing"""
+ZERO_RATE = Chain((ScaleByLearningRate(0.0),))
+"""an update that does not change the weights"""
 STARTED = 5
 """of so many turns of each collective, the last one is started and waited for later"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeCollectives(Method):
-    """Each collective that runs will ask for in turn, after a gradient, on a part of it of the size asked for."""
+    """Performs each collective of the runs in turn, after a gradient, on a part of it of the same size."""
 
     name = "probe-collectives"
     staleness_kind = StalenessKind.STEPS
@@ -56,10 +57,10 @@ class ProbeCollectives(Method):
 
     asked: tuple[Asked, ...]
     inside: bool = False
-    """whether it is to be launched with its nodes' shared memory"""
+    """whether it is launched with its nodes' shared memory"""
 
     def begin(self, me: RankContext, vector: Any) -> Replica:
-        return Replica(0, Weights(vector, 0), STANDING.init(vector))
+        return Replica(0, Weights(vector, 0), ZERO_RATE.init(vector))
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
@@ -71,20 +72,20 @@ class ProbeCollectives(Method):
             own = own_bytes(one.operation, one.members, one.nbytes)
             part = gradient.vector[: own * me.layout.size // gradient.vector.nbytes]
             key = f"{one.operation} {one.nbytes} {'started' if started else 'entered'} {step.number}"
-            under_way: list[Handle[Any]] = []
+            in_flight: list[Handle[Any]] = []
             for group in workers_of(one, me):
                 if me.rank not in group:
                     continue
                 if started:
-                    under_way.append((yield from Start(collective(one.operation, part, group, key))))
+                    in_flight.append((yield from Start(collective(one.operation, part, group, key))))
                 else:
                     yield from collective(one.operation, part, group, key)
             yield from Charge("update", part.nbytes)
-            vector, memory = STANDING.update(state.weights.vector, gradient.vector, state.optimizer_state)
-            for handle in under_way:
+            vector, memory = ZERO_RATE.update(state.weights.vector, gradient.vector, state.optimizer_state)
+            for handle in in_flight:
                 yield from Wait(handle)
             if started:
-                yield from Now()  # `lanes` takes the difference
+                yield from Now()  # `lanes` computes the difference
                 lane = yield from Start(nothing())
                 yield from Now()
                 yield from Wait(lane)
@@ -95,12 +96,12 @@ class ProbeCollectives(Method):
 
 @program
 def nothing() -> Program[None]:
-    """A sub-program that asks for nothing."""
+    """Runs a sub-program without operations."""
     yield from ()
 
 
 def collective(operation: str, part: Any, group: Group, key: str) -> Collective:
-    """One of them, by its name; `unlabel` of the calibration reads what it was from the key."""
+    """Returns a collective by its name; `unlabel` of the calibration reads the kind from the key."""
     root = group.ranks[0]
     match operation:
         case "AllReduce":
@@ -116,32 +117,32 @@ def collective(operation: str, part: Any, group: Group, key: str) -> Collective:
 
 
 def own_bytes(operation: str, members: int, nbytes: int) -> int:
-    """Bytes of a member's own value; those of an all-gather are everybody's."""
+    """Returns the bytes of a member's own value; for an all-gather, `nbytes` counts the values of all members."""
     return nbytes // members if operation == "AllGather" else nbytes
 
 
 def workers_of(one: Asked, me: RankContext) -> list[Group]:
-    """The groups to probe: of workers only, since a probe has no server; where one has a server, all workers."""
+    """Returns the groups to probe: a probe has no server, so all workers replace a group with one."""
     groups = [Group(tuple(map(Rank, ranks))) for ranks in one.groups]
     return [group if set(group.ranks) <= set(me.workers.ranks) else me.workers for group in groups]
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A message without a vector, which is not answered."""
+    """A message without a vector, which needs no answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asking(Replica):
+class MessageReplica(Replica):
     """A worker's state between messages."""
 
     last: GradientResult | None = None
-    """of the step before"""
+    """the gradient of the previous step"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeMessages(Method):
-    """Workers send a gradient and wait for an answer of the same size, in turn at once and behind the next gradient.
+    """Workers send a gradient and wait for an answer of the same size, alternately at once and after the next gradient.
 
     After the latter they send a word.
     """
@@ -152,11 +153,11 @@ class ProbeMessages(Method):
     guarantees = frozenset()
     has_server: ClassVar[bool] = True
 
-    def begin(self, me: RankContext, vector: Any) -> Asking:
-        return Asking(0, Weights(vector, 0), STANDING.init(vector))
+    def begin(self, me: RankContext, vector: Any) -> MessageReplica:
+        return MessageReplica(0, Weights(vector, 0), ZERO_RATE.init(vector))
 
     @program
-    def worker(self, me: RankContext, state: Asking) -> Program[Asking]:
+    def worker(self, me: RankContext, state: MessageReplica) -> Program[MessageReplica]:
         server = server_of(me)
         while step := (yield from NextStep(state)):
             early = step.number % 2 == 1
@@ -170,10 +171,10 @@ class ProbeMessages(Method):
             if answer is None:
                 return state
             yield from Charge("update", answer.vector.nbytes)
-            vector, memory = STANDING.update(answer.vector, gradient.vector, state.optimizer_state)
+            vector, memory = ZERO_RATE.update(answer.vector, gradient.vector, state.optimizer_state)
             if early:
                 yield from Send(server, Word())
-            state = Asking(step.number + 1, Weights(vector, answer.version), memory, last=gradient)
+            state = MessageReplica(step.number + 1, Weights(vector, answer.version), memory, last=gradient)
         return state
 
     @program
@@ -181,7 +182,7 @@ class ProbeMessages(Method):
         while step := (yield from NextStep(state)):
             message = yield from vector_message()
             yield from Charge("update", message.value.vector.nbytes, where="host")
-            vector, memory = STANDING.update(state.weights.vector, message.value.vector, state.optimizer_state)
+            vector, memory = ZERO_RATE.update(state.weights.vector, message.value.vector, state.optimizer_state)
             version = yield from RecordUpdate(Weights(vector, state.weights.version), [message.value.contribution()])
             state = replace(state, step=step.number + 1, weights=Weights(vector, version), optimizer_state=memory)
             yield from Send(message.source, state.weights)
@@ -193,7 +194,7 @@ class ProbeMessages(Method):
 
 @program
 def vector_message() -> Program[Message]:
-    """The next message that is no word."""
+    """Receives the next message that has a vector."""
     while isinstance((message := (yield from Receive())).value, Word):
         pass
     return message

@@ -1,10 +1,10 @@
-"""Processes that read one record file at once, timed together: what storage is calibrated with, and compared to.
+"""Processes that read one record file at the same time, timed together: for the calibration of storage and its check.
 
 Rules of this file:
 
-* Every process opens the file itself, past the page cache where the file system allows that. Where it does not, what
-  the cache holds of the file is dropped before each piece of work, as far as the kernel follows the advice.
-* Work is made ready before its time begins, in every process. All begin at one moment; the time ends with the last.
+* Every process opens the file itself, and bypasses the page cache if the file system supports that. Otherwise the
+  cached pages of the file are dropped before each task, as far as the kernel follows the advice.
+* Tasks are prepared in every process before the time starts. All begin at the same moment; the time ends with the last.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ HOST = "the host below a virtual machine may still cache"
 
 
 class Work(Protocol):
-    """Something that a process does with the file; it travels by pickle."""
+    """A task of a process on the file; it can be pickled."""
 
     def ready(self, opened: Opened) -> Callable[[], object]:
-        """Prepares it; answers what is to be timed."""
+        """Prepares the task and returns the function to be timed."""
         ...
 
 
 class Readers:
-    """So many processes, while it is entered.
+    """A context manager for several processes.
 
     Args:
-        file: what they read.
-        count: of processes.
-        direct: past the page cache where that is possible; else whatever the cache holds is read from there.
+        file: the file that they read.
+        count: the number of processes.
+        direct: bypasses the page cache if possible; otherwise cached pages are read from the cache.
     """
 
     def __init__(self, file: RecordFile, count: int, *, direct: bool = True) -> None:
         self.file, self.count, self.direct = file, count, direct
         self.past_cache = "no: through the page cache"
-        """how the page cache is passed by, in words"""
+        """how the page cache is bypassed, in words"""
         self.bypassed = False
-        """whether it is by O_DIRECT: then nothing is read ahead either"""
+        """whether it is bypassed by O_DIRECT, which also disables read-ahead"""
         self._children: list[tuple[int, Connection]] = []
 
     def __enter__(self) -> Self:
@@ -78,7 +78,7 @@ class Readers:
         self._children = []
 
     def seconds(self, work: Sequence[Work]) -> float:
-        """From the beginning of all of it, one piece to a process, to the end of the last.
+        """Returns the time from the common start, with one task per process, to the end of the last.
 
         Raises:
             RunFailed: one of them failed.
@@ -105,11 +105,11 @@ class Readers:
 
 
 def serve(connection: Connection, file: RecordFile, direct: bool) -> NoReturn:
-    """One process: does what it is sent until nobody is left to send anything."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this
+    """Runs in each process: performs the tasks that it receives until the connection is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent, which ends this process
     try:
         opened = Opened(file, direct=direct)
-        opened.read(Piece(0, 1))  # whether blocks past the cache are taken shows with the first
+        opened.read(Piece(0, 1))  # the first read shows whether O_DIRECT works
         connection.send(opened.note)
         while True:
             run = connection.recv().ready(opened)
@@ -128,7 +128,7 @@ def serve(connection: Connection, file: RecordFile, direct: bool) -> NoReturn:
 
 
 def forget(file: RecordFile) -> None:
-    """Asks the kernel to drop what it has cached of a file."""
+    """Asks the kernel to drop the cached pages of a file."""
     handle = os.open(file.path, os.O_RDONLY)
     try:
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,7 +1,7 @@
-"""What the spans of a probe say of a rank's own time, one kind of work apart from the other.
+"""Separates a rank's own time in the spans of a probe by kind of work.
 
-Rules of this file: programs are those of `probes`. Each has one lane, in which nothing overlaps but a collective that
-was started with the update behind it.
+Rules of this file: the programs are those of `probes`. Each has one lane, in which nothing overlaps except a started
+collective and the update after it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Kind = tuple[str, int, int]
 
 
 def lasting(spans: Sequence[Span], activity: Activity) -> list[float]:
-    """The seconds of each span of an activity."""
+    """Returns the duration of each span of an activity, in seconds."""
     return [span.end_s - span.start_s for span in spans if span.activity == activity]
 
 
 def late(spans: Sequence[Span], batch: int, pace: Pace) -> list[float]:
-    """By how much each gradient took longer than its device would."""
+    """Returns by how much each gradient took longer than its modelled time."""
     return [
         span.end_s - span.start_s - pace.compute_s(span.rank, span.step, batch)
         for span in spans
@@ -34,10 +34,10 @@ def late(spans: Sequence[Span], batch: int, pace: Pace) -> list[float]:
 
 
 def served(spans: Sequence[Span]) -> list[float]:
-    """What a server did for each update but sending, from having its message to waiting for the next.
+    """Returns a server's time for each update without sends, from having the message to waiting for the next.
 
     Args:
-        spans: the server's.
+        spans: the spans of the server.
     """
     found: list[float] = []
     mine = sorted(spans, key=lambda span: span.start_s)
@@ -50,9 +50,9 @@ def served(spans: Sequence[Span]) -> list[float]:
 
 
 def uncovered(spans: Sequence[Span]) -> list[float]:
-    """For each of a worker's steps but the last, the time from its first span to the next step's that no span covers.
+    """Returns, for each of a worker's steps except the last, the time until the next step that no span covers.
 
-    It is what the program and the interpreter need between operations. Steps that start something are left out.
+    The program and the interpreter need it between operations. Steps that start an operation are left out.
     """
     steps: dict[int, list[Span]] = defaultdict(list)
     for span in sorted(spans, key=lambda span: span.start_s):
@@ -69,15 +69,15 @@ def uncovered(spans: Sequence[Span]) -> list[float]:
     return found
 
 
-def started(spans: Sequence[Span], everyones: Sequence[Span]) -> Mapping[Kind, list[float]]:
-    """How long a worker was busy with starting each collective, until it went on with its update.
+def started(spans: Sequence[Span], all_spans: Sequence[Span]) -> Mapping[Kind, list[float]]:
+    """Returns how long a worker was busy with starting each collective, until its update began.
 
     Args:
-        spans: the worker's.
-        everyones: those of all ranks, which say how many members a collective had.
+        spans: the spans of the worker.
+        all_spans: the spans of all ranks, which give the number of members of a collective.
     """
     members: dict[str | None, int] = defaultdict(int)
-    for span in everyones:
+    for span in all_spans:
         members[span.key] += 1
     found: dict[Kind, list[float]] = defaultdict(list)
     updates = {span.step: span.start_s for span in spans if span.activity == "update"}
@@ -91,7 +91,7 @@ def started(spans: Sequence[Span], everyones: Sequence[Span]) -> Mapping[Kind, l
 
 
 def lanes(now_s: Sequence[float]) -> list[float]:
-    """How long a worker was busy with starting each sub-program: every second `Now` less the one before.
+    """Returns how long a worker was busy with starting each sub-program: the difference of each pair of `Now`.
 
     >>> lanes([1.0, 1.5, 4.0, 4.25])
     [0.5, 0.25]
@@ -100,7 +100,8 @@ def lanes(now_s: Sequence[float]) -> list[float]:
 
 
 def unlabel(key: str) -> tuple[str, int, How]:
-    """The operation, its bytes and how it was begun, from a key of `ProbeCollectives` behind the interpreter's own.
+    """Returns the operation, its bytes and how it was begun, from a key of `ProbeCollectives` after the interpreter's
+    own.
 
     >>> unlabel("ranks 0,1/7 AllReduce 800 entered 7")
     ('AllReduce', 800, 'entered')

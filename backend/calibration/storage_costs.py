@@ -1,14 +1,14 @@
-"""Measures what requests cost on the storage under a folder, and answers it as the simulator's storage.
+"""Measures the costs of requests on the storage of a folder, and returns them as the simulator's storage model.
 
 Rules of this file:
 
-* Requests are those of a reader, at random places of a record file, one after the other: what Python does for each is
+* Requests are those of a reader, at random places of a record file, one after another, so Python's work for each is
   part of its latency. Nothing is fitted to reads that are to be predicted.
-* One reader gives the line t = L + s / b through its times for a request of one record and for a large one: single
-  records and windows are what readers ask for. The times of what lies between are no line: memory that no cache holds
-  is slower. Several at once, with small requests, show how many latencies pass at the same time; with large ones, what
-  all have together, B.
-* Times are means over a burst, and of those the median over bursts: other work on the machine comes and goes.
+* One reader defines the line t = L + s / b through its times for a request of one record and for a large one: readers
+  request single records and windows. Times for sizes in between do not lie on a line, because memory outside all caches
+  is slower. Several readers with small requests show how many latencies overlap, and with large requests their total
+  bandwidth B.
+* Times are means over a burst, and the median over bursts, because other load on the machine varies.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ from paceline.workloads.reading.file import RecordFile, record_dtype, write_reco
 from paceline.workloads.reading.reader import Opened
 
 MEMORY = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
-"""file systems that are no storage"""
+"""file systems that are not storage"""
 CHUNK = 4096
-"""records that are written at once"""
+"""records per write"""
 REQUESTS, BURST_BYTES = 4096, 128 << 20
-"""of a burst, at most: so long that what seldom takes long has its share in it"""
+"""the most requests and bytes of a burst: enough for rare delays to occur in it"""
 FEWEST = 4
 TURNS = 7
 ARM = 1.1
-"""latencies at once that are taken for one"""
+"""numbers of overlapping latencies up to this one count as one"""
 LARGEST = 4 << 20
-"""bytes of a request; the deepest buffers of the presets' readers are about as large"""
+"""bytes of a large request, about as large as the largest buffers of the presets' readers"""
 
 Kind = tuple[int, int]
-"""readers, and records of each request"""
+"""number of readers, and records of each request"""
 Timed = dict[Kind, list[float]]
-"""seconds from one request of a reader to its next, burst by burst"""
+"""seconds from one request of a reader to its next, for each burst"""
 
 
 @contextmanager
 def scratch(folder: Path, *, mebibytes: float, inputs: int) -> Iterator[RecordFile]:
-    """A record file of random bytes in a folder of its own, removed afterwards.
+    """Creates a record file of random bytes in a folder of its own, and removes it afterwards.
 
     Args:
-        folder: on the storage in question.
-        mebibytes: of the file, roughly.
+        folder: a folder on the storage in question.
+        mebibytes: the approximate size of the file.
         inputs: bytes of a sample's inputs.
 
     Raises:
@@ -79,7 +79,7 @@ def scratch(folder: Path, *, mebibytes: float, inputs: int) -> Iterator[RecordFi
 
 
 def file_system(folder: Path) -> str:
-    """The kind that a folder lies on; empty where nobody says."""
+    """Returns the type of a folder's file system; empty if it is not known."""
     path = folder.resolve()
     mounts = {Path(one.mountpoint): one.fstype for one in psutil.disk_partitions(all=True)}
     return next((mounts[place] for place in (path, *path.parents) if place in mounts), "")
@@ -94,13 +94,13 @@ def _random(count: int, dtype: np.dtype[np.void]) -> Iterable[NDArray[np.void]]:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """A burst of requests at random places, for as many records each."""
+    """A burst of requests at random places, of `records` records each."""
 
     records: int
     count: int
     seed: int
     pause_s: float
-    """between a request's end and the next one's beginning: busy, as a reader is then"""
+    """busy time between the end of a request and the next one, as in a reader"""
 
     def ready(self, opened: Opened) -> Callable[[], None]:
         places = np.random.default_rng(self.seed).integers(0, opened.file.num_samples - self.records + 1, self.count)
@@ -112,7 +112,7 @@ class Requests:
                 due_s = time.perf_counter() + self.pause_s
                 while time.perf_counter() < due_s:
                     pass
-                kept = opened.read(piece)  # beside what was read before, as a reader keeps it: memory is used as there
+                kept = opened.read(piece)  # while the previous buffer exists, as in a reader, which affects memory use
             del kept
 
         return run
@@ -120,12 +120,12 @@ class Requests:
 
 @dataclass
 class Probe:
-    """Times of bursts on one file, collected little by little.
+    """Times of bursts on one file, collected in turns.
 
     Args:
-        readers: as many processes as will ever read at once.
-        pause_s: what a reader does with a record before it asks for the next. A device that is asked again at once
-            answers sooner than one that has gone to sleep.
+        readers: as many processes as will read at the same time.
+        pause_s: how long a reader processes a record before its next request. A device that receives the next request
+            immediately is faster than one that has entered a sleep state.
     """
 
     readers: Readers
@@ -135,23 +135,23 @@ class Probe:
 
     @property
     def kinds(self) -> list[Kind]:
-        """What is to be timed: each size by one reader, and by 2, 4 … all."""
+        """The kinds of bursts: each request size by one reader, and by 2, 4 … all."""
         return [(readers, records) for readers in (1, *self.several) for records in self.sizes]
 
     @property
     def sizes(self) -> list[int]:
-        """Records of requests: one, and as many as a large one holds that fits into the file four times."""
+        """Request sizes in records: one, and a large one of which at least four fit into the file."""
         file = self.readers.file
         return sorted({1, max(1, min(LARGEST // file.record_bytes, file.num_samples // 4))})
 
     @property
     def several(self) -> list[int]:
-        """How many read at once, beside one alone."""
+        """The numbers of concurrent readers above one."""
         doubled = [2**power for power in range(1, self.readers.count.bit_length())]
         return sorted({*doubled, self.readers.count} - {1})
 
     def time(self, kind: Kind) -> None:
-        """One burst."""
+        """Times one burst."""
         (readers, records), file = kind, self.readers.file
         fits = BURST_BYTES // (records * file.record_bytes * readers)
         count = max(FEWEST, min(REQUESTS, fits, file.num_samples // records))
@@ -160,7 +160,7 @@ class Probe:
         self.timed[kind].append(self.readers.seconds(work) / count)
 
     def storage(self, turn: int | None = None, *, name: str = "this machine") -> Storage:
-        """What the bursts say: those of one turn, each kind timed once in a turn; or all of them."""
+        """Returns the storage model of the bursts of one turn, in which each kind is timed once; or of all turns."""
         timed = self.timed if turn is None else {kind: [times[turn]] for kind, times in self.timed.items()}
         reader, ahead = self.readers, None if self.readers.bypassed else READ_AHEAD
         return fitted(
@@ -176,13 +176,13 @@ class Probe:
 def calibrate(
     folder: Path, *, mebibytes: float = 256.0, inputs: int = 3072, readers: int = 4, turns: int = TURNS
 ) -> Storage:
-    """The storage under a folder, as `readers` processes of this machine see it past the page cache.
+    """Measures the storage of a folder, as `readers` processes of this machine use it without the page cache.
 
     Args:
-        folder: on the storage in question; a scratch file lies there meanwhile.
-        mebibytes: of that file.
-        inputs: bytes of a sample's inputs: the smallest request is one record.
-        readers: as many as will read at once.
+        folder: a folder on the storage in question, in which a scratch file is created.
+        mebibytes: the size of that file.
+        inputs: bytes of a sample's inputs; the smallest request is one record.
+        readers: as many processes as will read at the same time.
         turns: how often everything is timed; the median counts.
 
     Raises:
@@ -199,14 +199,14 @@ def calibrate(
 def fitted(
     timed: Timed, record_bytes: int, *, pause_s: float, name: str, past_cache: str, read_ahead_bytes: int | None
 ) -> Storage:
-    """The storage that behaves like this.
+    """Returns the storage model for these times.
 
     Args:
         timed: bursts of one reader and of several, with requests of one record and with large ones.
-        record_bytes: of a record.
-        pause_s: of those times, what is no request's.
-        name: of the storage.
-        past_cache: how the page cache was passed by.
+        record_bytes: bytes of a record.
+        pause_s: the part of each time that is not due to the request.
+        name: the name of the storage.
+        past_cache: how the page cache was bypassed.
         read_ahead_bytes: how far the system reads ahead; None: not at all.
     """
     typical = {kind: median(times) - pause_s for kind, times in timed.items()}
@@ -243,7 +243,7 @@ def fitted(
 
 
 def line(times: Mapping[int, float]) -> tuple[float, float]:
-    """L and B of t = L + s / B through the times of two sizes; of one size alone, all is taken for latency.
+    """Returns L and B of t = L + s / B through the times of two sizes; for a single size, all of it is latency.
 
     >>> latency_s, bytes_per_s = line({1000: 0.002, 4000: 0.005})
     >>> round(latency_s, 6), round(bytes_per_s)
@@ -255,10 +255,14 @@ def line(times: Mapping[int, float]) -> tuple[float, float]:
 
 
 def limits(rates: Mapping[int, float], latency_s: float) -> tuple[float | None, float]:
-    """D and w of min(R x, D / L, R / (L (1 + w (R − 1)))), the requests a second of R readers; alone one makes x.
+    """Returns D and w of min(R x, D / L, R / (L (1 + w (R − 1)))), the requests per second of R readers; one makes x.
 
-    Those whose largest relative deviation is the smallest; of such that are as good, those that limit least. D is None
-    where no limit was seen, and 1, one arm, where several make hardly more requests than one.
+    The pair with the smallest largest relative deviation; of equally good ones, the pair with the weakest limit. D is
+    None if no limit was observed, and 1, one arm, if several readers make hardly more requests than one.
+
+    Args:
+        rates: requests per second by the number of readers; contains 1.
+        latency_s: L, the latency of a request.
 
     >>> limits({1: 100.0, 2: 200.0, 4: 250.0}, latency_s=0.01)
     (2.5, 0.0)

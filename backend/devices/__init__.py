@@ -1,4 +1,4 @@
-"""What a rank computes on: CPU cores or a GPU, core affinity, and the check for NaN.
+"""The devices of ranks: CPU cores or a GPU, core affinity, and the check for NaN.
 
 Read `accelerator` first, then `cpu_affinity`.
 """

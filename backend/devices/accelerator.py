@@ -1,14 +1,14 @@
-"""What a rank computes on, a processor or a GPU, and how its vectors get from there to the host's memory and back.
+"""The device of a rank, a processor or a GPU, and copies of vectors between the device and host memory.
 
 Rules of this file:
 
-* All tensors of a rank lie on its device; arrays of NumPy (counts, random numbers) stay in the host's memory. What
-  leaves the rank by way of the host (messages, cells, its record) is copied out, and what comes in is copied to the
-  device: from where it is, a program cannot tell.
-* A GPU works on while the host goes on. Whoever takes a time calls `synchronize` first. It waits for the stream that
-  the rank computes on, and not for collectives under way, which have streams of their own.
-* CUDA's current device belongs to a thread, and a rank has several threads: every call says which device it means.
-* Nothing here touches CUDA before `enter`.
+* All tensors of a rank are on its device; NumPy arrays (counts, random numbers) stay in host memory. Vectors that leave
+  the rank through the host (messages, cells, its record) are copied out, and those that arrive are copied to the
+  device. So a program does not depend on the device.
+* A GPU continues to work while the host does. Code that measures a time calls `synchronize` first. It waits for the
+  rank's compute stream, and not for collectives in flight, which have streams of their own.
+* CUDA's current device is a property of a thread, and a rank has several threads: every call names its device.
+* Nothing here initialises CUDA before `enter`.
 """
 
 from __future__ import annotations
@@ -30,55 +30,55 @@ from paceline.algorithms.core.values import parts_of
 from paceline.backend.posix.polling import wait_until
 from paceline.records.machine import gpu_driver
 
-PATIENCE = timedelta(hours=1)
-"""of NCCL with a collective; the launcher notices dead ranks and deadlocks long before"""
+NCCL_TIMEOUT = timedelta(hours=1)
+"""NCCL's timeout of a collective; the launcher detects dead ranks and deadlocks much earlier"""
 SPIN_S = 0.001
-"""how long a wait for a device only lets others go first, before it sleeps"""
+"""how long a wait for a device only yields its core, before it sleeps"""
 PAUSE_S = 0.0001
 
 
 class Accelerator(Protocol):
-    """What the rest of the backend asks of a rank's device."""
+    """The interface of a rank's device."""
 
     device: torch.device
 
     def enter(self) -> None:
-        """Makes the device ready for this process; called once, before there are threads or tensors."""
+        """Prepares the device for this process; called once, before there are threads or tensors."""
         ...
 
     def holds(self, value: Any) -> bool:
-        """Whether it is a vector that lies on the device, and not in the host's memory."""
+        """Whether the value is a vector on the device and not in host memory."""
         ...
 
     def out(self, value: Any) -> Any:
-        """The same value with all its vectors in the host's memory."""
+        """Returns the same value with all its vectors in host memory."""
         ...
 
     def into(self, value: Any) -> Any:
-        """The same value with all its tensors on the device."""
+        """Returns the same value with all its tensors on the device."""
         ...
 
     def synchronize(self) -> None:
-        """Waits until everything computed so far is there."""
+        """Waits until everything issued so far has been computed."""
         ...
 
     def group(self, store: Store, rank: int, size: int) -> Any:
-        """A process group for collectives of vectors on the device."""
+        """Returns a process group for collectives of vectors on the device."""
         ...
 
     def facts(self) -> dict[str, Any]:
-        """For the run's record."""
+        """Returns the device's entries of the run's record."""
         ...
 
 
 class Processor:
-    """The processor: its memory is the host's, and what it has computed is there."""
+    """The processor: its memory is host memory, and its results are available at once."""
 
     def __init__(self) -> None:
         self.device = torch.device("cpu")
 
     def enter(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def holds(self, value: Any) -> bool:
         return False
@@ -90,17 +90,17 @@ class Processor:
         return value
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        """Does nothing: there is nothing to wait for."""
 
     def group(self, store: Store, rank: int, size: int) -> Any:
-        raise AssertionError("vectors of a processor lie in the host's memory")
+        raise AssertionError("vectors of a processor are in host memory")
 
     def facts(self) -> dict[str, Any]:
         return {"device": "cpu"}
 
 
 class Copying:
-    """Copies vectors between a device and the host's memory, and counts the bytes."""
+    """Copies vectors between a device and host memory, and counts the bytes."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -131,12 +131,12 @@ class Copying:
         return self.to_device(tensor)
 
     def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
-        """One tensor, in memory that the device can write by itself; it is there on return."""
+        """Copies one tensor to pinned memory, and returns after the copy is complete."""
         pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=self.device.type == "cuda")
         return pinned.copy_(tensor.detach())
 
     def to_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        """One tensor, on the device."""
+        """Copies one tensor to the device."""
         return tensor.to(self.device)
 
     def facts(self) -> dict[str, Any]:
@@ -147,16 +147,16 @@ class Gpu(Copying):
     """One GPU by CUDA, with NCCL for collectives."""
 
     def enter(self) -> None:
-        torch.cuda.set_device(self.device)  # of this thread; NCCL and libraries of the user's model look there
-        torch.backends.cudnn.allow_tf32 = False  # torch allows it for convolutions; a run says in what it computes
+        torch.cuda.set_device(self.device)  # of this thread; NCCL and libraries of the user's model use it
+        torch.backends.cudnn.allow_tf32 = False  # torch's default for convolutions; a run states its compute dtype
 
     def synchronize(self) -> None:
         torch.cuda.current_stream(self.device).synchronize()
 
     def group(self, store: Store, rank: int, size: int) -> Any:
-        """An NCCL group; it connects its members at its first collective."""
+        """Returns an NCCL group, which connects its members at its first collective."""
         options: Any = dist.ProcessGroupNCCL.Options()
-        options._timeout = PATIENCE
+        options._timeout = NCCL_TIMEOUT
         return dist.ProcessGroupNCCL(store, rank, size, options)
 
     def facts(self) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class Gpu(Copying):
 
 
 def accelerator(name: str) -> Accelerator:
-    """The device of this name, as torch calls it.
+    """Returns the device with this name in torch.
 
     >>> accelerator("cpu").facts()
     {'device': 'cpu'}
@@ -183,12 +183,12 @@ def accelerator(name: str) -> Accelerator:
 def wait_for_device(done: Callable[[], bool], check: Callable[[], None]) -> None:
     """Waits until the device's work is done: first in a busy loop, then with pauses.
 
-    NCCL's own wait only queues up behind the collective, and the host's wait for that would never end if a member has
-    died. So the host polls.
+    NCCL's own wait only orders later work after the collective, and waiting for that on the host would never end if a
+    member has died. So the host polls.
 
     Args:
         done: whether the work is done.
-        check: is called before each pause, and may raise.
+        check: called before each pause; may raise.
     """
     spinning = time.monotonic() + SPIN_S
     while not done() and time.monotonic() < spinning:
@@ -197,7 +197,7 @@ def wait_for_device(done: Callable[[], bool], check: Callable[[], None]) -> None
 
 
 def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """A value of which every tensor, at any depth, has been changed.
+    """Returns a copy of a value in which every tensor, at any depth, has been changed.
 
     >>> mapped((torch.ones(1), {"step": 3}), lambda tensor: tensor + 1)
     (tensor([2.]), {'step': 3})

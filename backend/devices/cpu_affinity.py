@@ -1,12 +1,12 @@
-"""Which cores each rank may use: pinned to cores of its own, to a NUMA node, or wherever the kernel puts it.
+"""The cores that each rank may use: pinned to its own cores, pinned to a NUMA node, or not pinned.
 
 Rules of this file:
 
-* A core is what the kernel calls one: a hardware thread. Only cores that the launcher may use are given away.
-* The ranks of one node of the scenario stay in one NUMA node where they fit, since they share memory.
-* By itself nothing is pinned to a core unless one is left for everybody else: a pinned rank cannot leave a core that
-  another program uses.
-* Each rank pins itself, in its own process; the launcher and whatever else runs stay as they are.
+* A core is what Linux calls a CPU: a hardware thread. Only cores that the launcher may use are assigned.
+* The ranks of one node of the scenario are placed on one NUMA node if they fit, since they share memory.
+* With `auto`, ranks are pinned to cores only if at least one core is left for other programs: a pinned rank cannot
+  leave a core that another program uses.
+* Each rank pins itself in its own process; the launcher's affinity does not change.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SYSTEM = Path("/sys/devices/system/node")
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where ranks run.
+    """The cores of the ranks.
 
     Args:
         pinned: to what: "cores", "numa", or "none".
-        why: what decided it, in words.
-        cores: of each rank; of none where nothing is pinned.
+        why: the reason, in words.
+        cores: the cores of each rank; empty if nothing is pinned.
     """
 
     pinned: Literal["cores", "numa", "none"]
@@ -43,7 +43,7 @@ class Placement:
 
     @property
     def words(self) -> str:
-        """In one line.
+        """The placement in one line.
 
         >>> Placement("cores", "as many cores as ranks", {Rank(0): (0,), Rank(1): (2, 3)}).words
         'pinned: rank 0 to core 0, rank 1 to cores 2,3 (as many cores as ranks)'
@@ -57,35 +57,33 @@ class Placement:
         return f"pinned: {', '.join(each)} ({self.why})"
 
     def record(self) -> dict[str, Any]:
-        """As it stands in a run's record."""
+        """Returns the entries of a run's record."""
         cores = {str(rank): list(cores) for rank, cores in self.cores.items()}
         return {"pinned": self.pinned, "why": self.why, "cores": cores, "words": self.words}
 
     def take(self, rank: Rank) -> None:
-        """Pins this process and the threads that it begins later."""
+        """Pins this process and the threads that it starts later."""
         if rank in self.cores:
             os.sched_setaffinity(0, self.cores[rank])
 
 
 def placement(pin: Pin, team: Sequence[RankContext], threads: int, domains: Domains | None = None) -> Placement:
-    """Where the ranks of a run go.
+    """Chooses the cores of the ranks of a run.
 
     Args:
-        pin: "cores" gives each rank cores of its own; "numa" each node of the scenario a NUMA node; "auto" is "cores"
-            where one is left over, else "none".
-        team: the ranks, and their nodes.
-        threads: of each rank.
-        domains: the machine's; found out if not given.
+        pin: "cores" gives each rank its own cores; "numa" gives each node of the scenario a NUMA node; "auto" means
+            "cores" if at least one core is left over, else "none".
+        team: the ranks and their nodes.
+        threads: threads of each rank.
+        domains: the machine's cores by NUMA node; read from the system if None.
 
     Raises:
-        InputError: "cores" are asked for, and there are too few of them.
+        InputError: `pin` is "cores" and there are too few of them.
     """
     domains = found_domains() if domains is None else domains
     count, needed = sum(map(len, domains)), len(team) * threads
     if pin == "none" or not domains:
-        return Placement(
-            "none", "train.cpu_affinity is none" if domains else "this system does not say what cores it has"
-        )
+        return Placement("none", "train.cpu_affinity is none" if domains else "this system does not list its cores")
     if pin == "numa":
         return _to_domains(team, domains)
     room = f"{count} core{'s' * (count > 1)} for {len(team)} rank{'s' * (len(team) > 1)} of {threads} thread"
@@ -100,7 +98,7 @@ def placement(pin: Pin, team: Sequence[RankContext], threads: int, domains: Doma
 
 
 def _to_cores(team: Sequence[RankContext], threads: int, domains: Domains) -> dict[Rank, tuple[int, ...]]:
-    """Node by node: from the first NUMA node with room for all of it, else from all in their order."""
+    """Assigns cores node by node: from the first NUMA node with enough cores for all of it, else from all in order."""
     free = [list(domain) for domain in domains]
     taken: dict[Rank, tuple[int, ...]] = {}
     for node in _nodes(team):
@@ -114,7 +112,7 @@ def _to_cores(team: Sequence[RankContext], threads: int, domains: Domains) -> di
 
 
 def _to_domains(team: Sequence[RankContext], domains: Domains) -> Placement:
-    """The scenario's nodes to NUMA nodes in turn."""
+    """Assigns the scenario's nodes to NUMA nodes in turn."""
     if len(domains) == 1:
         return Placement("none", "train.cpu_affinity is numa, and this machine has one NUMA node")
     cores = {rank: tuple(domains[number % len(domains)]) for number, node in enumerate(_nodes(team)) for rank in node}
@@ -126,7 +124,7 @@ def _nodes(team: Sequence[RankContext]) -> list[Group]:
 
 
 def found_domains(system: Path = SYSTEM) -> list[list[int]]:
-    """The cores that this process may use, by NUMA node; one of all where the system has no list, none without any."""
+    """Returns the cores that this process may use by NUMA node: one node if the system has no list, else none."""
     if not hasattr(os, "sched_getaffinity"):
         return []
     allowed = os.sched_getaffinity(0)
@@ -136,7 +134,7 @@ def found_domains(system: Path = SYSTEM) -> list[list[int]]:
 
 
 def cores_of(text: str) -> list[int]:
-    """A list of cores as Linux writes it.
+    """Parses a list of cores in Linux's notation.
 
     >>> cores_of("0-2,8,10-11")
     [0, 1, 2, 8, 10, 11]

@@ -1,12 +1,12 @@
-"""Which rank computes on which GPU, and how its process is started.
+"""The GPU of each rank, and how its process is started.
 
 Rules of this file:
 
-* A host's ranks take its GPUs by their place among the ranks of that host: the first rank the first GPU.
-* NCCL refuses two ranks of a group on one GPU. So a GPU is shared only where the scenario asks for it, and collectives
-  of ranks that share one go by way of the host's memory.
-* Counting GPUs does not initialise CUDA: torch asks NVIDIA's management library. The launcher never does anything else
-  with CUDA, since a process that has initialised it cannot be forked into one that uses it.
+* The first rank of a host uses the host's first GPU, and so on.
+* NCCL refuses two ranks of a group on one GPU. So a GPU is shared only if the scenario allows it, and collectives of
+  ranks that share one go through host memory.
+* Counting GPUs does not initialise CUDA: torch asks NVIDIA's management library. The launcher does nothing else with
+  CUDA, since a process that has initialised it cannot be forked into one that uses it.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class Movable(Protocol):
     """A learner that can compute on a GPU."""
 
     def on(self, device: torch.device) -> Any:
-        """The same learner, computing there; this one stays where it is."""
+        """Returns the same learner for this device; this one does not change."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What the ranks of a run compute on.
+    """The devices of the ranks of a run.
 
     Args:
-        why: what decided it, in words.
-        gpus: (host, GPU) of each rank; of none where all compute on processors.
-        apart: messages have to cross a network that NCCL knows nothing of, so no group goes by NCCL.
+        why: the reason, in words.
+        gpus: host and GPU of each rank; empty if all compute on processors.
+        apart: whether messages have to cross an emulated network, which NCCL would bypass, so that no group uses NCCL.
     """
 
     why: str
@@ -52,7 +52,7 @@ class Devices:
         return bool(self.gpus)
 
     def name(self, rank: Rank) -> str:
-        """As torch calls it.
+        """Returns torch's name of a rank's device.
 
         >>> Devices("asked for", {Rank(3): (0, 1)}).name(Rank(3)), Devices("").name(Rank(0))
         ('cuda:1', 'cpu')
@@ -60,7 +60,7 @@ class Devices:
         return f"cuda:{self.gpus[rank][1]}" if rank in self.gpus else "cpu"
 
     def direct(self, group: Group) -> bool:
-        """Whether NCCL takes this group: each member has a GPU that no other member has.
+        """Whether NCCL can serve this group: each member has a GPU that no other member has.
 
         >>> shared = Devices("", {Rank(0): (0, 0), Rank(1): (0, 1), Rank(2): (0, 0)})
         >>> shared.direct(Group((Rank(0), Rank(1)))), shared.direct(Group((Rank(0), Rank(2))))
@@ -71,7 +71,7 @@ class Devices:
 
     @property
     def words(self) -> str:
-        """In one line.
+        """The devices in one line.
 
         >>> Devices("1 GPU for 1 rank", {Rank(0): (0, 0)}).words
         'rank 0 on cuda:0 (1 GPU for 1 rank)'
@@ -81,11 +81,11 @@ class Devices:
         return ", ".join(f"rank {rank} on {self.name(rank)}" for rank in self.gpus) + f" ({self.why})"
 
     def record(self, facts: Sequence[tuple[Rank, Mapping[str, Any]]]) -> dict[str, Any]:
-        """As it stands in a run's record: what decided it, and what each rank has said of its device."""
+        """Returns the entries of a run's record: the reason, and what each rank has reported about its device."""
         return {"why": self.why, "words": self.words, "ranks": {str(rank): dict(said) for rank, said in facts}}
 
     def start(self, asked: Start) -> Literal["fork", "spawn"]:
-        """How the processes of ranks are started; raises `InputError` where GPUs cannot be had that way."""
+        """Returns how the processes of ranks are started; raises `InputError` if GPUs are not usable that way."""
         if asked == "fork" and self.cuda:
             raise InputError(
                 "train.start_method: found fork with ranks on GPUs; expected spawn or auto: CUDA is not forked"
@@ -102,18 +102,18 @@ def devices(
     share: bool = False,
     apart: bool = False,
 ) -> Devices:
-    """What the ranks of a run compute on.
+    """Chooses the devices of the ranks of a run.
 
     Args:
-        asked: "cuda": GPUs; "cpu": processors; "auto": GPUs where there is one for every rank, else processors.
+        asked: "cuda": GPUs; "cpu": processors; "auto": GPUs if there is one for every rank, else processors.
         hosts: the ranks of each host, in order.
-        gpus: how many each host has; None: of one host, what torch sees here.
-        learner: what is learned: only what torch computes can be moved to a GPU.
+        gpus: the number of GPUs of each host; None: one host with the GPUs that torch finds.
+        learner: the learning problem: only one that torch computes can use a GPU.
         share: whether ranks may share a GPU.
-        apart: whether hosts are network namespaces of one machine, between which NCCL would pass their network by.
+        apart: whether hosts are network namespaces of one machine, whose emulated network NCCL would bypass.
 
     Raises:
-        InputError: GPUs are asked for, and there are none, or too few.
+        InputError: GPUs are requested, and there are none or too few.
     """
     if asked == "cpu":
         return Devices("train.device is cpu")
@@ -123,7 +123,7 @@ def devices(
                 "train.device: found cuda, with a learning problem that torch does not compute; expected cpu or auto, "
                 "or workload.learning: train"
             )
-        return Devices("what is learned is not computed by torch")
+        return Devices("torch does not compute the learning problem")
     counts = [torch.cuda.device_count()] if gpus is None else list(gpus)
     room = _words(counts, hosts)
     enough = all(
@@ -142,7 +142,7 @@ def devices(
 
 
 def _words(counts: Sequence[int], hosts: Sequence[Sequence[Rank]]) -> str:
-    """How many GPUs there are for how many ranks, where the fewest are left over."""
+    """Describes how many GPUs there are for how many ranks, on the host with the fewest left over."""
     count, ranks = min(
         ((count, len(ranks)) for count, ranks in zip(counts, hosts, strict=True)), key=lambda c: c[0] - c[1]
     )
@@ -152,7 +152,7 @@ def _words(counts: Sequence[int], hosts: Sequence[Sequence[Rank]]) -> str:
 
 
 def _right(counts: Sequence[int]) -> str:
-    """What would be right where there are too few."""
+    """Describes the remedies if there are too few GPUs."""
     if not min(counts):
         return "expected cpu or auto here"
     return (

@@ -1,15 +1,16 @@
-"""Hosts that are network namespaces of this machine, joined by a switch of a rate that is told.
+"""Hosts as network namespaces of this machine, joined by a switch with links of a given rate.
 
     host 0: lo, eth0 ── p0 ─┐
     host 1: lo, eth0 ── p1 ─┴─ bridge      each ── is a veth pair with a token bucket at either end
 
 Rules of this file:
 
-* All links and addresses are inside the namespaces, so that nothing of this machine's own network is touched, and
-  deleting the namespaces leaves nothing; `network_namespaces` sees to that.
-* A token bucket is kept by a timer of the kernel, and what comes due later than `BURST_S` is lost. So this is also how
-  many seconds' bytes pass at once after a pause. Latency beside this machine's own needs a kernel with netem.
-* One machine does the work of all hosts: what is emulated is the network between them, not their processors.
+* All links and addresses are inside the namespaces, so this machine's own network is not changed, and nothing remains
+  after the namespaces are deleted (`network_namespaces`).
+* A token bucket depends on a timer of the kernel, and capacity that it has not used for longer than `BURST_S` is lost.
+  So this is also how many seconds' bytes pass at once after a pause. A latency above this machine's own requires a
+  kernel with netem.
+* One machine does the work of all hosts: the network between them is emulated, not their processors.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from paceline.backend.posix.network_namespaces import NoHosts, enter, namespaces
 
 INTERFACE = "eth0"
 BURST_S = 1e-3
-"""ours: with half of it, two busy cores miss a fifth of 1 Gbit/s; twice as much is as long as a message of 250 kB"""
+"""chosen by us: with half of it, two busy cores lose a fifth of 1 Gbit/s; twice as much is a message of 250 kB"""
 LEAST_BURST_BYTES = 4096
-"""ours: two packets and something"""
+"""chosen by us: a little more than two packets"""
 QUEUE_BYTES = 4 << 20
-"""ours: before a token bucket; what exceeds it is lost and sent again by TCP"""
+"""chosen by us: the queue of a token bucket; packets that exceed it are dropped and sent again by TCP"""
 NETWORK = "10.77.0.0/16"
 MOST = 250
 NETEM_PACKETS = 100_000
-"""that may be under way at once; netem's own 1000 are less than 10 ms of 1 Gbit/s"""
+"""how many may be in flight at once; netem's own 1000 are less than 10 ms of 1 Gbit/s"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,10 @@ class Spoke:
     """A host's link to the switch.
 
     Args:
-        out_bytes_per_s: from the host, headers included.
-        into_bytes_per_s: to the host.
-        out_delay_s: beside this machine's own latency, on the way out; needs netem where there is some.
-        into_delay_s: on the way in.
+        out_bytes_per_s: bandwidth from the host, headers included.
+        into_bytes_per_s: bandwidth to the host.
+        out_delay_s: latency from the host in addition to this machine's own; a value above 0 requires netem.
+        into_delay_s: the same to the host.
     """
 
     out_bytes_per_s: float
@@ -58,7 +59,7 @@ class Spoke:
 
 @dataclass(frozen=True, slots=True)
 class Crossed:
-    """Bytes that a host has sent to the switch, and received from it, in frames with all their headers."""
+    """Bytes that a host has sent to the switch and received from it, in frames with all headers."""
 
     sent: int
     received: int
@@ -66,12 +67,12 @@ class Crossed:
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Namespaces as a run uses them.
+    """The namespaces of a run.
 
     Args:
         names: one namespace for each host, in order.
-        switch: the namespace of the bridge; None where something else joins the hosts.
-        places: the host of each rank; None: one for each node of the job, and a server is on the first.
+        switch: the namespace of the bridge; None if the hosts are joined differently.
+        places: the host of each rank; None: one for each node of the job, with the server on the first.
     """
 
     names: tuple[str, ...]
@@ -79,7 +80,7 @@ class Hosts:
     places: Mapping[Rank, int] | None = None
 
     def check(self, team: Sequence[RankContext]) -> None:
-        """Refuses a team that has more nodes than there are hosts."""
+        """Checks that a team does not have more nodes than there are hosts."""
         nodes, count = len(team[0].leaders), len(self.names)
         if self.places is not None:
             return
@@ -87,42 +88,42 @@ class Hosts:
             raise NoHosts(f"found {count} host{'s' if count > 1 else ''} for {nodes} nodes; expected one for each")
 
     def enter(self, me: RankContext) -> str:
-        """Moves the calling thread, and what it will start, into the host of this rank; answers the interface there."""
+        """Moves the calling thread and the threads that it starts to the rank's host; returns the interface there."""
         enter(self.names[self.place(me)])
         return INTERFACE
 
     def place(self, me: RankContext) -> int:
-        """The host of a rank."""
+        """Returns the host of a rank."""
         if self.places is not None:
             return self.places[me.rank]
         return me.host
 
     def crossed(self) -> list[Crossed]:
-        """What has crossed each host's link since it was made.
+        """Returns the bytes that have crossed each host's link since it was created.
 
-        As the token buckets count: an interface counts the headers of segments that the kernel has not cut yet once.
+        As counted by the token buckets: an interface counts the headers of large segments only once.
         """
-        assert self.switch is not None, "of other ways, who forwards counts"
+        assert self.switch is not None, "without a switch, the forwarder counts"
         ports = {one["dev"]: one["bytes"] for one in _buckets(self.switch)}
         sent = [sum(one["bytes"] for one in _buckets(name)) for name in self.names]
         return [Crossed(bytes_sent, ports[f"p{index}"]) for index, bytes_sent in enumerate(sent)]
 
     def dropped(self) -> int:
-        """Packets that had no room before a token bucket, since the hosts were made."""
-        assert self.switch is not None, "of other ways, who forwards counts"
+        """Returns how many packets the token buckets have dropped since the hosts were created."""
+        assert self.switch is not None, "without a switch, the forwarder counts"
         return sum(one["drops"] for name in (self.switch, *self.names) for one in _buckets(name))
 
 
 @contextmanager
 def hosts(count: int, *, bytes_per_s: float) -> Iterator[Hosts]:
-    """So many hosts around one switch, for the block.
+    """Creates hosts around one switch for the block.
 
     Args:
-        count: how many; at most 250.
-        bytes_per_s: what each host can send to the switch and, at the same time, receive from it, headers included.
+        count: the number of hosts, at most 250.
+        bytes_per_s: bandwidth of each host's link in each direction, headers included.
 
     Raises:
-        NoHosts: without the rights, the programs or the parts of the kernel that this needs.
+        NoHosts: the rights, programs or kernel features that this needs are missing.
     """
     if not 1 <= count <= MOST or not bytes_per_s > 0:
         raise NoHosts(f"found {count} hosts of {bytes_per_s:g} B/s, expected 1 to {MOST} and a rate above 0")
@@ -132,7 +133,12 @@ def hosts(count: int, *, bytes_per_s: float) -> Iterator[Hosts]:
 
 @contextmanager
 def star(spokes: Sequence[Spoke], places: Mapping[Rank, int] | None = None) -> Iterator[Hosts]:
-    """A host for each of these links around one switch, for the block; raises `NoHosts`."""
+    """Creates a host for each of these links around one switch for the block; raises `NoHosts`.
+
+    Args:
+        spokes: the link of each host.
+        places: the host of each rank, as in `Hosts`.
+    """
     with namespaces(["switch", *map(str, range(len(spokes)))]) as (switch, *names):
         made = Hosts(tuple(names), switch, places)
         with uninterrupted():
@@ -143,7 +149,7 @@ def star(spokes: Sequence[Spoke], places: Mapping[Rank, int] | None = None) -> I
 def _build(made: Hosts, spokes: Sequence[Spoke]) -> None:
     switch = made.switch
     assert switch is not None
-    # quiet: no addresses of its own, no asking who listens to which group
+    # quiet: no addresses of its own, no queries for multicast groups
     run_ip("ip", "-n", switch, "link", "add", "bridge", "type", "bridge", "mcast_snooping", "0")
     run_ip("ip", "-n", switch, "link", "set", "bridge", "addrgenmode", "none", "up")
     for index, (name, spoke) in enumerate(zip(made.names, spokes, strict=True)):
@@ -160,12 +166,18 @@ def _build(made: Hosts, spokes: Sequence[Spoke]) -> None:
 
 
 def address(index: int) -> str:
-    """Of a host, with its network."""
+    """Returns the address of a host, with its network."""
     return f"10.77.{(index + 1) >> 8}.{(index + 1) & 255}/16"
 
 
 def shaped(namespace: str, device: str, bytes_per_s: float, delay_s: float = 0.0) -> list[tuple[str, ...]]:
-    """The commands that give a device a rate and, where it has some, a latency.
+    """Returns the commands that give a device a rate and, if it is not 0, a latency.
+
+    Args:
+        namespace: the name of the namespace.
+        device: the network device in it.
+        bytes_per_s: the rate.
+        delay_s: the latency; a value above 0 requires netem.
 
     >>> print(*map(" ".join, shaped("here", "eth0", 1.25e6, 1e-3)), sep="\\n")
     tc -n here qdisc add dev eth0 root handle 1: netem delay 1000us limit 100000
@@ -182,7 +194,7 @@ def shaped(namespace: str, device: str, bytes_per_s: float, delay_s: float = 0.0
 
 @cache
 def has_netem() -> bool:
-    """Whether this kernel can delay packets by itself."""
+    """Whether this kernel has netem, which delays packets."""
     with namespaces(["trial"]) as (name,):
         try:
             run_ip("tc", "-n", name, "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms")
@@ -192,6 +204,6 @@ def has_netem() -> bool:
 
 
 def _buckets(namespace: str) -> list[dict[str, Any]]:
-    """The token buckets of a namespace and what they have counted."""
+    """Returns the token buckets of a namespace and their counters."""
     found: list[dict[str, Any]] = json.loads(run_ip("tc", "-n", namespace, "-s", "-j", "qdisc", "show"))
     return [one for one in found if one["kind"] == "tbf"]

@@ -1,17 +1,17 @@
-"""Emulated networks: a plan's hosts as namespaces of this machine, joined as the scenario joins its nodes.
+"""Emulated networks: the hosts of a plan as namespaces of this machine, joined as in the scenario.
 
-Two ways:
+Two implementations:
 
-* ``tc``: a star of links whose latencies are within this machine's own, or whose kernel has netem: token buckets around
-  a bridge. The kernel does the work.
-* ``forwarder``: any other topology and latency. A process carries the packets (`forwarder`); it holds lines of up to
-  `CEILING_BYTES_PER_S`, and a scenario that asks for more is refused.
+* ``tc``: for a star of links whose latencies are within this machine's own, or if the kernel has netem: token buckets
+  around a bridge, in the kernel.
+* ``forwarder``: for any other topology and latency. A process carries the packets (`forwarder`), on lines of up to
+  `CEILING_BYTES_PER_S`. Scenarios with faster lines are refused.
 
 Rules of this file:
 
-* A line's rate is what messages have of it, as in the simulator; headers are added on top.
-* What a run's network could not hold stands in its record: packets dropped, and how late others were.
-* Inside a host, messages cross this machine's memory; the scenario's `local` link is not emulated.
+* The rate of a line is the rate of messages, as in the simulator; headers are added to it.
+* Deviations of a run's network are in its record: dropped packets, and how late others were.
+* Inside a host, messages use this machine's memory; the scenario's `intra_node_link` is not emulated.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.topologies.packet_lines import Lines, Spokes, lines_of
 
 if TYPE_CHECKING:
-    from paceline.backend.emulation.forwarder import Forwarder  # which brings a compiler: imported where it is needed
+    from paceline.backend.emulation.forwarder import Forwarder  # imports a compiler, so only where it is needed
 
 Way = Literal["tc", "forwarder"]
 CEILING_BYTES_PER_S = 125e6
-"""of one line, measured on two cores of which other programs took 88 %: 83 to 100 % of it were reached; without any
-rate, 1.4 to 6 Gbit/s by the size of packets and the load, which all lines share"""
+"""of one line, measured on two cores with 88 % of their time used by other programs: 83 to 100 % of it were reached.
+Without a rate limit: 1.4 to 6 Gbit/s, depending on packet size and load, which all lines share"""
 TC_BYTES_PER_S = 125e6
-"""what token buckets were measured to hold here"""
+"""the highest rate at which token buckets were measured here"""
 OWN_LATENCY_S = 1e-4
-"""ours: what a small message of gloo takes on this machine at best; latencies up to this one are left to it by tc"""
+"""chosen by us: the best latency of a small gloo message on this machine; tc adds no delay up to it"""
 FRAME = 1514 / 1448
-"""what a full Ethernet frame is to the message's bytes in it"""
+"""the size of a full Ethernet frame relative to the message bytes in it"""
 HELD_S = 1e-3
-"""later than this, an emulated network is said to have been late"""
+"""an emulated network that is later than this is reported as late"""
 
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
-    """What joins a run's hosts, and how."""
+    """The emulated network of a run, and how it is implemented."""
 
     way: Way
     hosts: Hosts
@@ -55,12 +55,12 @@ class Emulation:
 
     @property
     def packet_bytes(self) -> int:
-        """Of the largest packet."""
+        """The size of the largest packet."""
         return 1500 if self.forwarder is None else self.forwarder.packet_bytes
 
     @property
     def words(self) -> str:
-        """In one line."""
+        """The network in one line."""
         slowest, fastest = self.lines.slowest, self.lines.fastest
         if slowest is None or fastest is None:
             return "one host, and nothing to emulate"
@@ -70,7 +70,7 @@ class Emulation:
         return f"emulated network: {len(self.lines.hosts)} hosts, lines of {rates}, {longest}, by {how}"
 
     def record(self) -> dict[str, Any]:
-        """As it stands in a run's record, at its end."""
+        """Returns the entries of a run's record, at its end."""
         found: dict[str, Any] = {
             "way": self.way,
             "hosts": list(self.lines.hosts),
@@ -84,7 +84,7 @@ class Emulation:
 
 
 def said(record: dict[str, Any] | None) -> list[str]:
-    """What a reader of the run has to know of its network; nothing where none was emulated.
+    """Returns the warnings about a run's emulated network; empty without one.
 
     >>> said({"way": "forwarder", "lines": [], "dropped": 2, "late_p99_s": 0.0002, "late_max_s": 0.03})
     ['the emulated network dropped 2 packets at full queues, which TCP has sent again']
@@ -102,7 +102,7 @@ def said(record: dict[str, Any] | None) -> list[str]:
     if record["way"] == "tc" and fastest > TC_BYTES_PER_S:
         words.append(
             f"the emulated network has links of {_rate(fastest)}; token buckets were measured up to "
-            f"{_rate(TC_BYTES_PER_S)}, so nothing says whether they hold these"
+            f"{_rate(TC_BYTES_PER_S)}, so it is not known whether they reach these rates"
         )
     if record["dropped"]:
         words.append(
@@ -112,17 +112,17 @@ def said(record: dict[str, Any] | None) -> list[str]:
 
 
 def lines_for(plan: Plan) -> Lines:
-    """What joins the hosts of a plan's ranks."""
+    """Returns the lines between the hosts of a plan's ranks."""
     rule = plan.scenario.cluster.network.routing
     return lines_of(plan.cluster, [me.rank for me in plan.job.team], rule, plan.time_dilation)
 
 
 @contextmanager
 def emulated(plan: Plan) -> Iterator[Emulation]:
-    """The hosts of a plan's ranks, for the block.
+    """Creates the hosts of a plan's ranks for the block.
 
     Raises:
-        InputError: without what it needs: root, iproute2, parts of the kernel, or a network that can be held.
+        InputError: root rights, iproute2 or a kernel feature is missing, or the network is too fast to emulate.
     """
     lines = lines_for(plan)
     refuse_emulation(plan)
@@ -138,13 +138,13 @@ def emulated(plan: Plan) -> Iterator[Emulation]:
 
 
 def refuse_emulation(plan: Plan) -> None:
-    """Raises `InputError` where a plan's network cannot be emulated here, before anything has run."""
+    """Raises `InputError` if a plan's network cannot be emulated here, before anything has run."""
     refuse()
     network = plan.scenario.cluster.network
     if network.faults:
         raise InputError(
-            f"{plan.scenario.name}: cluster.network.faults: found links that fail, which an emulated network does not; "
-            "expected none (`--set cluster.network.faults=[]`)"
+            f"{plan.scenario.name}: cluster.network.faults: found links that fail, which an emulated network does not "
+            "support; expected none (`--set cluster.network.faults=[]`)"
         )
     lines = lines_for(plan)
     if len(lines.hosts) > MOST:
@@ -159,7 +159,7 @@ def refuse_emulation(plan: Plan) -> None:
 def _too_fast(plan: Plan, name: str, bytes_per_s: float) -> str:
     factor = plan.time_dilation * bytes_per_s / CEILING_BYTES_PER_S
     return (
-        f"cluster.network: found {_rate(bytes_per_s)} on {name}; in user space this machine holds at most "
+        f"cluster.network: found {_rate(bytes_per_s)} on {name}; the forwarder on this machine holds at most "
         f"{_rate(CEILING_BYTES_PER_S)} (measure it by `python benchmarks/emulation.py`); expected slower links, or "
         f"`train.time_dilation: {-(-factor // 1):.0f}` with `train.pace: device`, which slows devices and network alike"
     )
@@ -170,7 +170,7 @@ def _rate(bytes_per_s: float) -> str:
 
 
 def spokes_by_tc(lines: Lines) -> list[Spoke] | None:
-    """The links of a star as tc makes them; None where these lines are not for tc alone."""
+    """Returns the links of a star for tc; None if tc alone cannot emulate these lines."""
     found = lines.spokes()
     if found is None:
         return None

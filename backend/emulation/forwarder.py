@@ -1,12 +1,12 @@
-"""A process that carries packets between hosts: a TUN device in each host's namespace, and lines in between.
+"""A process that carries packets between hosts: a TUN device in each host's namespace, and lines between them.
 
 Rules of this file:
 
-* It needs neither bridges nor queueing disciplines of the kernel, and knows any topology and any latency. What it can
-  carry is bound by this machine: every packet is read, kept and written by one process.
-* It runs at real-time priority where that is granted, so that busy ranks do not keep packets waiting, and is pinned to
-  no core. It sleeps until a packet comes or is due.
-* It counts what it dropped and how late it was, in memory that it shares with the launcher, and ends with it.
+* It needs neither bridges nor queueing disciplines of the kernel, and supports any topology and latency. This machine
+  limits its throughput: one process reads, stores and writes every packet.
+* It runs at real-time priority if permitted, so that busy ranks do not delay packets, and is not pinned to a core. It
+  sleeps until a packet arrives or is due.
+* It counts dropped and late packets in memory that it shares with the launcher, and ends with the launcher.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ from paceline.backend.posix.network_namespaces import NoHosts, enter, namespaces
 from paceline.topologies.packet_lines import HEADERS, Lines
 
 SMALLEST, LARGEST = 1500, 65_000
-"""bytes of a packet"""
+"""the smallest and the largest packet, in bytes"""
 PACKET_S = 2e-4
-"""ours: what a largest packet takes on the slowest line, unless it were smaller than Ethernet's; larger ones would cost
-the forwarder less, and wait longer for each other"""
+"""chosen by us: the time of a largest packet on the slowest line, unless that is less than Ethernet's size. Larger
+packets would cost the forwarder less, and wait longer for each other"""
 QUEUE_BYTES = 4 << 20
-"""ours: before each line, as before a token bucket; what exceeds it is lost and sent again by TCP"""
+"""chosen by us: the queue of each line, as of a token bucket; packets beyond it are dropped and sent again by TCP"""
 WINDOW_BYTES = 1 << 20
-"""ours: what a connection may have under way from its first message on; training's connections are old ones, which have
-found their window long ago, and a run of some seconds would be the search for it"""
+"""chosen by us: how much a connection may have in flight from its first message on. The connections of a training run
+are old and have reached their window; in a run of some seconds TCP would still be increasing it"""
 SLOTS = 32_768
-"""packets that may be under way"""
+"""packets that may be in flight"""
 DEVICE_PACKETS = 10_000
-"""that a host's device keeps until they are read"""
+"""packets in the queue of a host's device before they are read"""
 PRIORITY = 10
-"""among real-time processes: above ranks that somebody has given the least one, so that they are not emulated late"""
+"""real-time priority: above ranks that run at the lowest one, so that they do not delay the network"""
 POLL_S = 0.1
-"""how often it looks for its launcher"""
+"""how often it checks that its launcher is alive"""
 READY_S = 120.0
-"""for how long it is waited for; the first time on a machine it compiles its loop, some seconds"""
+"""timeout of its start; the first time on a machine its loop is compiled, which takes some seconds"""
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 PR_SET_PDEATHSIG = 1
 
 
 def packet_bytes(lines: Lines) -> int:
-    """The size of the largest packet.
+    """Returns the size of the largest packet.
 
     Args:
-        lines: the slowest of which decides.
+        lines: the lines, of which the slowest decides.
     """
     slowest = lines.slowest
     return LARGEST if slowest is None else int(min(max(SMALLEST, slowest.bytes_per_s * PACKET_S), LARGEST))
@@ -69,7 +69,7 @@ def packet_bytes(lines: Lines) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Forwarder:
-    """The hosts, and what the process that joins them has counted."""
+    """The hosts, and the counters of the process that joins them."""
 
     hosts: Hosts
     packet_bytes: int
@@ -77,13 +77,13 @@ class Forwarder:
     counters: Any = field(repr=False)
 
     def crossed(self) -> list[Crossed]:
-        """Bytes that each host has sent and received, in packets with their headers."""
+        """Returns the bytes that each host has sent and received, in packets with headers."""
         first, count = forwarding.HOSTS, len(self.hosts.names)
         pairs = zip(self.counters[first : first + count], self.counters[first + count :], strict=True)
         return [Crossed(int(sent), int(received)) for sent, received in pairs]
 
     def record(self) -> dict[str, float]:
-        """What it has carried, dropped and delivered too late so far; seconds and bytes."""
+        """Returns what it has carried, dropped and delivered late so far, in seconds and bytes."""
         counters = self.counters.copy()
         packets = counters[forwarding.PACKETS]
         late = counters[forwarding.HISTOGRAM : forwarding.HOSTS]
@@ -98,7 +98,11 @@ class Forwarder:
 
 
 def quantile(histogram: Any, share: float) -> float:
-    """The bucket's upper end below which such a share is, in seconds; 0 of nothing.
+    """Returns the upper end of the bucket below which such a share lies, in seconds; 0 for an empty histogram.
+
+    Args:
+        histogram: counts by bucket; the k-th counts delays below 2^k µs.
+        share: the share, 0 to 1.
 
     >>> quantile([0, 98, 1, 1], 0.99)
     4e-06
@@ -109,14 +113,14 @@ def quantile(histogram: Any, share: float) -> float:
 
 @contextmanager
 def forwarded(lines: Lines, packet: int | None = None) -> Iterator[Forwarder]:
-    """The hosts that these lines join, for the block.
+    """Creates the hosts that these lines join, for the block.
 
     Args:
-        lines: between hosts, and how fast they are.
-        packet: bytes of the largest packet; else as fits the slowest line.
+        lines: the lines between hosts, with their rates.
+        packet: bytes of the largest packet; chosen for the slowest line if None.
 
     Raises:
-        NoHosts: without the rights, the programs or the TUN devices that this needs, or where the process ends early.
+        NoHosts: the rights, programs or TUN devices that this needs are missing, or the process ends early.
     """
     with namespaces([str(index) for index in range(len(lines.hosts))]) as names:
         packet = packet or packet_bytes(lines)
@@ -136,11 +140,11 @@ def forwarded(lines: Lines, packet: int | None = None) -> Iterator[Forwarder]:
                     os.kill(process, signal.SIGKILL)
                     os.waitpid(process, 0)
         if not alive:
-            raise NoHosts("the process that joins the hosts has ended before its time")
+            raise NoHosts("the process that joins the hosts has ended early")
 
 
 def _device(name: str, index: int, packet: int) -> None:
-    """A host's device."""
+    """Creates a host's device."""
     run_ip("ip", "-n", name, "tuntap", "add", "dev", INTERFACE, "mode", "tun")
     run_ip("ip", "-n", name, "address", "add", address(index), "dev", INTERFACE)
     run_ip("ip", "-n", name, "link", "set", INTERFACE, "mtu", str(packet), "txqueuelen", str(DEVICE_PACKETS))
@@ -154,14 +158,14 @@ def _shared(count: int) -> Any:
 
 
 def _fork(names: list[str], lines: Lines, packet: int, counters: Any) -> int:
-    """Starts the process; answers its id once it carries packets."""
-    heard, say = os.pipe()
+    """Starts the process; returns its id when it is ready to carry packets."""
+    read_end, write_end = os.pipe()
     launcher = os.getpid()
     if (process := fork()) == 0:
-        os.close(heard)
-        _run(launcher, say, names, lines, packet, counters)
-    os.close(say)
-    with os.fdopen(heard, "rb") as answer:
+        os.close(read_end)
+        _run(launcher, write_end, names, lines, packet, counters)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as answer:
         said = answer.read().decode()
     if said != "ready":
         os.waitpid(process, 0)
@@ -169,44 +173,44 @@ def _fork(names: list[str], lines: Lines, packet: int, counters: Any) -> int:
     return process
 
 
-def _run(launcher: int, say: int, names: list[str], lines: Lines, packet: int, counters: Any) -> NoReturn:
-    """The process itself."""
+def _run(launcher: int, write_end: int, names: list[str], lines: Lines, packet: int, counters: Any) -> NoReturn:
+    """Runs in the forwarder's process."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         files = np.array([_open(name) for name in names], np.int32)
         for name in names:
-            _quicken(name)
+            _set_tcp_windows(name)
         tables = forwarding.tables(
             lines.lines, lines.routes, len(names), packet=packet, headers=HEADERS, queue=QUEUE_BYTES, slots=SLOTS
         )
         polled = np.stack([files, np.full_like(files, forwarding.POLLIN)], axis=1)
         seen_s = np.full(len(files), time.monotonic())
-        forwarding.forward(tables, files, counters, polled, seen_s, 0.0)  # compiled before anybody waits for it
-        _hurry()
-        os.write(say, b"ready")
-        os.close(say)
+        forwarding.forward(tables, files, counters, polled, seen_s, 0.0)  # compile before reporting readiness
+        _raise_priority()
+        os.write(write_end, b"ready")
+        os.close(write_end)
         while os.getppid() == launcher:
             forwarding.forward(tables, files, counters, polled, seen_s, time.monotonic() + POLL_S)
         os._exit(0)
     except BaseException as error:
         with suppress(OSError):
-            os.write(say, f"{type(error).__name__}: {error}".encode())
+            os.write(write_end, f"{type(error).__name__}: {error}".encode())
     finally:
         os._exit(1)
 
 
 def _open(name: str) -> int:
-    """A host's device as a file."""
+    """Opens a host's device as a file."""
     enter(name)
     file = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(file, TUNSETIFF, struct.pack("16sH22x", INTERFACE.encode(), IFF_TUN | IFF_NO_PI))
     return file
 
 
-def _quicken(name: str) -> None:
-    """The host's TCP has room for a whole window at once, and keeps it while a connection is idle between two steps."""
+def _set_tcp_windows(name: str) -> None:
+    """Gives the host's TCP a full window from the start, also after a connection was idle between two steps."""
     enter(name)
     settings = Path("/proc/sys/net/ipv4")
     (settings / "tcp_slow_start_after_idle").write_text("0", encoding="ascii")
@@ -214,8 +218,8 @@ def _quicken(name: str) -> None:
         (settings / sizes).write_text(f"4096 {4 * WINDOW_BYTES} {16 * WINDOW_BYTES}", encoding="ascii")
 
 
-def _hurry() -> None:
-    """Real-time priority where it is granted; else as nice as this user may be."""
+def _raise_priority() -> None:
+    """Sets real-time priority if permitted, else the lowest niceness that this user may have."""
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))
     except OSError:

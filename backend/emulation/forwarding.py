@@ -1,14 +1,14 @@
-"""The arithmetic of a user-space forwarder: packets that cross lines one after the other, store and forward.
+"""The arithmetic of a user-space forwarder: packets cross one line after another, store and forward.
 
     departure = max(arrival, the line's last departure) + bytes / rate;   at the next line: departure + latency
 
 Rules of this file:
 
-* A line is a first-in-first-out queue of so many bytes; a packet that has no room there is dropped, and counted.
-* Packets move in the order of their times, not when the process gets round to them: being late shows at the delivery
-  and is counted there, and never adds up from line to line.
-* These functions are compiled by numba and are plain Python as well (``.py_func``), in which tests call them. Nothing
-  is allocated while packets move. The system calls are libc's own, found by their names.
+* A line is a first-in-first-out queue with a limit in bytes. A packet that exceeds it is dropped and counted.
+* Packets move in the order of their computed times, not of the process's progress: a delay of the process is seen and
+  counted at the delivery, and does not accumulate from line to line.
+* These functions are compiled by numba and are also plain Python (``.py_func``), which tests call. Nothing is allocated
+  while packets move. The system calls are libc's own, found by name.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ import numpy as np
 from paceline.topologies.packet_lines import Line
 
 FULL = -1.0
-"""instead of a time: the queue has no room"""
+"""returned instead of a time: the queue is full"""
 BATCH = 64
-"""packets that are read from one host before the others have their turn"""
+"""packets that are read from one host before it is the next host's turn"""
 SLEEP_S = 0.05
-"""at most so long is slept without looking up"""
+"""the longest sleep between two checks"""
 POLLIN, CLOCK_MONOTONIC = 1, 1
 PACKETS, BYTES, DROPPED, LATE_S, LATEST_S, LOST, HISTOGRAM = range(7)
-"""places in the counters"""
+"""indices of the counters"""
 BUCKETS = 40
-"""of lateness: the k-th counts what is below 2^k µs and not below the half of it"""
+"""buckets of lateness: the k-th counts delays below 2^k µs and of at least half of that"""
 HOSTS = HISTOGRAM + BUCKETS
-"""from there on, bytes from each host, and then bytes to each"""
+"""from this index on: bytes from each host, then bytes to each host"""
 _TYPES: Any = numba.types
 _read = _TYPES.ExternalFunction("read", _TYPES.intp(_TYPES.intc, _TYPES.uintp, _TYPES.uintp))
 _write = _TYPES.ExternalFunction("write", _TYPES.intp(_TYPES.intc, _TYPES.uintp, _TYPES.uintp))
@@ -43,40 +43,40 @@ _clock = _TYPES.ExternalFunction("clock_gettime", _TYPES.intc(_TYPES.intc, _TYPE
 
 
 class Tables(NamedTuple):
-    """Lines, routes, and packets on their way; all arrays."""
+    """Lines, routes, and packets in flight; all arrays."""
 
     rate: Any
-    """of each line, in bytes of whole packets a second"""
+    """of each line, in bytes of whole packets per second"""
     latency_s: Any
     limit: Any
-    """bytes that may wait at each line"""
+    """the queue limit of each line, in bytes"""
     free_s: Any
     """each line's last departure"""
     first: Any
-    """of each pair of hosts, where its route begins in `hops`; −1 without one"""
+    """of each pair of hosts: where its route begins in `hops`; −1 without a route"""
     after: Any
-    """and where it has ended"""
+    """of each pair of hosts: the end of its route in `hops`"""
     hops: Any
-    """lines, one route after the other"""
+    """lines, one route after another"""
     room: Any
-    """the packets' bytes, one row each"""
+    """the packets' bytes, one packet per row"""
     size: Any
     at: Any
-    """the place in `hops` that a packet has reached"""
+    """the index in `hops` that a packet has reached"""
     end: Any
-    """the place at which it is there"""
+    """the index in `hops` at which it has arrived"""
     target: Any
-    """the host that it goes to"""
+    """the host of its destination"""
     late_s: Any
-    """by how much it may have been late when it was read"""
+    """how late it may have been when it was read"""
     spare: Any
     """rows without a packet"""
     key: Any
-    """a binary heap of events: when a packet is at its next line, or there"""
+    """a binary heap of events: when a packet is at its next line or at its destination"""
     order: Any
     item: Any
     counts: Any
-    """how many rows are spare, how many events there are, how many there have been"""
+    """the number of spare rows, of pending events, and of all events so far"""
 
 
 def tables(
@@ -89,9 +89,19 @@ def tables(
     queue: float,
     slots: int,
 ) -> Tables:
-    """Tables for lines without a packet: at most so many `slots` under way, of at most `packet` bytes.
+    """Returns tables for lines without packets: at most `slots` packets in flight, of at most `packet` bytes each.
 
-    Of these, `headers` are no message's and come on top of a line's rate; `queue` bytes may wait at each line.
+    Of these bytes, `headers` are not part of a message and do not count towards a line's rate; `queue` bytes may wait
+    at each line.
+
+    Args:
+        lines: the lines.
+        routes: from host to host, the indices of the lines in order.
+        hosts: the number of hosts.
+        packet: the largest packet, in bytes.
+        headers: header bytes of a packet.
+        queue: the limit of each line's queue, in bytes.
+        slots: the maximum number of packets in flight.
     """
     first, after, hops = np.full(hosts * hosts, -1), np.zeros(hosts * hosts, np.int64), list[int]()
     for (source, to), route in routes.items():
@@ -107,7 +117,7 @@ def tables(
         first=first,
         after=after,
         hops=np.array(hops, np.int64),
-        room=np.empty((slots, packet), np.uint8),  # pages are taken when they are written to
+        room=np.empty((slots, packet), np.uint8),  # pages are allocated when they are first written
         size=numbers.copy(), at=numbers.copy(), end=numbers.copy(), target=numbers.copy(),
         late_s=whole.copy(),
         spare=np.arange(slots)[::-1].copy(),
@@ -121,7 +131,17 @@ compiled = numba.njit(cache=True)
 
 @compiled
 def cross(rate: Any, latency_s: Any, limit: Any, free_s: Any, line: int, size: int, now: float) -> float:
-    """When a packet that comes to a line now is at the line's other end; `FULL` where it has no room."""
+    """Returns when a packet that reaches a line now is at the line's other end; `FULL` if it is dropped.
+
+    Args:
+        rate: of each line, in bytes of whole packets per second.
+        latency_s: of each line.
+        limit: of each line's queue, in bytes.
+        free_s: each line's last departure; updated.
+        line: the index of the line.
+        size: bytes of the packet.
+        now: the time of its arrival.
+    """
     start = max(now, free_s[line])
     if (start - now) * rate[line] + size > limit[line]:
         return FULL
@@ -131,13 +151,13 @@ def cross(rate: Any, latency_s: Any, limit: Any, free_s: Any, line: int, size: i
 
 @compiled
 def put(t: Tables, due_s: float, packet: int) -> None:
-    """An event more."""
+    """Adds an event."""
     at, turn = t.counts[1], t.counts[2]
     t.counts[1] += 1
     t.counts[2] += 1
     while at > 0:
         above = (at - 1) >> 1
-        if t.key[above] <= due_s:  # those of one time keep their order: it has come last
+        if t.key[above] <= due_s:  # events of the same time remain in order: this is the latest one
             break
         t.key[at], t.order[at], t.item[at] = t.key[above], t.order[above], t.item[above]
         at = above
@@ -146,7 +166,7 @@ def put(t: Tables, due_s: float, packet: int) -> None:
 
 @compiled
 def take(t: Tables) -> int:
-    """The packet of the first event, which is one no more."""
+    """Removes the first event and returns its packet."""
     packet = t.item[0]
     t.counts[1] -= 1
     count = t.counts[1]
@@ -169,14 +189,14 @@ def take(t: Tables) -> int:
 
 @compiled
 def let_go(t: Tables, packet: int) -> None:
-    """Its row is spare again."""
+    """Frees the packet's row."""
     t.spare[t.counts[0]] = packet
     t.counts[0] += 1
 
 
 @compiled
 def go_on(t: Tables, packet: int, now: float) -> bool:
-    """A packet has come to the next line of its route; False where it is dropped there."""
+    """Moves a packet to the next line of its route; returns False if it is dropped there."""
     there_s = cross(t.rate, t.latency_s, t.limit, t.free_s, t.hops[t.at[packet]], t.size[packet], now)
     if there_s == FULL:
         let_go(t, packet)
@@ -188,10 +208,10 @@ def go_on(t: Tables, packet: int, now: float) -> bool:
 
 @compiled
 def enter(t: Tables, packet: int, size: int, hosts: int, source: int, seen_s: float, now: float) -> int:
-    """A packet has been read into this row: 1 if it sets out, 0 if it is dropped, −1 if it is for nobody here.
+    """Starts a packet that was read into this row: returns 1 if it departs, 0 if it is dropped, −1 if it has no route.
 
-    It has been there since `seen_s` at the earliest. What it lost by waiting to be read, it lost only as far as its
-    first line was free.
+    It arrived at `seen_s` or later. Its delay is counted from then, or from when its first line was free if that is
+    later.
     """
     header = t.room[packet]
     to = (header[18] << 8) + header[19] - 1 if size >= 20 and header[0] >> 4 == 4 else -1
@@ -206,7 +226,7 @@ def enter(t: Tables, packet: int, size: int, hosts: int, source: int, seen_s: fl
 
 @compiled
 def note_late(counters: Any, late_s: float) -> None:
-    """A packet has been delivered so much too late."""
+    """Counts the delay of a delivered packet."""
     counters[LATE_S] += late_s
     counters[LATEST_S] = max(counters[LATEST_S], late_s)
     bucket = 0
@@ -223,7 +243,7 @@ def _now(stamp: Any) -> float:
 
 @compiled
 def _deliver(t: Tables, files: Any, counters: Any, stamp: Any, now: float) -> float:
-    """Everything that is due moves on, or is there; answers the time afterwards."""
+    """Moves or delivers all packets that are due; returns the time afterwards."""
     hosts = len(files)
     while t.counts[1] > 0 and t.key[0] <= now:
         due_s = t.key[0]
@@ -247,10 +267,10 @@ def _deliver(t: Tables, files: Any, counters: Any, stamp: Any, now: float) -> fl
 
 @compiled
 def _collect(t: Tables, files: Any, counters: Any, source: int, seen_s: Any, stamp: Any, now: float) -> float:
-    """Reads what a host has sent; answers the time afterwards."""
+    """Reads packets that a host has sent; returns the time afterwards."""
     hosts = len(files)
     for _ in range(BATCH):
-        if t.counts[0] == 0:  # no row is spare: the packets wait where they are
+        if t.counts[0] == 0:  # no row is free: the packets wait in the device
             return now
         t.counts[0] -= 1
         packet = t.spare[t.counts[0]]
@@ -270,10 +290,10 @@ def _collect(t: Tables, files: Any, counters: Any, source: int, seen_s: Any, sta
 
 @compiled
 def forward(t: Tables, files: Any, counters: Any, polled: Any, seen_s: Any, until_s: float) -> float:
-    """Moves packets between the hosts' devices until some time, and answers the time.
+    """Moves packets between the hosts' devices until `until_s`; returns the time.
 
-    `files` are their descriptors, which never block, and `polled` the same as `poll` takes them; `seen_s` says of each
-    host when nothing was left to read.
+    `files` are their non-blocking descriptors, and `polled` the same in the form of `poll`; `seen_s` has, for each
+    host, the last time when there was nothing to read.
     """
     stamp = np.zeros(2, np.int64)
     wait = np.zeros(2, np.int64)

@@ -1,14 +1,14 @@
-"""Starting local ranks, watching them, and gathering what they leave.
+"""Starts local ranks, supervises them, and collects their records.
 
 Rules of this file:
 
-* The launcher forks one process per rank (torch is imported once: eight ranks start in 0.4 s), or spawns it where it
-  computes on a GPU. It computes nothing of the run, except scores of snapshots, on the processor, where an accuracy, a
-  loss or divergence is to end it.
-* It runs no thread of its own, and ranks meet through a file: a TCP store's thread may hold the resolver's lock at the
-  moment of a fork, and the child then waits for it for ever (met, once in some ten launches).
-* Whatever happens (a rank dies or fails, a deadlock, Ctrl-C, the launcher itself is killed), no process is left behind,
-  and what had been recorded until then is kept.
+* The launcher forks one process per rank (torch is imported once: eight ranks start in 0.4 s), or spawns it if it
+  computes on a GPU. The launcher itself computes only the evaluation of snapshots, on the processor, if an accuracy, a
+  loss or divergence can end the run.
+* The launcher runs no thread of its own, and ranks find each other through a file. The thread of a TCP store may hold
+  the resolver's lock at the moment of a fork, and the child then waits for it for ever (once in some ten launches).
+* In all cases (a rank dies or fails, a deadlock, Ctrl-C, the launcher itself is killed) no process remains, and
+  everything recorded until then is stored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from paceline.backend.devices.cpu_affinity import Pin, placement
 from paceline.backend.devices.gpus import Asked, Devices, Start, devices
 from paceline.backend.devices.nan_check import OnNonfinite
 from paceline.backend.emulation.emulated_hosts import Hosts
-from paceline.backend.local.spawning import spawn, tell
+from paceline.backend.local.spawning import spawn, write_values
 from paceline.backend.local.worker import Place, maps, work
 from paceline.backend.posix.forking import fork
 from paceline.backend.posix.interrupts import uninterrupted
@@ -56,7 +56,7 @@ WATCH_S = 0.02
 REPORT_S = 0.1
 """seconds between two progress reports"""
 DEADLOCK_TIMEOUT_S = 10.0
-"""seconds without progress, while all ranks wait for each other, until that is a deadlock"""
+"""seconds without progress, while all ranks wait for each other, after which it is a deadlock"""
 TIMEOUT_S = 60.0
 """seconds for which a rank may be stopped, or make no progress while others wait for it; chosen by us"""
 
@@ -66,7 +66,7 @@ class RankFailed(RunFailed):
 
     @staticmethod
     def of(failure: RunFailed) -> RankFailed:
-        """The same failure, with what is known of it."""
+        """Returns the same failure, with its rank and its trace."""
         made = RankFailed(str(failure))
         made.rank = failure.rank
         for note in getattr(failure, "__notes__", ()):
@@ -76,50 +76,50 @@ class RankFailed(RunFailed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A job, and how it is run for real."""
+    """A job and the settings of its real run."""
 
     job: Job
     schedule: Callable[[], Schedule]
     pace: Pace | None = None
-    """None: as fast as this machine goes"""
+    """the device times of a paced run; None: no pacing"""
     prefetch: int | None = None
-    """batches that each rank reads ahead; None: they are in memory"""
+    """batches that each rank prefetches; None: all are in memory"""
     torch_threads: int = 1
     """torch threads of each rank"""
     device: Asked = "cpu"
-    """what ranks compute on; see `gpus.devices`"""
+    """the devices of the ranks; see `gpus.devices`"""
     share_gpus: bool = False
     """whether ranks may share a GPU"""
     cpu_affinity: Pin = "auto"
-    """where ranks run; see `cpu_affinity`"""
+    """CPU affinity of the ranks; see `cpu_affinity`"""
     shared_memory: bool = True
-    """whether collectives of one node's ranks and messages on one host go through memory that they share"""
+    """whether ranks of one node use shared memory for collectives, and ranks of one host for messages"""
     interfaces: Sequence[str] = ()
-    """network interfaces: a host's k-th rank has the k-th, and from the first again; none: loopback"""
+    """network interfaces, which the ranks of a host use in turn; none: loopback"""
     deadlock_timeout_s: float = DEADLOCK_TIMEOUT_S
     timeout_s: float = TIMEOUT_S
     """seconds without progress, or stopped, after which a rank that others wait for is declared failed"""
     on_nonfinite: OnNonfinite = "warn"
     """whether a loss or a gradient that is not finite ends the run"""
     hosts: Hosts | None = None
-    """the host of each node, between which messages cross a shaped network; None: all of them are this machine"""
+    """the network namespace of each node, between which the network is emulated; None: no emulation"""
     saving: Saving | None = None
-    """how checkpoints are made; None: none are"""
+    """how checkpoints are made; None: there are none"""
     start: Checkpoint | None = None
-    """where the run goes on from; None: its beginning"""
+    """the checkpoint from which the run is resumed; None: it starts at the beginning"""
     processes: Start = "auto"
-    """how those of ranks are started; see `Devices.start`"""
+    """how the processes of ranks are started; see `Devices.start`"""
     scenario: Mapping[str, Any] | None = None
-    """of this run alone, resolved: what a spawned rank builds its job from"""
+    """the scenario of this run alone, resolved, from which a spawned rank builds its job"""
     progress: Callable[[int, float], None] | None = None
-    """called now and then with the keeper's completed steps and the seconds since the start"""
+    """called regularly with the completed steps of the weights' owner and the seconds since the start"""
     observe: Callable[[Totals], None] | None = None
-    """shown, every `REPORT_S` and at the end, what all ranks have done so far"""
+    """called every `REPORT_S` and at the end with the progress of all ranks"""
     echo: Echo | None = None
-    """told what ranks write, line by line; it stands in their logs in any case"""
+    """called with each line that a rank writes, which is also in its log"""
 
     def devices(self) -> Devices:
-        """What the ranks of this launch compute on; raises `InputError` where that cannot be had."""
+        """Returns the devices of the ranks; raises `InputError` if they are not available."""
         ranks = [me.rank for me in self.job.team]
         return devices(
             self.device, [ranks], learner=self.job.learner, share=self.share_gpus, apart=self.hosts is not None
@@ -127,14 +127,14 @@ class Launch:
 
 
 def run_job(launch: Launch) -> Trace:
-    """Runs a job with one process per rank and answers its record.
+    """Runs a job with one process per rank and returns its record.
 
     Raises:
-        RankFailed: a rank died or failed; it names the rank.
-        DeadlockError, ProgramError: the programs are wrong; named by rank, program line and step.
-            All carry the record up to then as their `trace`.
+        RankFailed: a rank died or failed; the message names it.
+        DeadlockError, ProgramError: the programs are wrong; the message names rank, program line and step.
+            All have the record until then as their `trace`.
     """
-    # before the fork: a child must not inherit a pool of threads that is not there
+    # before the fork: a child inherits torch's state but not the threads of its pool
     torch.set_num_threads(launch.torch_threads)
     team = launch.job.team
     if launch.hosts is not None:
@@ -142,7 +142,7 @@ def run_job(launch: Launch) -> Trace:
     check(launch.interfaces)
     places = placement(launch.cpu_affinity, team, launch.torch_threads)
     if launch.saving is not None or launch.start is not None:
-        import_module("paceline.backend.rank.checkpointing")  # once, and not in every rank: it takes a second
+        import_module("paceline.backend.rank.checkpointing")  # once here instead of in every rank: it takes a second
     placed = launch.devices()
     spawned = placed.start(launch.processes) == "spawn"
     folder, held = new_folder()
@@ -153,12 +153,12 @@ def run_job(launch: Launch) -> Trace:
             board, segments, mailboxes = maps(launch, folder, spawned=spawned)
             place = Place(os.getpid(), launch, board, folder, segments, mailboxes, places, devices=placed)
             if spawned:
-                tell(place)
+                write_values(place)
             if launch.start is not None:
                 continue_from(launch.start, board, folder)
         sys.stdout.flush()
         sys.stderr.flush()
-        with uninterrupted():  # no rank takes a Ctrl-C for the launcher's, and none goes unnoted
+        with uninterrupted():  # ranks ignore Ctrl-C, and none is left out of `children`
             guards.append(guard(folder))
             for me in team:
                 if (pid := spawn(folder, me.rank) if spawned else fork()) == 0:
@@ -187,7 +187,7 @@ def run_job(launch: Launch) -> Trace:
         for warning in trace.notes.pop("warnings", []):
             warnings.warn_explicit(*warning)
     finally:
-        with uninterrupted():  # a second Ctrl-C does not end the cleaning up
+        with uninterrupted():  # a second Ctrl-C does not interrupt the cleanup
             for pid in children:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
@@ -205,14 +205,14 @@ def run_job(launch: Launch) -> Trace:
 
 
 def continue_from(start: Checkpoint, board: StatusBoard, folder: Path) -> None:
-    """Lays out what the ranks of a run need to go on from a checkpoint: their records, and what they were granted."""
+    """Restores the state that ranks resume from: their records and their granted steps."""
     board.resume(start.granted, [Rank(rank) for rank in range(start.ranks)])
     for rank in range(start.ranks):
         start.copy_record(Rank(rank), stream_of(folder, Rank(rank)))
 
 
 class ProgressReporter:
-    """Reports progress to the launch's callbacks, and passes on what ranks write to their logs."""
+    """Reports progress to the launch's callbacks, and passes on the lines of the ranks' logs."""
 
     def __init__(self, launch: Launch, board: StatusBoard, folder: Path) -> None:
         self.launch, self.board = launch, board

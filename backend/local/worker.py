@@ -1,4 +1,4 @@
-"""One rank, from its beginning to its end: a process that was forked, or a thread of one that others have started."""
+"""One rank from start to end: in a forked or spawned process, or in a thread of a process started by a launcher."""
 
 from __future__ import annotations
 
@@ -47,30 +47,30 @@ from paceline.backend.transports.shared_collectives import SharedMemory
 from paceline.backend.transports.shared_segment import Segment
 
 if TYPE_CHECKING:
-    from paceline.backend.local.launch import Launch  # which forks what is here
+    from paceline.backend.local.launch import Launch  # launch imports this module
 
 PR_SET_PDEATHSIG = 1
 START_IN_S = 0.01
 ENVELOPE_BYTES = 4096
-"""room in a receive buffer for everything of a message that is not a vector"""
+"""bytes of a receive buffer for the parts of a message that are not vectors"""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a rank is given.
+    """The environment of a rank.
 
     Args:
-        launcher: the process id of whoever forks it; its own where nobody does.
-        launch: what is to be run.
-        board: of its host.
-        folder: of the run on its host.
-        segments: the memory of each node whose ranks share some.
-        mailboxes: the memory of each host whose ranks exchange messages in some.
-        placement: where ranks run.
+        launcher: the process id of the parent that forked it; its own if it was not forked.
+        launch: the job and its settings.
+        board: the status board of its host.
+        folder: the run's folder on its host.
+        segments: the shared memory of each node whose ranks have some.
+        mailboxes: the memory for messages of each host whose ranks have some.
+        placement: the cores of the ranks.
         store: where ranks of several hosts find each other; None: a file of the folder.
-        interface: what messages cross; None: as `launch` says.
-        stays: whether the process goes on after this run.
-        devices: what ranks compute on.
+        interface: the network interface of messages; None: as `launch` defines.
+        stays: whether the process continues after this run.
+        devices: the devices of the ranks.
     """
 
     launcher: int
@@ -83,15 +83,15 @@ class Place:
     store: Store | None = None
     interface: str | None = None
     stays: bool = False
-    devices: Devices = field(default_factory=lambda: Devices("nobody has asked"))
+    devices: Devices = field(default_factory=lambda: Devices("not requested"))
 
 
 def maps(
     launch: Launch, folder: Path, *, spawned: bool
 ) -> tuple[StatusBoard, dict[Group, Segment], dict[Group, mmap.mmap]]:
-    """The board of a run, the memory of its nodes, and that of its hosts' messages.
+    """Returns the board of a run, the shared memory of its nodes, and the memory for messages of its hosts.
 
-    Where ranks are spawned all are in files of the run's folder.
+    If ranks are spawned, all are in files of the run's folder.
     """
     job = launch.job
     owners = [me.rank for me in job.team if me.role == job.method.weights_owner]
@@ -107,14 +107,14 @@ def maps(
 
 
 def memory_of(host: Group, folder: Path | None) -> mmap.mmap:
-    """The memory of a host's messages: in a file of this folder, or without a name."""
+    """Maps the memory for messages of a host: in a file of this folder, or anonymously."""
     if folder is None:
         return mailbox.anonymous(len(host))
     return mailbox.in_file(folder / f"host{host.ranks[0]}.messages", len(host))
 
 
 def hosts_of(launch: Launch) -> list[Group]:
-    """The ranks of each host."""
+    """Returns the ranks of each host."""
     found: dict[int, list[Rank]] = {}
     for me in launch.job.team:
         found.setdefault(me.host if launch.hosts is None else launch.hosts.place(me), []).append(me.rank)
@@ -122,11 +122,11 @@ def hosts_of(launch: Launch) -> list[Group]:
 
 
 def work(place: Place, me: RankContext) -> NoReturn:
-    """Performs the rank's program, leaves its record, and ends the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher, which ends its ranks
+    """Runs the rank's program, writes its record, and ends the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the launcher, which ends its ranks
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a rank does not outlive its launcher
-    if os.getppid() != place.launcher:  # which has died before the line above
+    if os.getppid() != place.launcher:  # the launcher died before the line above
         os._exit(EXIT_FAILED)
     recorder = Recorder(me.rank, stream_of(place.folder, me.rank))
     status = EXIT_FAILED
@@ -134,17 +134,17 @@ def work(place: Place, me: RankContext) -> NoReturn:
         begin_log(place, me)
         if attempt(place, me, recorder) is None:
             status = 0
-    finally:  # not even a record that cannot be written lets this process out into the launcher's code
+    finally:  # even if the record cannot be written, this process must not return into the launcher's code
         os._exit(status)  # threads that wait in gloo cannot be ended otherwise
 
 
 def attempt(place: Place, me: RankContext, recorder: Recorder) -> Failure | None:
-    """Performs the rank's program and writes down what came of it; answers how it failed, if it did."""
+    """Runs the rank's program and records its outcome; returns the failure, if there was one."""
     failure: Failure | None = None
     try:
-        tell_warnings(recorder, log=not place.stays)  # a process that goes on has no log of its own
+        tell_warnings(recorder, log=not place.stays)  # a process that continues has no log of its own
         wake_on_time()
-        place.placement.take(me.rank)  # before there are threads that would be somewhere else
+        place.placement.take(me.rank)  # first, since threads inherit the affinity of their creator
         keep_freed()
         torch.set_num_threads(place.launch.torch_threads)
         perform(place, me, recorder)
@@ -155,7 +155,7 @@ def attempt(place: Place, me: RankContext, recorder: Recorder) -> Failure | None
 
 
 def failed(board: StatusBoard, me: RankContext, recorder: Recorder, error: BaseException) -> Failure:
-    """Writes down how the rank has failed, and says so on the board."""
+    """Records how the rank has failed, and reports it on the board."""
     words = "".join(traceback.format_exception(error))
     error = explained(error, recorder.path.parent)
     failure = Failure(me.rank, me.role, type(error), str(error), words, time.monotonic(), isinstance(error, PeerFailed))
@@ -164,7 +164,7 @@ def failed(board: StatusBoard, me: RankContext, recorder: Recorder, error: BaseE
     unwritten = ""
     try:
         recorder.flush()
-    except RunFailed as full:  # the record takes no more: the board has room for a sentence
+    except RunFailed as full:  # the record has no space: the board takes a short message
         unwritten = str(full)
     finally:
         board.ranks[me.rank].fail(unwritten)
@@ -172,7 +172,7 @@ def failed(board: StatusBoard, me: RankContext, recorder: Recorder, error: BaseE
 
 
 def begin_log(place: Place, me: RankContext) -> None:
-    """From here on the process writes to its own log."""
+    """Redirects the process's output to its own log."""
     take_over(log_of(place.folder, me.rank))
     job, cores = place.launch.job, place.placement.cores.get(me.rank)
     where = f"pinned to cores {','.join(map(str, cores))}" if cores else "not pinned"
@@ -183,27 +183,27 @@ def begin_log(place: Place, me: RankContext) -> None:
 
 
 def tell_warnings(recorder: Recorder, *, log: bool) -> None:
-    """From here on warnings go into the record, for whoever speaks for all ranks, and into the log if there is one."""
+    """Redirects warnings to the record, from which they are reported for all ranks, and to the log if there is one."""
 
     def show(message: Warning | str, category: type[Warning], file: str, line: int, *_: Any) -> None:
         if log:
             warned(message, category, file, line)
         recorder.add("warning", (str(message), category, file, line))
 
-    warnings.showwarning = show  # type: ignore[assignment]  # Python gives these by their places
+    warnings.showwarning = show  # type: ignore[assignment]  # Python passes these arguments by position
 
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """What a rank talks to the others through."""
+    """The connections of a rank with the others."""
 
     mail: Mail
     collectives: Collectives
     memory: SharedMemory | None
-    """of its node; None where the ranks of the node share none"""
+    """shared memory of its node; None if its ranks share none"""
 
     def close(self) -> None:
-        """Gives back what they hold, where this process goes on."""
+        """Releases the resources, if the process continues."""
         self.mail.close()
         self.collectives.close()
         if self.memory is not None:
@@ -211,7 +211,7 @@ class Connections:
 
 
 def perform(place: Place, me: RankContext, recorder: Recorder) -> None:
-    """Connects, starts together with the others, runs, and stays until everything sent has been taken."""
+    """Connects, starts together with the other ranks, runs, and waits until all its messages have been received."""
     own, job = accelerator(place.devices.name(me.rank)), place.launch.job
     own.enter()
     if me.rank in place.devices.gpus and isinstance(job.learner, Movable):
@@ -226,14 +226,14 @@ def connect(place: Place, me: RankContext, own: Accelerator, weights_bytes: int)
     """Connects a rank to the others.
 
     Args:
-        place: what the rank is given.
+        place: the rank's environment.
         me: the rank.
-        own: what it computes on.
-        weights_bytes: size of the weights; no message carries more vectors than one such.
+        own: its device.
+        weights_bytes: size of the weights; no message contains more vector data than this.
     """
     board, store = place.board, place.store
     if store is None:
-        store = dist.FileStore(  # type: ignore[attr-defined]  # torch re-exports it without saying so
+        store = dist.FileStore(  # type: ignore[attr-defined]  # torch does not export it explicitly
             str(place.folder / "store"), len(place.launch.job.team)
         )
     groups = Groups(me.rank, store, board.lost, interface_at(place, me), board.spare > 0, own, place.devices)
@@ -243,7 +243,7 @@ def connect(place: Place, me: RankContext, own: Accelerator, weights_bytes: int)
     memory = None
     if me.node in place.segments:
         memory = SharedMemory(place.segments[me.node], me.rank, board.lost)
-    for group in dict.fromkeys((me.workers, me.node, me.leaders)):  # made now, so that no step pays for it
+    for group in dict.fromkeys((me.workers, me.node, me.leaders)):  # created here, so that no step includes this time
         if me.rank not in group or len(group) == 1:
             continue
         if groups.direct(group) or memory is None or memory.line(group) is None:
@@ -254,7 +254,7 @@ def connect(place: Place, me: RankContext, own: Accelerator, weights_bytes: int)
 def build_interpreter(
     place: Place, me: RankContext, recorder: Recorder, own: Accelerator, job: Job, connections: Connections
 ) -> Interpreter:
-    """The interpreter of a rank, once all ranks are ready; where the run goes on from a checkpoint, with its state."""
+    """Returns the interpreter of a rank once all ranks are ready, with its state from a checkpoint if there is one."""
     launch = place.launch
     start = None if launch.start is None else launch.start.read(me.rank)
     since_s = 0.0 if launch.start is None else launch.start.time_s
@@ -275,7 +275,7 @@ def build_interpreter(
         interpreter.resume(*start)
     if launch.saving is not None:
         from paceline.backend.rank.checkpointing import (
-            Checkpointer,  # imported by the launcher already, where it is needed
+            Checkpointer,  # the launcher has already imported it if checkpoints are made
         )
 
         first = 0 if launch.start is None else launch.start.step
@@ -284,7 +284,7 @@ def build_interpreter(
 
 
 def finish(place: Place, interpreter: Interpreter, connections: Connections, state: Any) -> None:
-    """Completes the record of a rank whose program has ended; it stays until everything sent has been taken."""
+    """Completes the record of a rank whose program has ended, and waits until all its messages have been received."""
     station, board = interpreter.station, place.board
     me, recorder = station.me, station.recorder
     recorder.add("end", station.clock.now())
@@ -297,18 +297,18 @@ def finish(place: Place, interpreter: Interpreter, connections: Connections, sta
     recorder.add("adds", (node_folder(place.folder, me.node).name, dict(interpreter.cells.adds)))
     if interpreter.weights_owner.follows:
         recorder.add("weights", interpreter.weights_owner.learned.latest.vector)
-    recorder.flush()  # whatever happens to this rank from here on, its record is whole
+    recorder.flush()  # the record is complete, whatever happens to this rank from here on
     board.ranks[me.rank].report(RankState.ENDED)
     connections.mail.flush()
     board.ranks[me.rank].report(RankState.DRAINED)
-    while not board.all_drained and board.lost() is None:  # others may still send here
+    while not board.all_drained and board.lost() is None:  # other ranks may still send messages
         time.sleep(0.002)
     if place.stays and board.lost() is None:
         connections.close()
 
 
 def mail_of(place: Place, me: RankContext, groups: Groups, *, capacity: int) -> Mail:
-    """The rank's messages: in memory where its host has some, by gloo where somebody is elsewhere."""
+    """Returns the rank's messages: by shared memory on its host if there is some, by gloo to other hosts."""
     inbox, memory, gloo = Inbox(place.board.lost, me.world), None, None
     host = next((host for host in place.mailboxes if me.rank in host), None)
     if host is not None:
@@ -319,7 +319,7 @@ def mail_of(place: Place, me: RankContext, groups: Groups, *, capacity: int) -> 
 
 
 def interface_at(place: Place, me: RankContext) -> str:
-    """What the rank's messages cross; to be asked before any thread has started."""
+    """Returns the network interface of the rank's messages; must be called before any thread has started."""
     launch = place.launch
     if launch.hosts is not None:
         return launch.hosts.enter(me)
@@ -329,13 +329,13 @@ def interface_at(place: Place, me: RankContext) -> str:
 
 
 def meet(board: StatusBoard, me: RankContext, since_s: float = 0.0, *, starts: bool = True) -> Clock:
-    """Waits until every rank is ready; all clocks start at one moment.
+    """Waits until every rank is ready; all clocks start at the same moment.
 
     Args:
-        board: of the rank's host.
+        board: the status board of the rank's host.
         me: the rank.
-        since_s: what that moment is on them.
-        starts: whether rank 0 says when; between hosts somebody else does.
+        since_s: the time that the clocks show at the start.
+        starts: whether rank 0 sets the start; with several hosts, another process does.
     """
     board.ranks[me.rank].report(RankState.READY)
     if starts and me.rank == 0:
@@ -349,7 +349,7 @@ def meet(board: StatusBoard, me: RankContext, since_s: float = 0.0, *, starts: b
 
 
 def until(board: StatusBoard, done: Callable[[], bool]) -> None:
-    """Waits for the others before the start, when nobody can be done without."""
+    """Waits for the other ranks before the start, when the run cannot lose any."""
     while not done():
         if (dead := board.lost()) is not None:
             raise PeerFailed(f"rank {dead} died", dead)
@@ -357,7 +357,7 @@ def until(board: StatusBoard, done: Callable[[], bool]) -> None:
 
 
 def node_folder(folder: Path, node: Group) -> Path:
-    """Where the cells of a node lie."""
+    """Returns the folder of the cells of a node."""
     path = folder / f"node{node.ranks[0]}"
     path.mkdir(exist_ok=True)
     return path

@@ -2,15 +2,16 @@
 
 Rationale:
 
-* Invariant: every process takes part in every run until its end, even if it has no rank in it, and all leave a run with
-  the same outcome. So all begin the next run together.
-* Rejected: to fork ranks from the launcher's processes, as a local run does. The launcher would no longer know the
-  processes that it has to end, and gloo and CUDA do not survive a fork. So the rank's program runs in a thread; the
-  main thread supervises it and its neighbours, takes signals, and continues if gloo never lets the other thread go.
-* Rejected: to continue without a lost rank. Launchers end all processes when one has died (torchrun's agent, srun
+* Invariant: every process takes part in every run until its end, even if it has no rank in it, and all finish a run
+  with the same outcome. So all begin the next run together.
+* Rejected: forking ranks from the launcher's processes, as a local run does. The launcher would not have the ids of the
+  processes that it has to end, and gloo and CUDA do not survive a fork. So the rank's program runs in a thread. The
+  main thread supervises it and the other ranks of the host, handles signals, and continues if the other thread is
+  blocked in gloo for ever.
+* Rejected: continuing without a lost rank. Launchers end all processes when one has died (torchrun's agent, srun
   --kill-on-bad-exit, mpirun by default), so every loss ends the run. Each process writes its record before it ends; the
   first living process of host 0 collects them.
-* Source: docs/launching.md has the launchers' behaviour as it was measured.
+* Source: docs/launching.md has the measured behaviour of the launchers.
 """
 
 from __future__ import annotations
@@ -58,26 +59,26 @@ from paceline.records.trace import Trace
 
 NEVER = 2**63 - 1
 SETTLE_S = 0.3
-"""how long a rank's program has to end once the run has failed"""
+"""how long a rank's program has to end after the run has failed"""
 TOLD_S = 0.2
-"""within which other hosts report which ranks they have lost"""
+"""how long other hosts may take to report which ranks they have lost"""
 IN_VAIN_S = 0.2
-"""after a loss: no rank that is left will end if none has made progress for so long and all wait for each other"""
+"""after a loss: if no remaining rank makes progress for so long while all wait for each other, none will end"""
 
 
 def run_external(launch: Launch, world: World) -> Trace | None:
     """Runs a job in the processes of a world; every process calls this.
 
     Args:
-        launch: the job, and how it is run; equal on all processes.
+        launch: the job and its settings; equal in all processes.
         world: the processes.
 
     Returns:
-        The record at the process that leads, None at the others.
+        The record in the leading process, None in the others.
 
     Raises:
-        RankFailed, DeadlockError, ProgramError: as `run_job`, at the process that leads.
-        FailedElsewhere: the run has failed, at the others.
+        RankFailed, DeadlockError, ProgramError: as `run_job`, in the leading process.
+        FailedElsewhere: the run has failed; in the others.
         KeyboardInterrupt: this process was interrupted.
     """
     number = next(world.runs)
@@ -93,7 +94,7 @@ def run_external(launch: Launch, world: World) -> Trace | None:
 
 
 class ExternalRun:
-    """One process's part in a run."""
+    """The part of one process in a run."""
 
     def __init__(self, launch: Launch, world: World, number: int, nodes: frozenset[int]) -> None:
         self.launch, self.world, self.job = launch, world, launch.job
@@ -145,7 +146,7 @@ class ExternalRun:
         return len(self.mapping.hosts) > 1
 
     def _grants(self, owners: list[Rank]) -> StepGrants | None:
-        """The agreement between hosts on steps, if weights' owners are on several hosts; otherwise None."""
+        """Returns the leases for steps if owners of weights are on several hosts; otherwise None."""
         hosts = {self.mapping.host_of(rank) for rank in owners}
         if len(hosts) == 1 or self.rank is None:
             return None
@@ -154,7 +155,7 @@ class ExternalRun:
         return Shares(store, limit, len(hosts)) if self.job.method.independent else Lease(store, limit)
 
     def _compare_clocks(self) -> Reading | None:
-        """Reads host 0's clock, at the first process of each host."""
+        """Reads host 0's clock, in the first process of each host."""
         reading = None
         for connection in self.world.connections:
             if self.world.here == 0:
@@ -164,18 +165,18 @@ class ExternalRun:
         return reading
 
     def _perform(self, nodes: frozenset[int]) -> None:
-        """Performs the rank's program; the body of its thread."""
+        """Runs the rank's program; the body of its thread."""
         assert self.rank is not None and self._recorder is not None
         me = self.job.team[self.rank]
         try:
             place = self._place(me, nodes)
-        except BaseException as error:  # otherwise the failure would not be noted
+        except BaseException as error:  # otherwise the failure would not be recorded
             self._own_failure = failed(self.board, me, self._recorder, error)
         else:
             self._own_failure = attempt(place, me, self._recorder)
 
     def _place(self, me: RankContext, nodes: frozenset[int]) -> Place:
-        """What the rank needs: its host's shared memory, and a connection to the store."""
+        """Returns the rank's environment: its host's shared memory, and a connection to the store."""
         launch, host = self.launch, Group(tuple(self.mine))
         segments: dict[Group, Segment] = {}
         if me.role == "worker" and launch.shared_memory and int(me.node.ranks[0]) in nodes:
@@ -197,7 +198,7 @@ class ExternalRun:
     # --- during the run -------------------------------------------------------------------------------------------
 
     def supervise(self) -> None:
-        """Supervises the rank and its neighbours until the run is over."""
+        """Supervises the rank and the others of its host until the run is over."""
         shown = warnings.showwarning
         if self.rank is not None:
             self._thread.start()
@@ -220,7 +221,7 @@ class ExternalRun:
         warnings.showwarning = shown
 
     def _asked_to_end(self) -> bool:
-        """Whether a signal ends the run, and not the loss of a rank, after which launchers send signals to all."""
+        """Whether a signal ends the run: not after the loss of a rank, when launchers send signals to all."""
         if not self.heard or self.board.lost() is not None:
             return False
         self._told_s = min(self._told_s, time.monotonic())
@@ -250,7 +251,7 @@ class ExternalRun:
     # --- leading --------------------------------------------------------------------------------------------------
 
     def _lead(self) -> None:
-        """Decides for all processes: the start and the end."""
+        """Decides the start and the end for all processes."""
         board, ranks = self.board, [me.rank for me in self.job.team]
         if self.several and not board.start_s and board.all_ready:
             since_s = 0.0 if self.launch.start is None else self.launch.start.time_s
@@ -290,7 +291,7 @@ class ExternalRun:
     # --- the end --------------------------------------------------------------------------------------------------
 
     def conclude(self) -> Trace | None:
-        """Collects the record, at the process that leads; the others send their part, or raise."""
+        """Collects the record in the leading process; the others send their part, or raise."""
         failed = self.board.run_state is RunState.FAILED
         end = None if failed else self._compare_clocks()
         if self.world.first:
@@ -324,7 +325,7 @@ class ExternalRun:
 
 
 def _entered(world: World, launch: Launch, folder: Path) -> frozenset[int]:
-    """Makes or finds the run's folder on this host; answers the nodes that share memory, by their first ranks."""
+    """Creates or finds the run's folder on this host; returns the nodes with shared memory, by their first ranks."""
     mapping, made = map_ranks(world.hosts, launch.job.team), folder / "made"
     if world.first:
         folder.mkdir()

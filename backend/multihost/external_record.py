@@ -2,9 +2,9 @@
 
 Rules of this file:
 
-* A part is the ranks' streams and the cells that they shared, as they lie in the host's folder, with the readings of
-  clocks and the placement of ranks.
-* After a failure host 0 waits for another host's part for at most `COLLECT_S`; the record says which parts are missing.
+* A part consists of the ranks' streams and the cells that they shared, as files of the host's folder, with the clock
+  readings and the placement of ranks.
+* After a failure host 0 waits for another host's part for at most `COLLECT_S`; the record lists the missing parts.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from paceline.records.trace import Trace
 COLLECT_S = 10.0
 """how long host 0 waits for another host's part after a failure"""
 COLLECT_ALL_S = 600.0
-"""and after a run that has succeeded"""
+"""how long host 0 waits for it after a run that has succeeded"""
 
 
 @dataclass(frozen=True)
 class ExternalRecord:
-    """A host's part of the record, at the host's first process."""
+    """A host's part of the record, in the host's first process."""
 
     job: Job
     world: World
@@ -71,10 +71,10 @@ class ExternalRecord:
             placed: the placement of this host's ranks.
             failed: whether the run has failed.
             known: the failure, if it is known already.
-            gone: hosts that have been given up.
+            gone: hosts that have been declared failed.
 
         Raises:
-            RankFailed, DeadlockError, ProgramError: the run has failed; the record is its `trace`.
+            RankFailed, DeadlockError, ProgramError: the run has failed; the error has the record as its `trace`.
         """
         parts, missing = self._received(failed, gone)
         places = {0: placed} | {host: part["placement"] for host, part in parts.items()}
@@ -100,7 +100,7 @@ class ExternalRecord:
         raise failure
 
     def _received(self, failed: bool, gone: Collection[int]) -> tuple[dict[int, dict[str, Any]], list[str]]:
-        """The other hosts' parts, and a message for each that is missing."""
+        """Returns the other hosts' parts, and a message for each that is missing."""
         parts, missing = {}, []
         for host in range(1, len(self.mapping.hosts)):
             if host in gone:
@@ -116,14 +116,14 @@ class ExternalRecord:
         return parts, missing
 
     def _mapping(self, places: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
-        """Process, host and role of each rank, and its cores if it was pinned."""
+        """Returns process, host and role of each rank, and its cores if it was pinned."""
         return [
             {**one, "cores": places.get(one["host"], {}).get("cores", {}).get(str(one["rank"]))}
             for one in self.mapping.record()
         ]
 
     def _reason(self) -> PacelineError:
-        """Why the run has failed: the error that a rank has recorded, or what its supervisor has noted."""
+        """Returns why the run has failed: the error that a rank has recorded, or the reason of its supervisor."""
         said = Failure.first(self.folder, self.job.team)
         if said is not None and not said.follows:
             failure = said.error()
@@ -134,7 +134,7 @@ class ExternalRecord:
 
 
 def _clock(part: dict[str, Any]) -> Alignment | None:
-    """The alignment of a host's clock; None if the clock was never read."""
+    """Returns the alignment of a host's clock; None if the clock was never read."""
     if part["start"] is None:
         return None
     end = None if part["end"] is None else Reading(**part["end"])

@@ -1,10 +1,9 @@
-"""Finds out which processes share a host, from what each of them writes into the store.
+"""Determines which processes share a host, from the entries that they write to the store.
 
 Rules of this file:
 
-* Processes share a host if they share its memory, see each other's process ids, and have the same network. For
-  containers or namespaces on one machine that may be false: each is then a host of its own, and messages between them
-  go by TCP.
+* Processes share a host if they share its memory, see each other's process ids, and have the same network. Containers
+  or namespaces on one machine may not: each is then a host of its own, and messages between them use TCP.
 * If the launcher numbers its nodes, these numbers decide.
 """
 
@@ -22,15 +21,15 @@ from paceline.backend.posix.run_folders import SHARED
 from paceline.backend.transports.launch_environment import Joined
 
 NAMESPACES = ("net", "pid")
-"""of Linux: they decide which network a process has, and which process ids it sees"""
+"""namespaces of Linux that determine a process's network and the process ids that it sees"""
 
 
 def entry(joined: Joined, folder: Path | None) -> dict[str, Any]:
-    """What a process writes about itself into the store, for JSON.
+    """Returns the entry of a process for the store, for JSON.
 
     Args:
         joined: how it was started.
-        folder: that it has made in its host's memory; None if it is not the host's first process.
+        folder: the folder that it has created in its host's memory; None if it is not the host's first process.
     """
     return {
         "node": host() if joined.node is None else str(joined.node),
@@ -59,13 +58,13 @@ def hosts_of(entries: list[dict[str, Any]]) -> tuple[Host, ...]:
 
 
 def host() -> str:
-    """Identifies this process's host: the machine, the file system in memory, and the namespaces."""
+    """Returns an identifier of this process's host: the machine, the file system in memory, and the namespaces."""
     own = Path("/proc/self/ns")
     namespaces = [str((own / name).stat().st_ino) for name in NAMESPACES] if own.exists() else []
     return " ".join([machine(), str(SHARED.stat().st_dev), *namespaces])
 
 
 def machine() -> str:
-    """Identifies this machine, by the id of its last boot if there is one."""
+    """Returns an identifier of this machine: the id of its last boot if there is one."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return boot.read_text().strip() if boot.exists() else socket.gethostname()

@@ -1,12 +1,12 @@
-"""Keeps the status boards of several hosts in step, by the store.
+"""Synchronises the status boards of several hosts through the store.
 
 Rules of this file:
 
-* The first living process of each host is its coordinator: it writes what the host's ranks report on their board. The
-  coordinator of host 0 reads what all have written and decides: the start, that all have drained, that a rank is lost,
-  and the end. The other coordinators read its decisions. Each key has one writer, so no decision is made twice.
-* Each host's board has a row for every rank, but only host 0's holds up-to-date rows of the other hosts.
-* Every message carries a heartbeat, a number that counts up. A host is given up when its heartbeat has stood still for
+* The first living process of each host is its coordinator: it publishes what the host's ranks report on their board.
+  The coordinator of host 0 reads the reports of all hosts and decides: the start, that all have drained, that a rank is
+  lost, and the end. The other coordinators read its decisions. Each key has one writer, so no decision is made twice.
+* Each host's board has a row for every rank, but only the board of host 0 has current rows of the other hosts.
+* Every message contains a heartbeat, an increasing number. A host has failed when its heartbeat has not changed for
   `VANISHED_S`. If the host's first process has closed its connection, which means that it has ended, the next process
   has `SUCCESSION_S` to send a heartbeat.
 """
@@ -26,24 +26,24 @@ from paceline.backend.status.status_board import RunState, StatusBoard
 SYNC_S = 0.05
 """seconds between two exchanges"""
 VANISHED_S = 15.0
-"""seconds without a heartbeat after which a host is given up, host 0 too; chosen by us"""
+"""seconds without a heartbeat after which a host, including host 0, is declared failed; chosen by us"""
 LATE_S = 1.0
 """seconds without a heartbeat after which a host may be stopped"""
 SUCCESSION_S = 2.0
-"""seconds that the next process of a host has for a heartbeat; it checks ten times a second whether it is the first"""
+"""seconds in which a host's next process must send a heartbeat; it checks every 0.1 s whether it is the first"""
 
 
 class HostSync:
-    """One coordinator's part.
+    """The coordinator of one host.
 
     Args:
-        store: of this run.
-        board: of this host.
+        store: the store of this run.
+        board: the board of this host.
         mapping: which rank runs where.
-        here: the number of this host; 0 is the host that decides.
+        here: the number of this host; host 0 decides.
         ahead_s: how far host 0's clock is ahead of this host's, in seconds.
-        closed: answers whether a host's first process has closed its connection.
-        gone: hosts that have been given up; more are added.
+        closed: returns whether a host's first process has closed its connection.
+        gone: hosts that have been declared failed; more are added.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class HostSync:
         self._others = [index for index in range(len(mapping.hosts)) if index != here] if here == 0 else [0]
         self._heartbeat = 0
         self._heard: dict[int, tuple[int, float]] = {}
-        """of each host that has sent one: its last heartbeat, and when that was new"""
+        """of each host that has sent one: its last heartbeat, and when that was received"""
         self._closed_s: dict[int, float] = {}
         """since when a host's first process is known to have closed its connection"""
         self._due_s = 0.0
 
     def exchange(self, *, at_once: bool = False) -> None:
-        """Writes this host's news and reads the others', if it is time."""
+        """Writes this host's report and reads the others', if it is time."""
         if time.monotonic() < self._due_s and not at_once:
             return
         self._due_s = time.monotonic() + SYNC_S
@@ -106,9 +106,9 @@ class HostSync:
             self._note_loss(report)
 
     def _reporting(self, hosts: Sequence[int]) -> list[int]:
-        """The hosts that have written something in this run; others may still be busy with an earlier one.
+        """Returns the hosts that have written something in this run; others may still be busy with an earlier one.
 
-        What a host wrote before it was given up is not read again.
+        What a host wrote before it was declared failed is not read again.
         """
         there = (host for host in hosts if host not in self._gone)
         return [host for host in there if host in self._heard or self._store.check([f"host{host}"])]
@@ -146,7 +146,7 @@ class HostSync:
             self._board.lose_because(Rank(message["lost"]), message["text"])
 
     def _note_heartbeat(self, host: int, heartbeat: int) -> None:
-        """Notes a host's heartbeat; gives the host up if its heartbeat has stood still for too long."""
+        """Records a host's heartbeat; declares the host failed if its heartbeat has not changed for too long."""
         before, since_s = self._heard.get(host, (-1, 0.0))
         if heartbeat != before:
             self._heard[host] = heartbeat, time.monotonic()
@@ -160,8 +160,8 @@ class HostSync:
     def _left(self, host: int) -> bool:
         """Whether a host's first process has ended and no other one sends heartbeats in its place.
 
-        The first process may have been stopped, and so silent, long before it was killed. So only the silence after it
-        has closed its connection counts.
+        The first process may have been stopped, and so silent, long before it was killed. So only the time after it has
+        closed its connection counts.
         """
         if not self._closed(host):
             return False

@@ -1,14 +1,13 @@
-"""Supervises the ranks of one host in processes that a launcher has started: each process watches its neighbours.
+"""Supervises the ranks of one host in processes that a launcher has started: each process checks all others there.
 
 Rules of this file:
 
-* Every process checks which neighbours have died or failed. Every process also checks, some `CHECKS` times in a
-  time-out, which are stopped and for how long. The first one that is not stopped itself kills those that have been
-  stopped for the time-out.
-* The first living process notes for how long each rank has been inactive. Host 0 decides whether that is too long,
+* Every process checks which ranks of its host have died or failed, and, `CHECKS` times per timeout, which are stopped
+  and for how long. The first process that is not stopped itself kills those that have been stopped for the timeout.
+* The first living process records how long each rank has been inactive. Host 0 decides whether that is too long,
   because the ranks that wait for it may be on another host.
-* A process that has not checked for a while was stopped itself, or had no processor. It knows nothing of that time and
-  measures anew.
+* A process that has not checked for a while was stopped itself, or had no processor time. It has no information about
+  that time and measures anew.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ CHECK_S = 0.1
 ABSENT_S = 2.0
 """a process that has not checked for so long was stopped itself"""
 DYING_S = 2.0
-"""how long a process that was killed while stopped may take to end: until then it is alive, and no longer stopped"""
+"""how long a process that was killed while stopped may take to end; until then it is alive and no longer stopped"""
 
 
 class Neighbours:
@@ -41,9 +40,9 @@ class Neighbours:
     Args:
         world: all processes.
         mapping: which process is which rank.
-        board: of this host.
+        board: the board of this host.
         team: all ranks.
-        timeout_s: how long a rank may be stopped.
+        timeout_s: how long a rank may be stopped, in seconds.
     """
 
     def __init__(
@@ -55,13 +54,13 @@ class Neighbours:
         self._pids = {ids[one]: rank for one, rank in self._ranks.items()}
         self._liveness = Liveness(board, self._pids, joined=True)
         self._stopped: dict[int, float] = {}
-        """since when processes, by their ids, have been seen to be stopped"""
+        """since when processes, by their ids, have been stopped"""
         self._kill_reasons: dict[Rank, tuple[str, float]] = {}
-        """of ranks that have been stopped for long: why they are killed, by any process, and until when that holds"""
+        """ranks that are killed, by any process, as stopped for too long: the reason and until when it is valid"""
         self._checked_s = time.monotonic()
 
     def check(self, *, at_once: bool = False) -> None:
-        """Checks all neighbours, if it is time."""
+        """Checks all ranks of the host, if it is time."""
         now = time.monotonic()
         if now - self._checked_s < CHECK_S and not at_once:
             return
@@ -77,7 +76,7 @@ class Neighbours:
                     self._board.ranks[self._pids[pid]].quiet_s = seconds
 
     def _check_dead(self) -> None:
-        """Notes which ranks have died or failed."""
+        """Records which ranks have died or failed."""
         for process, rank in self._ranks.items():
             row = self._board.ranks[rank]
             if row.state is RankState.DRAINED:
@@ -90,7 +89,7 @@ class Neighbours:
                 self._board.lose_because(rank, reason)
 
     def _check_stopped(self, now: float) -> None:
-        """Notes which ranks are stopped; the first process that is not kills those that have been for too long."""
+        """Records which ranks are stopped; the first process that is not kills those that have been for too long."""
         still = [pid for pid in self._pids if stopped(pid)]
         self._stopped = {pid: self._stopped.get(pid, now) for pid in still}
         for pid, rank in self._pids.items():

@@ -2,11 +2,11 @@
 
 Rules of this file:
 
-* The workers of a scenario's node stay together: they go to one host if any has enough free processes, because they
-  share memory. Nodes are dealt to hosts evenly and in their order.
-* The server, if the method has one, goes to the first host that still has a free process, as in `emulated_hosts`.
+* The workers of a scenario's node stay together: they are placed on one host if any has enough free processes, because
+  they share memory. Nodes are distributed to hosts evenly and in order.
+* The server, if the method has one, is placed on the first host with a free process, as in `emulated_hosts`.
 * Processes that are left over take no part in the method.
-* Every process computes the mapping from the same facts, so it need not be communicated.
+* Every process computes the mapping from the same data, so it need not be communicated.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Host:
     """A host of the run.
 
     Args:
-        name: for messages; several hosts may have the same.
-        processes: their numbers among all, by their numbers on this host.
+        name: for messages; several hosts may have the same name.
+        processes: their numbers among all processes, in the order of their numbers on this host.
     """
 
     name: str
@@ -41,14 +41,14 @@ class RankMapping:
     hosts: tuple[Host, ...]
     team: tuple[RankContext, ...]
     rank_of: Mapping[int, Rank]
-    """by process; without those that take no part"""
+    """the rank of each process that takes part"""
 
     def on(self, host: int) -> tuple[Rank, ...]:
-        """The ranks on a host."""
+        """Returns the ranks on a host."""
         return tuple(self.rank_of[one] for one in self.hosts[host].processes if one in self.rank_of)
 
     def host_of(self, rank: Rank) -> int:
-        """The host of a rank."""
+        """Returns the host of a rank."""
         return next(index for index in range(len(self.hosts)) if rank in self.on(index))
 
     def whole(self, group: Group) -> bool:
@@ -56,13 +56,13 @@ class RankMapping:
         return len({self.host_of(rank) for rank in group}) == 1
 
     def roles(self, rank: Rank) -> str:
-        """The roles of a rank: a worker may also lead its node if there are several."""
+        """Returns the roles of a rank: a worker may also lead its node if there are several."""
         me = self.team[rank]
         return f"{me.role}, leader" if rank in me.leaders and len(me.leaders) > 1 else me.role
 
     @property
     def lines(self) -> list[str]:
-        """One for each host.
+        """One line for each host.
 
         >>> from paceline.algorithms import find
         >>> from paceline.algorithms.core.method import build_team
@@ -71,21 +71,21 @@ class RankMapping:
         >>> for line in map_ranks([Host("a", (0, 1)), Host("b", (2, 3))], team).lines:
         ...     print(line)
         host 0 (a): process 0 is rank 0 (worker, leader), process 1 is rank 2 (server)
-        host 1 (b): process 2 is rank 1 (worker, leader), process 3 sits out
+        host 1 (b): process 2 is rank 1 (worker, leader), process 3 takes no part
         """
         return [
             f"host {index} ({host.name}): "
             + ", ".join(
                 f"process {one} is rank {self.rank_of[one]} ({self.roles(self.rank_of[one])})"
                 if one in self.rank_of
-                else f"process {one} sits out"
+                else f"process {one} takes no part"
                 for one in host.processes
             )
             for index, host in enumerate(self.hosts)
         ]
 
     def record(self) -> list[dict[str, Any]]:
-        """The entries of a run's record, one for each rank."""
+        """Returns the entries of a run's record, one for each rank."""
         process_of = {rank: process for process, rank in self.rank_of.items()}
         return [
             {
@@ -103,7 +103,7 @@ def map_ranks(hosts: Sequence[Host], team: Sequence[RankContext]) -> RankMapping
     """Maps every rank of a team to a process.
 
     Args:
-        hosts: with processes enough for the team.
+        hosts: the hosts, with enough processes for the team.
         team: the ranks.
     """
     free = [list(host.processes) for host in hosts]
@@ -127,11 +127,11 @@ def map_ranks(hosts: Sequence[Host], team: Sequence[RankContext]) -> RankMapping
 
 
 def refuse(hosts: Sequence[Host], jobs: Mapping[str, Job]) -> None:
-    """Checks that these processes can run all jobs, before any has begun.
+    """Checks that these processes can run all jobs, before any has started.
 
     Args:
-        hosts: where the processes are.
-        jobs: by the names of their algorithms.
+        hosts: the hosts of the processes.
+        jobs: the jobs by the names of their algorithms.
 
     Raises:
         InputError: there are too few processes, or shared memory would have to reach from host to host.

@@ -13,7 +13,7 @@ from paceline.backend.posix.polling import wait_until
 
 PIECE_BYTES = 4 << 20
 ON_THE_WAY = 4
-"""pieces that the store has at most, because it keeps them in memory"""
+"""the maximum number of pieces in the store, because it holds them in memory"""
 CHECK_S = 0.002
 
 
@@ -21,16 +21,16 @@ def send(store: Any, folder: Path, names: Sequence[str], more: dict[str, Any], *
     """Sends files of a folder, with a message.
 
     Args:
-        store: which the receiver reads.
-        folder: of the files.
-        names: of the files, relative to the folder.
+        store: the store that the receiver reads.
+        folder: contains the files.
+        names: the files, relative to the folder.
         more: the message, for JSON.
-        within_s: seconds that the receiver may take for a piece.
+        within_s: timeout in seconds for the receiver to read a piece.
 
     Raises:
         RunFailed: the receiver has not read a piece in time.
     """
-    sizes = [(folder / name).stat().st_size for name in names]  # a file that still grows is sent as it is now
+    sizes = [(folder / name).stat().st_size for name in names]  # a file that still grows is sent up to its current size
     store.set("transfer", json.dumps({"files": list(zip(names, sizes, strict=True)), "more": more}))
     number = 0
     for name, size in zip(names, sizes, strict=True):
@@ -53,15 +53,15 @@ def receive(store: Any, folder: Path, *, within_s: float) -> dict[str, Any]:
     """Receives files of another host into a folder.
 
     Args:
-        store: into which the sender writes.
-        folder: for the files.
-        within_s: seconds that the sender may take for a piece.
+        store: the store to which the sender writes.
+        folder: receives the files.
+        within_s: timeout in seconds for the sender to write a piece.
 
     Returns:
         The sender's message.
 
     Raises:
-        RunFailed: a piece has not come in time.
+        RunFailed: a piece has not arrived in time.
     """
     wait = timedelta(seconds=within_s)
     try:
@@ -78,6 +78,6 @@ def receive(store: Any, folder: Path, *, within_s: float) -> dict[str, Any]:
                     store.delete_key(key)
                     number += 1
     except RuntimeError as error:
-        raise RunFailed(f"the record of another host has not come within {within_s:g} s") from error
+        raise RunFailed(f"the record of another host has not arrived within {within_s:g} s") from error
     more: dict[str, Any] = said["more"]
     return more

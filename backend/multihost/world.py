@@ -1,11 +1,12 @@
-"""The processes of an externally launched job: how they meet, which hosts they are on, and the store between them.
+"""The processes of an externally launched job: their rendezvous, their hosts, and the store between them.
 
 Rules of this file:
 
-* Processes meet in the store whose address the launcher gives. Their keys have a prefix of their own for each start of
-  the job, because torchrun's store outlives a restart.
-* The first process of each host makes a folder in the host's memory, and a guard that removes it after all processes of
-  the host have ended in any way. Every process holds a lock on a file there while it lives, so the others see its end.
+* Processes meet in the store at the address that the launcher gives. Their keys have a separate prefix for each start
+  of the job, because torchrun's store outlives a restart.
+* The first process of each host creates a folder in the host's memory, and a guard that removes it after all processes
+  of the host have ended in any way. Every process holds a lock on a file there while it lives, so the others detect its
+  end.
 * The process that hosts the store leaves last.
 """
 
@@ -41,31 +42,31 @@ from paceline.backend.posix.interrupts import uninterrupted
 from paceline.backend.posix.polling import wait_until
 from paceline.backend.posix.reaper import ALIVE, free, guard
 from paceline.backend.posix.run_folders import SHARED, new_folder
-from paceline.backend.transports.interfaces import address_towards, interface_with, mortal
+from paceline.backend.transports.interfaces import address_towards, interface_with, set_peer_timeout
 from paceline.backend.transports.launch_environment import Joined
 from paceline.backend.transports.process_groups import LOOPBACK
 
 MEET_S = 300.0
-"""how long processes wait for each other to start: some have to import torch from a slow disk"""
+"""how long processes wait for each other to start: some may import torch from a slow disk"""
 STORE_S = 3600.0
-"""how long an answer of the store may take: other processes may be evaluating an earlier run"""
+"""timeout of the store: other processes may be evaluating an earlier run"""
 UNHEARD_S = 15
-"""seconds without an answer after which a connection with the store is broken; chosen by us"""
+"""seconds without an answer after which a connection with the store counts as broken; chosen by us"""
 LEAVE_S = 5.0
 
 
 @dataclass
 class World:
-    """What one process knows of all processes.
+    """All processes of the job, as one of them sees them.
 
     Args:
         joined: how this process was started.
-        hosts: of all processes.
+        hosts: the hosts of all processes.
         here: the number of this process's host.
-        folder: of this host.
+        folder: the folder of this host.
         interface: the network interface for messages to other hosts.
-        connections: on which clocks are compared: at the first process of all, one to each other host; at the first
-            process of another host, the one to it.
+        connections: connections on which clocks are compared: process 0 has one to each other host; the first process
+            of another host has one to process 0.
     """
 
     joined: Joined
@@ -75,29 +76,29 @@ class World:
     interface: str
     store: Store
     crowded: bool = False
-    """whether another host of these is the same machine"""
+    """whether another of these hosts is on the same machine"""
     ids: Mapping[int, int] = field(default_factory=dict)
     """process ids of this host's processes"""
     connections: list[socket.socket] = field(default_factory=list)
     gone: set[int] = field(default_factory=set)
-    """hosts that have been given up"""
+    """hosts that have been declared failed"""
     runs: Iterator[int] = field(default_factory=count)
     gpus: tuple[int, ...] = ()
-    """how many each host has"""
+    """how many GPUs each host has"""
 
     @property
     def neighbours(self) -> tuple[int, ...]:
-        """The processes of this host, this one among them."""
+        """The processes of this host, including this one."""
         return self.hosts[self.here].processes
 
     @property
     def others(self) -> tuple[int, ...]:
-        """The neighbours' process ids, without this one's."""
+        """The process ids of the other processes of this host."""
         return tuple(pid for process, pid in self.ids.items() if process != self.joined.process)
 
     @property
     def first(self) -> bool:
-        """Whether this is the first process of its host that lives."""
+        """Whether this is the first living process of its host."""
         return self.joined.process == next(one for one in self.neighbours if self.lives(one))
 
     @property
@@ -110,7 +111,7 @@ class World:
         return process == self.joined.process or not free(_alive(self.folder, process))
 
     def closed(self, host: int) -> bool:
-        """Whether the first process of a host has closed its connection with this one, if there is one, or is gone."""
+        """Whether the first process of a host has ended or closed its connection with this one, if there is one."""
         if not self.connections:
             return False
         connection = self.connections[0 if self.here else host - 1]
@@ -122,19 +123,19 @@ class World:
             return True
 
     def placement(self, pin: Pin, team: Sequence[RankContext], threads: int) -> Placement:
-        """The cores of this host's ranks; none are assigned if another host of the run is the same machine."""
+        """Returns the cores of this host's ranks; none if another host of the run is on the same machine."""
         if self.crowded and pin == "auto":
             return Placement("none", "several hosts of the run are one machine")
         return placement(pin, team, threads)
 
     def devices(self, launch: Launch) -> Devices:
-        """The devices of all ranks of a run; every process finds the same."""
+        """Returns the devices of all ranks of a run; the result is the same in every process."""
         mapping = map_ranks(self.hosts, launch.job.team)
         ranks = [mapping.on(host) for host in range(len(self.hosts))]
         return devices(launch.device, ranks, self.gpus, learner=launch.job.learner, share=launch.share_gpus)
 
     def agreed(self, key: str, value: Callable[[], str]) -> str:
-        """A value that process 0 of the first start decides for all processes, those of later starts too."""
+        """Returns a value that process 0 of the first start decides for all processes, also of later starts."""
         store = self._lasting
         if self.joined.process == 0 and self.joined.restarts == 0:
             store.set(key, value())
@@ -146,7 +147,7 @@ class World:
         self._lasting.set(key, value)
 
     def noted(self, key: str) -> str | None:
-        """A value that an earlier start has stored; None if there is none."""
+        """Returns a value that an earlier start has stored; None if there is none."""
         return str(self._lasting.get(key).decode()) if self._lasting.check([key]) else None
 
     @cached_property
@@ -154,7 +155,7 @@ class World:
         return PrefixStore("paceline/all starts", _connected(self.joined))
 
     def connect(self, name: str) -> Store:
-        """A new connection to the store: a wait on a connection blocks all other users of it."""
+        """Returns a new connection to the store: a wait on a connection blocks all its other users."""
         return PrefixStore(name, _prefixed(self.joined, _connected(self.joined)))
 
 
@@ -169,7 +170,7 @@ def join(joined: Joined) -> Iterator[World]:
     if joined.local == 0:
         with uninterrupted():
             folder, held = new_folder()
-            guards.append(guard(folder))  # before there are threads
+            guards.append(guard(folder))  # before any thread starts
     alive: list[IO[bytes]] = []
     world = None
     try:
@@ -227,7 +228,7 @@ def _connected(joined: Joined, *, hosts: bool = False) -> Store:
         )
     except RuntimeError as error:
         raise RunFailed(f"process {joined.process}: no store at {joined.address}:{joined.port}: {error}") from error
-    mortal(joined.port, UNHEARD_S)
+    set_peer_timeout(joined.port, UNHEARD_S)
     return store
 
 
@@ -240,15 +241,15 @@ def _barrier(store: Store, name: str, joined: Joined) -> None:
     if not wait_until(lambda: store.add(name, 0) >= joined.processes, within_s=MEET_S):
         found = store.add(name, 0)
         missing = [str(one) for one in range(joined.processes) if not store.check([f"process{one}"])]
-        who = f"; missing: process {', '.join(missing)}" if missing else ""
-        raise RunFailed(f"after {MEET_S:g} s {found} of {joined.processes} processes have connected{who}")
+        absent = f"; missing: process {', '.join(missing)}" if missing else ""
+        raise RunFailed(f"after {MEET_S:g} s {found} of {joined.processes} processes have connected{absent}")
 
 
 def _leave(world: World) -> None:
-    """Tells the others that this process leaves; the one that hosts the store waits for all."""
+    """Announces that this process leaves; the one that hosts the store waits for all others."""
     if world.here == 0 and not world.joined.hosted and not world.lives(0):
         return  # the process that hosted the store was killed
-    with contextlib.suppress(RuntimeError):  # the store may be gone with the process that hosted it
+    with contextlib.suppress(RuntimeError):  # the store may have ended with its process
         for process in world.neighbours:  # also for dead ones
             if process == world.joined.process or not world.lives(process):
                 world.store.set(f"left{process}", "")
@@ -270,7 +271,7 @@ def _alive(folder: Path, process: int) -> Path:
 
 
 def _connections(world: World, own: str) -> list[socket.socket]:
-    """Connects process 0 with the first process of every other host; in the order of hosts."""
+    """Connects process 0 with the first process of every other host, in the order of hosts."""
     others = len(world.hosts) - 1
     if not others or world.joined.process != world.neighbours[0]:
         return []

@@ -1,4 +1,4 @@
 """Operating system services: locks, FIFO events, run folders in /dev/shm, signals, network namespaces.
 
-Read `run_folders` first. Nothing here knows ranks or methods.
+Read `run_folders` first. This package does not depend on ranks or methods.
 """

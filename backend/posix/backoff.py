@@ -1,4 +1,4 @@
-"""Waits for another process with exponential backoff: yields the core first, then sleeps longer and longer."""
+"""Waits for another process with exponential backoff: yields the core first, then sleeps longer each time."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import ctypes
 import time
 
 YIELD_S = 2e-4
-"""for so long a wait yields its core and checks again"""
+"""how long a wait only yields its core between checks"""
 PAUSE_S, LONGER, LONGEST_S = 2e-5, 1.5, 2e-4
-"""after that it sleeps: the first sleep, the factor of each next one, and the longest"""
+"""the sleeps after that: the first, the factor between two, and the longest"""
 yield_core = getattr(ctypes.CDLL(None), "sched_yield", lambda: time.sleep(0))
-"""lets other threads have the core; unlike `os.sched_yield`, it also releases the interpreter's lock"""
+"""yields the core to other threads; unlike `os.sched_yield`, it also releases the interpreter's lock"""
 
 
 class Backoff:
-    """One wait.
+    """The state of one wait.
 
     Args:
-        longest_s: of a sleep.
+        longest_s: the longest sleep, in seconds.
 
     >>> backoff = Backoff()
     >>> while backoff.try_yield():
@@ -31,7 +31,7 @@ class Backoff:
         self._until, self._pause_s, self._longest_s = time.monotonic() + YIELD_S, PAUSE_S, longest_s
 
     def try_yield(self) -> bool:
-        """Yields the core and answers True, during the first `YIELD_S` of the wait."""
+        """Yields the core and returns True during the first `YIELD_S` of the wait; then returns False."""
         if time.monotonic() >= self._until:
             return False
         yield_core()

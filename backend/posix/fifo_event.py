@@ -2,9 +2,9 @@
 
 Rules of this file:
 
-* The event is a FIFO, so processes find it by its path, whether they were forked or not, and a sender waits for no
-  answer. An event that was set before anybody waits is not lost.
-* The FIFO goes with the folder in which it lies.
+* The event is a FIFO, so processes find it by its path, whether they were forked or not, and a sender does not wait for
+  an answer. An event that was set before a thread waits is not lost.
+* The FIFO is deleted with its folder.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from contextlib import suppress
 from pathlib import Path
 
 MOST_BYTES = 4096
-"""read at once: however often the event was set, the waiting thread wakes once"""
+"""bytes per read: however often the event was set, the waiting thread wakes once"""
 
 
 class FifoSetter:
-    """The end of an event that sets it."""
+    """The setting end of an event."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
 
     def set(self) -> None:
-        """Sets the event; does nothing if it has been set very often already, or its waiting end is gone."""
+        """Sets the event; does nothing if the FIFO is full or its waiting end is closed."""
         with suppress(OSError):
             if self._file is None:
                 self._file = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
@@ -40,7 +40,7 @@ class FifoSetter:
 
 
 class FifoEvent(FifoSetter):
-    """The end of an event that waits for it; makes the FIFO."""
+    """The waiting end of an event; creates the FIFO."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -51,7 +51,7 @@ class FifoEvent(FifoSetter):
         self._poll.register(self._file, select.POLLIN)
 
     def wait(self, seconds: float | None = None) -> None:
-        """Waits until the event is set, at most so long, and clears it."""
+        """Waits until the event is set, for at most `seconds`, and clears it."""
         assert self._file is not None, "open since it was made"
         if self._poll.poll(None if seconds is None else seconds * 1e3):
             with suppress(BlockingIOError):  # another thread has cleared it

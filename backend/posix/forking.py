@@ -1,4 +1,4 @@
-"""Forks a process whose garbage collector leaves the parent's objects alone."""
+"""Forks a process whose garbage collector ignores the parent's objects."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 
 
 def fork() -> int:
-    """Forks, as `os.fork` does; the child's collector ignores what the child has inherited.
+    """Forks, as `os.fork` does; the child's collector ignores the objects that the child has inherited.
 
     If a child collected a process group of torch's, its destructor would wait for ever for a thread that was not
-    forked. We have seen this as a rank that never came to the start.
+    forked. We have seen this as a rank that never started.
 
     Returns:
         0 in the child, and the child's process id in the parent.

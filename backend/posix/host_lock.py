@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import IO, Self
 
 POLL_S = 0.0002
-"""seconds between two attempts of a caller with a time-out"""
+"""seconds between two attempts of a caller with a timeout"""
 
 
 class HostLock:
     """A lock on a file, which the kernel releases if its process is killed.
 
-    Such a lock (fcntl) belongs to a process, and all of its threads would pass. So they take a second lock first.
+    Such a lock (fcntl) belongs to a process and does not exclude its threads, so they acquire a second lock first.
 
     Args:
         path: the file; None for one without a name, for this process and those that it forks.
@@ -29,11 +29,11 @@ class HostLock:
 
     def __init__(self, path: Path | None = None) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile() if path is None else path.open("ab")  # noqa: SIM115
-        weakref.finalize(self, self._file.close)  # open as long as the lock is there
+        weakref.finalize(self, self._file.close)  # open as long as the lock exists
         self._threads = threading.Lock()
 
     def acquire(self, timeout: float) -> bool:
-        """Takes the lock; answers False if others have held it for so many seconds."""
+        """Acquires the lock; returns False if others have held it for `timeout` seconds."""
         until = time.monotonic() + timeout
         if not self._threads.acquire(timeout=timeout):
             return False
@@ -59,7 +59,7 @@ class HostLock:
 
 
 def takes(file: IO[bytes]) -> bool:
-    """Takes the lock on a file if no other process holds it; it is held until the file is closed."""
+    """Acquires the lock on a file if no other process holds it, until the file is closed; returns whether it could."""
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

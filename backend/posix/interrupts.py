@@ -28,10 +28,10 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def noted(heard: list[int]) -> Iterator[None]:
-    """Notes SIGINT and SIGTERM during the block, and interrupts nothing.
+    """Records SIGINT and SIGTERM during the block without interrupting it.
 
     Args:
-        heard: takes the numbers of the signals.
+        heard: receives the numbers of the signals.
 
     After an error in the block the signals are ignored, because the process ends anyway: a launcher that sees one of
     its processes end sends SIGTERM to the others, while the first one may still be writing the record.

@@ -1,9 +1,9 @@
-"""Has the C library keep the memory that a rank frees.
+"""Configures the C library to retain the memory that a rank frees.
 
 Programs change no vector in place, so every step allocates new vectors and frees old ones. By default glibc returns
 large blocks to the kernel, and each new one then costs a page fault for every 4 KiB: writing 39 MB takes 18 ms into
-fresh pages and 2 ms into pages that the process has used before. So ranks keep freed memory, and the next vector of a
-size reuses the last one's place. A process holds its peak of memory until it ends.
+fresh pages and 2 ms into pages that the process has used before. So ranks retain freed memory, and the next vector of
+the same size reuses it. A process holds its peak memory until it ends.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import ctypes
 
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8
-"""of glibc's malloc.h"""
+"""constants of glibc's malloc.h"""
 NEVER = 2**31 - 1
 
 
 def keep_freed() -> bool:
-    """Has the C library keep what this process frees; answers False if it is not glibc, which alone can.
+    """Configures malloc to retain freed memory; returns False if the C library is not glibc.
 
-    All threads share one heap afterwards, so that one reuses what another has freed.
+    All threads share one heap afterwards, so that one can reuse what another has freed.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

@@ -8,8 +8,8 @@ import threading
 class Fence:
     """Orders stores and reads before the call before those after it.
 
-    The call takes and releases a lock twice: a release comes before the next acquisition. On x86-64 an acquisition is a
-    full barrier.
+    The call acquires and releases a lock twice: a release comes before the next acquisition. On x86-64 an acquisition
+    is a full barrier.
 
     >>> Fence()()
     """

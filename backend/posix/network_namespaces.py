@@ -1,9 +1,9 @@
-"""Makes network namespaces for a block and always deletes them.
+"""Creates network namespaces for a block and always deletes them.
 
 Rules of this file:
 
-* A namespace's name says which process made it. If that process is killed, another one that outlives it deletes them;
-  namespaces that are left even then are deleted when the next ones are made.
+* The name of a namespace contains the process that created it. If that process is killed, another process that outlives
+  it deletes them; any that remain are deleted when the next ones are created.
 * iproute2 does the work; the calling process stays in its own namespace.
 """
 
@@ -26,21 +26,21 @@ from paceline.backend.posix.interrupts import uninterrupted
 from paceline.backend.posix.reaper import POLL_S, survivor
 
 NAMESPACES = Path("/run/netns")
-"""where iproute2 keeps the names of namespaces"""
+"""where iproute2 stores the names of namespaces"""
 NAME = re.compile(r"paceline-(?P<maker>(?P<process>\d+)-\d+)-")
-"""of a namespace: the id of the process that made it, and when that began, since ids are used again"""
+"""a namespace's name: the id of the process that created it, and its start time, since ids are reused"""
 LAST_S = 1.0
-"""for how long a killed process's namespaces are searched for"""
+"""how long the namespaces of a killed process are searched for"""
 CLONE_NEWNET = 0x40000000
 _numbers = itertools.count()
 
 
 class NoHosts(InputError):
-    """This machine, or this user, cannot make network namespaces with shaped links."""
+    """This machine or this user cannot create network namespaces with shaped links."""
 
 
 def enter(name: str) -> None:
-    """Moves the calling thread, and what it will start, into a namespace."""
+    """Moves the calling thread, and the processes that it will start, into a namespace."""
     with (NAMESPACES / name).open("rb") as namespace:
         libc = ctypes.CDLL(None, use_errno=True)  # os.setns is of Python 3.12
         if libc.setns(namespace.fileno(), CLONE_NEWNET) != 0:
@@ -50,7 +50,7 @@ def enter(name: str) -> None:
 
 @contextmanager
 def namespaces(parts: Sequence[str]) -> Iterator[list[str]]:
-    """Empty namespaces for the block, named after the process and these parts; raises `NoHosts`."""
+    """Creates empty namespaces for the block, named after the process and these parts; raises `NoHosts`."""
     refuse()
     sweep()
     number = next(_numbers)
@@ -73,7 +73,7 @@ def namespaces(parts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _delete_all(names: Sequence[str]) -> None:
-    """Deletes them repeatedly: a command that the killed process had started may still make one."""
+    """Deletes them repeatedly: a command that the killed process had started may still create one."""
     for _ in range(round(LAST_S / POLL_S)):
         for name in names:
             _delete(name)
@@ -81,7 +81,7 @@ def _delete_all(names: Sequence[str]) -> None:
 
 
 def sweep() -> None:
-    """Deletes the namespaces of processes that are gone."""
+    """Deletes the namespaces of processes that have ended."""
     for path in NAMESPACES.glob("paceline-*"):
         found = NAME.match(path.name)
         if found is not None and found["maker"] != _process(int(found["process"])):
@@ -89,7 +89,7 @@ def sweep() -> None:
 
 
 def _process(number: int) -> str | None:
-    """A process's id and the tick of the clock at which it began; None if there is none of this id."""
+    """Returns a process's id and the clock tick at which it started; None if there is no such process."""
     try:
         _, _, after_name = Path(f"/proc/{number}/stat").read_text().rpartition(")")
     except (FileNotFoundError, ProcessLookupError):
@@ -107,7 +107,7 @@ def _delete(name: str) -> None:
 
 
 def refuse() -> None:
-    """Raises `NoHosts` where root's rights or iproute2 are missing."""
+    """Raises `NoHosts` if the user is not root or iproute2 is missing."""
     if os.geteuid() != 0:
         raise NoHosts("hosts are network namespaces, and making them needs root: run this as root, or with sudo")
     missing = [program for program in ("ip", "tc") if shutil.which(program) is None]
@@ -116,7 +116,7 @@ def refuse() -> None:
 
 
 def run_ip(*command: str) -> str:
-    """A command of iproute2; in a session of its own, since a Ctrl-C at the terminal reaches every child."""
+    """Runs a command of iproute2 in a session of its own, since a Ctrl-C at the terminal reaches every child."""
     done = subprocess.run(command, capture_output=True, text=True, start_new_session=True, check=False)
     if done.returncode != 0:
         said = done.stderr.strip() or f"exit status {done.returncode}"

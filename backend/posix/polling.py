@@ -21,13 +21,13 @@ def wait_until(
     Waits of microseconds, between ranks that compute, use `backoff` instead.
 
     Args:
-        condition: is evaluated at once and then after each pause.
-        within_s: seconds after which the wait is given up.
-        every_s: seconds of a pause.
-        check: is called before each pause; an exception that it raises ends the wait.
+        condition: evaluated at once and then after each pause.
+        within_s: timeout in seconds.
+        every_s: length of a pause, in seconds.
+        check: called before each pause; an exception that it raises ends the wait.
 
     Returns:
-        Whether the condition has become true in time.
+        Whether the condition became true in time.
 
     >>> wait_until(lambda: True), wait_until(lambda: False, within_s=0.0)
     (True, False)

@@ -7,12 +7,12 @@ import threading
 import time
 
 SPIN_S = 0.00005
-"""the last part of a wait is a busy loop. It is short, because ranks that share cores would slow each other"""
+"""the last part of a wait is a busy loop; it is short, because ranks that share cores would slow each other down"""
 PR_SET_TIMERSLACK = 29
 
 
 def wake_on_time() -> None:
-    """Has the kernel wake this thread, and those that it starts later, without timer slack.
+    """Makes the kernel wake this thread, and those that it starts later, without timer slack.
 
     By default the kernel may wake a thread 50 us late, to wake several at once. Without slack the median wait is half
     as late, so the busy loop can be shorter: a paced step takes 0.05 ms of processor time to wait, instead of 0.08.
@@ -33,11 +33,11 @@ class Clock:
         """Waits until `due_s`, or until `unless` is set.
 
         Args:
-            due_s: the moment on this clock; one that has passed ends the wait at once.
+            due_s: the time on this clock; one that has passed ends the wait at once.
             unless: ends the wait early.
 
         Returns:
-            By how many seconds the wait has ended late; negative if `unless` has ended it.
+            By how many seconds the wait ended late; negative if `unless` ended it.
 
         >>> clock = Clock(time.monotonic())
         >>> clock.wait_until(0.01) >= 0.0

@@ -1,4 +1,4 @@
-"""Cleans up after a launcher that was killed: forks a process that outlives it and removes the run's folder."""
+"""Cleans up after a launcher that was killed: a forked process outlives it and removes the run's folder."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from paceline.backend.posix.host_lock import takes
 POLL_S = 0.1
 """seconds between two checks whether the launcher is alive"""
 ALIVE = "*.alive"
-"""files in the folder that other processes hold locked while they need it"""
+"""files in the folder that other processes lock while they need it"""
 
 
 def guard(folder: Path) -> int:
     """Forks a process that removes the folder if this one is killed.
 
-    The folder lies in the host's memory, which would otherwise not be freed. If other processes use it, it stays as
-    long as one of them lives. The caller ends the guard when it has removed the folder itself.
+    The folder is in host memory, which would otherwise not be freed. If other processes use it, it remains as long as
+    one of them lives. The caller ends the guard after it has removed the folder itself.
 
     Returns:
-        the guard's process id.
+        The guard's process id.
     """
     return survivor(lambda: _remove(folder))
 
 
 def survivor(clean_up: Callable[[], None]) -> int:
-    """Forks a process that waits for the end of this one and then cleans up; answers its id."""
+    """Forks a process that waits for the end of this one and then cleans up; returns its process id."""
     launcher = os.getpid()
     if (pid := fork()) != 0:
         return pid
@@ -49,13 +49,13 @@ def survivor(clean_up: Callable[[], None]) -> int:
 def _remove(folder: Path) -> None:
     while any(not free(path) for path in folder.glob(ALIVE)):
         time.sleep(POLL_S)
-    while folder.exists():  # a rank that has not ended yet may still make a file
+    while folder.exists():  # a rank that has not ended yet may still create a file
         shutil.rmtree(folder, ignore_errors=True)
         time.sleep(POLL_S)
 
 
 def free(path: Path) -> bool:
-    """Whether the process that held this file locked is gone."""
+    """Whether the process that locked this file has ended."""
     try:
         with path.open("ab") as file:
             return takes(file)

@@ -2,10 +2,10 @@
 
 Rules of this file:
 
-* A file in /dev/shm that was only truncated to its length takes a page when the page is first written. If no page is
-  left, the write through a mapping ends the process with SIGBUS. So every mapped file is reserved first, because
+* A file in /dev/shm that was only truncated to its length gets a page when the page is first written. If no page is
+  left, the write through a mapping kills the process with SIGBUS. So every mapped file is reserved first, because
   `posix_fallocate` fails with an error that can be reported.
-* The length is set before the space is reserved: other processes take a length above 0 to mean that the file is there.
+* The length is set before the space is reserved: other processes take a length above 0 as a sign that the file exists.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import IO
 from paceline.algorithms.core.errors import RunFailed
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM})
-"""the errors of a full file system"""
+"""the error numbers of a full file system"""
 ADVICE = "make room there, or enlarge it (`mount -o remount,size=2G /dev/shm`; `docker run --shm-size=2g`)"
 OTHERWISE = "; or give `train.shared_memory: false`"
-"""advice for memory that a run can do without"""
+"""the remedy for memory that a run does not need"""
 
 
 def shared_file(path: Path) -> IO[bytes]:
-    """Opens a file that several processes map; the first one makes it."""
+    """Opens a file that several processes map; the first one creates it."""
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b", buffering=0)
 
 
@@ -36,12 +36,12 @@ def reserve(descriptor: int, path: Path, at: int, nbytes: int, what: str, otherw
     """Reserves space for a part of a file, and extends the file if it is shorter.
 
     Args:
-        descriptor: of the file, open for writing.
-        path: of the file, for messages.
+        descriptor: the file, open for writing.
+        path: its path, for messages.
         at: where the part begins, in bytes.
-        nbytes: its length.
-        what: is stored there, for messages.
-        otherwise: more advice.
+        nbytes: the length of the part, in bytes.
+        what: what is stored there, for messages.
+        otherwise: additional advice.
 
     Raises:
         RunFailed: there is not enough space.
@@ -57,39 +57,39 @@ def reserve(descriptor: int, path: Path, at: int, nbytes: int, what: str, otherw
 
 
 def no_room(folder: Path, what: str, otherwise: str = "") -> RunFailed:
-    """The error for a run whose folder in memory is full."""
+    """Returns the error for a run whose folder in memory is full."""
     place = next(place for place in (folder, *folder.parents) if place.is_dir())
     free = shutil.disk_usage(place).free
     return RunFailed(f"{what}; found {size(free)} free in {_mount(place)}: {ADVICE}{otherwise}")
 
 
 def explained(error: BaseException, folder: Path) -> BaseException:
-    """Answers the error of a rank, or one that explains it if the run's folder in memory is full."""
-    told = f"{error}"
-    full = getattr(error, "errno", None) in FULL or os.strerror(errno.ENOSPC) in told  # gloo's store has no errno
+    """Returns the error of a rank, or one that explains it if the run's folder in memory is full."""
+    text = f"{error}"
+    full = getattr(error, "errno", None) in FULL or os.strerror(errno.ENOSPC) in text  # gloo's store has no errno
     if isinstance(error, RunFailed) or not full or not _is_full(folder):
         return error
-    return no_room(folder, f"the run's files need more room ({told})")
+    return no_room(folder, f"the run's files need more space ({text})")
 
 
 @contextmanager
 def explaining(folder: Path) -> Iterator[None]:
-    """Raises the errors of the block as `explained` answers them."""
+    """Raises the errors of the block as `explained` converts them."""
     try:
         yield
     except (OSError, RuntimeError) as error:
-        if (told := explained(error, folder)) is error:
+        if (converted := explained(error, folder)) is error:
             raise
-        raise told from error
+        raise converted from error
 
 
 def _is_full(folder: Path) -> bool:
-    """Whether the folder's file system has no page left, or nearly so."""
+    """Whether the folder's file system has less than 1 MiB free."""
     return not folder.is_dir() or shutil.disk_usage(folder).free < 1 << 20
 
 
 def _mount(place: Path) -> Path:
-    """The root of the file system that a folder is in."""
+    """Returns the root of the file system that contains a folder."""
     place = place.absolute()
     while not place.is_mount():
         place = place.parent
@@ -97,7 +97,7 @@ def _mount(place: Path) -> Path:
 
 
 def size(nbytes: int) -> str:
-    """Bytes for a message.
+    """Formats a number of bytes for a message.
 
     >>> size(65536), size(3 << 20)
     ('64 KiB', '3 MiB')

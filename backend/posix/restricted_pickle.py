@@ -1,6 +1,6 @@
-"""Reads pickles that hold plain values only.
+"""Reads pickles that contain only plain values.
 
-A pickle can run any code when it is read, and a checkpoint may come from an untrusted place. So pickles are read with
+A pickle can run any code when it is read, and a checkpoint may come from an untrusted source. So pickles are read with
 an allow-list: dataclasses, named tuples and enums of modules that are already imported, and the functions with which
 NumPy and torch rebuild arrays. Anything else is refused before it is called.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
 import pickle
 import sys
 from collections.abc import Iterator
@@ -17,13 +18,15 @@ from typing import Any
 
 import torch
 
+from paceline.backend.posix.memory_limit import memory_limit
+
 
 def _storage(data: bytes) -> Any:
     return torch.load(io.BytesIO(data), weights_only=True)
 
 
 ALLOWED: dict[tuple[str, str], Any] = {
-    ("torch.storage", "_load_from_bytes"): _storage,  # torch's own would read a pickle without a list
+    ("torch.storage", "_load_from_bytes"): _storage,  # torch's own function would read a pickle without the allow-list
 }
 BUILDERS = {
     ("builtins", "set"),
@@ -44,8 +47,20 @@ BUILDERS = {
 }
 
 
+SPARE_BYTES, GROWTH = 2**30, 32
+"""memory that reading may take: so much, and so many times the file; Python's small objects are 20 times as large"""
+
+
 class Restricted(pickle.Unpickler):
-    """Reads a pickle of plain values; raises `UnpicklingError` at anything else."""
+    """Reads a pickle of plain values; raises `UnpicklingError` for anything else."""
+
+    def __init__(self, file: Any, **options: Any) -> None:
+        super().__init__(file, **options)
+        self._file = file
+
+    def load(self) -> Any:
+        with memory_limit(SPARE_BYTES + GROWTH * _size(self._file)):
+            return super().load()
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in ALLOWED:
@@ -54,6 +69,11 @@ class Restricted(pickle.Unpickler):
         if (module, name) in BUILDERS or isinstance(found, torch.dtype) or _is_value(found):
             return found
         raise pickle.UnpicklingError(f"found {module}.{name}, which no checkpoint holds")
+
+
+def _size(file: Any) -> int:
+    """The bytes of a file, or of a buffer in memory."""
+    return len(file.getbuffer()) if isinstance(file, io.BytesIO) else os.fstat(file.fileno()).st_size
 
 
 def _is_value(found: Any) -> bool:
@@ -67,7 +87,7 @@ def _is_value(found: Any) -> bool:
 
 
 def pieces(file: io.BufferedReader, size: int) -> Iterator[Any]:
-    """The pieces in the first `size` bytes of a rank's record; a damaged record raises errors of many types."""
+    """Yields the pieces in the first `size` bytes of a rank's record; a damaged record raises errors of many types."""
     while file.tell() < size:
         yield Restricted(file).load()
     if file.tell() > size:

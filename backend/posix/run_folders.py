@@ -1,11 +1,11 @@
-"""Makes folders of runs in the host's memory, and removes them even if all their processes were killed.
+"""Creates folders of runs in host memory, and removes them even if all their processes were killed.
 
 Rules of this file:
 
-* The process that makes a folder holds a lock on it, and so do all that it forks, with the guard (`reaper`): the folder
-  is in use while one of them lives. The lock is flock, which children inherit; they do not inherit the fcntl lock of
-  `host_lock`. Processes that a launcher has started hold locks on files in the folder instead.
-* If even the guard was killed, as Slurm does when a job's time is over, the next run on the host removes the folder.
+* The process that creates a folder holds a lock on it, and so do all processes that it forks, including the guard
+  (`reaper`): the folder is in use while one of them lives. The lock is flock, which children inherit, unlike the fcntl
+  lock of `host_lock`. Processes that a launcher has started hold locks on files in the folder instead.
+* If the guard was killed too, as Slurm does when a job exceeds its time, the next run on the host removes the folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from paceline.backend.posix.reaper import ALIVE, free
 
 SHARED = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
-"""where folders are made: in memory if possible"""
+"""where folders are created: in memory if possible"""
 PREFIX = "paceline-run-"
 """distinguishes our folders from other files there"""
 YOUNG_S = 60.0
@@ -28,7 +28,7 @@ YOUNG_S = 60.0
 
 
 def new_folder() -> tuple[Path, int]:
-    """Makes a folder, and removes unused ones.
+    """Creates a folder and removes unused ones.
 
     Returns:
         The folder, and the descriptor that holds its lock until it is closed.
@@ -41,17 +41,17 @@ def new_folder() -> tuple[Path, int]:
 
 
 def sweep() -> None:
-    """Removes the folders of runs whose processes are all gone."""
+    """Removes the folders of runs whose processes have all ended."""
     for folder in SHARED.glob(f"{PREFIX}*"):
         try:
             if _left_behind(folder):
                 shutil.rmtree(folder, ignore_errors=True)
-        except OSError:  # another user's, or gone already
+        except OSError:  # it belongs to another user or has been removed
             continue
 
 
 def _left_behind(folder: Path) -> bool:
-    """Whether no process uses it."""
+    """Whether no process uses the folder."""
     if not folder.is_dir() or time.time() - folder.stat().st_mtime < YOUNG_S:
         return False
     held = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""A worker thread with a queue: jobs are done in order, and no step pays for the start of a thread."""
+"""A worker thread with a queue: jobs are done in order, and no step includes the start of a thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class WorkerThread:
     """One thread, started with the first job.
 
     Args:
-        name: of the thread.
+        name: the name of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -20,7 +20,7 @@ class WorkerThread:
         self._begun = False
 
     def put(self, job: Callable[[], object]) -> None:
-        """Queues a job; the job has to report its own failures."""
+        """Queues a job, which has to report its own failures."""
         if not self._begun:
             self._begun = True  # not earlier: a thread does not survive a fork
             threading.Thread(target=self._work, daemon=True, name=self._name).start()
@@ -33,4 +33,4 @@ class WorkerThread:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
-            del job  # what it holds may be large
+            del job  # it may hold large objects

@@ -1,19 +1,20 @@
-"""Checkpoints of a real run as they lie on disk: where they are, when one is whole, which one is the last.
+"""Checkpoints of a real run on disk: their layout, when one is complete, and which one is the latest.
 
     RUN/checkpoints/
-        step-200/            a checkpoint, by steps of the keeper's role: all of theirs together where they step alone
-            manifest.json    what it is of, the run's clock, the record's size at that time, checksums of all files
-            rank0/ …         each rank's part
-        record/rank0.stream  what each rank had recorded up to the last checkpoint
+        step-200/            a checkpoint, by steps of the weights' owner: of all owners together if they step alone
+            manifest.json    its description, the run's clock, the record's size at that time, checksums of all files
+            rank0/ …         the part of each rank
+        record/rank0.stream  each rank's record up to the latest checkpoint
 
 Rules of this file:
 
-* A checkpoint is built under a hidden name and renamed when all of it is on the disk: what has the name is whole.
-* The record is appended to; a checkpoint says how many bytes of it are its own. What stands behind them is of a
-  checkpoint that did not come about, and is cut off.
-* The manifest holds the checksums of all files, and its own. They are verified before anything is parsed; `check` reads
-  everything that ranks will need, so damage ends the command before a rank has started.
-* While a run lasts its folder is ``<run>-unfinished-<n>``; what is stored of the run takes the checkpoints over.
+* A checkpoint is built under a hidden name and renamed when all of it is on disk, so a folder with the final name is
+  complete.
+* The record is appended to, and a checkpoint states how many bytes of it belong to it. Bytes after these are from a
+  checkpoint that was not completed, and are cut off.
+* The manifest contains the checksums of all files and its own. They are verified before anything is parsed; `check`
+  reads everything that ranks will need, so damage ends the command before a rank has started.
+* During a run its folder is ``<run>-unfinished-<n>``; the stored run takes the checkpoints over.
 """
 
 from __future__ import annotations
@@ -48,53 +49,53 @@ RECORDED = "what a rank had recorded up to the checkpoint"
 WHOLE = "a whole checkpoint"
 NAME = re.compile(r"step-(\d+)")
 FORMAT = 1
-"""of what is written here; it grows when a reader of old checkpoints would be misled"""
+"""version of the format; it increases when a reader of old checkpoints would be misled"""
 
 
 class Mark(NamedTuple):
-    """What a rank says of its part when that is on the disk."""
+    """A rank's report after its part is on disk."""
 
     written_s: float
-    """on the run's clock"""
+    """time on the run's clock"""
     granted: int
-    """steps that it has been let into"""
+    """steps that the rank has been granted"""
     record_bytes: int
     record_checksum: str
     files: Mapping[str, str]
-    """checksums of its part, by the paths of files in it"""
+    """checksums of its part, by the paths of its files"""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one rank needs to go on from a checkpoint."""
+    """The state that one rank needs to resume from a checkpoint."""
 
     state: Any
-    """in which its program is entered again"""
+    """the state with which its program is entered again"""
     learned: Kept | None
-    """of the keeper: the weights being learned"""
+    """at the weights' owner: the weights being learned"""
     age: int
-    """local steps since the version last moved"""
+    """local steps since the version last changed"""
     late_s: float
-    """by how much its device was ever behind its pace"""
+    """the longest delay of its device behind the modelled time, in seconds"""
     reads: Reads | None
-    """what it has asked of a file"""
+    """what it has requested from a file"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """How a run's checkpoints are made."""
+    """How the checkpoints of a run are made."""
 
     folder: Path
-    """holds them, and the record up to the last one"""
+    """contains them, and the record up to the latest one"""
     every: int
-    """steps of the keeper's role"""
+    """steps of the weights' owner between two checkpoints"""
     keep: int
-    """how many stay"""
+    """how many checkpoints remain"""
     about: Mapping[str, Any]
-    """what they are of, for the manifest: scenario, algorithm, seed"""
+    """entries for the manifest: scenario, algorithm, seed"""
 
     def following(self, step: int) -> int:
-        """The step of the first checkpoint after this one.
+        """Returns the step of the first checkpoint after this step.
 
         >>> Saving(folder=Path(), every=10, keep=1, about={}).following(10)
         20
@@ -102,18 +103,18 @@ class Saving:
         return (step // self.every + 1) * self.every
 
     def building(self, step: int) -> Path:
-        """Where a checkpoint's parts are put until it is whole."""
+        """Returns the folder in which a checkpoint's parts are written until it is complete."""
         return self.folder / f".step-{step}"
 
     def last(self) -> Checkpoint | None:
-        """The last whole one; None where there is none. What is left of one that did not come about is removed."""
+        """Returns the latest complete checkpoint, or None, and removes the rest of incomplete ones."""
         for left in self.folder.glob(".*"):
             shutil.rmtree(left, ignore_errors=True)
         made = steps_in(self.folder)
         return read(made[-1]) if made else None
 
     def commit(self, step: int, marks: Sequence[Mark]) -> None:
-        """Gives a checkpoint its name, all of whose parts are on the disk, and removes those that are too old."""
+        """Gives a checkpoint its final name after all its parts are on disk, and removes the oldest ones."""
         manifest = {
             "format": FORMAT,
             "step": step,
@@ -134,12 +135,12 @@ class Saving:
         building.rename(place)
         sync(self.folder)
         for old in steps_in(self.folder)[: -self.keep]:
-            leaving = old.rename(old.with_name(f".old-{old.name}"))  # half a checkpoint has no name of a whole one
+            leaving = old.rename(old.with_name(f".old-{old.name}"))  # a checkpoint in removal has no final name
             shutil.rmtree(leaving, ignore_errors=True)
 
 
 def sync(folder: Path) -> None:
-    """Puts the names in a folder on the disk."""
+    """Writes the names in a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -149,7 +150,7 @@ def sync(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A whole checkpoint."""
+    """A complete checkpoint."""
 
     path: Path
     manifest: Mapping[str, Any]
@@ -169,38 +170,38 @@ class Checkpoint:
 
     @property
     def granted(self) -> Sequence[int]:
-        """Steps that each rank had been let into."""
+        """The steps that each rank had been granted."""
         return list(self.manifest["granted"])
 
     def check(self) -> None:
-        """Reads all that ranks need to go on from here; raises `InputError` where they could not."""
+        """Reads everything that ranks need to resume; raises `InputError` if something is missing or damaged."""
         for rank in map(Rank, range(self.ranks)):
             self.read(rank, placed=False)
             self.check_record(rank)
 
     def read(self, rank: Rank, *, placed: bool = True) -> tuple[Part, dict[Handle[Any], Any]]:
-        """A rank's part, and what the handles in it were answered.
+        """Reads a rank's part, and the answers of the handles in it.
 
         Args:
-            rank: whose part.
-            placed: vectors are put where they were, such as on a GPU; otherwise they stay in the host's memory.
+            rank: the rank of the part.
+            placed: restores vectors to their devices, such as a GPU; otherwise they stay in host memory.
 
         Raises:
-            InputError: it cannot be read, or is not as it was written.
+            InputError: it cannot be read, or differs from what was written.
         """
         from paceline.backend.rank.checkpoint_parts import (
-            read_part,  # brings torch's checkpoints: a second that not every run needs
+            read_part,  # imports torch's checkpoints, which takes a second that not every run needs
         )
 
         return read_part(self.path / f"rank{rank}", self.manifest["files"][rank], placed=placed)
 
     def copy_record(self, rank: Rank, stream: Path) -> None:
-        """Copies what the rank had recorded up to the checkpoint; raises `InputError` where it is not there."""
+        """Copies what the rank had recorded up to the checkpoint; raises `InputError` if it is missing."""
         with stream.open("wb") as to:
             self._pass_record(rank, to.write)
 
     def check_record(self, rank: Rank) -> None:
-        """Verifies the checksum of a rank's record first, and then reads its entries."""
+        """Verifies the checksum of a rank's record and then reads its entries."""
         self._pass_record(rank, lambda _: None)
         source, size = self._record(rank)
         with reading(source, RECORDED), source.open("rb") as file:
@@ -209,7 +210,7 @@ class Checkpoint:
                     pass
 
     def _pass_record(self, rank: Rank, take: Callable[[bytes], object]) -> None:
-        """Shows `take` the bytes of a rank's record, up to the checkpoint."""
+        """Passes the bytes of a rank's record up to the checkpoint to `take`."""
         source, size = self._record(rank)
         found, left = xxhash.xxh3_128(), size
         with reading(source, RECORDED):
@@ -226,29 +227,29 @@ class Checkpoint:
         verify(source, found.hexdigest(), self.manifest["record_checksums"][rank])
 
     def _record(self, rank: Rank) -> tuple[Path, int]:
-        """Where a rank's record is, and how many bytes of it belong to this checkpoint."""
+        """Returns the path of a rank's record and how many bytes of it belong to this checkpoint."""
         return record_of(self.path.parent, rank), int(self.manifest["record_bytes"][rank])
 
 
 def record_of(folder: Path, rank: Rank) -> Path:
-    """The record that belongs to the checkpoints of a folder."""
+    """Returns the path of a rank's record in a folder of checkpoints."""
     return folder / RECORD / f"rank{rank}.stream"
 
 
 def steps_in(folder: Path) -> list[Path]:
-    """The whole checkpoints of a folder, oldest first."""
+    """Returns the complete checkpoints of a folder, oldest first."""
     found = [(int(match[1]), entry) for entry in folder.glob("step-*") if (match := NAME.fullmatch(entry.name))]
     return [entry for _, entry in sorted(found)]
 
 
 def find_last(place: Path) -> Checkpoint:
-    """The last whole checkpoint of a run's folder, or the one that is this folder.
+    """Returns the latest complete checkpoint of a run's folder, or the checkpoint in this folder itself.
 
     Args:
-        place: a run that train wrote, ended or failed; an unfinished one; or one checkpoint of either.
+        place: the folder of a run of `train`, ended, failed or unfinished; or one checkpoint of it.
 
     Raises:
-        InputError: there is none, or one of a later Paceline.
+        InputError: there is none, or it was written by a later Paceline.
     """
     with reading(place, "the folder of a run, or a checkpoint"):
         alone, inside = (place / MANIFEST).exists(), steps_in(place / CHECKPOINTS)
@@ -263,7 +264,7 @@ def find_last(place: Path) -> Checkpoint:
 
 
 def read(path: Path) -> Checkpoint:
-    """The checkpoint that is this folder; raises `InputError` where its manifest cannot be read or is damaged."""
+    """Reads the checkpoint in this folder; raises `InputError` if its manifest is damaged or cannot be read."""
     place = path / MANIFEST
     manifest = read_sealed(place, f"the manifest of {WHOLE}")
     with reading(place, f"the manifest of {WHOLE}"):

@@ -2,10 +2,10 @@
 
 Rules of this file:
 
-* Vectors never enter the pickle: it names them by number. A vector that is in the part twice is stored once.
-* A handle carries the answer of what it stands for, so that a program that is entered again finds it answered.
-* Pickles are read with a list of what may be in them (`Restricted`), torch's own too.
-* A part comes with the checksums of its files, which are verified before anything is parsed.
+* Vectors are not pickled: the pickle refers to them by number. A vector that occurs twice in the part is stored once.
+* A handle is stored with the answer of its operation, so that a resumed program finds it completed.
+* Pickles, including torch's own, are read with an allow-list (`Restricted`).
+* A part has checksums of its files, which are verified before anything is parsed.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from paceline.backend.rank.checkpoint import Part, sync
 
 STATE, VECTORS = "state.pickle", "vectors"
 NUMBERS = frozenset("biuf")
-"""the kinds of NumPy's types that torch has too"""
+"""the kinds of NumPy types that torch has too"""
 
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Around torch's checkpoints of one process; raises `OSError` where they fail."""
+    """Wraps calls of torch's checkpoints in a single process; raises `OSError` if they fail."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that there is no process group: there is none meant to be
+            warnings.simplefilter("ignore", UserWarning)  # the missing process group is intended
             yield
-    except CheckpointException as error:  # no `Exception`, and two pages long
+    except CheckpointException as error:  # not a subclass of `Exception`, with a message two pages long
         causes = [cause for cause, _ in error.failures.values()]
         if isinstance(causes[0], OSError):
             raise causes[0] from error
@@ -56,14 +56,14 @@ def _alone() -> Iterator[None]:
 
 
 class _Pickler(pickle.Pickler):
-    """Takes vectors out, and puts in what handles were answered."""
+    """Replaces vectors by references, and stores handles with their answers."""
 
     def __init__(self, file: IO[bytes], answer: Callable[[Handle[Any]], Any]) -> None:
         super().__init__(file, protocol=5)
         self.vectors: dict[str, torch.Tensor] = {}
         self._answer = answer
         self._names: dict[int, tuple[Any, Any]] = {}
-        """by the vector's id: the vector, so that it keeps its id, and its name"""
+        """by the vector's id: the vector, so that its id is not reused, and its name"""
 
     def persistent_id(self, value: Any) -> Any:
         if not _is_vector(value):
@@ -88,17 +88,17 @@ def _is_vector(value: Any) -> bool:
 
 
 def answered(rank: int, number: int, answer: Any) -> Handle[Any]:
-    """Stands in a pickle for a handle and its answer; `_Unpickler` reads it."""
+    """Represents a handle and its answer in a pickle; `_Unpickler` reads it."""
     raise NotImplementedError("a part of a checkpoint is read by read_part")
 
 
 def write_part(folder: Path, part: Part, answer: Callable[[Handle[Any]], Any]) -> dict[str, str]:
-    """Writes a rank's part into a new folder; when it returns, all of it is on the disk.
+    """Writes a rank's part to a new folder; all of it is on disk when the function returns.
 
     Args:
-        folder: to be made; what is left there of an attempt that failed is removed.
-        part: what to write.
-        answer: the answer of what a handle stands for; it is done.
+        folder: the folder to create; the rest of a failed attempt is removed.
+        part: the state to write.
+        answer: returns the answer of a handle, whose operation is complete.
 
     Returns:
         The checksums of its files.
@@ -124,7 +124,7 @@ def write_part(folder: Path, part: Part, answer: Callable[[Handle[Any]], Any]) -
 
 
 class _Unpickler(Restricted):
-    """Puts vectors back, and collects what handles were answered."""
+    """Restores vectors, and collects the answers of handles."""
 
     def __init__(self, file: IO[bytes], vectors: dict[str, torch.Tensor], *, placed: bool) -> None:
         super().__init__(file)
@@ -152,12 +152,12 @@ class _Unpickler(Restricted):
 def read_part(
     folder: Path, checksums: Mapping[str, str], *, placed: bool = True
 ) -> tuple[Part, dict[Handle[Any], Any]]:
-    """A rank's part, and the answers of the handles in it.
+    """Reads a rank's part, and the answers of the handles in it.
 
     Args:
-        folder: of the part.
-        checksums: of its files, as `write_part` answered them.
-        placed: vectors are put where they were, such as on a GPU; otherwise they stay in the host's memory.
+        folder: the folder of the part.
+        checksums: the checksums of its files, as `write_part` returned them.
+        placed: restores vectors to their devices, such as a GPU; otherwise they stay in host memory.
 
     Raises:
         InputError: a file is missing, damaged, or cannot be read.
@@ -179,7 +179,7 @@ def read_part(
 
 
 def _vectors(folder: Path) -> dict[str, torch.Tensor]:
-    with (folder / ".metadata").open("rb") as file:  # torch reads it as any pickle: it is looked through first
+    with (folder / ".metadata").open("rb") as file:  # torch reads it as an ordinary pickle, so check its content first
         metadata = Restricted(file).load()
     vectors = {
         name: torch.empty(kind.size, dtype=kind.properties.dtype) for name, kind in metadata.state_dict_metadata.items()

@@ -1,14 +1,14 @@
-"""One rank's part in making the checkpoints of its run.
+"""Makes the checkpoints of a run, as one rank takes part in it.
 
 Rules of this file:
 
-* A run pauses as it stops: nobody is let into the step, programs return their states, what is in flight is completed.
-  Then everybody writes its part, and enters its program again from the state.
-* When a rank's part is on the disk it sends everybody a mark. Marks travel behind all that was sent before: who has
-  everybody's has nothing more to come of the time before, and drops what nobody has asked for, as a stop does. All
-  parts are on the disk then, and the first rank gives the checkpoint its name while the others go on.
-* After a death that a method survives there are no more checkpoints, since a whole one has everybody's part; one that
-  is being made then is given up, unless the first rank has everybody's mark. The last whole one stays.
+* A run pauses for a checkpoint in the same way as it stops: no rank may begin the step, programs return their states,
+  and operations in flight are completed. Then every rank writes its part and enters its program again with the state.
+* After its part is on disk, a rank sends a mark to all others. Messages of a pair arrive in order, so a rank that has
+  all marks has all messages of the time before. It drops those that its program has not received, as at a stop. All
+  parts are then on disk, and the first rank gives the checkpoint its name while the others continue.
+* After a death that the method survives, no more checkpoints are made, since a complete one has parts of all ranks. One
+  that is being made is abandoned, unless the first rank has all marks. The latest complete checkpoint remains.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from paceline.backend.transports.inbox import Claim, Envelope
 from paceline.backend.transports.mail import Mail
 
 TAG = "\0checkpoint"
-"""of marks; no program sends under it"""
+"""the tag of marks; no program uses it"""
 
 
 class Checkpointer:
-    """Makes a rank's parts.
+    """Makes the parts of one rank.
 
     Args:
-        station: the rank's.
-        mail: what marks travel by.
+        station: the rank's context.
+        mail: sends the marks.
         saving: how checkpoints are made.
-        begun: the step that the run goes on from; 0 at its beginning.
+        begun: the step from which the run was resumed; 0 at its beginning.
     """
 
     def __init__(self, station: Station, mail: Mail, saving: Saving, begun: int) -> None:
         self._station, self._mail, self._saving = station, mail, saving
         self.until = saving.following(begun)
-        """the step into which nobody is let before the next checkpoint is made"""
+        """the step that no rank may begin before the next checkpoint is complete"""
         self._copied = 0
         """bytes of the rank's record that are in the checkpoints' folder"""
         self._record = xxhash.xxh3_128()
-        """the checksum of these bytes, which goes on with every checkpoint"""
+        """the checksum of these bytes, extended with every checkpoint"""
 
     def make(self, thread: Thread, part: Part, answer: Callable[[Handle[Any]], Any]) -> None:
-        """Makes the checkpoint that is due; when it returns, the rank may go on."""
+        """Makes the checkpoint that is due; the rank may continue when it returns."""
         station, me, step = self._station, self._station.me, self.until
         began = station.clock.now()
         with station.busy(), self._writing(step):
@@ -69,20 +69,20 @@ class Checkpointer:
         try:
             marks = {me.rank: mine, **{rank: self._hear(thread, rank, step) for rank in others}}
         except PeerFailed:
-            if station.board.lost() is not None:  # the run cannot do without it
+            if station.board.lost() is not None:  # the run ends with this death
                 raise
             self.until = NEVER
         else:
             if me.rank == me.world.ranks[0]:
                 with station.busy(), self._writing(step):
                     self._saving.commit(step, [marks[rank] for rank in me.world])
-        self._mail.inbox.begin_again()
+        self._mail.inbox.restart()
         station.moving(thread)
         station.span(thread, "checkpoint", began, step=part.state.step)
 
     @contextmanager
     def _writing(self, step: int) -> Iterator[None]:
-        """Raises `RunFailed` in words where the disk does not take a checkpoint."""
+        """Raises `RunFailed` with an explanation if a checkpoint cannot be written to disk."""
         try:
             yield
         except OSError as error:
@@ -91,7 +91,7 @@ class Checkpointer:
             raise RunFailed(f"the checkpoint at step {step} cannot be written: {words}") from error
 
     def _hear(self, thread: Thread, rank: Rank, step: int) -> Mark:
-        """A rank's mark, once it is there; what it had sent before is dropped."""
+        """Waits for a rank's mark and returns it; drops what the rank had sent before."""
         inbox = self._mail.inbox
         self._station.waiting(thread, f"for the part of rank {rank} of the checkpoint at step {step}")
         envelope = inbox.get(rank, TAG, None, Claim(inbox))
@@ -100,9 +100,7 @@ class Checkpointer:
         return mark
 
     def _copy_record(self) -> tuple[int, str]:
-        """Puts on the disk what the rank has recorded since the last time; answers how many bytes there are, and their
-        checksum.
-        """
+        """Writes the rank's new records to disk; returns the number of bytes of all records and their checksum."""
         recorder = self._station.recorder
         recorder.flush()
         place: Path = record_of(self._saving.folder, self._station.me.rank)
@@ -113,7 +111,7 @@ class Checkpointer:
             while piece := source.read(1 << 20):
                 to.write(piece)
                 self._record.update(piece)
-            to.truncate()  # what an attempt that failed had put there
+            to.truncate()  # removes the bytes of a failed attempt
             to.flush()
             os.fsync(to.fileno())
             self._copied = to.tell()

@@ -1,4 +1,4 @@
-"""Collectives and messages as a program asks for them: checked, announced on the board, recorded."""
+"""Collectives and messages of a program: checked, announced on the board, and recorded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from paceline.backend.transports.shared_collectives import InMemory, SharedMemor
 
 
 class Communication:
-    """A rank's dealings with the others."""
+    """The collectives and messages of a rank."""
 
     def __init__(self, station: Station, mail: Mail, collectives: Collectives, memory: SharedMemory | None) -> None:
         self.station, self.mail, self._collectives, self._memory = station, mail, collectives, memory
@@ -31,15 +31,15 @@ class Communication:
         self._named: dict[tuple[Group, str], tuple[str, str]] = {}
 
     def perform(self, thread: Thread, op: Collective) -> Any:
-        """A collective's answer, once it is there."""
+        """Performs a collective and returns its answer."""
         return self.issue(thread, op).finish()
 
     def issue(self, thread: Thread, op: Collective, *, started: bool = False) -> Pending:
-        """Begins a collective, after checking on the board that the others have begun the same one there.
+        """Starts a collective, after checking on the board that the other members have started the same one.
 
-        Inside a node it goes through the memory that its ranks share, otherwise by gloo. The board is told of a wait
-        once: for the one that is called here, since a group's first collective connects its members; for one that is
-        started by whoever waits for it.
+        Inside a node it uses shared memory, otherwise gloo. The wait is reported on the board once: here if the
+        collective is called, since a group's first collective connects its members; at the wait for its handle if it
+        was started.
         """
         station, place, step = self.station, thread.place, thread.step
         check_collective(op, station.me.rank)
@@ -69,22 +69,22 @@ class Communication:
         return Pending(flying.done, finish, f"{what}, started at {place}")
 
     def _words(self, group: Group, stream: str) -> tuple[str, str]:
-        """A name for the group's and stream's order of collectives, and the group in words."""
+        """Returns a name for the sequence of collectives of the group and stream, and the group as text."""
         if (found := self._named.get((group, stream))) is None:
             found = self._named[group, stream] = f"{group}{stream}", str(group)
         return found
 
     def _direct(self, op: Collective, stream: str) -> bool:
-        """Whether a collective goes from GPU to GPU: where its vectors lie on GPUs, and NCCL takes the group.
+        """Whether a collective goes from GPU to GPU: its vectors are on GPUs and NCCL can serve the group.
 
-        That of the program itself only: started sub-programs may issue theirs in any order among each other, in which
-        kernels of several NCCL groups can wait for each other for ever.
+        Only for collectives of the program itself: started sub-programs may issue theirs in any order relative to each
+        other, in which case kernels of several NCCL groups can wait for each other for ever.
         """
         on_device = self.station.accelerator.holds(getattr(op, "value", None))
         return on_device and not stream and self._collectives.direct(op.group)
 
     def _begin(self, op: Collective, stream: str, started: bool) -> Flying | InMemory | Returning:
-        """Begins a collective in the host's memory; what lies on a GPU is copied there, and the answer back."""
+        """Starts a collective in host memory; a vector on a GPU is copied there, and the answer back."""
         device = self.station.accelerator
         returning = device.holds(getattr(op, "value", None))
         op = device.out(op) if returning else op
@@ -93,7 +93,7 @@ class Communication:
         return Returning(flying, device) if returning else flying
 
     def leave(self, stream: str) -> None:
-        """The lane of this stream has ended: there will be no more collectives of its."""
+        """Ends the stream of a lane, which will issue no more collectives."""
         if self._memory is not None:
             self._memory.leave(stream)
 
@@ -105,13 +105,13 @@ class Communication:
         self.station.span(thread, "send", start, bytes=nbytes(op.value))
 
     def receive(self, thread: Thread, op: Receive) -> Message:
-        """The oldest message that fits, once it is there."""
+        """Returns the oldest matching message; waits for it if necessary."""
         check_peer(op, self.station.me.world)
         start = self.station.clock.now()
         self.station.waiting(thread, f"to receive from {message_wanted(op)}")
         claim = thread.claim or Claim(self.mail.inbox)
         try:
-            with self.station.busy() if op.timeout_s is not None else nullcontext():  # a time-out is no deadlock
+            with self.station.busy() if op.timeout_s is not None else nullcontext():  # a timeout is not a deadlock
                 envelope = self.mail.inbox.get(op.source, op.tag, op.timeout_s, claim)
         except TimedOut:
             self.station.moving(thread)
@@ -126,7 +126,7 @@ class Communication:
 
 @dataclass(frozen=True, slots=True)
 class Returning:
-    """A collective under way in the host's memory, whose answer belongs on a device."""
+    """A collective in flight in host memory, whose answer is then copied to a device."""
 
     flying: Flying | InMemory
     device: Accelerator

@@ -1,4 +1,4 @@
-"""A rank's device: true gradients, held to a modelled time where the run is paced."""
+"""The device of a rank: computes true gradients, extended to a modelled time if the run is paced."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from paceline.backend.transports.inbox import Cancelled
 from paceline.backend.transports.layer_buckets import Answers, Gathering
 
 SIGN_S = 0.5
-"""a rank that waits out more than this says now and then that it is at work"""
+"""a rank that waits longer than this for a modelled time reports progress regularly"""
 
 
 class Pace(Protocol):
-    """How long a device is to take; the simulator asks the same."""
+    """The modelled times of a device; the simulator uses the same."""
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
-        """Seconds of one gradient."""
+        """Returns the time of one gradient, in seconds."""
         ...
 
     def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:
-        """When such work ends that begins at `start_s`, on the run's own clock."""
+        """Returns when work that begins at `start_s` ends, on the run's own clock."""
         ...
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
-        """Each layer's share of that time, forward and backward, first layer first; together they are 1."""
+        """Returns each layer's share of that time, forward and backward, first layer first; their sum is 1."""
         ...
 
 
 class Device:
-    """Computes one gradient at a time, whichever lane asks."""
+    """Computes one gradient at a time, for any lane."""
 
     def __init__(
         self, station: Station, learner: Learner, pace: Pace | None, on_nonfinite: OnNonfinite = "warn"
@@ -46,29 +46,29 @@ class Device:
         me = station.me
         self.nan_check = NanCheck(f"rank {me.rank} ({me.role})", me.layout, on_nonfinite)
         self.late_s = 0.0
-        """by how much a paced gradient was ever late: the true one took longer, or the machine was busy"""
+        """the longest delay of a paced gradient, if the computation took longer or the machine was busy"""
         self._free = threading.Lock()
         self._counters = station.status.counters
 
     def _hold(self, due_s: float, unless: threading.Event | None = None) -> None:
-        """Waits out the rest of the modelled time, unless that is given up; a long one with signs of life."""
+        """Waits until the modelled time is over or `unless` is set, and reports progress during a long wait."""
         while due_s - self.station.clock.now() > SIGN_S and not (unless is not None and unless.is_set()):
             self.station.clock.wait_until(self.station.clock.now() + SIGN_S / 2, unless)
             self.station.status.note_progress()
         self.late_s = max(self.late_s, self.station.clock.wait_until(due_s, unless))
 
     def gradient(self, thread: Thread, weights: Weights, batch: Batch) -> GradientResult:
-        """The gradient, when its device would have it.
+        """Computes the gradient and returns it when its modelled time is over.
 
-        A `Cancel` ends the waiting for that moment at once and frees the device; arithmetic that has begun is ended.
+        A `Cancel` ends this wait at once and frees the device; a computation that has begun is completed.
         """
         step, size, rank = batch.samples.index, batch.samples.count, self.station.me.rank
         with self._free, self.station.busy():
             if thread.given_up is not None and thread.given_up.is_set():
-                raise Cancelled("a gradient that was given up before its turn")
+                raise Cancelled("a gradient that was cancelled before its turn")
             start = self.station.clock.now()
             vector, loss = self.learner.gradient(weights.vector, batch.data)
-            self.station.accelerator.synchronize()  # before its time is taken
+            self.station.accelerator.synchronize()  # before the time is measured
             self.nan_check.check(step, vector, loss)
             if self.pace is not None:
                 self._hold(self.pace.end_s(rank, start, self.pace.compute_s(rank, step, size)), thread.given_up)
@@ -78,7 +78,7 @@ class Device:
 
     @property
     def works_beside(self) -> bool:
-        """Whether it works while this process's threads do something else, and is not one of them itself."""
+        """Whether the device works in parallel with this process's threads and is not one of them."""
         return self.pace is not None or not isinstance(self.station.accelerator, Processor)
 
     def layers(
@@ -90,15 +90,15 @@ class Device:
         answers: Answers,
         turn: Turn,
     ) -> None:
-        """Backward, layer by layer: each bucket's gradient is handed out at its moment, last layers first.
+        """Computes backward layer by layer, and delivers each bucket's gradient when it is due, last layers first.
 
         Args:
             thread: the lane in which this runs.
-            weights: answers the weights, once they are all there.
-            batch: what to compute on.
-            buckets: of the layers, last layers first.
-            answers: takes one for each bucket; a failure is handed out in place of what is missing.
-            turn: taken whenever there is a new one.
+            weights: returns the weights, once they are complete.
+            batch: the samples to compute on.
+            buckets: buckets of the layers, last layers first.
+            answers: receives one answer for each bucket; a failure replaces those that are missing.
+            turn: called after each new answer.
         """
         try:
             self._layers(thread, weights(), batch, buckets, answers, turn)
@@ -124,7 +124,7 @@ class Device:
                     assert self.pace is not None
                     self._hold(self.pace.end_s(rank, start, due_s))
                 station.span(thread, "compute", begun, step=step, layer=bucket.name)
-                loss = float("nan")  # known when the last layer is: a loss belongs to the whole gradient
+                loss = float("nan")  # known after the last layer: a loss belongs to the whole gradient
                 busy_s = clock.now() - start
                 answers.put(GradientResult(vector, weights.version, loss, size, rank, step, busy_s))
                 turn()
@@ -136,7 +136,7 @@ class Device:
             self._counters.gradient(loss)
 
     def _due(self, step: int, size: int, buckets: Sequence[Bucket]) -> list[float] | list[None]:
-        """After how much work a paced device has each bucket's gradient, last layers first, in seconds."""
+        """Returns after how much work a paced device has each bucket's gradient, last layers first, in seconds."""
         if self.pace is None:
             return [None] * len(buckets)
         forward, backward = self.pace.layer_shares()

@@ -1,16 +1,16 @@
-"""Drives a lane: one thread performs the operations of its program one after the other.
+"""Drives a lane: one thread performs the operations of its program one after another.
 
 Rationale:
 
-* Invariant: a program sees its answers in its own order, and what it starts during a backward pass overlaps with the
-  rest of that pass.
-* How: an operation may leave a computation behind, which this same thread does (a gradient layer by layer). It begins
-  when the program has come to its next operation. Whenever a layer is done, the program has a turn: it goes on as far
-  as it can without waiting.
-* Rejected: to compute in a second thread. Each layer would then cost a hand-over between threads, and the two would
-  contend for the interpreter's lock, at every step of every rank. GPUs and paced devices work beside the process, so
-  for these the worker thread `backward` computes.
-* An error that the program raises in its turn is raised after the computation: the computation has not failed.
+* Invariant: a program receives its answers in its own order, and operations that it starts during a backward pass
+  overlap with the rest of that pass.
+* How: an operation may leave a computation behind (a gradient layer by layer), which this same thread performs. The
+  computation begins when the program has reached its next operation. After each layer the program runs as far as it
+  can without waiting; this is its turn.
+* Rejected: computing in a second thread. Each layer would then need a switch between threads, and both would contend
+  for the interpreter's lock, at every step of every rank. GPUs and paced devices work in parallel with the process, so
+  the worker thread `backward` computes for them.
+* An error that the program raises in its turn is raised after the computation, because the computation has not failed.
 * Source: backward hooks as in PyTorch's DistributedDataParallel (Li et al. 2020, arXiv:2006.15704, section 3.2.3),
   which start a bucket's all-reduce while autograd continues.
 """
@@ -30,17 +30,17 @@ AT_ONCE = (ops.RecordUpdate, ops.Now, ops.Send, ops.Start, ops.Charge)
 
 
 def no_turn() -> None:
-    """The turn of a computation that another thread than the program's does."""
+    """Does nothing: the turn of a computation in another thread than the program's."""
 
 
 class Drive:
-    """A lane under way.
+    """Runs one lane.
 
     Args:
-        station: the rank's own.
+        station: the rank's context.
         thread: the lane's thread.
-        handles: of the operations that were started.
-        perform: answers an operation.
+        handles: the started operations.
+        perform: performs an operation and returns its answer.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Drive:
         self._raised: BaseException | None = None
 
     def to_its_end(self) -> Any:
-        """Performs the program's operations until it ends; answers what it returned."""
+        """Performs the program's operations until it ends; returns its return value."""
         self._op = self._lane.advance()
         while self._op is not None:
             self._one(self._op)
@@ -67,11 +67,11 @@ class Drive:
         return self._lane.answer
 
     def _leave(self, behind: Behind) -> None:
-        """Has this computed once the operation that is being performed has been answered."""
+        """Schedules a computation for after the answer of the current operation."""
         self._behind = behind
 
     def _one(self, op: Op[Any]) -> None:
-        """Performs an operation, and has the program come to its next one."""
+        """Performs an operation, and advances the program to its next one."""
         answer, failure = None, None
         try:
             answer = self._perform(self._thread, op)
@@ -79,12 +79,12 @@ class Drive:
             failure = error
         began = self._station.clock.now()
         self._op = self._lane.advance(answer, failure)
-        if isinstance(op, ops.Charge) and failure is None:  # the program does it itself, before it asks again
+        if isinstance(op, ops.Charge) and failure is None:  # the program computes before its next operation
             self._station.accelerator.synchronize()
             self._station.span(self._thread, "update", began)
 
     def _turn(self) -> None:
-        """Lets the program go on until it would have to wait."""
+        """Runs the program until it would have to wait."""
         try:
             while self._raised is None and self._op is not None and self._returns_at_once(self._op):
                 self._one(self._op)

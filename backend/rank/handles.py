@@ -1,4 +1,4 @@
-"""What a rank's program has started and not yet heard of."""
+"""Operations that a rank's program has started and not yet waited for."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from paceline.algorithms.runtime.program_errors import cancelled
 from paceline.backend.rank.rank_context import Station, Thread
 
 POLL_S = 0.0002
-"""how often a wait for some of several looks at them: gloo has no way to wait for any"""
+"""interval of polling in a wait for some of several operations: gloo cannot wait for any of several"""
 
 
 @dataclass(eq=False)
 class Pending:
-    """Something started: how to see whether it is done, and how to have its answer, once: see `answer`."""
+    """A started operation: whether it is done, and a function that waits for its answer and is called once."""
 
     done: Callable[[], bool]
     finish: Callable[[], Any]
     what: str
     give_up: Callable[[], object] | None = None
-    """ends it early, for those that can be ended; False if it was done already"""
+    """ends the operation early, if that is possible; returns False if it was done already"""
     cancelled: bool = False
     _answer: tuple[Any] | None = None
 
@@ -45,32 +45,32 @@ class Pending:
         return True
 
     def answer(self) -> Any:
-        """Waits, and answers; may be asked again, as a handle may be waited for again."""
+        """Waits and returns the answer; may be called again, as a handle may be waited for again."""
         if self._answer is None:
             self._answer = (self.finish(),)
         return self._answer[0]
 
 
 class Handles:
-    """What a rank's program has handles of."""
+    """The handles of a rank's program."""
 
     def __init__(self, station: Station) -> None:
         self._station = station
-        self._table = HandleTable[Pending](station.me.rank, lambda *told: station.recorder.add("outcome", told))
-        self._unheard: dict[Pending, None] = {}
-        """of which the program has had neither answer nor failure"""
+        self._table = HandleTable[Pending](station.me.rank, lambda *outcome: station.recorder.add("outcome", outcome))
+        self._unanswered: dict[Pending, None] = {}
+        """operations whose answer or failure the program has not received"""
 
     def keep(self, pending: Pending) -> Handle[Any]:
-        """A handle for it."""
-        self._unheard[pending] = None
+        """Adds an operation and returns its handle."""
+        self._unanswered[pending] = None
         return self._table.give(pending)
 
     def all_done(self, handles: Sequence[Handle[Any]]) -> bool:
-        """Whether a wait for all of these would be over at once."""
+        """Whether a wait for all of these would return at once."""
         return self._table.is_over(handles, len(handles))
 
     def wait(self, thread: Thread, handles: Sequence[Handle[Any]], least: int) -> tuple[tuple[int, Any], ...]:
-        """Waits until `least` are done; answers (index, answer) of all that are by then."""
+        """Waits until `least` are done; returns (index, answer) of all that are done by then."""
         pendings = self._table.awaited(handles, least)
         if least < len(pendings):
             self._until_done(thread, pendings, least)
@@ -80,14 +80,14 @@ class Handles:
                 self._finish(thread, pending)
             found = tuple(range(len(pendings)))
         for index in found:
-            self._unheard.pop(pendings[index], None)
+            self._unanswered.pop(pendings[index], None)
         return self._table.answers(thread.line, pendings, least, found)
 
     def _finish(self, thread: Thread, pending: Pending) -> None:
-        """Waits until it has settled."""
+        """Waits until it is done, failed or cancelled."""
         if pending.settled:
             return
-        self._unheard.pop(pending, None)
+        self._unanswered.pop(pending, None)
         self._station.waiting(thread, f"for {pending.what}")
         pending.answer()
         self._station.moving(thread)
@@ -101,35 +101,35 @@ class Handles:
         self._station.moving(thread)
 
     def cancel(self, thread: Thread, handle: Handle[Any]) -> bool:
-        """Gives up what was started; True if that was in time."""
+        """Cancels an operation; returns True if that was in time."""
         in_time = self._table.cancel(thread.line, handle)
         if in_time:
-            self._unheard.pop(self._table.entry(handle), None)
+            self._unanswered.pop(self._table.entry(handle), None)
         return in_time
 
     def complete(self, thread: Thread) -> None:
-        """Completes what is in flight when the program has ended, oldest first: sub-programs still start and wait.
+        """Completes operations in flight after the program has ended, oldest first: sub-programs still start and wait.
 
-        What a death has made impossible that the run goes on after is left: nobody asks for it any more.
+        Operations that can never complete after a death that the run survives are dropped.
         """
-        while unheard := list(self._unheard):
-            self._station.waiting(thread, f"for {unheard[0].what}, which it has started and not waited for")
+        while unanswered := list(self._unanswered):
+            self._station.waiting(thread, f"for {unanswered[0].what}, which it has started and not waited for")
             try:
-                unheard[0].answer()
+                unanswered[0].answer()
             except PeerFailed:
                 if self._station.board.lost() is not None:
                     raise
-            self._unheard.pop(unheard[0], None)
+            self._unanswered.pop(unanswered[0], None)
 
     def answer(self, handle: Handle[Any]) -> Any:
-        """What something was answered that is complete: what a checkpoint keeps of it."""
+        """Returns the answer of a complete operation, for a checkpoint."""
         return self._table.entry(handle).answer()
 
     def restore(self, answers: Mapping[Handle[Any], Any]) -> None:
-        """Goes on from a checkpoint: its handles are answered, and new ones are numbered after them."""
+        """Restores the handles of a checkpoint with their answers; new handles are numbered after them."""
         self._table.restore({handle: _answered(answer) for handle, answer in answers.items()})
 
 
 def _answered(answer: Any) -> Pending:
-    """Something from before a checkpoint, with its answer."""
+    """Returns an operation from before a checkpoint, with its answer."""
     return Pending(lambda: True, lambda: answer, "an operation from before the checkpoint")

@@ -1,12 +1,12 @@
-"""The torch.distributed interpreter: performs one rank's program in a process of its own.
+"""The torch.distributed interpreter: runs the program of one rank in a process of its own.
 
 Rules of this file:
 
-* A table has what performs each operation; what it means is in the module that is called.
-* A collective is issued at its `Start`, in program order, since gloo matches by order; gradients by layer are computed
-  by the lane's own thread (`driving`), or by one standing thread where the device works beside it; everything else that
-  is started runs in a thread of its own.
-* Before a rank waits for others it says so on the board.
+* A table maps each operation to the function that performs it; the semantics are in the modules that are called.
+* A collective is issued at its `Start`, in program order, since gloo matches by order. Gradients by layer are computed
+  by the lane's own thread (`driving`), or by one worker thread if the device works in parallel. Every other started
+  operation runs in a thread of its own.
+* Before a rank waits for others it reports that on the board.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ from paceline.records.trace import Schedule
 
 if TYPE_CHECKING:
     from paceline.backend.rank.checkpointing import (
-        Checkpointer,  # which brings torch's checkpoints: imported where some are made
+        Checkpointer,  # imports torch's checkpoints, so only when some are made
     )
 
 
 class Interpreter:
-    """Performs the program of one rank."""
+    """Runs the program of one rank."""
 
     def __init__(
         self,
@@ -81,16 +81,16 @@ class Interpreter:
         self.weights_owner = WeightsOwner(station, job, schedule)
         self.handles = Handles(station)
         self.checkpointer: Checkpointer | None = None
-        """makes checkpoints, where some are asked for"""
+        """makes checkpoints; None if there are none"""
         self._state: Any = None
-        """what the program is entered with; None: its beginning"""
+        """the state with which the program is entered; None at its beginning"""
         self._lanes = count(1)
         self._branches = Branches()
         self._backward = WorkerThread("backward")
         self._meanings = self._table()
 
     def resume(self, part: Part, answers: Mapping[Handle[Any], Any]) -> None:
-        """Goes on from a checkpoint: the rank's part, and what the handles in it were answered."""
+        """Restores the rank's part of a checkpoint, and the answers of the handles in it."""
         self._state = part.state
         self.weights_owner.restore(part.learned, part.age)
         self.handles.restore(answers)
@@ -99,9 +99,9 @@ class Interpreter:
     # --- driving --------------------------------------------------------------------------------------------------
 
     def run(self) -> Any:
-        """Drives the rank's program to its end; answers its last state. What is in flight is completed.
+        """Runs the rank's program to its end, completes operations in flight, and returns its last state.
 
-        Where a checkpoint is due the program ends too, and is entered again from its state.
+        When a checkpoint is due, the program ends too, and is entered again with its state.
         """
         method, me = self.job.method, self.station.me
         if self._state is None:
@@ -122,7 +122,7 @@ class Interpreter:
         return self._state
 
     def _part(self) -> Part:
-        """What a checkpoint keeps of this rank."""
+        """Returns this rank's part of a checkpoint."""
         keeper = self.weights_owner
         return Part(self._state, keeper.kept(), keeper.age, self.device.late_s, self.loader.reads)
 
@@ -132,7 +132,7 @@ class Interpreter:
         return Drive(self.station, thread, self.handles, self.perform).to_its_end()
 
     def perform(self, thread: Thread, op: Op[Any]) -> Any:
-        """Answers one operation."""
+        """Performs one operation and returns its answer."""
         try:
             if (meaning := self._meanings.get(type(op))) is None:
                 raise unknown_operation(describe(op))
@@ -141,7 +141,7 @@ class Interpreter:
             raise error.at(self.station.standing(thread)) from None
 
     def _table(self) -> dict[type[Op[Any]], Callable[[Thread, Any], Any]]:
-        """What each operation does: looked up, since asking for one after the other takes longer than most do."""
+        """Returns the functions of all operations by type: a lookup is faster than a chain of type tests."""
         return {
             ops.NextStep: lambda thread, op: self.weights_owner.next(thread, op.state),
             ops.Load: lambda thread, op: self.loader.load(thread, op.samples),
@@ -169,9 +169,9 @@ class Interpreter:
     def _access(self, thread: Thread, op: ops.Access) -> Any:
         check_access(op, 0 if op.action == "read" else self.cells.nbytes(op.cell))
         began = self.station.clock.now()
-        device = self.station.accelerator  # cells lie in the host's memory
+        device = self.station.accelerator  # cells are in host memory
         before = device.into(self.cells.access(op.cell, op.action, device.out(op.value)))
-        if nbytes(before) > LINE_BYTES:  # a count is no work worth a line in the record
+        if nbytes(before) > LINE_BYTES:  # a counter is too small for a line in the record
             self.station.span(thread, "update", began)
         return before
 
@@ -195,8 +195,8 @@ class Interpreter:
         child.stream, child.line = thread.stream, line
         give_up: Callable[[], object] | None = None
         if isinstance(what, Routine):
-            # its collectives are a stream of their own, named by its place among the sub-programs of its starter:
-            # the same on every rank that runs the same program
+            # its collectives are a stream of their own, named by its index among the sub-programs of its parent: the
+            # same on every rank that runs the same program
             child.stream, child.lane = line, Lane(what)
         elif isinstance(what, ops.Receive):
             child.claim = Claim(self.communication.mail.inbox)
@@ -215,17 +215,17 @@ class Interpreter:
                 if isinstance(what, Routine):
                     self.communication.leave(child.stream)
 
-        # kept before it begins: it stands in front of what it starts itself
+        # added before it starts: it precedes the operations that it starts itself
         handle = self.handles.keep(Pending(future.done, future.result, named(what, place), give_up))
         threading.Thread(target=body, daemon=True, name=child.name).start()
         return handle
 
     def _beside(self, thread: Thread) -> Thread:
-        """A new lane, started where the thread stands."""
+        """Returns a new lane, started at the current line of the thread."""
         return Thread(f"{thread.name}.{next(self._lanes)}", step=thread.step, started_at=thread.place)
 
     def _layers(self, thread: Thread, op: ops.LayerGradients) -> tuple[Handle[GradientResult], ...]:
-        """Starts a gradient that comes layer by layer."""
+        """Starts a gradient that is delivered layer by layer."""
         weights, child = op.weights, self._beside(thread)
         buckets = op.parts(self.station.me.layout)
         answers = Answers()

@@ -1,14 +1,14 @@
-"""Loading in a real run: a rank's batches, read ahead in the background where the scenario says how they are read.
+"""Loading in a real run: a rank's batches, prefetched in the background if the scenario defines how they are read.
 
 Rules of this file:
 
-* The same rule as the simulator's. With a depth of d ≥ 1 a thread reads batch after batch (`following`), puts each into
-  a queue of d places, and keeps a finished batch in hand while the queue is full. With d = 0 the program reads itself.
-* The first batch asked for begins this; nothing is read ahead of it. A batch asked for that is not the next one in the
-  queue is read anew, once what is being read is there: that and all that was read ahead is dropped.
-* Figures are those of requests up to the last batch that was taken. What was read ahead and never asked for is in none
-  of them: how much that is depends on when a run ends, and on nothing else.
-* A failure takes the place of its batch: it is raised in the program, at the `Load` that asks for that batch.
+* The simulator uses the same rule. With a depth of d ≥ 1 a thread reads batch after batch (`following`), puts each into
+  a queue of length d, and holds one finished batch while the queue is full. With d = 0 the program reads itself.
+* Prefetching starts with the first requested batch. If a requested batch is not the next one in the queue, it is read
+  anew after the current read; the current read and the prefetched batches are dropped.
+* Figures count requests up to the last batch that was taken. Batches that were prefetched and never requested are not
+  counted: their number depends only on when a run ends.
+* A failure takes the place of its batch: it is raised in the program, at the `Load` of that batch.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from paceline.workloads.batches.drawing import Counting
 from paceline.workloads.reading import following
 
 LEAVE_S = 1.0
-"""how long the end of a run waits for a read that nobody needs; the process ends with or without it"""
+"""how long the end of a run waits for a read that is no longer needed; the process then ends in any case"""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A batch as its reader left it: with what came of it, and what had been asked of the file by then."""
+    """A batch as it was read: its data or failure, and the requests to the file until then."""
 
     samples: Samples
     data: Any
@@ -45,9 +45,9 @@ class Loader:
     """Loads one rank's batches.
 
     Args:
-        station: the rank's.
-        learner: whose batches they are.
-        depth: batches that are read ahead; None: samples are not read, they are in memory.
+        station: the rank's context.
+        learner: reads the batches.
+        depth: batches that are prefetched; None: samples are in memory and are not read.
     """
 
     def __init__(self, station: Station, learner: Learner, depth: int | None) -> None:
@@ -55,29 +55,29 @@ class Loader:
         self._reads: Reads | None = None
         self._stall_s = 0.0
         self._asking = threading.Lock()
-        """lanes that load at the same time do so one after the other"""
+        """lanes that load at the same time take turns"""
         self.before: Reads | None = None
-        """what was asked of a file before the checkpoint that the run goes on from"""
+        """requests to a file before the checkpoint from which the run was resumed"""
         self._counts = counting(learner)
         self._ahead = None if not depth else Ahead(station, learner, depth)
 
     def load(self, thread: Thread, samples: Samples) -> Batch:
-        """The samples' data, once it is there."""
+        """Returns the samples' data; waits for it if necessary."""
         start = self.station.clock.now()
-        # a lane that waits for the disk waits for nobody, even while the program waits for the lane
+        # a lane that waits for the disk does not wait for a rank, even while the program waits for the lane
         with nullcontext() if self.depth is None else self.station.busy(), self._asking:
             loaded = read(self.learner, samples, self._counts) if self._ahead is None else self._ahead.take(samples)
             if loaded.failure is not None:
                 raise loaded.failure
             self._reads = loaded.reads
-            self.station.accelerator.synchronize()  # a batch is loaded once it is on the device
+            self.station.accelerator.synchronize()  # a batch is loaded when it is on the device
             self.station.span(thread, "load", start, step=samples.index)
             self._stall_s += self.station.clock.now() - start
         return Batch(samples, loaded.data)
 
     @property
     def reads(self) -> Reads | None:
-        """What was asked of a file for the batches that were taken; None where there is no file."""
+        """Requests to a file for the batches that were taken; None if there is no file."""
         if self._reads is None:
             return self.before
         now, before = self._reads._replace(stall_s=self._stall_s), self.before or Reads()
@@ -85,13 +85,13 @@ class Loader:
         return Reads(requests, seeks, before.bytes + now.bytes, before.stall_s + now.stall_s)
 
     def close(self) -> None:
-        """Ends the reading ahead."""
+        """Ends the prefetching."""
         if self._ahead is not None:
             self._ahead.close()
 
 
 class Ahead:
-    """Reads batch after batch in a thread of its own, which begins with the first batch that is asked for."""
+    """Prefetches batches in a thread of its own, which starts with the first requested batch."""
 
     def __init__(self, station: Station, learner: Learner, depth: int) -> None:
         self.station, self.learner, self.depth = station, learner, depth
@@ -99,16 +99,16 @@ class Ahead:
         self._queue: deque[Loaded] = deque()
         self._changed = threading.Condition()
         self._due: Samples | None = None
-        """what is asked for next if the prediction is right: the queue's first, or what will be put there first"""
+        """the expected next request: the first in the queue, or the one that will be put there first"""
         self._next: Samples | None = None
-        """what is read next; None after a failure, until something is asked for anew"""
+        """the next batch to read; None after a failure, until another request"""
         self._turn = 0
-        """counts the beginnings: what was read for an earlier one is dropped"""
+        """counts restarts: batches read for an earlier one are dropped"""
         self._closed = False
         self._thread = threading.Thread(target=self._work, name=READER, daemon=True)
 
     def take(self, samples: Samples) -> Loaded:
-        """The batch, once it is there."""
+        """Returns the batch; waits for it if necessary."""
         with self._changed:
             if samples != self._due:
                 self._begin(samples)
@@ -119,7 +119,7 @@ class Ahead:
         return loaded
 
     def _begin(self, samples: Samples) -> None:
-        """Drops what was read ahead and reads on from here."""
+        """Drops the prefetched batches and continues to read from here."""
         self._queue.clear()
         self._due = self._next = samples
         self._turn += 1
@@ -136,7 +136,7 @@ class Ahead:
             self._put(loaded, turn)
 
     def _job(self) -> tuple[Samples, int] | None:
-        """What is to be read, and in which turn; None at the end."""
+        """Returns the batch to read and the restart to which it belongs; None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._next is not None)
             if self._closed or self._next is None:
@@ -145,7 +145,7 @@ class Ahead:
             return samples, self._turn
 
     def _put(self, loaded: Loaded, turn: int) -> None:
-        """Into the queue as soon as there is a place, unless nobody wants it any more."""
+        """Puts a batch into the queue when there is space, unless it is no longer needed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or turn != self._turn or len(self._queue) < self.depth)
             if turn != self._turn:
@@ -156,7 +156,7 @@ class Ahead:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Ends the thread, once it has read what it is reading."""
+        """Ends the thread after its current read."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -165,7 +165,7 @@ class Ahead:
 
 
 def read(learner: Learner, samples: Samples, counts: Counting | None) -> Loaded:
-    """A batch, read now by whoever calls; `counts` says what was asked of the file."""
+    """Reads a batch in the calling thread; `counts` returns the requests to the file."""
     data: Any = None
     failure: Exception | None = None
     try:
@@ -178,6 +178,6 @@ def read(learner: Learner, samples: Samples, counts: Counting | None) -> Loaded:
 
 
 def counting(learner: Learner) -> Counting | None:
-    """What counts a learner's requests to a file; None where its batches come from elsewhere. To ask is slow."""
+    """Returns the counter of a learner's requests to a file; None if it reads no file. The check is slow."""
     draw = getattr(learner, "draw", None)
     return draw if isinstance(draw, Counting) else None

@@ -1,4 +1,4 @@
-"""What all parts of one rank's interpreter share: its identity, clock, record, device, and status."""
+"""The shared context of one rank's interpreter: its identity, clock, record, device, and status."""
 
 from __future__ import annotations
 
@@ -20,48 +20,48 @@ from paceline.backend.transports.inbox import Claim
 from paceline.records.trace import Activity, Span
 
 Turn = Callable[[], None]
-"""lets a program go on as far as it can without waiting for anybody"""
+"""runs a program as far as possible without waiting"""
 Behind = Callable[[Turn], None]
-"""a computation, which gives the program its turn now and then"""
+"""a computation that calls the program's turn regularly"""
 
 
 @dataclass
 class Thread:
-    """A lane of the rank's program, performed by one thread of its process."""
+    """A lane of the rank's program, run by one thread of its process."""
 
     name: str
     stream: str = ""
-    """names the lane's own order of collectives"""
+    """names the lane's own sequence of collectives"""
     lane: Lane | None = None
-    """of a routine; a single started operation has none"""
+    """the lane of a routine; None for a single started operation"""
     step: int = 0
     line: str = ""
     """its name by `Branches`"""
     started_at: str = ""
-    """the line at which a single operation was started: it has no line of its own"""
+    """the line at which a single operation was started, which has no line of its own"""
     leave: Callable[[Behind], None] | None = None
-    """has something computed by this thread as soon as the lane has gone on; a single started operation has none"""
+    """schedules a computation in this thread after the lane's next advance; None for a single started operation"""
     claim: Claim | None = None
-    """of a single started receive: what a `Cancel` takes away"""
+    """the claim of a single started receive, which `Cancel` gives up"""
     given_up: threading.Event | None = None
-    """of any other single started operation: set by a `Cancel`"""
+    """set by a `Cancel` of any other single started operation"""
 
     @property
     def place(self) -> str:
-        """The program line at which it stands."""
+        """The current line of the program."""
         return self.lane.where() if self.lane is not None else self.started_at
 
 
 @dataclass(frozen=True)
 class Station:
-    """What all parts of the interpreter share."""
+    """The objects that all parts of the interpreter share."""
 
     me: RankContext
     board: StatusBoard
     recorder: Recorder
     clock: Clock
     accelerator: Accelerator = field(default_factory=Processor)
-    """what the rank computes on"""
+    """the device of the rank"""
     status: RankStatus = field(init=False)
     """the rank's row of the board, looked up once because every operation updates it"""
     _counting: threading.Lock = field(default_factory=threading.Lock)
@@ -77,7 +77,7 @@ class Station:
         )
 
     def standing(self, thread: Thread) -> str:
-        """The rank, its lane, the line of its program and the step, for messages."""
+        """Describes the rank, its lane, the line of its program and the step, for messages."""
         return place_of(self.me, thread.name, thread.place, thread.step)
 
     def waiting(self, thread: Thread, what: str, place: str = "") -> None:
@@ -85,15 +85,15 @@ class Station:
 
         Args:
             thread: the lane that waits.
-            what: it waits for, with a preposition.
-            place: where the lane stands, if the caller knows it already.
+            what: what it waits for, beginning with a preposition.
+            place: the line of the lane, if the caller has it already.
         """
         if thread.name == "main":
-            who = place_of(self.me, thread.name, place or thread.place, thread.step)
-            self.status.report(RankState.BLOCKED, f"{who}: waits {what}")
+            place_text = place_of(self.me, thread.name, place or thread.place, thread.step)
+            self.status.report(RankState.BLOCKED, f"{place_text}: waits {what}")
 
     def moving(self, thread: Thread) -> None:
-        """Reports that the lane goes on."""
+        """Reports that the lane continues."""
         if thread.name == "main":
             self.status.report(RankState.RUNNING)
         else:
@@ -101,7 +101,7 @@ class Station:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """During the block the rank counts as busy, even if its program waits."""
+        """Counts the rank as busy during the block, even if its program waits."""
         self._count(+1)
         try:
             yield
@@ -109,5 +109,5 @@ class Station:
             self._count(-1)
 
     def _count(self, by: int) -> None:
-        with self._counting:  # lanes begin and end at once
+        with self._counting:  # several lanes may begin and end at the same time
             self.status.add_busy(by)

@@ -2,8 +2,8 @@
 
 Rules of this file:
 
-* One rank owns the weights being learned. If workers own them and the run can lose workers, each worker keeps its own
-  as well, so that the next one can take over when the owner dies.
+* One rank owns the weights being learned. If workers own them and the run can lose workers, each worker also records
+  its own weights, so that the next one can take over when the owner dies.
 * After a death that ends the run, `NextStep` raises, although it waits for no other rank.
 """
 
@@ -24,22 +24,22 @@ from paceline.records.trace import Schedule, Snapshot
 
 
 class WeightsOwner:
-    """A rank's ledger of updates; at the weights' owner also the weights being learned."""
+    """A rank's log of updates and, at the weights' owner, the weights being learned."""
 
     def __init__(self, station: Station, job: Job, schedule: Schedule) -> None:
         self.station, self.job = station, job
         self.learned = Learned(job, schedule)
         self._log = UpdateLog(job.method.staleness_kind, job.workers)
-        keeps = station.me.role == job.method.weights_owner
-        self.follows = keeps and (station.me.rank == job.weights_owner or station.board.spare > 0)
-        """whether it keeps its weights as those being learned"""
+        owns = station.me.role == job.method.weights_owner
+        self.follows = owns and (station.me.rank == job.weights_owner or station.board.spare > 0)
+        """whether it records its weights as those being learned"""
         self.until = NEVER
         """the step before which all ranks pause"""
         self._stepped = False
         self._counters = station.status.counters
 
     def next(self, thread: Thread, state: State) -> Step | None:
-        """The next step, or None where the run ends; the role that keeps the weights decides, or follows the board."""
+        """Returns the next step, or None if the run ends. The weights' owners decide; other ranks follow the board."""
         me, board, now = self.station.me, self.station.board, self.station.clock.now()
         thread.step = state.step
         self.station.status.step = state.step
@@ -53,7 +53,7 @@ class WeightsOwner:
         return step
 
     def applied(self, op: RecordUpdate) -> int:
-        """The version that the weights now have; what was applied is written down."""
+        """Records an update and returns the version that the weights now have."""
         now = self.station.clock.now()
         version, rows, layers = self._log.book(op, now)
         for landed in layers:
@@ -68,28 +68,28 @@ class WeightsOwner:
         return version
 
     def show(self) -> None:
-        """Records the weights as they are at the start or the end of the run."""
+        """Records the weights at the start or the end of the run."""
         if self.follows:
             self._record(self.learned.show())
 
     @property
     def age(self) -> int:
-        """Local steps since the version last moved."""
+        """Local steps since the version last changed."""
         return self._log.age
 
     def kept(self) -> Kept | None:
-        """What a checkpoint keeps of the weights being learned, at the job's keeper."""
+        """Returns the state of the weights being learned for a checkpoint; None at other ranks than their owner."""
         return self.learned.kept() if self.follows else None
 
     def restore(self, kept: Kept | None, age: int) -> None:
-        """Goes on from a checkpoint."""
+        """Restores the state of a checkpoint."""
         self._log.age = age
         if kept is not None:
             self.learned.restore(kept)
 
     def _record(self, shot: Snapshot | None) -> None:
-        """Keeps weights for evaluation after the run; no copy, since programs change no vector in place."""
+        """Stores weights for evaluation after the run; without a copy, since programs change no vector in place."""
         if shot is not None and self.station.board.weights_owner == self.station.me.rank:
             self.station.recorder.add("snapshot", shot)
-            if self.job.budget.scored:  # the launcher is waiting to see it
+            if self.job.budget.scored:  # the launcher is waiting for it
                 self.station.recorder.flush()

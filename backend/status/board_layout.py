@@ -1,7 +1,7 @@
 """The memory layout of the status board: one row for each rank, and the fields that belong to the whole run.
 
-Every number is aligned, because other processes read it while it is written: a number that lay across two cache lines
-could be seen half written.
+Every number is aligned, because other processes read it while it is written: a number that crosses a cache line could
+be seen half written.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from paceline.backend.status.progress_counters import FIELDS
 
 BUCKETS, SLOTS, TEXT = 8, 64, 240
 LOSS_TEXT = 8 * TEXT
-"""bytes for why a rank is lost, with what the other ranks waited for"""
+"""bytes of the message why a rank is lost, including what the other ranks waited for"""
 VOTES = 64
-"""the last votes of a rank that others can still read; no rank is further ahead of another one"""
+"""how many of a rank's last votes others can still read; no rank is further ahead of another one"""
 VOTE = np.dtype([("name", "u8"), ("position", "i8"), ("vote", "u1")], align=True)
 ENTRY = np.dtype([("turn", "u8"), ("stream", "u8"), ("position", "i8"), ("text", f"S{TEXT}")], align=True)
 ROW = np.dtype(
@@ -59,12 +59,12 @@ COMMON = np.dtype(
 
 
 def integer(record: Any, field: str) -> memoryview[int]:
-    """One whole number, or truth value, of an array with one record: a memoryview with one item."""
+    """Returns an integer or truth value of an array with one record as a memoryview with one item."""
     return memoryview(record[field])
 
 
 def real(record: Any, field: str) -> memoryview[float]:
-    """One real number of an array with one record."""
+    """Returns a real number of an array with one record as a memoryview with one item."""
     view: Any = memoryview(record[field])
     return cast("memoryview[float]", view)
 
@@ -73,8 +73,8 @@ def mapped(ranks: int, folder: Path | None) -> tuple[mmap.mmap, bool]:
     """Maps the memory of a board.
 
     Args:
-        ranks: how many rows it has.
-        folder: of the run, in which the board is a file; None for memory without a name.
+        ranks: the number of rows.
+        folder: the run's folder, in which the board is a file; None for memory without a name.
 
     Returns:
         The memory, and whether it is new.

@@ -1,7 +1,7 @@
-"""Detects mismatched collectives: each rank's row of the board lists the collectives that it has entered last.
+"""Detects mismatched collectives: each rank's row of the board lists the latest collectives that it has entered.
 
-Rules of this file: a rank writes its own entries only, and reads the others' after that. So of two members that enter
-different collectives the second one sees the mismatch, and does not issue its own.
+Rules of this file: a rank writes only its own entries, and reads the others' afterwards. So if two members enter
+different collectives, the second one sees the mismatch and does not issue its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class CollectiveEntries:
     """The entries of all ranks.
 
     Args:
-        entries: an array by rank, bucket and slot.
+        entries: array of shape (ranks, buckets, slots).
     """
 
     def __init__(self, entries: Any) -> None:
@@ -31,21 +31,22 @@ class CollectiveEntries:
         """for the threads of this process: each process has its own lock"""
 
     def enter(self, rank: Rank, members: Sequence[Rank], stream: str, position: int, what: str, place: str) -> None:
-        """Notes a collective before it is issued.
+        """Records a collective before it is issued.
 
-        gloo matches collectives by their order alone: a swapped pair of equal size is added up without an error, and
-        one of unequal size aborts the process.
+        gloo matches collectives by their order alone: two collectives of equal size in the wrong order are added up
+            without
+        an error, and two of unequal size abort the process.
 
         Args:
-            rank: the one that enters.
-            members: of the collective.
-            stream: the name of the order in which it is issued.
-            position: in this order.
-            what: the collective, in words that are equal for all members.
+            rank: the rank that enters.
+            members: the members of the collective.
+            stream: the name of the sequence in which it is issued.
+            position: its position in this sequence.
+            what: describes the collective; equal for all members.
             place: the line of the program, for messages.
 
         Raises:
-            ProgramError: another member has entered a different collective there.
+            ProgramError: another member has entered a different collective at this position.
         """
         check = zlib.crc32(stream.encode())
         bucket, slot, name = check % BUCKETS, position % SLOTS, check | len(stream) << 32
@@ -64,7 +65,7 @@ class CollectiveEntries:
                 raise mismatch(rank, place, what, other, their_line, their_words)
 
     def _read(self, at: tuple[int, int, int], name: int, position: int) -> bytes | None:
-        """The text of an entry; None if it is of another collective, or was being written.
+        """Returns the text of an entry; None if it belongs to another collective or was being written.
 
         A rank that is writing its entry reads the others' afterwards, so the mismatch is still found.
         """

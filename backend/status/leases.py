@@ -1,18 +1,19 @@
-"""Grants of steps in advance, for weights' owners on several hosts.
+"""Leases: steps that several hosts with owners of weights may begin without asking each other.
 
 Rationale:
 
-* Invariant: the store holds the only truth, and only atomic operations change it. So hosts that ask at the same moment
-  cannot be granted more than the budget, and a run stops at one step for all.
-* A host asks the store once for several steps, which its ranks then take without asking. The number follows the pace:
-  as many steps as were taken in the last `AHEAD_S`.
-* If all owners take the same steps (`Lease`), the store has the step up to which any may go. The host that ends the run
-  closes the lease there: all go on to the end of the furthest lease and no further, and so stop at the same step.
-* If the owners' steps count together (`Shares`), each host takes some of the remaining steps, fewer towards the end, so
-  that no host is left with many when the others have none. The host that ends the run closes the counter; the steps
-  that a host has taken remain its own.
-* Rejected: to ask the store at every step, which costs a round trip of the network per step. Rejected: to announce a
-  last step in advance, since a rank on another host may already have passed it when the announcement arrives.
+* Invariant: the store holds the only authoritative state, and only atomic operations change it. So hosts that ask at
+  the same moment cannot be granted more than the budget, and a run stops at the same step on all hosts.
+* A host asks the store once for several steps, which its ranks then begin without asking. The number follows the pace:
+  as many steps as took about `AHEAD_S`.
+* If all owners take the same steps (`Lease`), the store has the step up to which all may proceed. The host that ends
+  the run closes the lease in the store. All hosts then proceed to the end of the longest lease and no further, so they
+  stop at the same step.
+* If the steps of the owners are counted together (`Shares`), each host takes some of the remaining steps, fewer towards
+  the end, so that no host has many left when the others have none. The host that ends the run closes the counter; a
+  host still takes the steps that it was granted before.
+* Rejected: asking the store at every step, which costs a network round trip per step. Rejected: announcing a last step
+  in advance, since a rank on another host may have passed it before the announcement arrives.
 * Source: leases as in Gray and Cheriton (1989), here counted in steps and not in time; guided self-scheduling
   (Polychronopoulos and Kuck 1987) for the shrinking shares.
 """
@@ -28,25 +29,25 @@ from typing import Any, cast
 from paceline.algorithms.core.job import Reason
 
 AHEAD_S = 0.1
-"""steps are granted for about so long, by which a run may also go on after it was ended; chosen by us"""
+"""how long a grant of steps lasts, and about how long a run may continue after it was ended; chosen by us"""
 MOST = 64
-"""steps of one grant"""
+"""the most steps of one grant"""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The step up to which a host's ranks may go, and the reason if the run ends there."""
+    """The step up to which a host's ranks may proceed, and the reason if the run ends there."""
 
     steps: int
     closed: Reason | None = None
 
 
 class StepGrants(ABC):
-    """The agreement of hosts on steps.
+    """Grants steps to the ranks of a host.
 
     Args:
-        store: of torch.distributed; a connection of this process's own.
-        limit: the budget, in steps.
+        store: the store of torch.distributed, with a connection of this process's own.
+        limit: the budget in steps.
     """
 
     def __init__(self, store: Any, limit: int) -> None:
@@ -55,14 +56,14 @@ class StepGrants(ABC):
 
     @abstractmethod
     def extend(self, reached: int) -> Bound:
-        """Asks for more steps, for a host that has used up its own."""
+        """Asks for more steps when the host has used up its own."""
 
     @abstractmethod
     def close(self, why: Reason, reached: int) -> Bound | None:
-        """Ends the run after the steps that are granted; None if these are the whole budget anyway."""
+        """Ends the run after the granted steps; returns None if these are the whole budget anyway."""
 
     def _pace(self) -> int:
-        """How many steps to ask for: twice as many as last time if those were used up too soon, half if too late."""
+        """Returns how many steps to ask for: twice the last number if it was used up too soon, half if too late."""
         now_s = time.monotonic()
         if now_s - self._asked_s < AHEAD_S / 2:
             self._ahead = min(2 * self._ahead, MOST)
@@ -73,7 +74,7 @@ class StepGrants(ABC):
 
 
 class Lease(StepGrants):
-    """Steps that all owners take. The store has "12" for open up to step 12, and "12 accuracy" for closed there."""
+    """Steps that all owners take. The store has "12" if open up to step 12, and "12 accuracy" if closed there."""
 
     def extend(self, reached: int) -> Bound:
         ahead = self._pace()
@@ -98,12 +99,12 @@ class Lease(StepGrants):
                 return Bound(steps, why)
 
     def _swap(self, known: str, wanted: str) -> str:
-        """Compares and sets the lease; answers what the store has then."""
+        """Compares and sets the lease; returns its value in the store afterwards."""
         return cast("bytes", self._store.compare_set("lease", known, wanted)).decode()
 
 
 class Shares(StepGrants):
-    """Steps of all owners that count together.
+    """Steps of all owners, counted together.
 
     Args:
         hosts: how many hosts have owners.
@@ -113,7 +114,7 @@ class Shares(StepGrants):
         super().__init__(store, limit)
         self._hosts = hosts
         self._taken = 0
-        """steps that all hosts have taken, as far as this one knows"""
+        """steps that all hosts have taken, as far as this host knows"""
 
     def extend(self, reached: int) -> Bound:
         if (why := self._closed()) is not None:

@@ -1,10 +1,10 @@
-"""Progress counters: sums that each rank keeps on the board, and the recent throughput that follows from them.
+"""Progress counters: sums that each rank maintains on the board, and the recent throughput computed from them.
 
 Rules of this file:
 
-* A rank adds to its own numbers only, without a lock: about a tenth of a microsecond each. Readers take differences, so
-  nothing is reset; a reading between two of these numbers is wrong by one gradient at most.
-* These figures serve to watch a run. The run's results come from its record.
+* A rank adds only to its own numbers, without a lock: about a tenth of a microsecond each. Readers take differences, so
+  nothing is reset; a reading while a rank writes is wrong by at most one gradient.
+* These figures show the progress of a run. Its results come from its record.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class ProgressCounters:
         """Counts a gradient and its loss."""
         sums = self._sums
         sums[GRADIENTS] += 1.0
-        sums[LOSSES] += float(loss)  # of NumPy's it would warn when it overflows
+        sums[LOSSES] += float(loss)  # a NumPy number would warn about overflow
 
     def applied(self, rows: Iterable[Update], samples: int) -> None:
-        """Counts applied inputs; notes the number of samples that are in the rank's weights."""
+        """Counts applied inputs, and sets the number of samples in the rank's weights."""
         sums = self._sums
         for row in rows:
             sums[INPUTS] += 1.0
@@ -55,7 +55,7 @@ class ProgressCounters:
 
 
 class Totals(NamedTuple):
-    """Sums of all ranks' counters at a moment; the samples are those of the weights' owner."""
+    """Sums of all ranks' counters at one time; the samples are those of the weights' owner."""
 
     elapsed_s: float
     step: int
@@ -71,9 +71,9 @@ class Totals(NamedTuple):
         """Adds up the counters.
 
         Args:
-            sums: an array by rank and counter.
+            sums: array of shape (ranks, counters).
             owner: the rank that owns the weights.
-            step: which this rank has reached.
+            step: the step that it has reached.
             elapsed_s: seconds since the start.
         """
         gradients, losses, inputs, stalenesses, _ = sums.sum(axis=0).tolist()
@@ -82,7 +82,7 @@ class Totals(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """The state of a run, and its recent rates; None for a rate without events."""
+    """The state of a run and its recent rates; a rate without events is None."""
 
     step: int
     """of the weights' owner"""
@@ -99,7 +99,7 @@ class Recent:
 
     @staticmethod
     def between(before: Totals, now: Totals, *, workers: int) -> Recent:
-        """The rates between two readings.
+        """Returns the rates between two readings.
 
         >>> start = Totals(1.0, 10, gradients=20, losses=10.0, inputs=20, stalenesses=5, samples=640)
         >>> now = Totals(2.0, 20, gradients=40, losses=18.0, inputs=40, stalenesses=25, samples=1280)
@@ -136,7 +136,7 @@ class Window:
         self._readings = deque([Totals(0.0, 0, 0, 0, 0, 0, 0)])
 
     def add(self, now: Totals) -> Recent:
-        """Adds a reading; answers the rates since the oldest one in the window."""
+        """Adds a reading and returns the rates since the oldest one in the window."""
         while len(self._readings) > 1 and now.elapsed_s - self._readings[1].elapsed_s >= self._window_s:
             self._readings.popleft()
         self._readings.append(now)

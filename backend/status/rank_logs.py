@@ -1,13 +1,13 @@
-"""Each rank's log: the output of its process, and the events of its life.
+"""Each rank's log: the output of its process and the events of the rank.
 
 Rules of this file:
 
-* All that a rank's process writes to standard output or standard error goes to its log, and none of it to the terminal:
-  prints and warnings of a user's code, messages of a C++ library that aborts, the stacks of a fault.
+* Everything that a rank's process writes to standard output or standard error goes to its log, not to the terminal:
+  prints and warnings of user code, messages of a C++ library that aborts, the stacks of a crash.
 * `life` is a rank's logger for events: start, placement, first step, checkpoints, end. Outside a rank's process it has
   no handler.
-* A rank that receives SIGUSR1 writes the stacks of its threads, whatever they wait for.
-* A log lies in the run's shared folder during the run, and in ``logs/`` of a stored run.
+* A rank that receives SIGUSR1 writes the stacks of its threads, whatever they are waiting for.
+* A log is in the run's shared folder during the run, and in ``logs/`` of a stored run.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ life.propagate = False
 life.addHandler(logging.NullHandler())
 
 STACKS = signal.SIGUSR1
-"""the signal at which a rank writes its threads' stacks into its log, and goes on"""
+"""the signal at which a rank writes its threads' stacks to its log and continues"""
 Echo = Callable[[Rank, str], None]
 """called with every line that a rank has written"""
 
 
 def log_of(folder: Path, rank: Rank) -> Path:
-    """The file of a rank's log while the run lasts."""
+    """Returns the path of a rank's log during the run."""
     return folder / f"rank{rank}.log"
 
 
 def kept_as(rank: Rank) -> str:
-    """The path of a rank's log in the folder of a stored run."""
+    """Returns the path of a rank's log in the folder of a stored run."""
     return f"logs/rank{rank}.log"
 
 
@@ -62,25 +62,25 @@ def take_over(path: Path) -> None:
 
 
 def warned(message: Warning | str, category: type[Warning], file: str, line: int) -> None:
-    """Writes a warning into the log, as Python shows it."""
+    """Writes a warning to the log, in Python's format."""
     sys.stderr.write(warnings.formatwarning(message, category, file, line))
 
 
 def logs(folder: Path, team: Sequence[RankContext]) -> dict[str, bytes]:
-    """The logs that exist, by their paths in a stored run."""
+    """Returns the logs that exist, by their paths in a stored run."""
     paths = {me.rank: log_of(folder, me.rank) for me in team}
     return {kept_as(rank): path.read_bytes() for rank, path in paths.items() if path.exists()}
 
 
 class Following:
-    """Reads what ranks write to their logs, line by line, while they write."""
+    """Reads the lines that ranks write to their logs, during the run."""
 
     def __init__(self, folder: Path, team: Sequence[RankContext]) -> None:
         self._paths = {me.rank: log_of(folder, me.rank) for me in team}
         self._at = dict.fromkeys(self._paths, 0)
 
     def lines(self) -> Iterator[tuple[Rank, str]]:
-        """Every whole line since the last call, with its rank."""
+        """Yields every complete line since the last call, with its rank."""
         for rank, path in self._paths.items():
             if not path.exists():
                 continue

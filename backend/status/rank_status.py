@@ -1,11 +1,10 @@
-"""One rank's row of the status board: what the rank is doing, how far it has come, and its votes on collectives.
+"""One rank's row of the status board: what the rank is doing, its progress, and its votes on collectives.
 
 Rules of this file:
 
-* The rank itself writes its row. Two fields are the exception: `quiet_s` and `stopped` are written by the processes
-  that supervise it.
+* The rank itself writes its row, except for `quiet_s` and `stopped`, which its supervisor writes.
 * Every number is read and written through a memoryview of one item, because a rank updates its row at every operation
-  and NumPy takes about twice as long to index a structured array.
+  and indexing a structured NumPy array takes about twice as long.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from paceline.backend.status.progress_counters import ProgressCounters
 
 
 class RankState(IntEnum):
-    """What a rank's program is doing; a rank passes the states in this order, except BLOCKED, RUNNING and FAILED."""
+    """What a rank's program is doing. A rank passes the states in this order, except BLOCKED, RUNNING and FAILED."""
 
     STARTING, CONNECTING, READY, RUNNING, BLOCKED, ENDED, DRAINED, FAILED = range(8)
 
@@ -34,7 +33,7 @@ class Vote(IntEnum):
 
 
 class StatusValues(NamedTuple):
-    """The part of a row that hosts exchange, in plain numbers and text that JSON can hold."""
+    """The part of a row that hosts exchange, in numbers and text that JSON can represent."""
 
     state: int
     text: str
@@ -49,8 +48,8 @@ class RankStatus:
     """One rank's row.
 
     Args:
-        rank: whose row it is.
-        row: an array of the one row, of the type `ROW`.
+        rank: the rank of the row.
+        row: array of one record of the type `ROW`.
     """
 
     __slots__ = (
@@ -76,7 +75,7 @@ class RankStatus:
 
         Args:
             state: the new state.
-            text: what a blocked rank waits for; empty leaves the text as it is.
+            text: what a blocked rank waits for; an empty string leaves the text unchanged.
         """
         self._progress[0] += 1
         if text:
@@ -85,7 +84,7 @@ class RankStatus:
 
     @property
     def state(self) -> RankState:
-        """The rank's state. Setting it counts as no progress; the rank itself calls `report`."""
+        """The rank's state. The setter does not count as progress; the rank itself calls `report`."""
         return RankState(self._state[0])
 
     @state.setter
@@ -99,11 +98,11 @@ class RankStatus:
 
     @property
     def progress(self) -> int:
-        """Counts up whenever the rank's program, or something that it has started, goes on."""
+        """Increases whenever the rank's program, or an operation that it has started, makes progress."""
         return self._progress[0]
 
     def note_progress(self) -> None:
-        """Counts progress of something that the rank's program has started."""
+        """Counts progress of an operation that the rank's program has started."""
         self._progress[0] += 1
 
     @property
@@ -126,33 +125,33 @@ class RankStatus:
 
     @property
     def busy(self) -> bool:
-        """Whether the rank computes or loads, which needs no other rank, while its program may wait."""
+        """Whether the rank computes or loads, which needs no other rank, even if its program waits."""
         return self._busy[0] > 0
 
     def add_busy(self, change: int) -> None:
-        """Notes that one such activity begins (+1) or ends (-1)."""
+        """Records that such an activity begins (+1) or ends (-1)."""
         self._busy[0] += change
 
     @property
     def counters(self) -> ProgressCounters:
-        """The rank's own progress counters, for it to add to."""
+        """The rank's own progress counters, to which it adds."""
         return ProgressCounters(memoryview(self._sums).cast("B").cast("d"))
 
     # --- failure --------------------------------------------------------------------------------------------------
 
     def fail(self, message: str = "") -> None:
-        """Sets the state FAILED; the message is given where the rank's record cannot take the error."""
+        """Sets the state FAILED, with the message if the rank's record has no space for the error."""
         self._text[0] = message.encode()[:TEXT]
         self.report(RankState.FAILED)
 
     @property
     def failure(self) -> str:
-        """The message that `fail` has noted; empty if there is none."""
+        """The message that `fail` has recorded; empty if there is none."""
         return self.text if self.state is RankState.FAILED else ""
 
     @property
     def dead(self) -> bool:
-        """Whether the rank's process has ended or been given up."""
+        """Whether the rank's process has ended or has been declared dead."""
         return bool(self._dead[0])
 
     @dead.setter
@@ -163,7 +162,7 @@ class RankStatus:
 
     @property
     def quiet_s(self) -> float:
-        """Seconds without progress and without use of a processor, as its host's supervisor measures them."""
+        """Seconds without progress and without use of a processor, as the host's supervisor measures them."""
         return self._quiet_s[0]
 
     @quiet_s.setter
@@ -181,13 +180,13 @@ class RankStatus:
 
     @property
     def values(self) -> StatusValues:
-        """What other hosts are told of the rank."""
+        """Returns the part of the row that other hosts receive."""
         return StatusValues(
             self._state[0], self.text, self.progress, self.step, self._busy[0], self.quiet_s, self.stopped
         )
 
     def update(self, values: StatusValues) -> None:
-        """Takes over what another host has told of the rank; the state last, as in `report`."""
+        """Copies what another host has sent about the rank; the state last, as in `report`."""
         self._text[0] = values.text.encode()[:TEXT]
         self._progress[0], self._step[0], self._busy[0] = values.progress, values.step, values.busy
         self._quiet_s[0], self._stopped[0] = values.quiet_s, values.stopped
@@ -196,7 +195,13 @@ class RankStatus:
     # --- votes ----------------------------------------------------------------------------------------------------
 
     def vote(self, name: int, position: int, vote: Vote) -> None:
-        """Votes on a allreduce_algorithm: the `position`-th of the group and stream that `name` stands for."""
+        """Votes on a collective: the one at `position` of the group and stream that `name` identifies.
+
+        Args:
+            name: identifies the group and stream; see `agreement.name_of`.
+            position: the position of the collective in the stream.
+            vote: the vote.
+        """
         with self._voting:
             entry = self._votes[self._vote_count[0] % VOTES]
             entry["vote"] = 0  # no vote while the entry is half written
@@ -205,7 +210,7 @@ class RankStatus:
             self._vote_count[0] += 1
 
     def vote_on(self, name: int, position: int) -> Vote | None:
-        """The rank's vote on a collective; None if it has not voted."""
+        """Returns the rank's vote on a collective; None if it has not voted."""
         votes = self._votes
         found = np.flatnonzero((votes["name"] == name) & (votes["position"] == position) & (votes["vote"] != 0))
         return Vote(int(votes["vote"][found[0]])) if len(found) else None

@@ -1,4 +1,4 @@
-"""Writes one rank's record to disk in pieces, so that a killed rank loses half a second of it at most."""
+"""Writes one rank's record to disk in pieces, so that a killed rank loses at most half a second of it."""
 
 from __future__ import annotations
 
@@ -43,27 +43,27 @@ Kind = Literal[
 
 
 class Heard(NamedTuple):
-    """A receive that has ended."""
+    """A completed receive."""
 
     turn: int
-    """its place among those of its rank: lanes may write theirs down in another order"""
+    """its position among the receives of its rank, since lanes may record theirs in another order"""
     source: Rank | None
     lane: str
 
 
 ROWS: dict[Kind, Any] = {"span": Span, "update": Update, "layer": LayerUpdate, "heard": Heard}
-"""frequent entries, which are written as plain tuples: that takes a fifth of the time"""
+"""frequent entries, written as plain tuples, which takes a fifth of the time"""
 
 
 class Recorder:
-    """Collects entries in memory and appends them to a file now and then."""
+    """Collects entries in memory and appends them to a file regularly."""
 
     def __init__(self, rank: Rank, path: Path) -> None:
         self.rank, self.path = rank, path
         self._file = path.open("ab", buffering=0)
         self._whole = path.stat().st_size
-        """bytes of whole pieces in the file"""
-        self._entries: deque[tuple[Kind, Any]] = deque()  # lanes and a reader add to it while it is emptied
+        """bytes of complete pieces in the file"""
+        self._entries: deque[tuple[Kind, Any]] = deque()  # lanes and a reader add to it while it is being emptied
         self._flushed_s = 0.0
         self._flushing = threading.Lock()
 
@@ -71,14 +71,14 @@ class Recorder:
         self._entries.append((kind, value))
 
     def breathe(self, now_s: float) -> None:
-        """Writes the entries if `FLUSH_S` has passed since the last time; called when a program passes `NextStep`."""
+        """Writes the entries if `FLUSH_S` has passed since the last time; called at each `NextStep` of a program."""
         if now_s - self._flushed_s > FLUSH_S:
             self.flush()
             self._flushed_s = now_s
 
     def flush(self) -> None:
         """Appends all entries as one piece."""
-        with self._flushing:  # a joined rank that hangs is flushed by another thread of its process
+        with self._flushing:  # if a rank started by a launcher hangs, another thread of its process flushes
             taken = (self._entries.popleft() for _ in range(len(self._entries)))
             if entries := [(kind, tuple(value) if kind in ROWS else value) for kind, value in taken]:
                 pickled = io.BytesIO()
@@ -88,7 +88,7 @@ class Recorder:
                 self._append(pickled.getbuffer())
 
     def _append(self, piece: memoryview) -> None:
-        """Appends a whole piece or nothing: entries after half a piece could not be read."""
+        """Appends a whole piece or nothing: entries after a partial piece could not be read."""
         left = piece
         try:
             while left:
@@ -101,13 +101,13 @@ class Recorder:
         self._whole += len(piece)
 
     def close(self) -> None:
-        """Writes the remaining entries, and closes the file."""
+        """Writes the remaining entries and closes the file."""
         self.flush()
         self._file.close()
 
 
 def _in_memory(tensor: torch.Tensor) -> Any:
-    """Writes a tensor from the host's memory: the reader of the record may have no such device."""
+    """Pickles a tensor from host memory: the reader of the record may not have its device."""
     return tensor.detach().cpu().__reduce_ex__(5)
 
 
@@ -116,14 +116,14 @@ TABLE: dict[type, Callable[[Any], Any]] = {**copyreg.dispatch_table, torch.Tenso
 
 
 class Tail:
-    """Reads what a rank has written, piece by piece, also while it is still writing."""
+    """Reads what a rank has written, piece by piece, also during the run."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._at = 0
 
     def read(self) -> Iterator[tuple[Kind, Any]]:
-        """All entries since the last call; a piece that is not whole, or never will be after a kill, is left."""
+        """Yields all entries since the last call; skips a piece that is not complete, for example after a kill."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
@@ -138,6 +138,6 @@ class Tail:
 
 
 def entries_in(piece: Any) -> Iterator[tuple[Kind, Any]]:
-    """The entries of a piece, as they were added."""
+    """Yields the entries of a piece as they were added."""
     for kind, value in piece:
         yield kind, ROWS[kind]._make(value) if kind in ROWS else value

@@ -1,14 +1,14 @@
-"""The status board: shared memory of one host in which ranks report what they do and agree on the last step.
+"""The status board: shared memory of one host in which ranks report their state and agree on the last step.
 
 Rules of this file:
 
-* The board lies in a file of the run's folder in memory: forked ranks inherit it, ranks that a launcher has started map
-  it. A killed rank cannot keep the lock under which the last step is agreed (`host_lock`).
-* Code outside this package reads and writes rows by `StatusBoard.ranks` alone, never the arrays behind them.
+* The board is a file in the run's folder in memory: forked ranks inherit it, and ranks that a launcher has started map
+  it. The lock under which the last step is agreed is released when its holder is killed (`host_lock`).
+* Code outside this package accesses rows only through `StatusBoard.ranks`, never the arrays behind them.
 * If a run has several hosts, each has a board with a row for every rank. The rows of the other hosts' ranks are copied
-  now and then (`host_sync`), and steps are granted by leases (`leases`).
-* No data that a rank computes with passes through the board. It serves progress reports, the messages of deadlocks and
-  mismatched collectives, and the agreement on the step at which all ranks stop.
+  regularly (`host_sync`), and steps are granted by leases (`leases`).
+* No training data passes through the board. It serves progress reports, the messages of deadlocks and mismatched
+  collectives, and the agreement on the step at which all ranks stop.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from paceline.backend.status.progress_counters import Totals
 from paceline.backend.status.rank_status import RankState, RankStatus
 
 Lost = Callable[[Iterable[Rank]], Rank | None]
-"""answers the dead rank because of which a wait for these ranks can never end; None if there is none"""
+"""returns the dead rank for which a wait for the given ranks can never end; None if there is none"""
 
 
 class RunState(IntEnum):
-    """State of a run in processes that a launcher has started."""
+    """State of a run whose processes a launcher has started."""
 
     RUNNING, DONE, FAILED = range(3)
 
 
 class SharedGrants:
-    """How far the weights' owners have come, in the memory of the board; changed under its lock alone.
+    """The steps that the owners of weights have begun, in the board's memory; changed only under its lock.
 
     Args:
         granted: the steps that each rank may begin, by rank.
-        stop_at: the step that none begins.
+        stop_at: the first step that no rank may begin.
         reason: why the run ends there.
         owners: the ranks whose steps count.
-        together: whether their steps count together.
+        together: whether the steps of all owners are added up.
     """
 
     def __init__(
@@ -59,21 +59,21 @@ class SharedGrants:
 
     @property
     def begun(self) -> int:
-        """Steps that owners have begun: the furthest one's, or the sum if they count together."""
+        """Steps that owners have begun: the largest number of any owner, or the sum if they are counted together."""
         begun = self._granted[self._owners]
         return int(begun.sum() if self._together else begun.max())
 
     @property
     def stop_at(self) -> int:
-        """The step that none begins because the run was ended; `NEVER` before that."""
+        """The first step that no rank may begin because the run was ended; `NEVER` before that."""
         return self._stop_at[0]
 
     def note(self, rank: Rank, steps: int) -> None:
-        """An owner has begun so many steps."""
+        """Records that an owner has begun so many steps."""
         self._granted[rank] = max(self._granted[rank], steps)
 
     def end(self, at: int, why: Reason) -> None:
-        """The run ends before this step."""
+        """Ends the run before step `at`."""
         self._stop_at[0], self._reason[0] = at, why.encode()
 
 
@@ -81,14 +81,14 @@ class StatusBoard:
     """One row per rank, and the fields of the whole run.
 
     Args:
-        ranks: how many there are.
+        ranks: the number of ranks.
         owners: the ranks that own weights, whose steps are granted.
-        limit: steps after which none is granted; None without such a limit.
-        together: the owners' steps count together, not each one's for itself.
+        limit: the number of steps to grant; None without such a limit.
+        together: whether the steps of all owners are added up, instead of counted for each.
         spare: how many ranks the run can lose and continue.
-        folder: of the run on this host, in which the first process makes the board; None: for this process and those
-            that it forks.
-        grants: if owners are on several hosts: how these agree on steps.
+        folder: the run's folder on this host, in which the first process creates the board; None: the board is for this
+            process and those that it forks.
+        grants: how the hosts agree on steps, if owners are on several hosts.
     """
 
     def __init__(
@@ -129,9 +129,15 @@ class StatusBoard:
     # --- stopping -------------------------------------------------------------------------------------------------
 
     def grant(self, rank: Rank, step: int, until: int = NEVER) -> bool:
-        """Whether an owner may begin this step; once granted, every owner may, unless their steps count together.
+        """Returns whether an owner may begin this step. All owners may then begin it, unless steps are counted
+        together.
 
-        No rank may begin step `until`, at which all pause, unless a rank was lost before any came there.
+        No rank may begin step `until`, at which all pause, unless a rank was lost before any rank reached it.
+
+        Args:
+            rank: the owner.
+            step: the step to begin.
+            until: the step of the next checkpoint; `NEVER` without one.
         """
         with self._lock:
             pause = until if until <= self._lost_at[0] else NEVER
@@ -143,18 +149,18 @@ class StatusBoard:
             return self._rule.grant(rank, step, pause)
 
     def stop(self, reason: Reason) -> None:
-        """Ends the run after the last step that any owner has begun, if it does not end there anyway.
+        """Ends the run after the last step that any owner has begun, unless it ends there anyway.
 
-        Between hosts: after the last step that any owner may begin without asking.
+        With several hosts: after the last step that any owner may begin without asking.
         """
         with self._lock:
             self._stop(reason)
 
     def stop_if_free(self, reason: Reason) -> bool:
-        """As `stop`, unless a rank holds the board's lock: a rank that is stopped may hold it for ever.
+        """Calls `stop`, unless a rank holds the board's lock: a stopped process may hold it for ever.
 
         Returns:
-            Whether the stop was noted. A supervisor tries again later, and never waits for a rank.
+            Whether the run was ended. A supervisor tries again later, and never waits for a rank.
         """
         if not self._lock.acquire(0.0):
             return False
@@ -172,20 +178,20 @@ class StatusBoard:
             self._rule.stop(reason)
 
     def ends_before(self, until: int) -> bool:
-        """Whether programs that have returned have ended, and do not pause: the same on every rank at any time.
+        """Whether programs that have returned have ended rather than paused: the same on every rank at any time.
 
-        A stop comes after the last step that was begun. So one that comes while all pause is no earlier than `until`;
-        all programs are then entered again, and end at once.
+        A stop takes effect after the last step that was begun. So if it comes while all ranks pause, it is not before
+        `until`; all programs are then entered again and end at once.
         """
         return self._limit <= until or min(self._stop_at[0], self._lost_at[0]) < until
 
     def resume(self, granted: Sequence[int], ranks: Sequence[Rank]) -> None:
-        """Continues from a checkpoint, at which each of these ranks had been granted so many steps."""
+        """Restores the granted steps of these ranks from a checkpoint."""
         for rank in ranks:
             self.ranks[rank].granted = self.ranks[rank].step = granted[rank]
 
     def _agree(self, bound: Bound) -> None:
-        """Notes what the hosts have agreed on."""
+        """Records what the hosts have agreed on."""
         self._leased[0] = bound.steps
         if bound.closed is not None and not self.stopping:
             self._steps.end(bound.steps, bound.closed)
@@ -198,12 +204,12 @@ class StatusBoard:
 
     @property
     def stopping(self) -> bool:
-        """Whether the last step has been fixed before the limit."""
+        """Whether the run was ended before its limit."""
         return self._stop_at[0] != NEVER
 
     @property
     def weights_owner(self) -> Rank:
-        """The first living rank that owns the weights being learned; the first of all if none lives."""
+        """The first living rank that owns the weights being learned; the first owner if none lives."""
         living = (rank for rank in self._owners if not self.ranks[rank].dead)
         return Rank(next(living, self._owners[0]))
 
@@ -215,12 +221,12 @@ class StatusBoard:
         return self._start_s[0]
 
     def start(self, at_s: float) -> None:
-        """Sets the common start."""
+        """Sets the common start time."""
         self._start_s[0] = at_s
 
     @property
     def run_state(self) -> RunState:
-        """Whether the run goes on; only runs in processes that a launcher has started set it."""
+        """Whether the run continues; set only in runs whose processes a launcher has started."""
         return RunState(self._run_state[0])
 
     @run_state.setter
@@ -234,19 +240,19 @@ class StatusBoard:
 
     @property
     def all_drained(self) -> bool:
-        """Whether every living rank has ended; a rank that has failed has not, even before it is marked dead."""
+        """Whether every living rank has ended. A failed rank has not, even before it is marked dead."""
         return bool(((self._states == RankState.DRAINED) | self._dead).all())
 
     # --- progress of all ranks ------------------------------------------------------------------------------------
 
     @property
     def progress(self) -> int:
-        """Sum of all ranks' progress counts."""
+        """The sum of all ranks' progress counts."""
         return int(self._progress.sum())
 
     @property
     def longest_quiet_s(self) -> float:
-        """Seconds for which the quietest rank has shown no activity."""
+        """The longest time for which any rank has shown no activity, in seconds."""
         return float(self._quiet_s.max())
 
     @property
@@ -255,16 +261,16 @@ class StatusBoard:
         return bool(self._stopped.any())
 
     def totals(self, owner: Rank, elapsed_s: float) -> Totals:
-        """Sums of all ranks' progress counters, with the step and the samples of the weights' owner."""
+        """Returns the sums of all ranks' progress counters, with the step and the samples of the weights' owner."""
         return Totals.of(self._sums, owner, step=self.ranks[owner].step, elapsed_s=elapsed_s)
 
     # --- losses ---------------------------------------------------------------------------------------------------
 
     def lose(self, rank: Rank, *, ends: bool = True) -> None:
-        """Notes that a rank is dead.
+        """Marks a rank as dead.
 
         Args:
-            rank: the dead one.
+            rank: the dead rank.
             ends: whether the run ends with it: every wait of any rank then raises `PeerFailed`. Otherwise only waits
                 that need this rank do, and other owners may take a step that it had begun.
         """
@@ -278,9 +284,9 @@ class StatusBoard:
         self._losses[0] += 1
 
     def lost(self, needed: Iterable[Rank] = ()) -> Rank | None:
-        """The dead rank because of which a wait for any of these ranks can never end; None if there is none.
+        """Returns the dead rank for which a wait for any of these ranks can never end; None if there is none.
 
-        If the run ends with a rank that has died, no wait can end.
+        After a death that ends the run, no wait can end.
         """
         if not self._losses[0]:
             return None
@@ -290,11 +296,11 @@ class StatusBoard:
 
     @property
     def loss_text(self) -> str:
-        """Why the rank is lost with which the run ends; empty if it is not known."""
+        """Why the rank whose loss ends the run was lost; empty if this is not known."""
         return bytes(self._loss_text[0]).decode(errors="replace")
 
     def lose_because(self, rank: Rank, text: str) -> None:
-        """As `lose`, with the reason, if no rank was lost before."""
+        """Calls `lose` with a reason, if no rank was lost before."""
         if self.lost() is None:
             self._loss_text[0] = text.encode()[:LOSS_TEXT]
             self.lose(rank)

@@ -2,11 +2,11 @@
 
 Rules of this file:
 
-* A clock is read over the network: the answer was given between the question and its arrival. So the middle of these
-  two is wrong by half the round trip at most, whatever each way took, and the shortest of many rounds is the best
-  (Cristian 1989).
-* Clocks drift by some microseconds in a second. They are read before and after a run, and are assumed to drift evenly
-  between. If a run has failed before the second reading, the first one stands for all of it.
+* A clock is read over the network: the other host answers between the request and the arrival of the answer. So the
+  midpoint of these two times is wrong by at most half the round trip, however long each direction took, and the
+  shortest of many round trips gives the best estimate (Cristian 1989).
+* Clocks drift by some microseconds per second. They are read before and after a run, and a constant drift in between
+  is assumed. If a run fails before the second reading, the first one is used for all of it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 ROUNDS = 64
-"""questions per reading; chosen by us: the least of so many is stable on loopback and on shaped links"""
+"""requests per reading; chosen by us: the minimum of so many is stable on loopback and on shaped links"""
 ANSWER = struct.Struct("d")
 ASK, DONE = b"?", b"."
 
 
 class Round(NamedTuple):
-    """One question and its answer: times of the own clock, the other clock, the own clock."""
+    """One request and its answer: times of the own clock, the other clock, the own clock."""
 
     asked_s: float
     said_s: float
@@ -35,7 +35,7 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """By how much another clock is ahead of the own one.
+    """The offset of another clock from the own one.
 
     Args:
         at_s: the time of the reading, on the own clock.
@@ -49,7 +49,7 @@ class Reading:
 
 
 def read(rounds: Iterable[Round]) -> Reading:
-    """The best estimate from several rounds.
+    """Returns the best estimate from several round trips.
 
     >>> read([Round(0.0, 105.0, 4.0), Round(10.0, 111.0, 11.0)])
     Reading(at_s=10.5, offset_s=100.5, error_s=0.5)
@@ -79,18 +79,18 @@ class Alignment:
 
     @property
     def drift(self) -> float:
-        """Seconds by which host 0's clock gains on this one in a second."""
+        """Seconds per second by which host 0's clock gains on this one."""
         if self.end is None or self.end.at_s <= self.start.at_s:
             return 0.0
         return (self.end.offset_s - self.start.offset_s) / (self.end.at_s - self.start.at_s)
 
     @property
     def error_s(self) -> float:
-        """The largest possible error of an aligned time, if clocks drift evenly: the greater one of both readings."""
+        """The largest possible error of an aligned time for a constant drift: the larger error of both readings."""
         return max(self.start.error_s, 0.0 if self.end is None else self.end.error_s)
 
     def shift_s(self, time_s: float) -> float:
-        """The correction of a time since the common start, in seconds."""
+        """Returns the correction of a time since the common start, in seconds."""
         return self.drift * (self.start_s + time_s - self.start.at_s)
 
     def aligned(self, time_s: float) -> float:
@@ -98,7 +98,7 @@ class Alignment:
         return time_s + self.shift_s(time_s) if math.isfinite(time_s) else time_s
 
     def record(self) -> dict[str, Any]:
-        """The entries of a run's record."""
+        """Returns the entries of a run's record."""
         return {
             "offset_s": self.start.offset_s,
             "drift": self.drift,
@@ -112,7 +112,7 @@ def ask(connection: socket.socket, *, rounds: int = ROUNDS, clock: Callable[[], 
     """Reads the clock at the other end of a connection, which calls `answer`."""
     found = []
     connection.sendall(ASK)
-    _receive(connection, ANSWER.size)  # the other end has started, and its code is warm
+    _receive(connection, ANSWER.size)  # warm-up: the other end has started and its code is in the cache
     for _ in range(rounds):
         asked_s = clock()
         connection.sendall(ASK)
@@ -123,7 +123,7 @@ def ask(connection: socket.socket, *, rounds: int = ROUNDS, clock: Callable[[], 
 
 
 def answer(connection: socket.socket, *, clock: Callable[[], float] = time.monotonic) -> None:
-    """Sends the time of this clock as often as the other end asks."""
+    """Sends the time of this clock whenever the other end asks."""
     while _receive(connection, 1) == ASK:
         connection.sendall(ANSWER.pack(clock()))
 

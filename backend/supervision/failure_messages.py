@@ -21,17 +21,17 @@ WORDS = {
 
 
 def stopped(timeout_s: float, signal: str = "") -> str:
-    """Says that a process was stopped for too long, and by which signal if that is known."""
+    """Describes that a process was stopped for too long, and by which signal if that is known."""
     return f"was stopped{signal and f' ({signal})'} for {timeout_s:g} s"
 
 
 def hung(timeout_s: float) -> str:
-    """Says that a process made no progress for too long."""
+    """Describes that a process made no progress for too long."""
     return f"made no progress for {timeout_s:g} s"
 
 
 def when(board: StatusBoard, rank: Rank) -> str:
-    """Says how far a rank is."""
+    """Describes how far a rank is."""
     return f"at step {board.ranks[rank].step}" if board.start_s else "before the start"
 
 
@@ -43,7 +43,7 @@ def describe(board: StatusBoard, team: Sequence[RankContext], rank: Rank, others
         team: all ranks.
         rank: the failed one.
         others: the ranks that may have waited.
-        what: the rank did, with a verb: "made no progress for 60 s".
+        what: what the rank did, beginning with a verb: "made no progress for 60 s".
 
     Returns:
         The message, without the rank's name, with one line for each rank that waited.
@@ -58,7 +58,7 @@ def describe(board: StatusBoard, team: Sequence[RankContext], rank: Rank, others
 
 
 def _meanwhile(board: StatusBoard, team: Sequence[RankContext], others: Sequence[Rank]) -> list[str]:
-    """What these ranks wait for; before the start, their states."""
+    """Describes what these ranks wait for; before the start, their states."""
     if not board.start_s:
         return [f"rank {other} ({team[other].role}) is {WORDS[board.ranks[other].state]}" for other in others]
     return [board.ranks[other].text for other in others if board.ranks[other].state is RankState.BLOCKED]

@@ -3,9 +3,9 @@
 Rules of this file:
 
 * The ranks of one host share a clock. With several hosts, times are converted to host 0's clock (`clock_sync`), so that
-  times of different ranks can be compared. Answers of `Now` stay as the program saw them.
-* The time at which a message was sent is on its sender's clock. It also stands in the sender's record, by which it is
-  found out whose clock it is on.
+  times of different ranks can be compared. Answers of `Now` remain as the program received them.
+* The time at which a message was sent is on its sender's clock. It is also in the sender's record, which shows to which
+  clock it belongs.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from paceline.records.trace import LostUpdates, Snapshot, Span, Trace
 
 
 def stream_of(folder: Path, rank: Rank) -> Path:
-    """The file to which a rank appends its record."""
+    """Returns the file to which a rank appends its record."""
     return folder / f"rank{rank}.stream"
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The error with which a rank has failed, as it has recorded it."""
+    """The error with which a rank has failed, as the rank has recorded it."""
 
     rank: Rank
     role: str
@@ -43,16 +43,16 @@ class Failure:
     traceback: str
     time_s: float
     follows: bool
-    """it is a consequence of another rank's failure"""
+    """whether it is a consequence of another rank's failure"""
 
     @staticmethod
     def first(folder: Path, team: Sequence[RankContext]) -> Failure | None:
-        """The first recorded failure that is no consequence of another; None if no rank has recorded one."""
+        """Returns the first recorded failure that is not a consequence of another; None if there is none."""
         found = [value for me in team for kind, value in Tail(stream_of(folder, me.rank)).read() if kind == "error"]
         return min(found, key=lambda failure: (failure.follows, failure.time_s), default=None)
 
     def error(self) -> PacelineError:
-        """The error that the launcher raises: the rank's own if it is a `PacelineError`, else with its traceback."""
+        """Returns the error that the launcher raises: the rank's own `PacelineError`, or one with its traceback."""
         if issubclass(self.kind, PacelineError) and not self.follows:
             error = self.kind(self.message)
         else:
@@ -66,15 +66,15 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
     """Merges the ranks' streams.
 
     Args:
-        job: what they ran.
-        folder: in which their streams are.
-        start_s: the common start on this host's monotonic clock, since which all times count.
+        job: the job that they ran.
+        folder: contains their streams.
+        start_s: the common start on this host's monotonic clock, the origin of all times.
         clocks: alignments of the clocks of ranks on other hosts.
     """
     trace = Trace()
     clocks = clocks or {}
     sent_s: dict[float, float] = {}
-    """when messages were sent from other hosts: from the sender's clock to host 0's"""
+    """when messages were sent from other hosts: converts the sender's clock to host 0's"""
     ends, late, weights = [], 0.0, []
     adds = Counter[tuple[Path, str]]()
     for me in job.team:
@@ -110,7 +110,7 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
                 case "warning" | "device":
                     trace.notes.setdefault(f"{kind}s", []).append(value)
                 case "late":
-                    late = max(late, value)  # the remaining kind is "error", which the launcher has read
+                    late = max(late, value)  # the remaining kind is "error", which the launcher reads
         for _, source, lane in sorted(heard):
             trace.hear(me.rank, source, lane)
     trace.spans = [
@@ -118,12 +118,12 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
     ]
     trace.spans.sort(key=lambda span: (span.start_s, span.rank))
     trace.updates.sort(key=lambda update: (update.time_s, update.rank))
-    # a gradient that was given up may leave its device after the program has ended
+    # a cancelled gradient may finish on its device after the program has ended
     trace.wall_s = max([*ends, *(span.end_s for span in trace.spans)], default=0.0)
-    trace.snapshots.sort(key=lambda shot: shot.time_s)  # of several owners if the first one has died
+    trace.snapshots.sort(key=lambda shot: shot.time_s)  # there are several owners if the first one has died
     last = [shot.vector for shot in trace.snapshots[-1:]]
     trace.weights = next(iter([*weights, *last]), None)  # of the first owner that has ended
-    if len(ends) == len(job.team):  # a killed rank has not recorded its adds
+    if len(ends) == len(job.team):  # a killed rank has not recorded its additions
         trace.lost_updates = lost_updates(adds)
     trace.notes |= {"started_monotonic_s": start_s, "pace_late_s": late}
     return trace
@@ -136,8 +136,8 @@ def _on_first(
 
     Args:
         clock: the alignment of the rank's clock; None if it is host 0's.
-        entries: of the rank.
-        sent_s: takes the times at which messages were sent, from the rank's clock to host 0's.
+        entries: the rank's entries.
+        sent_s: receives the times at which messages were sent, from the rank's clock to host 0's.
     """
     for kind, value in entries:
         match value:
@@ -156,7 +156,7 @@ def _on_first(
 
 
 def lost_updates(adds: Mapping[tuple[Path, str], int]) -> LostUpdates | None:
-    """How many of the ranks' adds to shared cells were lost; None if there were no adds."""
+    """Returns how many additions to shared cells were lost; None if there were no additions."""
     lost = sum(times - landed(folder, cell) for (folder, cell), times in adds.items())
     total = sum(adds.values())
     return LostUpdates(adds=total, lost_share=lost / total) if total else None

@@ -1,11 +1,10 @@
-"""Detects hung ranks: those that neither make progress nor use their processor while other ranks wait for them.
+"""Detects hung ranks: ranks that neither make progress nor use their processor while other ranks wait for them.
 
 Rules of this file:
 
-* A rank that waits for others need not show activity; only a rank that should be at work can hang. It does not matter
-  how a wait is implemented: a rank that polls uses its processor, and waits all the same.
-* A rank hangs only if another rank waits for it. A rank that has come as far as it can without the others waits for all
-  of them.
+* A rank that waits for others need not show activity; only a rank that should be working can hang. The implementation
+  of a wait does not matter: a rank that polls uses its processor and is still waiting.
+* A rank hangs only if another rank waits for it. A blocked rank counts as waiting for all others.
 * While ranks connect, each may be the one that the others wait for. So either all hang then, or none does.
 """
 
@@ -22,9 +21,9 @@ from paceline.backend.status.rank_status import RankState
 from paceline.backend.status.status_board import StatusBoard
 
 CHECKS = 40
-"""in a time-out"""
+"""checks per timeout"""
 LEAST_SHARE = 0.02
-"""of a processor: a process that uses more is at work; threads that only wait for the network use less"""
+"""a process that uses a larger share of a processor is working; threads that only wait for the network use less"""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 RUNS = ("R", "D")
 """states of a thread in /proc: it has a processor or waits for one; it waits for a disk"""
@@ -42,12 +41,12 @@ class Activity:
 
 
 class Liveness:
-    """Measures since when each rank of a host has been inactive.
+    """Measures how long each rank of a host has been inactive.
 
     Args:
         board: the ranks' states.
         processes: the ranks by their process ids.
-        joined: whether each performs its program beside its main thread, which supervises the run and does not count.
+        joined: whether each program runs beside the main thread, which supervises the run and does not count.
     """
 
     def __init__(self, board: StatusBoard, processes: Mapping[int, Rank], *, joined: bool = False) -> None:
@@ -60,7 +59,7 @@ class Liveness:
         self._last.clear()
 
     def due(self, timeout_s: float) -> bool:
-        """Whether it is time for the next check, of which there are `CHECKS` in a time-out."""
+        """Whether the next check is due: there are `CHECKS` in a timeout."""
         now = time.monotonic()
         if now - self._checked_s < timeout_s / CHECKS:
             return False
@@ -68,12 +67,12 @@ class Liveness:
         return True
 
     def quiet_s(self) -> dict[int, float]:
-        """Checks all processes; answers for how many seconds each has been inactive, by its id."""
+        """Checks all processes; returns the seconds for which each has been inactive, by process id."""
         now = time.monotonic()
         return {pid: now - self._last_activity(pid, rank, now).at_s for pid, rank in self._processes.items()}
 
     def _last_activity(self, pid: int, rank: Rank, now: float) -> Activity:
-        """When the process was last active, which may be now."""
+        """Returns the activity at the time when the process was last active, which may be now."""
         row, (used_s, runs) = self._board.ranks[rank], processor(pid, joined=self._joined)
         progress, waits, last = row.progress, row.state in WAITING, self._last.get(pid)
         if last is None or progress != last.progress or (not waits and at_work(last, used_s, runs, now)):
@@ -82,12 +81,12 @@ class Liveness:
 
 
 def hung(states: Mapping[int, RankState], quiet_s: Mapping[int, float], timeout_s: float) -> list[int]:
-    """The ranks that hang: they should be at work, have been inactive for the time-out, and are waited for as long.
+    """Returns the ranks that hang: they should work, have been inactive for the timeout, and others wait as long.
 
     Args:
-        states: of the ranks, by a number of the caller's choice.
-        quiet_s: seconds for which each has been inactive.
-        timeout_s: how long that may last.
+        states: the states of the ranks, by a number of the caller's choice.
+        quiet_s: seconds for which each rank has been inactive.
+        timeout_s: the timeout in seconds.
 
     >>> hung({1: RankState.RUNNING, 2: RankState.BLOCKED}, {1: 61.0, 2: 70.0}, 60.0)
     [1]
@@ -100,16 +99,16 @@ def hung(states: Mapping[int, RankState], quiet_s: Mapping[int, float], timeout_
 
 
 def at_work(last: Activity, used_s: float, runs: bool, now_s: float) -> bool:
-    """Whether a process has used more of its processor since it was last active than one that waits for the network."""
+    """Whether a process has used more processor time since it was last active than one that waits for the network."""
     return runs or used_s - last.processor_s > LEAST_SHARE * (now_s - last.at_s) + TICK_S
 
 
 def processor(pid: int, *, joined: bool = False) -> tuple[float, bool]:
-    """Reads a process's use of processors.
+    """Reads the processor use of a process.
 
     Args:
         pid: the process.
-        joined: leaves its main thread out.
+        joined: leaves out its main thread.
 
     Returns:
         Processor time in seconds, and whether a thread runs, could run, or waits for a disk.
@@ -121,7 +120,7 @@ def processor(pid: int, *, joined: bool = False) -> tuple[float, bool]:
     try:
         stats = [thread / "stat" for thread in (process / "task").iterdir() if thread.name != str(pid)]
         found = [_used(stat) for stat in (stats if joined else [process / "stat"])]
-    except OSError:  # the process, or a thread of it, has just ended
+    except OSError:  # the process, or one of its threads, has just ended
         return 0.0, False
     return sum(used_s for used_s, _ in found), any(state in RUNS for _, state in found)
 
@@ -135,6 +134,6 @@ def stopped(pid: int) -> bool:
 
 
 def _used(stat: Path) -> tuple[float, str]:
-    """Processor time in seconds, and the letter of the state."""
+    """Returns processor time in seconds and the letter of the state."""
     fields = stat.read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * TICK_S, fields[0]

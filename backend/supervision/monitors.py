@@ -1,4 +1,4 @@
-"""Two monitors that every real run has: one detects deadlocks, one ends the run when a score is reached."""
+"""The two monitors of every real run: one detects deadlocks, one ends the run when it has reached its goal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DeadlockMonitor:
 
     Args:
         board: the ranks' states.
-        timeout_s: how long no rank may make progress while all wait.
+        timeout_s: how long all ranks may wait without progress.
     """
 
     def __init__(self, board: StatusBoard, timeout_s: float) -> None:
@@ -31,14 +31,14 @@ class DeadlockMonitor:
         self._progress, self._since_s = -1, time.monotonic()
 
     def check(self, ranks: Iterable[int], *, excused: bool = False) -> DeadlockError | None:
-        """Looks once.
+        """Checks once.
 
         Args:
-            ranks: those that should still make progress.
-            excused: restarts the time-out, for example while a rank is stopped.
+            ranks: the ranks that should still make progress.
+            excused: restarts the timeout, for example while a rank is stopped.
 
         Returns:
-            The error, if these ranks have waited for each other for the time-out; otherwise None.
+            The error, if these ranks have waited for each other for the timeout; otherwise None.
         """
         rows, progress = [self._board.ranks[rank] for rank in ranks], self._board.progress
         blocked = [row for row in rows if row.state is RankState.BLOCKED]
@@ -56,16 +56,16 @@ class GoalMonitor:
     """Ends a run when a snapshot has reached the budget's accuracy or loss, or has diverged.
 
     Args:
-        job: what is run.
-        board: on which the stop is noted.
-        folder: in which ranks write their snapshots.
+        job: the job of the run.
+        board: takes the stop of the run.
+        folder: contains the records with the snapshots.
     """
 
     def __init__(self, job: Job, board: StatusBoard, folder: Path) -> None:
         self._job, self._board, self._folder = job, board, folder
         self._goal = Goal(job.budget)
         self._reason: Reason | None = None
-        """why the run is to end"""
+        """the reason to end the run; None before that"""
         self.follow(board.weights_owner)
 
     def follow(self, owner: Rank) -> None:
@@ -73,11 +73,11 @@ class GoalMonitor:
         self._tail = Tail(stream_of(self._folder, owner))
 
     def check(self) -> None:
-        """Evaluates new snapshots, and stops the run if one of them reaches the goal."""
+        """Evaluates new snapshots and stops the run if one of them reaches the goal."""
         if not self._job.budget.scored or self._board.stopping:
             return
         snapshots = (value for kind, value in self._tail.read() if kind == "snapshot")
         while self._reason is None and (snapshot := next(snapshots, None)) is not None:
             self._reason = self._goal.reached(self._job.learner.evaluate(snapshot.vector))
         if self._reason is not None:
-            self._board.stop_if_free(self._reason)  # if not now, then at the next check
+            self._board.stop_if_free(self._reason)  # if the lock is taken, the next check tries again

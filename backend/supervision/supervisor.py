@@ -2,11 +2,11 @@
 
 Rules of this file:
 
-* If the run can continue without a rank that dies, the death is noted. Otherwise it ends the run with one message that
-  names the rank. A program that raises always ends the run: that is a mistake, not an accident.
+* If the run can continue without a rank that dies, the death is recorded. Otherwise it ends the run with one message
+  that names the rank. A program that raises always ends the run: this is a mistake in the program.
 * Before the common start no rank can be lost, because not all ranks are connected yet.
-* A rank that is stopped, or hangs while others wait for it, is killed after the time-out and then counts as dead. A
-  rank that uses its processor, or waits out a modelled time, is at work for as long as that takes.
+* A rank that is stopped, or hangs while others wait for it, is killed after the timeout and then counts as dead. A rank
+  that uses its processor, or waits for the end of a modelled time, counts as working.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Supervisor:
     """Supervises the processes of all ranks.
 
     Args:
-        job: what they run.
-        board: their states.
-        children: their processes; those that have ended are taken out.
-        folder: in which they write.
-        deadlock_timeout_s: how long no rank may make progress while all wait, until that is a deadlock.
-        timeout_s: how long a rank may be stopped, or make no progress while others wait for it.
+        job: the job of the run.
+        board: the ranks' states.
+        children: the ranks' processes; those that have ended are removed.
+        folder: contains the ranks' records.
+        deadlock_timeout_s: how long all ranks may wait without progress, in seconds.
+        timeout_s: how long a rank may be stopped, or make no progress while others wait for it, in seconds.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Supervisor:
         self.stopped: dict[int, tuple[float, str]] = {}
         """since when a process has been stopped, and by which signal"""
         self.kill_reasons: dict[Rank, str] = {}
-        """of the ranks that the supervisor kills"""
+        """why the supervisor kills ranks"""
         self.kill_at_s: dict[int, float] = {}
         """when it kills their processes"""
         self.liveness = Liveness(board, children)
@@ -90,7 +90,7 @@ class Supervisor:
     # --- dead ranks -----------------------------------------------------------------------------------------------
 
     def reap(self) -> None:
-        """Notes which processes have ended, been stopped, or been continued."""
+        """Records which processes have ended, been stopped, or been continued."""
         for pid, rank in list(self.children.items()):
             ended, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if not ended:
@@ -99,16 +99,16 @@ class Supervisor:
                 self.stopped[pid] = time.monotonic(), signal.Signals(os.WSTOPSIG(status)).name
                 continue
             self.stopped.pop(pid, None)
-            self.liveness.restart()  # ranks that waited for it have the whole time-out again
+            self.liveness.restart()  # the timeout of ranks that waited for it starts anew
             if os.WIFCONTINUED(status):
                 continue
             del self.children[pid]
-            done = self.board.ranks[rank].state is RankState.DRAINED  # its record is whole, however it ended after that
+            done = self.board.ranks[rank].state is RankState.DRAINED  # its record is complete, however it ended
             if (code := os.waitstatus_to_exitcode(status)) != 0 and self.failure is None and not done:
                 self.lose(rank, code)
 
     def lose(self, rank: Rank, code: int) -> None:
-        """Continues without the rank if that is possible; otherwise tells the others and ends the run."""
+        """Continues without the rank if possible; otherwise notifies the other ranks and ends the run."""
         said = Failure.first(self.folder, self.job.team) if code == EXIT_FAILED else None
         role, how = self.job.team[rank].role, self.kill_reasons.get(rank) or self.died(rank, code)
         if said is None and code != EXIT_FAILED and self.can_lose(rank):
@@ -126,7 +126,7 @@ class Supervisor:
         self.deadline = time.monotonic() + GRACE_S
 
     def continue_without(self, rank: Rank) -> None:
-        """Tells the other ranks; if the rank owned the weights, the goal is checked on the next owner's snapshots."""
+        """Notifies the other ranks; if the rank owned the weights, the next owner's snapshots are checked."""
         before = self.board.weights_owner
         self.goal.check()
         self.board.lose(rank, ends=False)
@@ -139,12 +139,12 @@ class Supervisor:
         return worker and bool(self.board.start_s) and len(self.failed_ranks) < self.board.spare
 
     def died(self, rank: Rank, code: int) -> str:
-        """Says when and how a rank died."""
+        """Describes when and how a rank died."""
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         return f"died {failure_messages.when(self.board, rank)}: {how}"
 
     def earlier_losses(self) -> str:
-        """What a message adds if ranks were lost before."""
+        """Returns an addition to a message if ranks were lost before."""
         if not self.failed_ranks:
             return ""
         before = ", ".join(f"rank {one['rank']} {one['how']}" for one in self.failed_ranks)
@@ -160,7 +160,7 @@ class Supervisor:
                 self.schedule_kill(pid, failure_messages.stopped(self.timeout_s, name), within_s=0.0)
 
     def check_hung(self) -> None:
-        """Kills a rank that hangs while others wait for it, once all logs have the stacks of their threads."""
+        """Kills a rank that hangs while others wait for it, after the stacks of all threads are in the logs."""
         if self.stopped:
             self.liveness.restart()
         if self.liveness.due(self.timeout_s):
@@ -171,13 +171,13 @@ class Supervisor:
             os.kill(pid, signal.SIGKILL)
 
     def schedule_kill(self, pid: int, what: str, *, within_s: float) -> None:
-        """Notes why a process is to be killed, after its log has had time to take its threads' stacks.
+        """Schedules the kill of a process, after its threads' stacks had time to be written to its log.
 
-        A rank that hangs before it has a log is killed by the request for the stacks.
+        The request for the stacks kills a rank that has no log yet.
 
         Args:
             pid: the process.
-            what: the rank did, for the message.
+            what: what the rank did, for the message.
             within_s: seconds for the stacks; 0 asks for none.
         """
         rank = self.children[pid]

@@ -1,4 +1,4 @@
 """Real runs of a scenario: start, checkpoint, resume, and the Slurm script.
 
-Read `run` first; `train` is there.
+Read `run` first, which defines `train`.
 """

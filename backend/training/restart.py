@@ -1,11 +1,11 @@
-"""Checkpoints of runs whose processes a launcher has started, which it may start anew after a failure.
+"""Checkpoints of runs whose processes a launcher has started and may restart after a failure.
 
 Rules of this file:
 
-* All processes write into one folder, which the first one of the first start has named; the launcher's store keeps the
-  name, so that those which are started anew find it. It lies where runs are stored, which all hosts have to share.
-* Who is started anew goes on from the last whole checkpoint of a run, and leaves out the runs that have been stored.
-* A run that fails may go on after a restart: so its checkpoints stay where they are.
+* All processes write to one folder. The first process of the first start chooses its name, and the launcher's store
+  holds the name for restarted processes. The folder is where runs are stored, which all hosts have to share.
+* Restarted processes resume a run from its latest complete checkpoint, and skip the runs that have been stored.
+* A run that fails may be resumed after a restart, so its checkpoints are not moved.
 """
 
 from __future__ import annotations
@@ -28,7 +28,15 @@ from paceline.scenarios.resolution.plan import Plan
 
 @contextmanager
 def going(plan: Plan, number: int, out: Path, world: World, start: Checkpoint | None) -> Iterator[Going]:
-    """How run `number` of this start is gone about, which goes on from `start` if nothing later is there."""
+    """Yields how run `number` of this start proceeds: from `start`, unless there is a later checkpoint.
+
+    Args:
+        plan: the plan of the run.
+        number: the index of the run in this start.
+        out: the folder of stored runs.
+        world: the processes.
+        start: a checkpoint that the user has named; None: none.
+    """
     if plan.scenario.train.checkpoint is None:
         yield Going(start=_checked(start, number, world))
         return
@@ -49,10 +57,10 @@ def going(plan: Plan, number: int, out: Path, world: World, start: Checkpoint | 
 
 
 def _checked(point: Checkpoint | None, number: int, world: World) -> Checkpoint | None:
-    """The checkpoint, after the first process has read all of it; the others wait for what that one found.
+    """Returns the checkpoint after the first process has read all of it; the others wait for its result.
 
     Raises:
-        InputError: ranks cannot go on from it; at all processes.
+        InputError: ranks cannot resume from it; in all processes.
     """
     if point is None:
         return None
@@ -72,11 +80,11 @@ def _checked(point: Checkpoint | None, number: int, world: World) -> Checkpoint 
 
 
 def refuse_joined(plan: Plan, world: World) -> None:
-    """Raises `InputError` for what processes that a launcher has started cannot do."""
+    """Raises `InputError` for features that processes started by a launcher do not support."""
     if plan.scenario.train.network == "emulated":
         raise InputError(
-            f"train.network: found emulated in processes that {world.joined.launcher} has started, which cross the "
-            "network that there is; expected local"
+            f"train.network: found emulated in processes that {world.joined.launcher} has started, which use the "
+            "real network; expected local"
         )
     hosts = {map_ranks(world.hosts, plan.job.team).host_of(rank) for rank in plan.job.team[0].workers}
     if plan.scenario.train.checkpoint is not None and plan.job.method.independent and len(hosts) > 1:

@@ -1,7 +1,7 @@
-"""Going on from a checkpoint: which run it is of, and whether what is to be run is the same.
+"""Resuming from a checkpoint: finds the run that it belongs to and checks that the scenario is the same.
 
-Rules of this file: a run goes on as it began. Its scenario may differ in when it stops and in when checkpoints are
-made, and in nothing else: it would be another run.
+Rules of this file: a resumed run must have the scenario with which it began. Only the stop condition and the settings
+of checkpoints may differ.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ from paceline.records.store import CHECKPOINTS, place, slug
 from paceline.scenarios.resolution.plan import Plan
 
 FREE = ("stop", "train.checkpoint")
-"""what may differ"""
+"""the keys that may differ"""
 
 
 def differences(found: Any, expected: Any, at: str = "") -> list[str]:
-    """In what a scenario differs from a checkpoint's, each as ``path: found …, expected …``.
+    """Returns the differences of a scenario from a checkpoint's, each as ``path: found …, expected …``.
+
+    Args:
+        found: a scenario, or a part of it.
+        expected: the same of the checkpoint.
+        at: the path of the part.
 
     >>> differences({"seed": 2, "stop": {"epochs": 3}}, {"seed": 1, "stop": {"epochs": 2}})
     ['seed: found 2, expected 1']
@@ -42,7 +47,12 @@ def differences(found: Any, expected: Any, at: str = "") -> list[str]:
 
 
 def plan_of(checkpoint: Checkpoint, plans: Sequence[Plan]) -> Plan:
-    """The plan that a checkpoint is of; raises `InputError` where it is none of these, saying what differs."""
+    """Returns the plan of a checkpoint; raises `InputError` with the differences if it is none of these.
+
+    Args:
+        checkpoint: the checkpoint.
+        plans: the plans of the scenario.
+    """
     expected = checkpoint.manifest["scenario"]
     found = [(differences(plan.scenario.dump(), expected), plan) for plan in plans]
     wrong, plan = min(found, key=lambda one: len(one[0]))
@@ -51,18 +61,18 @@ def plan_of(checkpoint: Checkpoint, plans: Sequence[Plan]) -> Plan:
         raise InputError(
             f"{checkpoint.path}: is of another run; only `stop` and `train.checkpoint` may differ from it:\n{lines}"
         )
-    if checkpoint.ranks != len(plan.job.team):  # the same scenario has as many, unless it was made by another Paceline
+    if checkpoint.ranks != len(plan.job.team):  # equal unless another version of Paceline made it
         raise InputError(f"{checkpoint.path}: is of {checkpoint.ranks} ranks, expected {len(plan.job.team)}")
     return replace(plan, name=checkpoint.manifest["algorithm"])
 
 
 def resume_point(plan: Plan, folder: Path) -> Checkpoint | None:
-    """The last whole checkpoint of this plan in a run's folder; None if there is none yet.
+    """Returns the latest complete checkpoint of this plan in a run's folder; None if there is none yet.
 
-    What processes ask that a launcher has started again, before they begin.
+    Processes that a launcher has restarted call it before they begin.
 
     Raises:
-        InputError: there is one, but of another run.
+        InputError: the checkpoint belongs to another run.
     """
     if not steps_in(folder / CHECKPOINTS):
         return None
@@ -72,7 +82,7 @@ def resume_point(plan: Plan, folder: Path) -> Checkpoint | None:
 
 
 def saving_of(plan: Plan, folder: Path) -> Saving | None:
-    """How a plan's checkpoints are made in a run's folder; None where none are asked for."""
+    """Returns how a plan's checkpoints are made in a run's folder; None if the scenario has none."""
     asked = plan.scenario.train.checkpoint
     if asked is None:
         return None
@@ -84,12 +94,12 @@ def saving_of(plan: Plan, folder: Path) -> Saving | None:
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """How a run is gone about after what was before it.
+    """How a run continues what was done before it.
 
     Args:
-        saving: how its checkpoints are made; None: none are.
-        start: where it goes on from; None: its beginning.
-        stored: where the run stands that an earlier start has made; None: it is still to be made.
+        saving: how its checkpoints are made; None: there are none.
+        start: the checkpoint from which it is resumed; None: it starts at the beginning.
+        stored: the path of the run if an earlier start has completed it; None: it is still to be run.
     """
 
     saving: Saving | None = None
@@ -99,9 +109,10 @@ class Going:
 
 @contextmanager
 def unfinished(plan: Plan, out: Path, start: Checkpoint | None = None) -> Iterator[Going]:
-    """How a plan's checkpoints are made, in a folder of their own for as long as the run is not stored.
+    """Yields how a plan's checkpoints are made, in a folder of their own until the run is stored.
 
-    Whatever ends the run, whole checkpoints stay. Where nothing has taken them over, the error says where they are.
+    Complete checkpoints remain, whatever ends the run. If they have not been moved to a stored run, the error says
+    where they are.
     """
     if plan.scenario.train.checkpoint is None:
         yield Going(start=start)
@@ -119,16 +130,16 @@ def unfinished(plan: Plan, out: Path, start: Checkpoint | None = None) -> Iterat
 
 
 def _make(out: Path, stem: str) -> Path:
-    """A new folder of that name and the next free number."""
+    """Creates a folder with this name and the next free number."""
     while True:
         folder = place(out, stem)
         try:
             folder.mkdir(parents=True)
-        except FileExistsError:  # somebody else took the name since
+        except FileExistsError:  # another process has taken the name since
             continue
         return folder
 
 
 def going_on(folder: Path) -> str:
-    """How to go on from the last checkpoint in a run's folder, in words."""
-    return f"checkpoint of step {find_last(folder).step}; go on from there with: paceline train --resume {folder}"
+    """Describes how to resume from the latest checkpoint in a run's folder."""
+    return f"checkpoint of step {find_last(folder).step}; resume it with: paceline train --resume {folder}"

@@ -1,4 +1,4 @@
-"""Trains every algorithm and seed of a scenario with real processes, one run after the other.
+"""Trains every algorithm and seed of a scenario with real processes, one run after another.
 
 Ranks are forked here, or a launcher has started them (`launch_environment`); in that case every process calls `train`.
 """
@@ -36,9 +36,9 @@ from paceline.scenarios.resolution.real_run_validation import refuse_simulated_o
 from paceline.scenarios.resolution.schema import Scenario
 
 Progress = Callable[[str, float], None]
-"""told what is running, and how much of everything is done, 0 … 1"""
+"""called with what is running and the completed share of all runs, 0 … 1"""
 Watcher = Callable[[Plan, Totals], None]
-"""shown a run while it runs"""
+"""called with a run's progress while it runs"""
 
 
 def train(
@@ -53,33 +53,33 @@ def train(
     world: World | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> list[Run]:
-    """Runs every algorithm and seed of a scenario for real, one process per rank.
+    """Runs every algorithm and seed of a scenario with one process per rank.
 
-    With ``train.pace: device`` each rank computes its true gradient and then waits out the rest of its device's
-    modelled time; the runs are labelled as paced. With ``train.network: emulated`` messages between the scenario's
-    hosts cross a network of its links, and the runs are labelled so.
+    With ``train.pace: device`` each rank computes its true gradient and then waits until its device's modelled time is
+    over; the runs are labelled as paced. With ``train.network: emulated`` messages between the scenario's hosts cross
+    an emulated network of its links, and the runs are labelled as emulated.
 
     Args:
-        scenario: a scenario, or whatever `paceline.scenarios.load` takes.
-        progress: told what is running and what it does lately, and how much of everything is done.
-        watch: shown what all ranks of a run have done so far, some ten times a second while it runs.
-        echo: told what ranks write to their logs, line by line.
-        keep: called with each run as it ends, to store it before the next begins; answers it as stored.
-        out: where checkpoints are kept until then, if the scenario asks for some.
-        resume: go on from the last checkpoint in this run's folder, or from this checkpoint; of the scenario only that
-            run is made.
-        world: the processes that are the ranks, where a launcher has started them; None: they are forked.
-        note: told, a line at a time, where each rank is, if a launcher has started them.
+        scenario: a scenario, or an argument of `paceline.scenarios.load`.
+        progress: called with a text about what is running and the completed share of all runs.
+        watch: called some ten times per second with the progress of all ranks of a run.
+        echo: called with each line that a rank writes to its log.
+        keep: called with each run when it ends, to store it before the next begins; returns the stored run.
+        out: the folder of checkpoints until the run is stored, if the scenario has checkpoints.
+        resume: resumes the run in this folder from its latest checkpoint, or the run of this checkpoint; no other run
+            of the scenario is made.
+        world: the processes that are the ranks, if a launcher has started them; None: ranks are forked.
+        note: called with lines about the placement of ranks, if a launcher has started them.
 
     Returns:
-        One measured run per algorithm and seed, evaluated after its end on the snapshots it left, so that evaluation
-        costs no measured time. Of the processes that a launcher has started, one has them; the others have none.
+        One measured run per algorithm and seed. It is evaluated after its end on its snapshots, so that evaluation
+        costs no measured time. If a launcher has started the processes, one of them has the runs; the others have none.
 
     Raises:
-        InputError: the scenario has crashes, probes or drift, which only a simulation has, or asks for more cores than
-            there are, or names network interfaces that this machine does not have, or for an emulated network that
-            cannot be had here; or there is no checkpoint to go on from, or it is of another run.
-        RunsFailed: a rank died or failed, or all waited for each other; it carries the runs before and what was
+        InputError: the scenario has crashes, probes or drift, which only a simulation supports; or it asks for more
+            cores than there are, for network interfaces that this machine does not have, or for an emulated network
+            that is not possible here; or there is no checkpoint to resume from, or it belongs to another run.
+        RunsFailed: a rank died or failed, or all waited for each other; the error has the earlier runs and what was
             recorded until then.
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
@@ -107,7 +107,7 @@ def train(
             try:
                 with OtherLoad(() if world is None else world.others) as other:
                     trace = _perform(plan, launch, world)
-                if trace is None:  # another process has it
+                if trace is None:  # another process has the record
                     continue
                 trace.notes["other_load"] = other.share
             except SaidElsewhere:
@@ -130,7 +130,7 @@ def train(
 
 
 def _refuse(scenario: Scenario, plans: Sequence[Plan], world: World | None) -> None:
-    """Refuses what cannot be had or placed, before anything has run."""
+    """Checks that the resources of all runs are available, before anything has run."""
     interfaces.check(scenario.train.interfaces)
     if world is None:
         for plan in plans:
@@ -156,7 +156,7 @@ def _refuse(scenario: Scenario, plans: Sequence[Plan], world: World | None) -> N
 
 
 def _log_of(failure: PacelineError, runs: Sequence[Run]) -> str:
-    """Where the log of the rank that failed stands, if it is kept."""
+    """Returns a sentence with the path of the failed rank's log, if it is stored."""
     if failure.trace is None or failure.rank is None or runs[-1].path is None:
         return ""
     name = kept_as(Rank(failure.rank))
@@ -164,7 +164,7 @@ def _log_of(failure: PacelineError, runs: Sequence[Run]) -> str:
 
 
 def _perform(plan: Plan, launch: Launch, world: World | None) -> Trace | None:
-    """Runs it, on an emulated network where one is asked for; None where another process has the record."""
+    """Performs a run, on an emulated network if configured; returns None if another process has the record."""
     if world is not None:
         return run_external(launch, world)
     if plan.scenario.train.network == "local":
@@ -214,7 +214,7 @@ def _launch(
 def _observer(
     plan: Plan, number: int, of: int, progress: Progress | None, watch: Watcher | None
 ) -> Callable[[Totals], None] | None:
-    """Turns what all ranks have done into what they did lately, and into a share of all runs."""
+    """Returns a callback that converts the progress of all ranks to recent rates and a share of all runs."""
     if progress is None and watch is None:
         return None
     job, window = plan.job, Window(plan.job.workers)
@@ -232,7 +232,7 @@ def _observer(
 
 
 def _run(plan: Plan, trace: Trace, paced: bool, launch: Launch, *, goes_on: bool = False) -> Run:
-    """The run of a record; `goes_on`: a launcher may start it anew, from checkpoints that stay where they are."""
+    """Returns the run of a record. `goes_on`: a launcher may restart it from its checkpoints, which remain in place."""
     warnings = trace.notes["warnings"] = outside(plan, timed=paced) + said(trace.notes.get("network"))
     start, saving = launch.start, launch.saving
     last = None if saving is None else saving.last()

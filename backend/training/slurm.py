@@ -1,4 +1,4 @@
-"""A Slurm script for a scenario: as many nodes as its cluster has, and on each a task for every rank there."""
+"""A Slurm script for a scenario: as many nodes as its cluster has, and a task for every rank on each node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paceline.scenarios.resolution.schema import Scenario
 
 SCRIPT = """\
 #!/bin/bash
-# Trains {name} on {nodes} node{s} with Slurm. Written by `paceline train --slurm`; change what your site wants changed,
+# Trains {name} on {nodes} node{s} with Slurm. Written by `paceline train --slurm`; adapt it to your site,
 # then: sbatch THIS_FILE
 #SBATCH --job-name={job}
 #SBATCH --nodes={nodes}
@@ -26,8 +26,8 @@ SCRIPT = """\
 # The environment that has paceline: `module load …`, or `source …/bin/activate`.
 
 # Each task is one rank. Tasks find each other by the variables that srun sets: the first node hosts their store, at a
-# port that follows from the job's number; set MASTER_ADDR and MASTER_PORT to have it elsewhere, and
-# GLOO_SOCKET_IFNAME (such as ib0) where the way to the first node is not the network that messages should take.
+# port derived from the job's number; set MASTER_ADDR and MASTER_PORT to have it elsewhere, and
+# GLOO_SOCKET_IFNAME (such as ib0) if messages should use another network than the one to the first node.
 export OMP_NUM_THREADS="$SLURM_CPUS_PER_TASK"
 
 # The runs' folder is written by the first task: --out has to be on a file system that outlives the job.
@@ -36,18 +36,18 @@ srun --kill-on-bad-exit=1 --cpu-bind=none {command}
 """
 
 GPUS = """\
-# {whose}; all tasks of a node see all of its GPUs, and take them in their order
+# {whose}; all tasks of a node see all of its GPUs and use them in order
 #SBATCH --gpus-per-node={count}
 """
 WHOSE = {False: "a GPU for each task", True: "train.share_gpus: one is enough for all tasks of a node"}
 
 
 def script(scenario: Scenario, arguments: Sequence[str]) -> str:
-    """The script.
+    """Returns the script.
 
     Args:
-        scenario: loaded and changed.
-        arguments: of the `paceline` command that runs it, the scenario's name and all options.
+        scenario: the scenario with its changes.
+        arguments: the arguments of the `paceline` command that runs it: the scenario's name and all options.
     """
     plans = scenario.plans()
     placed = scenario.cluster.build(scenario.workload).placement
@@ -55,7 +55,7 @@ def script(scenario: Scenario, arguments: Sequence[str]) -> str:
     one = f"{workers} worker{'s' * (workers > 1)}"
     why = f"{one} on each node of the scenario's cluster"
     if served:
-        why += "; one task more, since the first node also has the server: elsewhere it sits out"
+        why += "; one task more, since the first node also has the server: on other nodes it takes no part"
     tasks, train = workers + served, scenario.train
     gpus = 1 if train.share_gpus else tasks
     return SCRIPT.format(

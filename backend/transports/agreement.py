@@ -1,18 +1,18 @@
-"""Agreement on the outcome of a collective after a death: all survivors have the answer, or none has.
+"""Agreement on the outcome of a collective after a death: all survivors have the result, or none has.
 
 Rationale:
 
-* Invariant: survivors continue with the same outcome. A death may give the answer to some members and not to others,
-  which would then do different things. So in a run that can lose ranks each member votes on the board, COMMIT or ABORT,
-  and waits for the other votes. The collective is aborted if any member votes so.
-* Why no lock or coordinator is needed: each member writes its own row, once for a collective. A vote stays after its
-  member has died, and dead members vote no more. So every survivor that reads the board once all members have voted or
-  died finds the same votes.
-* Rejected: two-phase commit, whose coordinator may die between the phases. Rejected: to repeat the collective among the
-  survivors, since the members that have the answer would have to take part again. A run that can lose no rank votes on
-  nothing and pays nothing.
-* Source: the agreement of MPI's User-Level Failure Mitigation (MPI_Comm_agree; Bland et al. 2013), which shared memory
-  makes simple here: votes are never lost and a death is known to all.
+* Invariant: survivors continue with the same outcome. After a death, some members may have the result of a collective
+  and others not, and their programs would diverge. So in a run that can lose ranks, each member votes COMMIT or ABORT
+  on the status board and waits for the other votes. The collective is aborted if any member votes ABORT.
+* Why no lock or coordinator is needed: each member writes only its own row, once per collective. A vote stays readable
+  after its member has died, and dead members do not vote. So every survivor that reads the board after all members
+  have voted or died finds the same votes.
+* Rejected: two-phase commit, whose coordinator may die between the phases. Rejected: repeating the collective among the
+  survivors, since members that already have the result would have to take part again. A run that cannot lose a rank
+  skips the vote.
+* Source: the agreement of MPI's User-Level Failure Mitigation (MPI_Comm_agree; Bland et al. 2013). Shared memory makes
+  it simple here: votes are never lost and all members see a death.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from paceline.backend.status.rank_status import Vote
 from paceline.backend.status.status_board import StatusBoard
 
 LONGEST_S = 1e-3
-"""the longest sleep in a wait for votes"""
+"""the longest sleep while waiting for votes"""
 
 
 class Agreement:
-    """One rank's part in the agreement."""
+    """The agreement as one rank takes part in it."""
 
     def __init__(self, board: StatusBoard, rank: Rank) -> None:
         self._board, self._status = board, board.ranks[rank]
 
     @contextmanager
     def failing(self, group: Group, stream: str, position: int) -> Iterator[None]:
-        """Votes ABORT if the block fails by a death."""
+        """Votes ABORT if the block fails because a rank died."""
         try:
             yield
         except PeerFailed:
@@ -48,7 +48,7 @@ class Agreement:
             raise
 
     def reach(self, group: Group, stream: str, position: int) -> None:
-        """Votes COMMIT, and waits until all survivors have.
+        """Votes COMMIT and waits for the votes of all survivors.
 
         Raises:
             PeerFailed: a member has voted ABORT, or the run ends.
@@ -59,7 +59,7 @@ class Agreement:
         self._status.vote(name, position, Vote.COMMIT)
         others = [rank for rank in group if rank != self._status.rank]
         while others:
-            # read before the votes: the vote of a rank that is dead by now does not change any more
+            # read before the votes: a rank that is dead here cannot change its vote afterwards
             dead = [rank for rank in others if self._board.ranks[rank].dead]
             votes = {rank: self._board.ranks[rank].vote_on(name, position) for rank in others}
             if Vote.ABORT in votes.values():
@@ -71,11 +71,11 @@ class Agreement:
                 backoff.pause()
 
     def _failure(self, group: Group) -> PeerFailed:
-        """The error that names the rank whose death aborted the collective."""
+        """Returns the error that names the rank whose death aborted the collective."""
         lost = self._board.lost(group)
         return PeerFailed("a collective was aborted" if lost is None else f"rank {lost} died", lost)
 
 
 def name_of(stream: str) -> int:
-    """A number that identifies a group and stream."""
+    """Returns a number that identifies a group and stream."""
     return zlib.crc32(stream.encode()) | len(stream) << 32

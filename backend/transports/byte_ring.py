@@ -1,11 +1,11 @@
-"""A stream of bytes from one process to another, in memory that both have.
+"""A stream of bytes from one process to another, in memory that both share.
 
 Rules of this file:
 
-* One writes, one reads. Each counts its own bytes up and never writes the other's count, so there are no locks, and one
-  that is killed in the middle of something leaves nothing locked.
-* A count is written after its bytes have been, and read before they are. On x86-64 others see stores in their order;
-  elsewhere the fence keeps them so.
+* There is one writer and one reader. Each increments its own counter and never writes the other's, so there are no
+  locks, and a process that is killed leaves nothing locked.
+* A counter is written after its bytes, and read before them. On x86-64 other processors see stores in order; on other
+  architectures a fence enforces the order.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from paceline.backend.posix.memory_fence import Fence
 from paceline.backend.transports.serialization import Bytes
 
 RING_BYTES = 2**20
-"""of a ring; provenance: ours. What is longer passes in pieces while the reader takes them"""
+"""default size of a ring; provenance: ours. A longer message passes in pieces while the reader takes them"""
 LINE_BYTES = 64
-"""of a processor's cache: no two counts share one"""
+"""a cache line of the processor: the counters lie in different lines"""
 COUNTS_BYTES = 2 * LINE_BYTES
-"""in front of a ring"""
+"""space of the counters in front of a ring"""
 WORD_BYTES = 8
 READ = LINE_BYTES // WORD_BYTES
-"""the word that counts what has been read; the first one counts what has been written"""
+"""the index of the word that counts bytes read; word 0 counts bytes written"""
 
 
 class Ring:
-    """One end of a ring.
+    """One end of a ring buffer.
 
     Args:
-        memory: shared, and zero at first.
-        at: where the ring lies in it.
-        size: bytes that may be under way at once; the counts take `COUNTS_BYTES` in front.
+        memory: shared memory, initially zero.
+        at: offset of the ring in the memory, in bytes.
+        size: capacity of the ring in bytes; the counters take another `COUNTS_BYTES` in front of it.
     """
 
     def __init__(self, memory: mmap.mmap, at: int, size: int = RING_BYTES) -> None:
         self._counts = memoryview(memory)[at : at + COUNTS_BYTES].cast("q")
-        """both go up for ever"""
+        """bytes written and bytes read; both only increase"""
         self._bytes: Bytes = np.frombuffer(memory, np.uint8, size, at + COUNTS_BYTES)
         self._size, self._fence = size, Fence()
 
     @property
     def ready(self) -> int:
-        """Bytes that wait to be read."""
+        """Bytes that can be read."""
         return self._counts[0] - self._counts[READ]
 
     @property
@@ -53,7 +53,7 @@ class Ring:
         return self.ready == self._size
 
     def write(self, data: Bytes) -> int:
-        """Writes as much as there is room for; answers how many bytes."""
+        """Writes as many bytes as fit and returns their number."""
         size = min(self._size - self.ready, len(data))
         self._fence()
         begin = self._counts[0] % self._size
@@ -65,7 +65,7 @@ class Ring:
         return size
 
     def read(self, into: Bytes) -> int:
-        """Reads as much as is there and fits; answers how many bytes."""
+        """Reads as many bytes as are available and fit, and returns their number."""
         size = min(self.ready, len(into))
         self._fence()
         begin = self._counts[READ] % self._size

@@ -1,12 +1,12 @@
-"""Cells: vectors shared by the processes and lanes of one host, in files of the host's memory file system.
+"""Cells: vectors that the processes and lanes of one host share, in files of the host's memory file system.
 
 Rules of this file:
 
-* No access takes a lock unless the program does: torn reads and lost updates are as real as on any shared memory.
-* A cell lies in lines of 64 bytes, as a processor's cache moves them. The first number of each line is a probe, to
-  which every add adds 1, in the same loop as the rest. So what the probes are short of the adds is lost: line by line,
-  and without asking anybody who overwrote whom.
-* Line 0 is the cell's own: its first number says whether anybody has written the cell.
+* An access takes no lock unless the program does: torn reads and lost updates occur as on any shared memory.
+* A cell consists of lines of 64 bytes, the size of a cache line. The first number of each line is a probe. Every
+  addition adds 1 to it, in the same loop as the other numbers. So the number of additions minus the probe is the number
+  of additions that were lost in this line.
+* Line 0 is a header: its first number says whether the cell has been written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 
 
 def lines_of(numbers: Array) -> Array:
-    """Whole lines, as probes and the numbers between them.
+    """Returns whole lines as records of a probe and the numbers after it.
 
     >>> lines = lines_of(np.arange(16.0))
     >>> lines["probe"], lines["numbers"].dtype.itemsize
@@ -42,32 +42,32 @@ def lines_of(numbers: Array) -> Array:
 
 @dataclass
 class Mapped:
-    """A cell's file in memory.
+    """A memory-mapped cell.
 
     Args:
         memory: the whole file, as numbers.
-        length: the numbers of the vector.
-        like: makes a vector of the kind that was written.
+        length: how many numbers the vector has.
+        like: converts the numbers to the type of vector that was written.
     """
 
     memory: Array
     length: int
     like: Callable[[Array], Any]
     _spare: list[Array] = field(default_factory=list)
-    """lines to add from, whose probes are 1; as many as there were lanes that added at once"""
+    """scratch lines for additions, whose probes are 1; as many as lanes have added at the same time"""
 
     @property
     def per_line(self) -> int:
-        """Numbers of the vector in a line."""
+        """How many numbers of the vector a line holds."""
         return LINE_BYTES // self.memory.itemsize - 1
 
     @property
     def body(self) -> Array:
-        """All lines but the first."""
+        """All lines except the header."""
         return self.memory[self.per_line + 1 :]
 
     def read(self) -> Any:
-        """A copy of the vector, without probes; None if nobody has written it."""
+        """Returns a copy of the vector without the probes, or None if the cell has not been written."""
         if not self.memory[0]:
             return None
         lines = lines_of(self.body)
@@ -76,7 +76,7 @@ class Mapped:
         return self.like(copy[: self.length])
 
     def add(self, vector: Array) -> None:
-        """Adds the vector, and 1 to every probe, in one loop."""
+        """Adds the vector to the numbers and 1 to every probe, in one loop."""
         lines = self._spare.pop() if self._spare else self._lines()
         self._spread(vector, lines)
         self.body[:] += lines
@@ -89,7 +89,7 @@ class Mapped:
         self._say_written()
 
     def _say_written(self) -> None:
-        if not self.memory[0]:  # a line that everybody writes would go from core to core
+        if not self.memory[0]:  # writing it each time would move the cache line between cores
             self.memory[0] = 1
 
     def _lines(self) -> Array:
@@ -98,7 +98,7 @@ class Mapped:
         return lines
 
     def _spread(self, vector: Array, lines: Array) -> None:
-        """Puts a vector's numbers into lines, between the probes."""
+        """Copies a vector's numbers into lines, between the probes."""
         full, size = len(vector) // self.per_line, self.memory.itemsize
         numbers = lines_of(lines)["numbers"]
         np.copyto(numbers[:full], vector[: full * self.per_line].view(numbers.dtype))
@@ -119,7 +119,7 @@ class Cells:
         self._own = threading.Lock()
 
     def access(self, cell: Cell, action: Literal["read", "add", "swap"], value: Any) -> Any:
-        """The value before; None if nobody has written the cell yet."""
+        """Performs one access and returns the previous value, or None if the cell has not been written yet."""
         if (known := self._map(cell, value)) is None:
             return None
         before = known.read()
@@ -132,19 +132,19 @@ class Cells:
         return before
 
     def nbytes(self, cell: Cell) -> int:
-        """Size of the cell in bytes; 0 before anybody has written it."""
+        """Returns the size of the cell in bytes, 0 before it is first written."""
         known = self._map(cell, None)
         return 0 if known is None else known.length * known.memory.itemsize
 
     def _fitting(self, cell: Cell, known: Mapped, value: Any) -> Array:
-        """The value in the cell's own type; raises `ValueError` where it is of another length."""
+        """Converts the value to the cell's number type; raises `ValueError` if the length differs."""
         vector = np.ascontiguousarray(value, known.memory.dtype)
         if len(vector) != known.length:
             raise ValueError(f"cell {cell.name!r} has {known.length} numbers; found {len(vector)}")
         return vector
 
     def _map(self, cell: Cell, value: Any) -> Mapped | None:
-        """Maps the cell's file, made by the first writer; None before that."""
+        """Maps the cell's file, which the first writer creates; returns None before that."""
         if cell in self._mapped:
             return self._mapped[cell]
         path, form = self._folder / f"{cell.name}.cell", self._folder / f"{cell.name}.form"
@@ -155,7 +155,7 @@ class Cells:
             if not form.exists():
                 array = np.asarray(value)
                 lines = 1 - (-array.nbytes // (LINE_BYTES - array.itemsize))
-                with shared_file(path) as file:  # what is reserved is zero
+                with shared_file(path) as file:  # reserved space is zero
                     reserve(file.fileno(), path, 0, lines * LINE_BYTES, f"the shared vector {cell.name!r}")
                 kind = "torch" if isinstance(value, torch.Tensor) else "numpy"
                 form.write_text(f"{array.dtype.str} {array.size} {kind}")
@@ -163,7 +163,7 @@ class Cells:
         return self._mapped[cell]
 
     def lock(self, cell: Cell) -> None:
-        """Waits for the cell's lock: among this process's lanes first, then among processes."""
+        """Acquires the cell's lock, first among this process's lanes, then among processes."""
         with self._own:
             if cell not in self._locks:
                 self._locks[cell] = threading.Lock(), (self._folder / f"{cell.name}.lock").open("wb")
@@ -172,7 +172,7 @@ class Cells:
         fcntl.lockf(file, fcntl.LOCK_EX)
 
     def unlock(self, cell: Cell) -> bool:
-        """Gives the lock back; False if nobody in this process holds it."""
+        """Releases the lock; returns False if this process does not hold it."""
         if cell not in self._locks or not self._locks[cell][0].locked():
             return False
         lanes, file = self._locks[cell]
@@ -182,12 +182,12 @@ class Cells:
 
 
 def mapped(form: Path) -> Mapped:
-    """The cell whose form (type of number, length, kind of vector) is in this file."""
+    """Maps the cell that a form file describes: number type, length and kind of vector."""
     dtype, length, kind = form.read_text().split()
     memory = np.memmap(form.with_suffix(".cell"), dtype=np.dtype(dtype), mode="r+")
     return Mapped(memory.view(np.ndarray), int(length), torch.from_numpy if kind == "torch" else np.asarray)
 
 
 def landed(folder: Path, cell: str) -> float:
-    """Adds that are in a cell: the mean over its lines."""
+    """Returns how many additions are in a cell: the mean over its lines."""
     return float(lines_of(mapped(folder / f"{cell}.form").body)["probe"].mean(dtype=np.float64))

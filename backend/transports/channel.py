@@ -2,23 +2,23 @@
 
 Rationale:
 
-* Invariant: every word and every slot has one writer, so there are no locks and a killed member leaves none taken. A
+* Invariant: every word and every slot has one writer, so there are no locks, and a killed member leaves none held. A
   value passes in pieces. In each turn a member writes its piece into its own slot, increments its own counter, and
-  reads the other slots once their counters have come as far.
-* Invariant: two buffers suffice. A member that writes the piece after the next has seen all members count the next one,
-  so all have read this one. A turn needs one round of waiting instead of two.
+  reads the other slots once their counters have reached the same turn.
+* Invariant: two buffers suffice. A member writes its next piece into the other buffer. It reuses a buffer only after
+  all members have counted the following turn, so all have read the old piece. A turn needs one wait instead of two.
 * Invariant: sums are in the order of the group, as in the simulator, so all members have the same bits. In a small
   group every member adds all pieces. In a large one each adds one share and reads the other sums in a second turn (a
-  reduce-scatter and an all-gather), so that a member's reading does not grow with the group.
+  reduce-scatter and an all-gather), so the bytes that a member reads do not grow with the group.
 * Rejected: gloo between processes of one host, which copies every piece through sockets. Rejected: a ring over shared
-  memory, which waits once for every member and adds each part of a value in another order. Rejected: locks, because a
-  killed member could leave one taken.
-* A counter is written after its piece and read before it. On x86-64 other processors see stores in their order;
-  elsewhere a `Fence` keeps them so.
+  memory, which waits for every member in turn and adds each part of a value in another order. Rejected: locks, because
+  a killed member could leave one held.
+* A counter is written after its piece and read before it. On x86-64 other processors see stores in order; on other
+  architectures a `Fence` enforces the order.
 * Source: a barrier of flags that only their owners write, with counters in place of sense reversal (Mellor-Crummey and
   Scott, "Algorithms for scalable synchronization on shared-memory multiprocessors", 1991). Graham and Shipman, "MPI
-  support for multi-core architectures: optimized shared memory collectives" (2008), do collectives in shared memory in
-  this way. docs/results has the measurements.
+  support for multi-core architectures: optimized shared memory collectives" (2008), implement collectives in shared
+  memory in this way. docs/results has the measurements.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from paceline.backend.transports.collectives import STAND_INS
 from paceline.backend.transports.shared_segment import BUFFERS, LINE_BYTES, Segment
 
 SPINS = 30
-"""reads of a counter before the wait backs off: some microseconds"""
+"""how often a counter is read before the wait backs off: some microseconds"""
 IN_ORDER = platform.machine() in ("x86_64", "AMD64")
-"""whether other processors see stores in their order"""
+"""whether other processors see stores in order"""
 WORD_BYTES = 8
 FORMS = {
     dtype: code
@@ -64,21 +64,21 @@ FORMS = {
         1,
     )
 }
-"""a code for each type of number, so that members can compare theirs"""
+"""a code for each number type, so that members can compare theirs"""
 SHARERS, MUCH_BYTES = 4, 2**24
-"""members of the smallest group that shares the work of a sum, and the bytes that they add up at least; measured by us
-on two cores. With a core for each rank the second turn costs less, and sharing pays earlier"""
+"""the smallest group that shares the work of a sum, and the fewest bytes that it adds up; provenance: measured by us on
+two cores. With a core for each rank the second turn costs less, and sharing pays off earlier"""
 
 
 class Channel:
     """One member's part in the collectives of a group and stream.
 
     Args:
-        segment: the node's memory.
-        number: the channel in it.
-        group: its members, in the order of sums.
-        rank: the member.
-        lost: answers the dead rank because of which a wait cannot end.
+        segment: the node's shared memory.
+        number: the index of the channel in it.
+        group: the members, in the order of sums.
+        rank: this member.
+        lost: returns the dead rank for which a wait cannot end.
     """
 
     def __init__(self, segment: Segment, number: int, group: Group, rank: Rank, lost: Lost) -> None:
@@ -90,7 +90,7 @@ class Channel:
         self._headers = [
             [self._at(buffer, member) // WORD_BYTES for member in range(len(group))] for buffer in range(BUFFERS)
         ]
-        """the word in front of each slot with the form of the value: length and type"""
+        """the word in front of each slot that holds the form of the value: length and type"""
         self._slots: dict[torch.dtype, list[list[torch.Tensor]]] = {}
         self._everyone = range(len(group))
         self._turn = 0
@@ -99,7 +99,7 @@ class Channel:
         self._fence = Fence()
 
     def perform(self, op: Collective) -> Any:
-        """Performs a collective, once the ones before it are done; answers its result.
+        """Performs a collective after those issued before it, and returns its result.
 
         Raises:
             PeerFailed: a rank has died, now or in an earlier collective.
@@ -110,7 +110,7 @@ class Channel:
         try:
             return self._perform(op)
         except Exception as error:
-            self._broken = error  # counters are out of step from here on
+            self._broken = error  # the members' counters differ from here on
             raise
 
     def _perform(self, op: Collective) -> Any:
@@ -132,44 +132,44 @@ class Channel:
                     _copy([value[part]], self._exchange(mine[part], form, sources, writes=False))
                 return like(value)
             case Reduce(root=root) if self._group.ranks[self._me] != root:
-                return self._give(mine, form)
+                return self._publish(mine, form)
             case Broadcast():
-                self._give(mine, form)
+                self._publish(mine, form)
                 return op.value  # programs change no vector in place
             case AllReduce() | Reduce():
                 divisor = len(self._group) if op.op == "mean" else 1
-                # a piece is in the shared memory before the total's takes its place
+                # this member's numbers are copied to shared memory before the total overwrites them
                 spent = isinstance(op, AllReduce) and op.donate and isinstance(op.value, torch.Tensor)
                 total = mine if spent else torch.empty_like(mine)
-                whole = 1 if total.is_floating_point() else divisor  # whole numbers are divided into others
-                add = self._add_shares if isinstance(op, AllReduce) and self._much(mine) else self._add_all
+                whole = 1 if total.is_floating_point() else divisor  # integers are divided into a new tensor
+                add = self._add_shares if isinstance(op, AllReduce) and self._is_large(mine) else self._add_all
                 add(mine, form, total, divisor // whole)
                 return like(total) if whole == 1 else like(total) / divisor
 
     # --- values, piece by piece -----------------------------------------------------------------------------------
 
     def _parts(self, value: torch.Tensor) -> Iterator[slice]:
-        """Where its pieces lie; one piece for a value without numbers."""
+        """Yields the slices of its pieces: one empty slice for an empty value."""
         size = self._piece_bytes // value.itemsize
         return (slice(start, min(start + size, len(value))) for start in range(0, max(1, len(value)), size))
 
-    def _give(self, mine: torch.Tensor, form: int) -> None:
-        """Writes a value for the others to read."""
+    def _publish(self, mine: torch.Tensor, form: int) -> None:
+        """Writes a value for the other members to read."""
         for part in self._parts(mine):
             self._exchange(mine[part], form)
 
-    def _much(self, mine: torch.Tensor) -> bool:
-        """Whether a sum is so much work that sharing it is worth a second turn."""
+    def _is_large(self, mine: torch.Tensor) -> bool:
+        """Whether a sum is large enough that sharing the work pays for a second turn."""
         members = len(self._group)
         return members >= SHARERS and members * mine.nbytes >= MUCH_BYTES
 
     def _add_all(self, mine: torch.Tensor, form: int, total: torch.Tensor, divisor: int) -> None:
-        """Adds up all members' pieces."""
+        """Adds up the pieces of all members."""
         for part in self._parts(mine):
             _add(total[part], self._exchange(mine[part], form, self._everyone), divisor)
 
     def _add_shares(self, mine: torch.Tensor, form: int, total: torch.Tensor, divisor: int) -> None:
-        """Adds up this member's share of all pieces, and reads the other shares' sums."""
+        """Adds up this member's share of all pieces and reads the sums of the other shares."""
         members = len(self._group)
         for part in self._parts(mine):
             shares = total[part].tensor_split(members)
@@ -183,16 +183,16 @@ class Channel:
     def _exchange(
         self, piece: torch.Tensor, form: int, sources: Sequence[int] = (), *, writes: bool = True
     ) -> list[torch.Tensor]:
-        """One turn: writes a piece, and answers the others' pieces, which are valid until the next turn.
+        """Performs one turn: writes a piece and returns the other members' pieces, which are valid until the next turn.
 
         Args:
-            piece: the member's own.
-            form: of the value that it is a piece of.
-            sources: the members whose pieces are wanted, by their places in the group.
+            piece: this member's own piece.
+            form: the form of the whole value.
+            sources: the members whose pieces are needed, by their index in the group.
             writes: whether any member reads this one's piece.
         """
         buffer, slots = self._turn % BUFFERS, self._views(piece.dtype)
-        self._await(self._everyone)  # all have done with what was in this buffer
+        self._await(self._everyone)  # all members have read the previous content of this buffer
         if writes and len(piece):
             slots[buffer][self._me][: len(piece)].copy_(piece)
         self._count(buffer, form)
@@ -202,7 +202,7 @@ class Channel:
         return [slots[buffer][source] for source in sources]
 
     def _views(self, dtype: torch.dtype) -> list[list[torch.Tensor]]:
-        """Every member's slot in every buffer, as numbers of this type."""
+        """Returns every member's slot in every buffer, as numbers of this type."""
         if dtype not in self._slots:
             count = self._piece_bytes // dtype.itemsize
             self._slots[dtype] = [
@@ -221,7 +221,7 @@ class Channel:
         return self._begins + members * LINE_BYTES + (buffer * members + member) * (LINE_BYTES + self._piece_bytes)
 
     def _count(self, buffer: int, form: int) -> None:
-        """Writes the form of the value, and counts the turn: the piece is there."""
+        """Writes the form of the value and increments the counter: the piece can be read."""
         self._words[self._headers[buffer][self._me]] = form
         if not IN_ORDER:
             self._fence()
@@ -229,7 +229,7 @@ class Channel:
         self._words[self._counters[self._me]] = self._turn
 
     def _await(self, members: Sequence[int]) -> None:
-        """Waits until these have counted as many turns as this member."""
+        """Waits until these members have counted as many turns as this one."""
         words, turn = self._words, self._turn
         for member in members:
             if words[self._counters[member]] < turn:
@@ -257,7 +257,7 @@ class Channel:
                 ranks = self._group.ranks
                 raise ProgramError(
                     f"rank {ranks[self._me]} enters a collective over {self._group} with {_words(mine)}, where rank "
-                    f"{ranks[source]} entered it with {_words(theirs)}; all members must give as many, of one type"
+                    f"{ranks[source]} entered it with {_words(theirs)}; all members must give equally many, of one type"
                 )
 
 
@@ -265,7 +265,7 @@ class Channel:
 
 
 def flat(value: Any) -> tuple[torch.Tensor, Callable[[torch.Tensor], Any]]:
-    """A vector's numbers as a flat tensor, which is read only if not spent, and the way back for other such numbers."""
+    """Returns a vector as a flat tensor, read-only unless donated, and a function that converts such a tensor back."""
     if isinstance(value, torch.Tensor):
         shape = value.shape
         return value.detach().contiguous().reshape(-1), lambda tensor: tensor.reshape(shape)
@@ -276,12 +276,12 @@ def flat(value: Any) -> tuple[torch.Tensor, Callable[[torch.Tensor], Any]]:
 
 
 def form_of(value: torch.Tensor) -> int:
-    """How many numbers, of which type."""
+    """Encodes the length and number type of a value in one number."""
     return len(value) << 8 | FORMS[value.dtype]
 
 
 def _add(into: torch.Tensor, pieces: Sequence[torch.Tensor], divisor: int) -> None:
-    """The sum of what stands first in the pieces, in their order, divided; all while it is in the processor's cache."""
+    """Sums the first numbers of the pieces in their order and divides, while they are in the processor's cache."""
     first, *rest = (piece[: len(into)] for piece in pieces)
     if rest:
         torch.add(first, rest[0], out=into)

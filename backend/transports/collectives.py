@@ -1,10 +1,10 @@
-"""Collectives on torch.distributed: by gloo in the host's memory, by NCCL from GPU to GPU.
+"""Collectives on torch.distributed: gloo for vectors in host memory, NCCL between GPUs.
 
 Rules of this file:
 
-* Collectives match by order, not by name: one process group per group of ranks and stream. `CollectiveEntries` checks
-  the order first.
-* NCCL's groups are those of the main stream only, and the host takes a collective for done when the GPU has done it.
+* Collectives match by order, not by name, so there is one process group per group of ranks and stream.
+  `CollectiveEntries` checks the order first.
+* NCCL groups exist for the main stream only. The host considers a collective finished when the GPU has finished it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from paceline.backend.transports.process_groups import LARGE_BYTES, Groups
 TORCH_OPS: dict[str, Any] = {"sum": dist.ReduceOp.SUM, "mean": dist.ReduceOp.SUM}
 """gloo has no mean: the sum is divided afterwards"""
 Wait = Callable[[Any, Iterable[Rank], int], None]
-"""waits until a group's work on so many bytes is done, which needs these ranks"""
+"""waits until a group's work is done; arguments: the work, the ranks that it needs, its bytes"""
 STAND_INS = {1: torch.uint8, 2: torch.float16, 4: torch.float32, 8: torch.float64}
-"""what the elements of a `Null` travel as, by their bytes"""
+"""the number type in which the elements of a `Null` are sent, by their size in bytes"""
 
 
 class Collectives:
-    """One rank's collectives by gloo and NCCL."""
+    """The collectives of one rank by gloo and NCCL."""
 
     def __init__(self, groups: Groups) -> None:
         self.rank = groups.rank
@@ -40,17 +40,17 @@ class Collectives:
         self._positions: dict[tuple[Group, str], int] = {}
 
     def group(self, group: Group, stream: str = "") -> Any:
-        """The process group for these ranks and this stream of collectives, made at its first use."""
+        """Returns the process group of these ranks and this stream, created at its first use."""
         if (group, stream) not in self._made:
             self._made[group, stream] = self._groups.make(f"collectives{stream}", group)
         return self._made[group, stream]
 
     def direct(self, group: Group) -> bool:
-        """Whether collectives of vectors on GPUs go by NCCL here."""
+        """Whether collectives of GPU vectors use NCCL in this group."""
         return self._groups.direct(group)
 
     def connect(self, group: Group) -> None:
-        """Makes the group that this rank's own vectors go by, and waits for its members: no step shall pay for it."""
+        """Creates the process group for this rank's vectors and waits for its members, before the first step."""
         if self.direct(group):
             like = self._groups.accelerator.into(torch.zeros(1))
             self.issue_direct(AllReduce(value=like, group=group, key="connect")).finish()
@@ -58,24 +58,24 @@ class Collectives:
             self.group(group).barrier().wait()
 
     def issue_direct(self, op: Collective) -> Flying:
-        """Begins a collective of vectors on GPUs, by NCCL."""
+        """Starts a collective of GPU vectors by NCCL."""
         if op.group not in self._between_gpus:
             self._between_gpus[op.group] = self._groups.make_direct("collectives", op.group)
         return self._issue(op, self._between_gpus[op.group], self._groups.wait_for_device)
 
     def close(self) -> None:
-        """Gives GPUs back what NCCL has taken of them, where this process goes on."""
+        """Shuts NCCL's groups down, which frees their GPU memory if the process continues."""
         for group in self._between_gpus.values():
             group.shutdown()
 
     def position(self, group: Group, stream: str) -> int:
-        """How many collectives this rank has issued there before; counts this one."""
+        """Returns how many collectives this rank has issued in the stream before, and counts this one."""
         before = self._positions.get((group, stream), 0)
         self._positions[group, stream] = before + 1
         return before
 
     def issue(self, op: Collective, stream: str = "") -> Flying:
-        """Begins a collective in the host's memory, by gloo; finish it with `Flying.finish`."""
+        """Starts a collective in host memory by gloo; `Flying.finish` ends it."""
         return self._issue(op, self.group(op.group, stream), self._groups.wait)
 
     def _issue(self, op: Collective, members: Any, wait: Wait) -> Flying:
@@ -108,13 +108,13 @@ class Collectives:
         return Flying(wait, work, op.group, answer, self._size(mine))
 
     def _size(self, mine: torch.Tensor) -> int:
-        """Bytes of a value; where the run goes on after a death, each may be on its way then, as a large one may."""
+        """Bytes of a value. A run that survives deaths treats all as large: a part may have been sent at a death."""
         return LARGE_BYTES if self._groups.survives else mine.nbytes
 
 
 @dataclass
 class Flying:
-    """A collective under way."""
+    """A collective in flight."""
 
     wait: Wait
     work: Any
@@ -131,14 +131,14 @@ class Flying:
 
 
 def divided(total: torch.Tensor, share: int) -> torch.Tensor:
-    """A sum of one's own divided by a number: in place where its numbers can hold that, as a new page takes time."""
+    """Divides a sum that belongs to the caller; in place if its number type allows it, as new pages take time."""
     if share == 1:
         return total
     return total.div_(share) if total.is_floating_point() else total / share
 
 
 def tensor_of(value: Any, *, spent: bool = False) -> tuple[torch.Tensor, Callable[[torch.Tensor], Any]]:
-    """A vector as a tensor that gloo may write into, and the way back: a copy, unless nobody looks at it again."""
+    """Returns a vector as a tensor that gloo may write to, and the way back. It is a copy unless `spent`."""
     if isinstance(value, torch.Tensor):
         mine = value.detach()
         return (mine if spent and mine.is_contiguous() else mine.clone()), lambda tensor: tensor

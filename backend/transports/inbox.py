@@ -1,11 +1,11 @@
-"""What has arrived at a rank, from whomever and by whatever way, and nobody has asked for yet.
+"""Messages that have arrived at a rank and have not been received by its program yet.
 
 Rules of this file:
 
-* Whoever brings messages calls `Inbox.put` from a thread of its own; a program that asks takes the first sent of those
-  that fit. So a `Send` completes whatever the receiver's program is doing, and a time-out harms nobody.
-* What lies in memory is brought by those who ask, one of them at a time: to wake one thread by another takes longer
-  than to copy a small message.
+* A transport delivers messages with `Inbox.put` from a thread of its own. A receive takes the matching message that was
+  sent first. So a `Send` completes whatever the receiver's program is doing, and a timeout affects no other operation.
+* Messages in shared memory are fetched by the receiving threads themselves, one at a time: waking another thread takes
+  longer than copying a small message.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from paceline.algorithms.core.values import Rank
 from paceline.backend.status.status_board import Lost
 
 POLL_S = 0.05
-"""how often a waiting thread looks whether a peer has died"""
+"""how often a waiting thread checks whether a peer has died"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Envelope:
-    """A message as it travels."""
+    """A message with its sender, tag and time."""
 
     source: Rank
     tag: str
@@ -37,66 +37,66 @@ class Envelope:
 
 
 class Cancelled(PacelineError):
-    """The operation was given up by `Cancel`."""
+    """The operation was cancelled by `Cancel`."""
 
 
 @dataclass
 class Claim:
-    """A receive that has neither its message nor been given up, as long as it is open."""
+    """A pending receive. It is open until it has its message or is cancelled."""
 
     inbox: Inbox
     open: bool = True
     turn: int = 0
-    """its place among the receives of this rank that have ended"""
+    """its position among the completed receives of this rank"""
 
     def give_up(self) -> bool:
-        """Closes it; False if it has its message already."""
+        """Cancels the receive; returns False if it has its message already."""
         return self.inbox.close(self)
 
 
 class Fetcher(Protocol):
-    """Brings messages when it is asked to."""
+    """Fetches messages on request."""
 
     def fetch(self, seconds: float) -> None:
-        """Puts what is there into the inbox; waits so long for something if nothing is."""
+        """Moves available messages into the inbox; if there are none, waits up to `seconds` for one."""
         ...
 
     def call(self) -> None:
-        """Ends a `fetch` that waits, or keeps the one that is about to from waiting."""
+        """Ends a `fetch` that waits or is about to wait."""
         ...
 
 
 class Inbox:
-    """What has arrived and nobody has asked for yet."""
+    """Messages that have arrived and have not been received yet."""
 
     def __init__(self, lost: Lost, everyone: Iterable[Rank]) -> None:
         self.fetcher: Fetcher | None = None
         self._fetching = False
         self._living = set(everyone)
-        """of whose death nobody who waits for anyone has heard"""
+        """ranks whose death no receive from any rank has reported yet"""
         self._gone = set[Rank]()
-        """of whose death somebody has heard"""
+        """ranks whose death has been reported"""
         self._waiting: list[Envelope] = []
-        """in the order of their sending"""
+        """messages in the order in which they were sent"""
         self._changed = threading.Condition()
         self._lost = lost
         self._ended = count()
 
     def put(self, envelope: Envelope) -> None:
-        """Takes in a message; what comes from a rank whose death has been heard comes too late."""
+        """Adds a message; messages of a rank whose death has been reported are dropped."""
         with self._changed:
             if envelope.source not in self._gone:
                 insort(self._waiting, envelope, key=lambda one: one.sent_s)
-                self._tell()
+                self._notify()
 
-    def _tell(self) -> None:
-        """Lets those who wait look again."""
+    def _notify(self) -> None:
+        """Wakes the waiting threads, so that they check again."""
         self._changed.notify_all()
         if self._fetching and self.fetcher is not None:
             self.fetcher.call()
 
     def _pause(self, seconds: float) -> None:
-        """Waits until something may have changed; the first of those who wait fetches."""
+        """Waits until something may have changed; the first waiting thread fetches."""
         if self.fetcher is None or self._fetching:
             if seconds:
                 self._changed.wait(seconds)
@@ -108,7 +108,7 @@ class Inbox:
         finally:
             self._changed.acquire()
             self._fetching = False
-            self._changed.notify_all()  # somebody else may fetch now
+            self._changed.notify_all()  # another thread may fetch now
 
     def _take(self, source: Rank | None, tag: str) -> Envelope | None:
         for envelope in self._waiting:
@@ -118,39 +118,45 @@ class Inbox:
         return None
 
     def drop(self, source: Rank, until_s: float) -> None:
-        """Forgets what the rank had sent up to a moment of its clock."""
+        """Drops the messages that the rank sent up to a time of its clock."""
         with self._changed:
             self._waiting = [one for one in self._waiting if one.source != source or one.sent_s > until_s]
 
-    def begin_again(self) -> None:
-        """The program is entered again, and begins with everybody: it is to hear of each death anew."""
+    def restart(self) -> None:
+        """Prepares for a restart of the program with all ranks: every death is reported again."""
         with self._changed:
             self._living |= self._gone
             self._gone.clear()
 
     def close(self, claim: Claim) -> bool:
-        """Gives up a `get`; False if it has its message already."""
+        """Cancels a `get`; returns False if it has its message already."""
         with self._changed:
             claim.open, in_time = False, claim.open
-            self._tell()
+            self._notify()
         return in_time
 
     def get(self, source: Rank | None, tag: str, timeout_s: float | None, claim: Claim) -> Envelope:
-        """The first sent of those that fit.
+        """Returns the matching message that was sent first.
+
+        Args:
+            source: the sender; None: any rank.
+            tag: the tag of the message.
+            timeout_s: the timeout in seconds; None: no timeout.
+            claim: the pending receive, which may be cancelled.
 
         Raises:
-            TimedOut: none has come in time.
-            PeerFailed: the source has died, or anybody where it is anyone's; that is said once of each.
+            TimedOut: no message has arrived in time.
+            PeerFailed: the source has died. A receive from any rank raises it once for each dead rank.
         """
         due = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
-            self._pause(0.0)  # what is in memory may be older than what is here
+            self._pause(0.0)  # messages in shared memory may be older than those in the inbox
             while True:
                 if not claim.open:
-                    raise Cancelled("a receive that was given up")
+                    raise Cancelled("a receive that was cancelled")
                 dead = self._lost(self._living if source is None else (source,))
                 if dead is not None:
-                    self._pause(0.0)  # what it had sent before comes first
+                    self._pause(0.0)  # deliver first what the dead rank had sent before
                 if (found := self._take(source, tag)) is not None:
                     claim.open, claim.turn = False, next(self._ended)
                     return found

@@ -1,7 +1,7 @@
-"""Which network interface each rank meets the others by, and when a connection counts as broken.
+"""The network interface of each rank, and when a connection counts as broken.
 
-Rules of this file: with one rank to an interface, as cards go with GPUs, ranks of a host do not share a card. Names
-are looked up before anything runs, each host for itself.
+Rules of this file: the ranks of a host use the interfaces in turn, so that with as many network cards as GPUs each rank
+has a card of its own. Each host checks its interface names before anything runs.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ INTERNET = (socket.AF_INET, socket.AF_INET6)
 
 
 def check(names: Sequence[str]) -> None:
-    """Refuses interfaces that this host does not have, or that have no address.
+    """Checks that this host has the interfaces and that they have addresses.
 
     Raises:
-        InputError: it says which, and what there is.
+        InputError: names the wrong interface and lists the usable ones.
     """
     found = psutil.net_if_addrs()
     usable = [name for name, addresses in found.items() if any(one.family in INTERNET for one in addresses)]
@@ -36,13 +36,13 @@ def check(names: Sequence[str]) -> None:
 
 
 def interface_of(me: RankContext, team: Sequence[RankContext], names: Sequence[str]) -> str:
-    """The interface of a rank: the k-th of its host has the k-th, and from the first again; loopback without any."""
+    """Returns the interface of a rank: ranks of a host take the names in turn; loopback if there are no names."""
     place = on_host(team, me.host).ranks.index(me.rank)
     return names[place % len(names)] if names else LOOPBACK
 
 
 def address_towards(host: str, port: int) -> str:
-    """This host's own address on the way to another one."""
+    """Returns this host's own address on the route to another host."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as way:
         way.connect(address)  # sends nothing
@@ -50,18 +50,19 @@ def address_towards(host: str, port: int) -> str:
 
 
 def interface_with(address: str) -> str:
-    """The network interface that has an address."""
+    """Returns the network interface that has an address."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(one.address.partition("%")[0] == address for one in addresses):
             return name
     raise RunFailed(f"no network interface has the address {address}; name one by GLOO_SOCKET_IFNAME")
 
 
-def mortal(port: int, within_s: int) -> None:
-    """Has this process's connections to a port break down when nothing is heard from there for so long.
+def set_peer_timeout(port: int, within_s: int) -> None:
+    """Makes this process's connections to a port fail when the peer is silent for `within_s` seconds.
 
-    By itself TCP goes on for a quarter of an hour, or for ever where nothing is under way; the store of torch, whose
-    sockets it gives to nobody, would wait with it. Where a system tells of no connections, they stay as they are.
+    By default TCP retries for a quarter of an hour, or for ever if no data is in flight, and the store of torch, whose
+    sockets are private, would wait as long. Has an effect on Linux only, where the connections of a process can be
+    listed.
     """
     if sys.platform != "linux":
         return
@@ -69,12 +70,12 @@ def mortal(port: int, within_s: int) -> None:
         for found in psutil.Process().net_connections("tcp"):
             if found.raddr and found.raddr.port == port:
                 with contextlib.suppress(OSError):  # another thread has closed it meanwhile
-                    _mortal(found.fd, port, within_s)
+                    _set_peer_timeout(found.fd, port, within_s)
 
 
-def _mortal(descriptor: int, port: int, within_s: int) -> None:
+def _set_peer_timeout(descriptor: int, port: int, within_s: int) -> None:
     with socket.socket(fileno=os.dup(descriptor)) as one:
-        if one.getpeername()[1] != port:  # closed, and the number given to another one
+        if one.getpeername()[1] != port:  # closed, and the number reused for another socket
             return
         one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, within_s // 3))

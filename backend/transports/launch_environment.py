@@ -1,11 +1,11 @@
-"""How this process was started: by itself, or as one of several by `torchrun`, `mpirun` or `srun`.
+"""How this process was started: alone, or as one of several by `torchrun`, `mpirun` or `srun`.
 
 Rules of this file:
 
-* Nothing is asked but the environment, and nothing is done: `joined` is a function from variables to a value.
-* Where variables of several launchers are there, the innermost counts: `torchrun`, then `mpirun`, then `srun`, since
-  `srun` starts the other two on clusters and they start the processes.
-* A Slurm step of one task is somebody's shell or a batch script, not a rank; a plain command in it forks its ranks.
+* Only the environment is read and nothing is changed: `joined` is a function from variables to a value.
+* If variables of several launchers are set, the innermost launcher counts: `torchrun`, then `mpirun`, then `srun`,
+  since on clusters `srun` starts the other two and they start the processes.
+* A Slurm step of one task is a shell or a batch script, not a rank; a plain command in it forks its ranks.
 """
 
 from __future__ import annotations
@@ -25,42 +25,42 @@ from paceline.algorithms.core.errors import InputError, PacelineError, RunFailed
 Launcher = Literal["torchrun", "mpirun", "srun"]
 LOOPBACK_ADDRESS = "127.0.0.1"
 RANK_THREAD = "rank"
-"""the name of the thread that performs the program of a joined process"""
+"""the name of the thread that runs the program in a process started by a launcher"""
 GLOO_THREAD = "gloo"
-"""of one that waits in gloo for somebody else's sake, and may be left behind"""
+"""the name of a thread that waits in gloo and may be abandoned"""
 SIGKILL_TIMEOUT = "OMPI_MCA_odls_base_sigkill_timeout"
-"""how many seconds Open MPI waits before SIGTERM, and again before SIGKILL; 1 if nobody says"""
+"""the variable for how many seconds Open MPI waits before SIGTERM and again before SIGKILL; 1 by default"""
 LEAVING_S = 10
-"""how long a failed run may take to store its record: what waits for the dead, and what is sent between hosts"""
+"""how long a failed run may take to store its record, with waits for dead ranks and transfers between hosts"""
 FIRST_PORT, PORTS = 20_000, 10_000
-"""where the store is, if nobody says: a port that follows from the job's name, below those that systems give away"""
+"""the default port of the store: derived from the job's name, below the range of ephemeral ports"""
 
 
 class SaidElsewhere(PacelineError):
-    """Something that every process finds, and that the first one tells of."""
+    """An error that all processes find and that process 0 reports."""
 
 
 class FailedElsewhere(SaidElsewhere, RunFailed):
-    """A run has failed; another process says how."""
+    """The run has failed; another process reports the cause."""
 
 
 class RefusedElsewhere(SaidElsewhere, InputError):
-    """The input is wrong; another process says why."""
+    """The input is wrong; another process reports why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """One process among those that a launcher has started.
+    """One process of those that a launcher has started.
 
     Args:
-        launcher: which it was.
-        process: this one's number among all.
-        processes: how many there are.
-        intra_node_link: this one's number among those of its host.
-        address, port: where the processes meet: the store of torch.distributed.
-        node: what the launcher calls the host; None where it has no name for it.
+        launcher: the launcher's name.
+        process: the number of this process among all.
+        processes: the number of processes.
+        local: the number of this process among those of its host.
+        address, port: the rendezvous address: the store of torch.distributed.
+        node: the launcher's name of the host; None if it has none.
         hosted: whether the launcher runs the store; otherwise process 0 does.
-        restarts: how often the launcher has started all of them anew after a failure.
+        restarts: how often the launcher has restarted all processes after a failure.
     """
 
     launcher: Launcher
@@ -75,10 +75,10 @@ class Joined:
 
 
 def joined(environment: Mapping[str, str]) -> Joined | None:
-    """How this process was started; None where no launcher did.
+    """Returns how this process was started, or None if no launcher started it.
 
     Raises:
-        InputError: a launcher's variables are incomplete or make no sense; it says which.
+        InputError: names the variable of a launcher that is missing or not valid.
 
     >>> joined({}) is None
     True
@@ -96,7 +96,11 @@ def joined(environment: Mapping[str, str]) -> Joined | None:
 
 
 def hasty(started: Joined, environment: Mapping[str, str]) -> str | None:
-    """What a launcher should be asked that would otherwise end all too soon after a failure; None if nothing.
+    """Returns a warning with the remedy if the launcher kills processes too soon after a failure; None if it does not.
+
+    Args:
+        started: how this process was started.
+        environment: the environment variables.
 
     >>> started = Joined(launcher="mpirun", process=0, processes=2, local=0, address="a", port=1)
     >>> hasty(started, {SIGKILL_TIMEOUT: "10"}) is None
@@ -106,38 +110,38 @@ def hasty(started: Joined, environment: Mapping[str, str]) -> str | None:
     if started.launcher != "mpirun" or (found.isascii() and found.isdigit() and int(found) >= LEAVING_S):
         return None
     return (
-        f"when a rank fails, mpirun tells the others to end after {found} s and kills them {found} s later: the record "
-        f"may be lost; `mpirun --mca odls_base_sigkill_timeout {LEAVING_S}` leaves the time to store it"
+        f"when a rank fails, mpirun sends the others SIGTERM after {found} s and SIGKILL {found} s later: the record "
+        f"may be lost; `mpirun --mca odls_base_sigkill_timeout {LEAVING_S}` gives enough time to store it"
     )
 
 
 def tell_torchrun(message: str) -> None:
-    """Leaves the message where torchrun looks for it: it prints it last, below its own traceback.
+    """Writes the message to the file that torchrun prints last, below its own traceback.
 
-    Without effect where another launcher has started this process.
+    Does nothing if another launcher has started this process.
     """
     if not (file := os.environ.get("TORCHELASTIC_ERROR_FILE")):
         return
     about = {"message": f"error: {message}", "extraInfo": {"timestamp": str(int(time.time()))}}
-    with contextlib.suppress(OSError):  # the message stands on standard error in any case
+    with contextlib.suppress(OSError):  # the message is on standard error in any case
         Path(file).write_text(json.dumps({"message": about}), encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """What a launcher has left in the environment, read with care."""
+    """The environment variables of a launcher, with checks."""
 
     launcher: Launcher
     found: Mapping[str, str]
 
     def text(self, name: str, *, why: str = "") -> str:
-        """A variable that has to be there."""
+        """Returns a variable that must exist."""
         if not (value := self.found.get(name, "")):
             raise InputError(f"{self.launcher}: found no {name} in the environment; {why or 'expected one'}")
         return value
 
     def number(self, name: str, default: int | None = None, *, below: int | None = None) -> int:
-        """A variable that is a number from 0 on."""
+        """Returns a variable that is a number of at least 0."""
         if default is not None and name not in self.found:
             return default
         text = self.text(name)
@@ -147,13 +151,13 @@ class Variables:
         return int(text)
 
     def count(self, name: str) -> int:
-        """A number of processes."""
+        """Returns a number of processes."""
         if (found := self.number(name)) < 1:
             raise InputError(f"{self.launcher}: found {name}={found}, expected 1 or more")
         return found
 
     def port(self, job: str) -> int:
-        """Where the store is: as told, or as it follows from the name that the launcher has for the job."""
+        """Returns the port of the store: as set, or derived from the launcher's name of the job."""
         return self.number("MASTER_PORT", FIRST_PORT + zlib.crc32(job.encode()) % PORTS, below=1 << 16)
 
 
@@ -208,7 +212,7 @@ def _by_srun(variables: Variables) -> Joined | None:
 
 
 def first_host(nodes: str) -> str:
-    """The first host of a list as Slurm writes it.
+    """Returns the first host of a list in Slurm's notation.
 
     >>> first_host("gpu[07-12,14],login1"), first_host("node1,node2"), first_host("r[1-2]c[03,05]-ib")
     ('gpu07', 'node1', 'r1c03-ib')

@@ -1,4 +1,4 @@
-"""A gradient that comes layer by layer, last layer first: joined to buckets, and waited for bucket by bucket."""
+"""A gradient that arrives layer by layer, last layer first: layers are joined to buckets, which can be waited for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.algorithms.core.values import GradientResult, join
 
 
 class Gathering:
-    """Layers' gradients on their way to buckets.
+    """Joins the gradients of layers to buckets.
 
     >>> from paceline.algorithms.core.values import Layer
     >>> import numpy as np
@@ -25,15 +25,15 @@ class Gathering:
     def __init__(self, buckets: Sequence[Bucket]) -> None:
         self._left = deque(buckets)
         self._parts: list[Any] = []
-        """of the first one that is left, last layer first"""
+        """gradients of the first remaining bucket, last layer first"""
 
     @property
     def due(self) -> str | None:
-        """The layer whose gradient comes next; None when all have come."""
+        """The layer whose gradient is next; None when all have arrived."""
         return self._left[0].layers[-1 - len(self._parts)].name if self._left else None
 
     def take(self, name: str, gradient: Any) -> tuple[Bucket, Any] | None:
-        """Takes the next layer's; answers the bucket that it completes, and that one's gradient."""
+        """Takes the gradient of the next layer; returns the bucket that it completes with its gradient, or None."""
         assert name == self.due, f"backward is last layer first: {self.due} is due, {name} came"
         self._parts.append(gradient)
         if len(self._parts) < len(self._left[0].layers):
@@ -43,7 +43,7 @@ class Gathering:
 
 
 class Answers:
-    """What a pass through the layers has answered so far: with one condition for all, as futures take their time."""
+    """The results of a pass through the layers so far. One condition for all is faster than a future for each."""
 
     def __init__(self) -> None:
         self._found: list[GradientResult] = []
@@ -51,23 +51,23 @@ class Answers:
         self._news = threading.Condition(threading.Lock())
 
     def put(self, answer: GradientResult) -> None:
-        """The next bucket's."""
+        """Adds the result of the next bucket."""
         with self._news:
             self._found.append(answer)
             self._news.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """There will be no more; those that are missing have failed."""
+        """Marks the missing results as failed."""
         with self._news:
             self._failure = error
             self._news.notify_all()
 
     def done(self, place: int) -> bool:
-        """Whether this bucket's is there, or has failed."""
+        """Whether the result of this bucket is available or has failed."""
         return len(self._found) > place or self._failure is not None
 
     def get(self, place: int) -> GradientResult:
-        """Waits for this bucket's; raises what it has failed by."""
+        """Waits for the result of this bucket; raises its failure."""
         with self._news:
             self._news.wait_for(lambda: self.done(place))
         if len(self._found) > place:

@@ -1,13 +1,13 @@
-"""One rank's messages: through memory to ranks of its host, by gloo to the others; a pair always goes one way.
+"""The messages of one rank: through shared memory to ranks of its host, by gloo to others.
 
-Rules of this file, each a trap of gloo that was met:
+The messages of a pair of ranks always use the same transport. Rules of this file, each due to a property of gloo:
 
-* A gloo send is a rendezvous. One thread per rank keeps a receive from anyone posted at all times and feeds the inbox,
-  so that a `Send` completes whatever the receiver's program is doing.
-* A receive from anyone that fails by a sender's death may fail for ever: gloo gives it first what the dead had
-  announced. From then on a receive from each of the others is posted.
-* A receive buffer that is too small aborts the process, one that is too large is filled in part without a word: buffers
-  have one agreed capacity, and a message says itself how long it is.
+* A gloo send is a rendezvous. One thread per rank always has a receive from any source posted and fills the inbox, so
+  a `Send` completes whatever the receiver's program is doing.
+* After a sender's death, a receive from any source may fail repeatedly, because gloo matches it with what the dead rank
+  had announced. From then on a receive from each of the other ranks is posted.
+* A receive buffer that is too small aborts the process, and one that is too large is filled in part without an error.
+  So buffers have one agreed capacity, and a message contains its own length.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from paceline.backend.transports.mailbox import Mailbox
 from paceline.backend.transports.process_groups import Groups
 
 END = "\0end"
-"""the tag of a rank's last message, which ends the thread of who receives it; no program has such a tag"""
+"""the tag of a rank's last message, which ends the receiver's thread; no program uses it"""
 
 
 class Mail:
-    """One rank's messages, to whomever.
+    """Sends the messages of one rank, by shared memory or gloo.
 
     Args:
-        inbox: takes what comes.
-        memory: the way to the other ranks of this host; None where they go by gloo too, or there are none.
-        gloo: the way to all others; None where there are none.
-        groups: know who is the rank, and whom the run goes on without.
+        inbox: takes the messages that arrive.
+        memory: the transport to other ranks of this host; None if they are reached by gloo or there are none.
+        gloo: the transport to all other ranks; None if there are none.
+        groups: names this rank and the dead ranks that the run survives.
     """
 
     def __init__(self, inbox: Inbox, memory: Mailbox | None, gloo: GlooMail | None, groups: Groups) -> None:
@@ -44,26 +44,26 @@ class Mail:
         self._memory, self._gloo, self._groups = memory, gloo, groups
 
     def send(self, to: Rank, envelope: Envelope) -> None:
-        """Hands a message over; the receiver's inbox thread takes it whatever its program does."""
+        """Hands a message over; the receiver's inbox thread takes it, whatever its program does."""
         if to == self.rank:
             self.inbox.put(serialization.decode(serialization.encode(envelope).numpy()))
         elif self._memory is not None and to in self._memory:
             try:
                 self._memory.send(to, envelope)
             except PeerFailed:
-                if not self._groups.without(to):  # else it is lost without a word
+                if not self._groups.without(to):  # messages to dead ranks that the run survives are dropped
                     raise
         else:
-            assert self._gloo is not None, "a run of one rank has nobody else to send to"
+            assert self._gloo is not None, "a run of one rank has no other rank to send to"
             self._gloo.send(to, envelope)
 
     def flush(self) -> None:
-        """Waits until everything handed over has gone; what is in memory has."""
+        """Waits until all messages handed over have been sent; those in shared memory already have."""
         if self._gloo is not None:
             self._gloo.flush()
 
     def close(self) -> None:
-        """Ends the threads that receive, where this process goes on; all have flushed."""
+        """Ends the receiving threads, if the process continues. All ranks must have flushed before."""
         if self._memory is not None:
             self._memory.close()
         if self._gloo is not None:
@@ -71,19 +71,19 @@ class Mail:
 
 
 class GlooMail:
-    """One rank's messages on gloo.
+    """The messages of one rank by gloo.
 
     Args:
-        groups: makes the group that messages travel in.
-        everyone: all ranks that may send or be sent to.
-        capacity: bytes that travel at once; longer messages are cut.
-        deliver: takes what comes.
+        groups: creates the process group for messages.
+        everyone: all ranks that may send or receive.
+        capacity: bytes per transfer; longer messages are split.
+        deliver: takes the messages that arrive.
     """
 
     def __init__(self, groups: Groups, everyone: Group, *, capacity: int, deliver: Callable[[Envelope], None]) -> None:
         self._groups, self._everyone, self._capacity, self._deliver = groups, everyone, capacity, deliver
         self._coming: dict[int, serialization.Assembly] = {}
-        """messages of which a part is here, by their senders"""
+        """messages that have arrived in part, by their senders"""
         self._sending: dict[Rank, list[tuple[Any, torch.Tensor]]] = {}
         self._sending_lock = threading.Lock()
         self._group = groups.make("mail", everyone)
@@ -91,17 +91,17 @@ class GlooMail:
         self._listener.start()
 
     def send(self, to: Rank, envelope: Envelope) -> None:
-        """Hands a message over, once the one before it to the same rank has gone."""
+        """Hands a message over, after the previous one to the same rank has been sent."""
         data = serialization.encode(envelope)
         with self._sending_lock:
             self._settle(to)
-            if self._groups.without(to):  # lost without a word
+            if self._groups.without(to):  # dropped
                 return
             works = [(self._send(to, part), part) for part in serialization.chunks(data, self._capacity)]
             self._sending[to] = works
 
     def _send(self, to: Rank, part: torch.Tensor) -> Any:
-        """Begins a send; None where its receiver is no longer there."""
+        """Starts a send; returns None if its receiver is dead."""
         try:
             return self._group.send([part], int(to), 0)
         except RuntimeError as error:
@@ -109,12 +109,12 @@ class GlooMail:
             return None
 
     def _missed(self, failure: PeerFailed, to: Rank) -> None:
-        """Lets a failure pass that is the death of a receiver whom the run goes on without."""
+        """Ignores the failure if the run survives the receiver's death, else raises it."""
         if not self._groups.without(to):
             raise failure
 
     def _settle(self, to: Rank) -> None:
-        """Waits until the last message to `to` has gone: its buffer must live until then, and gloo cannot be asked."""
+        """Waits until the last message to `to` is sent: its buffer must live until then, and gloo cannot be polled."""
         for work, part in self._sending.pop(to, []):
             try:
                 if work is not None:
@@ -124,15 +124,16 @@ class GlooMail:
                 return
 
     def flush(self) -> None:
-        """Waits until everything handed over has gone."""
+        """Waits until all messages handed over have been sent."""
         with self._sending_lock:
             for to in list(self._sending):
                 self._settle(to)
 
     def close(self) -> None:
-        """Ends the thread that receives, where this process goes on.
+        """Ends the receiving thread, if the process continues.
 
-        Each rank tells the next one, as nobody can be told to stop receiving. All have flushed.
+        A pending gloo receive cannot be cancelled, so each rank sends a last message to the next one. All ranks must
+        have flushed before.
         """
         ranks, rank = self._everyone.ranks, self._groups.rank
         self.send(ranks[(ranks.index(rank) + 1) % len(ranks)], Envelope(rank, END, None, 0.0))
@@ -140,9 +141,9 @@ class GlooMail:
         self._listener.join()
 
     def _listen(self) -> None:
-        """Takes in what comes from anyone, until a peer dies.
+        """Takes messages from any source until a peer dies.
 
-        Where the run goes on without it, then from each of the others, by a thread for each.
+        If the run survives the death, one thread for each other rank then receives from that rank.
         """
         buffer = torch.empty(self._capacity, dtype=torch.uint8)
         try:
@@ -151,13 +152,13 @@ class GlooMail:
                 work.wait()
                 if self._take(int(work._source_rank()), buffer):
                     return
-        except RuntimeError:  # which the launcher notices and says on the board
+        except RuntimeError:  # the launcher notices the death and writes it on the board
             for source in self._everyone if self._groups.survives else ():
                 if source != self._groups.rank:
                     threading.Thread(target=self._listen_to, args=(int(source),), daemon=True, name="inbox").start()
 
     def _listen_to(self, source: int) -> None:
-        """Takes in what comes from one rank, as long as it lives."""
+        """Takes messages from one rank until it dies."""
         buffer = torch.empty(self._capacity, dtype=torch.uint8)
         try:
             while True:
@@ -167,7 +168,7 @@ class GlooMail:
             return
 
     def _take(self, source: int, buffer: torch.Tensor) -> bool:
-        """Takes in a piece; the message is delivered once it is whole. True if it says that nothing comes any more."""
+        """Takes a piece and delivers the message when it is whole. Returns True if it was the sender's last message."""
         assembly = self._coming.setdefault(source, serialization.Assembly())
         assembly.take(buffer.numpy())
         if not assembly.whole:

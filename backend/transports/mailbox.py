@@ -2,19 +2,19 @@
 
 Rationale:
 
-* Invariant: a sender waits only for the receiver's memory, never for its program, and messages of a pair keep their
-  order. Each ordered pair of ranks has a ring (`byte_ring`), which only these two use; longer messages pass in pieces.
-  So a sender that is killed damages its own ring alone.
-* The program's own thread fetches its messages when it asks for one. If nothing has come, it announces that it sleeps,
-  checks once more, and waits at the event `wake`. A sender checks after each write whether the receiver sleeps, and
-  sets the event. The fences on both sides order announcement and check, so no wake-up is lost.
-* If a ring stays full, the sender sets the event `drain`, at which a thread of the receiver waits that empties its
-  rings. So a `Send` completes whatever the receiver's program is doing.
-* Rejected: one receiving thread for all messages, as gloo needs it. To wake the program's thread after the receiving
-  one takes longer than to copy a small message. Rejected: busy waiting, since ranks often share cores. Rejected: a
+* Invariant: a sender waits only for the receiver's memory, never for its program, and messages of a pair arrive in
+  order. Each ordered pair of ranks has a ring (`byte_ring`) that only these two use; longer messages pass in pieces. So
+  a sender that is killed damages only its own ring.
+* The program's own thread fetches messages when it receives. If none has arrived, it announces that it sleeps, checks
+  once more, and waits at the event `wake`. A sender checks after each write whether the receiver sleeps, and sets the
+  event. The fences on both sides order announcement and check, so no wake-up is lost.
+* If a ring stays full, the sender sets the event `drain`. A thread of the receiver waits for it and empties the rings.
+  So a `Send` completes whatever the receiver's program is doing.
+* Rejected: one receiving thread for all messages, which gloo requires. To wake the program's thread after the receiving
+  thread takes longer than to copy a small message. Rejected: busy waiting, since ranks often share cores. Rejected: a
   futex in the shared memory, for which Python has no function.
-* Nothing here depends on a fork: a process that maps the memory and knows the folder with the events takes part.
-* Source: the announcement and second check are Dekker's pattern, as in the Linux kernel's wait queues; the queue is
+* Nothing depends on a fork: a process that maps the memory and knows the folder of the events can take part.
+* Source: announcement and second check are Dekker's pattern, as in the Linux kernel's wait queues; the queue is
   Lamport's for one producer and one consumer ("Specifying concurrent program modules", 1983). docs/communication.md has
   the measurements.
 """
@@ -38,13 +38,17 @@ from paceline.backend.transports.inbox import Envelope, Inbox
 from paceline.backend.transports.shared_segment import NOT_RESERVED, PAGE_BYTES
 
 PIECE_BYTES = 2**18
-"""written before the receiver is woken, so that it reads the first piece while the next is written; chosen by us"""
+"""how much is written before the receiver is woken, so that it reads while the rest is written; chosen by us"""
 
 
 def mailbox_bytes(members: int, ring_bytes: int = RING_BYTES) -> int:
-    """The memory of a host's messages: a line for each member, and a ring for each ordered pair; whole pages.
+    """Returns the bytes of a host's messages: a line for each member and a ring for each ordered pair; whole pages.
 
-    A page takes room once it is written.
+    A page is allocated when it is first written.
+
+    Args:
+        members: the number of ranks of the host.
+        ring_bytes: the size of a ring.
 
     >>> round(mailbox_bytes(4) / 2**20, 2)  # MiB
     16.0
@@ -54,12 +58,12 @@ def mailbox_bytes(members: int, ring_bytes: int = RING_BYTES) -> int:
 
 
 def anonymous(members: int) -> mmap.mmap:
-    """Maps such memory without a name, for processes that are forked later."""
+    """Maps this memory without a name, for processes that are forked later."""
     return mmap.mmap(-1, mailbox_bytes(members), flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | NOT_RESERVED)
 
 
 def in_file(path: Path, members: int) -> mmap.mmap:
-    """Maps such memory in a file, which the first process makes, for processes that are not forked.
+    """Maps this memory in a file, which the first process creates, for processes that are not forked.
 
     Raises:
         RunFailed: the file system has no space for it.
@@ -74,13 +78,13 @@ class Mailbox:
     """One rank's messages to and from the others of its host.
 
     Args:
-        memory: shared by the host's ranks, of `mailbox_bytes`, and zero at first.
-        host: all of them, in the same order for everyone.
-        rank: this one.
-        folder: in which the events lie.
-        inbox: takes what comes.
-        lost: answers the dead rank because of which a wait cannot end.
-        ring_bytes: of each pair's ring; the same for everyone.
+        memory: shared by the host's ranks, `mailbox_bytes` long, initially zero.
+        host: the host's ranks, in the same order at all of them.
+        rank: this rank.
+        folder: contains the events.
+        inbox: takes the messages that arrive.
+        lost: returns the dead rank for which a wait cannot end.
+        ring_bytes: size of each pair's ring; the same at all ranks.
     """
 
     def __init__(
@@ -105,7 +109,7 @@ class Mailbox:
         self._in = {one: ring(place, me) for one, place in others}
         self._inbox, self._asleep = inbox, asleep[me]
         self._coming: dict[Rank, serialization.Assembly] = {}
-        """messages of which a part is here"""
+        """messages that have arrived in part"""
         self._fetching, self._called, self._fence = threading.Lock(), False, Fence()
         self._wake, self._drain = FifoEvent(_wake_path(folder, rank)), FifoEvent(_drain_path(folder, rank))
         self._closed = False
@@ -120,12 +124,12 @@ class Mailbox:
         """Hands a message over; the value may be changed afterwards.
 
         Raises:
-            PeerFailed: there was no room for it, and the receiver has died.
+            PeerFailed: the ring was full and the receiver has died.
         """
         self._out[to].send(envelope)
 
     def close(self) -> None:
-        """Ends the thread and closes the events, if this process goes on; no rank sends here any more."""
+        """Ends the thread and closes the events, if the process continues. No rank may send to this one afterwards."""
         self._closed = True
         self._drain.set()
         self._drainer.join()
@@ -137,7 +141,7 @@ class Mailbox:
     # --- receiving ------------------------------------------------------------------------------------------------
 
     def fetch(self, seconds: float) -> None:
-        """Puts the messages that are there into the inbox; if there are none, waits so long for one."""
+        """Moves available messages into the inbox; if there are none, waits up to `seconds` for one."""
         if self._empty(rest=seconds > 0) or not seconds:
             return
         self._asleep[0] = 1
@@ -162,7 +166,7 @@ class Mailbox:
                 pass
 
     def _empty(self, *, rest: bool = True) -> bool:
-        """Takes what is in the rings, with the rest of a message that has begun; True if a message has become whole."""
+        """Reads the rings, and the rest of a message that has begun; returns True if a message is complete."""
         with self._fetching:
             whole = self._pass()
             while rest and not whole and self._coming and self._comes_soon():
@@ -170,7 +174,7 @@ class Mailbox:
             return whole
 
     def _pass(self) -> bool:
-        """Takes what is in the rings now; True if a message has become whole."""
+        """Reads the rings once; returns True if a message is complete."""
         whole = False
         for source, ring in self._in.items():
             left = ring.ready
@@ -180,7 +184,7 @@ class Mailbox:
         return whole
 
     def _comes_soon(self) -> bool:
-        """Whether the rest of a message comes while this thread yields its core."""
+        """Whether the rest of a message arrives while this thread yields its core."""
         backoff = Backoff()
         while backoff.try_yield():
             if any(self._in[source].ready for source in self._coming):
@@ -188,7 +192,7 @@ class Mailbox:
         return False
 
     def _take(self, source: Rank, ring: Ring) -> int:
-        """Takes the next piece of a sender's message; answers how many bytes."""
+        """Reads the next piece of a sender's message and returns its size in bytes."""
         if (assembly := self._coming.get(source)) is None:
             assembly = self._coming[source] = serialization.Assembly()
         taken = ring.read(assembly.wants)
@@ -200,14 +204,14 @@ class Mailbox:
 
 
 class Sender:
-    """The sending side towards one other rank of the host.
+    """The sending side of the pair with one other rank of the host.
 
     Args:
-        to: that rank.
-        ring: which it reads.
+        to: the other rank.
+        ring: the ring that it reads.
         asleep: one word: whether its program sleeps.
-        folder: in which its events are.
-        lost: answers the dead rank because of which a wait cannot end.
+        folder: contains its events.
+        lost: returns the dead rank for which a wait cannot end.
     """
 
     def __init__(self, to: Rank, ring: Ring, asleep: memoryview, folder: Path, lost: Lost) -> None:
@@ -215,10 +219,10 @@ class Sender:
         self._wake, self._drain = FifoSetter(_wake_path(folder, to)), FifoSetter(_drain_path(folder, to))
         self._fence, self._sending = Fence(), threading.Lock()
         self._torn: PeerFailed | None = None
-        """a message was sent in part: no other can follow it"""
+        """a message was written in part, so that no other message can follow"""
 
     def send(self, envelope: Envelope) -> None:
-        """Writes a message; the lanes of this rank do so one after the other."""
+        """Writes a message; the lanes of this rank take turns."""
         parts = serialization.parts(envelope)
         with self._sending:
             if self._torn is not None:
@@ -251,7 +255,7 @@ class Sender:
             self._wake.set()
 
     def _await_room(self) -> None:
-        """Waits until the receiver has read, with backoff."""
+        """Waits until the receiver has made space, with backoff."""
         backoff = Backoff()
         while self._ring.full:
             if backoff.try_yield():

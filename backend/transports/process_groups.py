@@ -1,11 +1,11 @@
-"""Process groups of torch.distributed, made by name through the store.
+"""Process groups of torch.distributed, created by name through the store.
 
 Rules of this file:
 
-* Groups are not made by `new_group`: only members take part, in no global order.
-* The launcher watches for ranks that die or stop; gloo's own time-out would close the connections of healthy ones too.
-* What may wait for the dead until gloo's time-out is waited for by a thread, which is left behind then: a group that is
-  being connected, and a large value of which a part has gone.
+* `new_group` is not used: only members take part in the creation, and there is no global order.
+* The launcher detects ranks that die or stop; gloo's own timeout would close the connections of healthy ranks too.
+* Waits that could last until gloo's timeout after a death run in a thread of their own, which is then abandoned: the
+  connection of a group, and a large value of which a part has been sent.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from paceline.backend.transports.launch_environment import GLOO_THREAD
 
 T = TypeVar("T")
 LOOPBACK = "lo"
-"""the interface by which processes of one host meet"""
+"""the interface between processes of one host"""
 NOTICE_S = 5.0
 """how long the launcher may need to notice that a rank has died"""
 LARGE_BYTES = 2**24
-"""from here on a value may be on its way when a rank dies; a thread for it costs nothing beside its transfer"""
+"""from this size on, part of a value may be in flight when a rank dies; a thread costs little beside the transfer"""
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What one rank makes its process groups with.
+    """Creates the process groups of one rank.
 
     Args:
-        rank: the member.
+        rank: this rank.
         store: where members find each other.
-        lost: names the dead rank that a wait is in vain for.
-        interface: the network interface that messages cross.
-        survives: whether the run goes on without some. Of a collective that a death interrupts, gloo tells only those
-            who exchange with the dead; the others would wait for ever.
-        accelerator: what this rank computes on.
-        devices: what every rank does.
+        lost: returns the dead rank for which a wait cannot end.
+        interface: the network interface of messages.
+        survives: whether the run continues after deaths. When a death interrupts a collective, gloo fails only at
+            members that exchange data with the dead rank; the others would wait for ever.
+        accelerator: the device of this rank.
+        devices: the devices of all ranks.
     """
 
     rank: Rank
@@ -59,19 +59,19 @@ class Groups:
     interface: str = LOOPBACK
     survives: bool = False
     accelerator: Accelerator = field(default_factory=Processor)
-    devices: Devices = field(default_factory=lambda: Devices("nobody has asked"))
+    devices: Devices = field(default_factory=lambda: Devices("not requested"))
 
     def direct(self, group: Group) -> bool:
         """Whether vectors go from GPU to GPU in this group."""
         return self.devices.direct(group)
 
     def make_direct(self, name: str, group: Group) -> Any:
-        """A group of these ranks' GPUs; NCCL connects them at their first collective."""
+        """Creates an NCCL group of these ranks' GPUs, which are connected at the first collective."""
         store = PrefixStore(f"{name} of GPUs/{','.join(map(str, group))}", self.store)
         return self.accelerator.group(store, group.ranks.index(self.rank), len(group))
 
     def make(self, name: str, group: Group) -> Any:
-        """A gloo group of these ranks; waits until all members make it."""
+        """Creates a gloo group of these ranks and waits for all members."""
         options: Any = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # missing in torch's stubs
         options._timeout = timedelta(hours=1)
         options._devices = [device_of(self.interface)]
@@ -80,7 +80,13 @@ class Groups:
         return self._unless_lost(lambda: dist.ProcessGroupGloo(store, place, len(group), options), group)
 
     def wait(self, work: Any, needed: Iterable[Rank], nbytes: int = 0) -> None:
-        """Waits until work on so many bytes is done; raises `PeerFailed` where one that it needs is gone."""
+        """Waits until work on `nbytes` bytes is done; raises `PeerFailed` if a rank that it needs has died.
+
+        Args:
+            work: the work of a gloo group.
+            needed: the ranks that it needs.
+            nbytes: bytes of the value; a large one is waited for in a thread of its own.
+        """
         if nbytes >= LARGE_BYTES:
             self._unless_lost(work.wait, needed)
             return
@@ -90,11 +96,11 @@ class Groups:
             raise self.failure(error, needed) from error
 
     def without(self, rank: Rank) -> bool:
-        """Whether this rank has died, and the run goes on without it."""
+        """Whether this rank has died and the run survives that."""
         return self.lost((rank,)) is not None and self.lost(()) is None
 
     def _unless_lost(self, what: Callable[[], T], needed: Iterable[Rank]) -> T:
-        """Has it done by a thread; leaves that behind when one who is needed has died and gloo has not noticed."""
+        """Calls `what` in a thread, which is abandoned if a needed rank has died and gloo has not noticed."""
         future, ranks = Future[T](), tuple(needed)
 
         def body() -> None:
@@ -115,7 +121,7 @@ class Groups:
             raise self.failure(error, ranks) from error
 
     def wait_for_device(self, work: Any, needed: Iterable[Rank], nbytes: int = 0) -> None:
-        """Waits until a device has done a group's work, and lets what is computed from now on follow it."""
+        """Waits until a device has done a group's work, and orders later work of the device after it."""
         members = tuple(needed)
 
         def look() -> None:
@@ -126,7 +132,7 @@ class Groups:
         self.wait(work, members, nbytes)
 
     def failure(self, error: RuntimeError, needed: Iterable[Rank]) -> PeerFailed:
-        """What gloo's error comes from: the death of a rank, which the launcher needs a moment to notice."""
+        """Returns the cause of gloo's error: the death of a rank, which the launcher needs a moment to notice."""
         until, ranks = time.monotonic() + NOTICE_S, tuple(needed)
         while (dead := self.lost(ranks)) is None and time.monotonic() < until:
             time.sleep(0.01)
@@ -134,7 +140,7 @@ class Groups:
 
 
 def device_of(interface: str) -> Any:
-    """What gloo sends by; raises `RunFailed` where the interface has no address."""
+    """Returns gloo's device of an interface; raises `RunFailed` if the interface has no address."""
     try:
         return dist.ProcessGroupGloo.create_device(interface=interface)
     except RuntimeError as error:
@@ -144,7 +150,7 @@ def device_of(interface: str) -> Any:
 
 
 def no_address(interface: str) -> str:
-    """That an interface is down, and what to do about it."""
+    """Returns a message that an interface is down, with the remedy."""
     if interface == LOOPBACK:
         return (
             f"the loopback interface {LOOPBACK} is down or has no address here, as in a new network namespace; ranks "

@@ -1,11 +1,11 @@
-"""Values as bytes: a head, and behind it every vector as raw numbers.
+"""Values as bytes: a header, followed by every vector as raw numbers.
 
 Rules of this file:
 
-* The format is a stream: whoever reads knows from what has come what comes next. So a message may pass in pieces of any
-  size, and its numbers are copied once on the way in and once on the way out.
-* Encoding shows the vectors as they are, without a copy. Whoever sends copies before a `Send` is over: that is the
-  snapshot which it promises.
+* The format is a stream: a reader knows from the bytes so far what comes next. So a message may pass in pieces of any
+  size, and its numbers are copied once when written and once when read.
+* Encoding exposes the vectors' own memory without a copy. The sender copies it before a `Send` completes: this is the
+  snapshot that `Send` promises.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ import torch
 from paceline.algorithms.core.values import Null
 
 HEAD = struct.Struct("<qq")
-"""skeleton bytes, number of vectors"""
+"""bytes of the skeleton, number of vectors"""
 Bytes = npt.NDArray[np.uint8]
 LENGTH = struct.Struct("<q")
 
 
 class _Pickler(pickle.Pickler):
-    """Takes tensors out of the pickle as NumPy buffers; NumPy itself already does so with protocol 5.
+    """Pickles tensors as NumPy buffers, out of band; NumPy itself does the same with protocol 5.
 
-    A `Null` travels as so many zero bytes: a run that only asks how long things take must not send less.
+    A `Null` is sent as zeros of the same size: a run that only measures times must send as many bytes.
     """
 
     def reducer_override(self, value: Any) -> Any:
@@ -51,7 +51,7 @@ def _null(count: int, item_bytes: int, _: Bytes) -> Null:
 
 
 def parts(value: Any) -> list[Bytes]:
-    """What a message consists of, in order: the head, and the vectors, which still are the value's own memory."""
+    """Returns the parts of a message in order: the header, and the vectors, which share the value's memory."""
     buffers: list[pickle.PickleBuffer] = []
     skeleton = io.BytesIO()
     _Pickler(skeleton, protocol=5, buffer_callback=buffers.append).dump(value)
@@ -63,7 +63,7 @@ def parts(value: Any) -> list[Bytes]:
 
 
 def encode(value: Any) -> torch.Tensor:
-    """The whole message as one byte tensor of its own.
+    """Returns the whole message as a new byte tensor.
 
     >>> decode(encode(("hello", np.arange(3.0))).numpy())
     ('hello', array([0., 1., 2.]))
@@ -72,12 +72,12 @@ def encode(value: Any) -> torch.Tensor:
 
 
 def chunks(data: torch.Tensor, capacity: int) -> list[torch.Tensor]:
-    """`data` in pieces that fit a receive buffer of `capacity` bytes: gloo aborts the process on a larger message."""
+    """Splits `data` into pieces that fit a receive buffer of `capacity` bytes: gloo aborts on a larger message."""
     return [data[i : i + capacity] for i in range(0, len(data), capacity)]
 
 
 class Assembly:
-    """A message that comes in pieces.
+    """A message that arrives in pieces.
 
     >>> assembly, data = Assembly(), encode("hello").numpy()
     >>> for at in range(0, len(data), 9):
@@ -89,12 +89,12 @@ class Assembly:
     def __init__(self) -> None:
         self._steps = _assembled()
         self.wants: Bytes = next(self._steps)
-        """room for what comes next"""
+        """memory for the bytes that come next"""
         self.whole = False
         self.value: Any = None
 
     def fill(self, size: int) -> None:
-        """So many bytes of what it wanted have been filled."""
+        """Records that `size` bytes of `wants` have been filled."""
         self.wants = self.wants[size:]
         if len(self.wants):
             return
@@ -104,7 +104,7 @@ class Assembly:
             self.whole, self.value = True, stop.value
 
     def take(self, piece: Bytes) -> None:
-        """Fills from the next piece; what is behind the message's end is left alone."""
+        """Fills from the next piece and ignores bytes after the end of the message."""
         while len(piece) and not self.whole:
             size = min(len(self.wants), len(piece))
             self.wants[:size] = piece[:size]
@@ -113,7 +113,7 @@ class Assembly:
 
 
 def _assembled() -> Generator[Bytes, None, Any]:
-    """Asks for room after room to be filled, in the order of `parts`; returns the value."""
+    """Yields one buffer after another to be filled, in the order of `parts`; returns the value."""
     yield (head := np.empty(HEAD.size, np.uint8))
     skeleton, count = HEAD.unpack(head.data)
     yield (rest := np.empty(count * LENGTH.size + skeleton, np.uint8))
@@ -123,7 +123,7 @@ def _assembled() -> Generator[Bytes, None, Any]:
 
 
 def decode(data: Bytes) -> Any:
-    """The value in front of `data`, which may be longer than the message. The vectors are copied out and writable."""
+    """Returns the value at the start of `data`, which may be longer than the message; vectors are writable copies."""
     assembly = Assembly()
     assembly.take(data)
     return assembly.value

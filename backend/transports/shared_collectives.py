@@ -1,12 +1,13 @@
-"""Collectives inside a node: in the memory that its ranks share, without sockets.
+"""Collectives inside a node, in memory that its ranks share, without sockets.
 
 Rules of this file:
 
-* Collectives of one group and stream are performed in the order of the program. One that is called is performed by the
-  caller itself; one that is started, by a thread of that group and stream, or by whoever waits for it if that comes
-  sooner: a thread that has nothing to overlap with would only be handed over to.
-* Any group whose ranks are of one node is served, and the streams of started sub-programs, as long as there are
-  channels; the others go by gloo. The members agree on it by the segment's table.
+* Collectives of one group and stream are performed in the order of the program. The calling thread performs a
+  collective that is called. One that is started is performed by a thread of that group and stream, or by the thread
+  that waits for
+  it if that comes sooner: with nothing to overlap, a switch of threads would only cost time.
+* Any group of ranks of one node is served, and the streams of started sub-programs, as long as there are free channels;
+  the others use gloo. The members agree on this by the segment's table.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from paceline.backend.transports.shared_segment import Segment
 
 
 class SharedMemory:
-    """One rank's collectives in its node's memory."""
+    """The collectives of one rank in its node's shared memory."""
 
     def __init__(self, segment: Segment, rank: Rank, lost: Lost) -> None:
         self._segment, self._rank, self._lost = segment, rank, lost
         self._lines: dict[tuple[Group, str], Line | None] = {}
 
     def line(self, group: Group, stream: str = "") -> Line | None:
-        """Where collectives of this group and stream are performed; None where gloo has to do it."""
+        """Returns the line of this group and stream, or None if they use gloo."""
         if not self._segment.holds(group):
             return None
         if (group, stream) not in self._lines:
@@ -44,7 +45,7 @@ class SharedMemory:
         return self._lines[group, stream]
 
     def leave(self, stream: str) -> None:
-        """The stream has ended: its channels are given back, once what was started in it is done."""
+        """Releases the channels of a stream that has ended, after the collectives started in it."""
         for group, _ in [key for key in list(self._lines) if key[1] == stream]:
             line = self._lines.pop((group, stream))
 
@@ -54,25 +55,25 @@ class SharedMemory:
             give_back() if line is None else line.close(give_back)
 
     def close(self) -> None:
-        """Ends the threads of what has been started, once it is done: nothing is issued any more."""
+        """Ends the threads of started collectives after those that are pending; nothing may be issued afterwards."""
         for line in self._lines.values():
             if line is not None:
                 line.close(lambda: None)
 
 
 class Line:
-    """A group's and stream's collectives at one rank, in their order. One thread at a time issues them."""
+    """The collectives of a group and stream at one rank, in order. One thread at a time issues them."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._due: deque[Issued] = deque()
         self._turn = threading.Lock()
-        """held by whoever performs one"""
+        """held by the thread that performs one"""
         self._helper: WorkerThread | None = None
-        """there is none before something is started"""
+        """None until a collective is started"""
 
     def issue(self, op: Collective, *, started: bool) -> InMemory:
-        """Begins a collective; one that is not started begins when its answer is asked for."""
+        """Issues a collective; one that is not started is performed when its result is requested."""
         issued = Issued(op)
         self._due.append(issued)
         if started:
@@ -82,20 +83,20 @@ class Line:
         return InMemory(lambda: issued.done, lambda: self._finish(issued))
 
     def _next(self) -> None:
-        """Performs the oldest one, unless whoever waits for it was quicker."""
+        """Performs the oldest pending one, unless a waiting thread has done so."""
         with self._turn:
             if self._due:
                 self._due.popleft().perform(self._channel)
 
     def _finish(self, issued: Issued) -> Any:
-        """Performs what is due up to this one, as far as the helper has not; answers it."""
+        """Performs the pending ones up to this one, as far as the helper has not, and returns its result."""
         with self._turn:
             while not issued.done:
                 self._due.popleft().perform(self._channel)
         return issued.answer()
 
     def close(self, then: Callable[[], None]) -> None:
-        """Calls `then` when all is done; nothing is issued any more."""
+        """Calls `then` when all are done; nothing may be issued afterwards."""
         if self._helper is None:
             then()
         else:
@@ -105,7 +106,7 @@ class Line:
 
 @dataclass(slots=True)
 class Issued:
-    """A collective, and what it came to."""
+    """A collective and its outcome."""
 
     op: Collective | None
     done: bool = False
@@ -113,7 +114,7 @@ class Issued:
     _failure: BaseException | None = None
 
     def perform(self, channel: Channel) -> None:
-        """Performs it, and lets go of its value."""
+        """Performs it and releases its value."""
         assert self.op is not None, "each is performed once"
         op, self.op = self.op, None
         try:
@@ -123,7 +124,7 @@ class Issued:
         self.done = True
 
     def answer(self) -> Any:
-        """Its answer; raises what it failed by."""
+        """Returns the result, or raises the failure."""
         if self._failure is not None:
             raise self._failure
         return self._answer
@@ -131,8 +132,8 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class InMemory:
-    """A collective under way."""
+    """A collective in flight."""
 
     done: Callable[[], bool]
     finish: Callable[[], Any]
-    """waits, and answers; asked once"""
+    """waits and returns the result; called once"""

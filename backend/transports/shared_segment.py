@@ -2,14 +2,14 @@
 
 Rules of this file:
 
-* For ranks that are forked the memory has no name: an anonymous mapping of the launcher's, inherited through the fork.
-  So nothing is to be removed after a run, however its processes end. Ranks that others started map a file of the run's
-  folder in the host's memory.
-* It is divided into channels, one for each group of ranks and stream of collectives. In a file, a channel's room is
-  reserved when a rank claims it, since writing without room would end the process; a channel that nobody claims costs
-  nothing. Without a name, a page takes room once it is written.
-* Who comes first to a group and stream decides whether they have a channel; the decision stands in a table, so that all
-  members find the same. A channel is given back when every member has left, and then serves others.
+* For forked ranks the memory has no name: it is an anonymous mapping of the launcher, inherited by the fork. So nothing
+  has to be removed after a run, however its processes end. Ranks that another launcher started map a file of the run's
+  folder in the host's memory file system.
+* It is divided into channels, one for each group of ranks and stream of collectives. In a file, the space of a channel
+  is reserved when a rank claims it, since writing without space would kill the process; an unused channel costs
+  nothing. In an anonymous mapping, a page is allocated when it is first written.
+* The first member of a group and stream decides whether they have a channel, and writes the decision to a table, so
+  that all members find the same. A channel is released when every member has left it, and can then be reused.
 """
 
 from __future__ import annotations
@@ -29,25 +29,29 @@ from paceline.backend.posix.host_lock import HostLock
 from paceline.backend.posix.reserve import OTHERWISE, reserve, shared_file
 
 PIECE_BYTES = 2**22
-"""of a value that is in the memory at once; provenance: ours. Of 0.8 and 8 MB by 2 and 4 ranks, 1 MiB and more were
-equally quick on an idle machine; where other programs wanted the cores, every turn of waiting told, and 8 MB took up to
-twice as long in pieces of 1 MiB"""
+"""bytes of a value in the memory at once; provenance: ours. With values of 0.8 and 8 MB at 2 and 4 ranks, 1 MiB and
+more were equally fast on an idle machine. When other programs used the cores, every turn of waiting cost time, and 8 MB
+took up to twice as long in pieces of 1 MiB"""
 BUFFERS = 2
-"""pieces of each member: one is written while the one before may still be read"""
+"""pieces of each member: one is written while the previous one may still be read"""
 LINE_BYTES = 64
-"""of a processor's cache; also the room in front of a piece for what it is"""
+"""a cache line of the processor; also the space in front of a piece for its form"""
 CHANNELS = 16
-"""of a node; who finds none left goes by gloo"""
+"""channels of a node; a group that finds none free uses gloo"""
 ROWS = 1024
-"""groups and streams that may be in use at once"""
+"""how many groups and streams may be in use at once"""
 NOT_RESERVED = 0x4000 if sys.platform == "linux" else 0
-"""MAP_NORESERVE of Linux, which Python's mmap does not name: no swap is set aside for what may never be used"""
+"""MAP_NORESERVE of Linux, which Python's mmap does not define: no swap is reserved for pages that may never be used"""
 
 PAGE_BYTES = mmap.PAGESIZE
 
 
 def channel_bytes(members: int, piece_bytes: int = PIECE_BYTES) -> int:
-    """A channel's room: for each member a line for its counter, and two pieces with a line in front; whole pages.
+    """Returns the bytes of a channel: a line for each member's counter, and two pieces with a line each; whole pages.
+
+    Args:
+        members: the number of ranks of the node.
+        piece_bytes: bytes of each member's piece.
 
     >>> channel_bytes(2) // 2**20  # MiB
     16
@@ -57,13 +61,13 @@ def channel_bytes(members: int, piece_bytes: int = PIECE_BYTES) -> int:
 
 
 class Segment:
-    """The memory of one node.
+    """The shared memory of one node.
 
     Args:
-        node: its ranks.
+        node: the node's ranks.
         channels: how many groups and streams may use it at once.
-        piece_bytes: of a value that is in the memory at once, from each member; whole lines.
-        folder: of the run on this host, for ranks that map the memory; None for those that are forked.
+        piece_bytes: bytes of a value in the memory at once, of each member; whole lines.
+        folder: the run's folder on this host, for ranks that map a file; None for forked ranks.
     """
 
     def __init__(
@@ -76,7 +80,7 @@ class Segment:
         room, shared = self._ahead + channels * self._each, mmap.MAP_SHARED | NOT_RESERVED
         self._path = None if folder is None else folder / f"node{node.ranks[0]}.segment"
         self._reserved = set[int]()
-        """the channels whose room this process has seen to"""
+        """channels whose space this process has reserved"""
         if self._path is None:
             self.memory = mmap.mmap(-1, room, flags=shared | mmap.MAP_ANONYMOUS)
             self._lock = HostLock()
@@ -89,19 +93,18 @@ class Segment:
         self._table: Any = np.frombuffer(self.memory, dtype=row, count=ROWS)
 
     def holds(self, group: Group) -> bool:
-        """Whether all of a group are of this node."""
+        """Whether all ranks of a group are on this node."""
         return all(rank in self.node for rank in group)
 
     def begins(self, channel: int) -> int:
-        """Where a channel lies in the memory."""
+        """Returns the offset of a channel in the memory."""
         return self._ahead + channel * self._each
 
     def claim(self, group: Group, stream: str) -> int | None:
-        """The channel of a group and stream, the same for all members; None where there was none left for them.
+        """Returns the channel of a group and stream, the same at all members; None if there was none free for them.
 
         Raises:
-            RunFailed: more of them are in use than the table has room for, or the file system has no room for a
-                channel.
+            RunFailed: the table is full, or the file system has no space for a channel.
         """
         name = _name(group, stream)
         with self._lock:
@@ -119,7 +122,7 @@ class Segment:
         return channel
 
     def _reserve(self, channel: int) -> None:
-        """Takes the room of a channel; to do so in every process does no harm."""
+        """Reserves the space of a channel; it may be repeated in every process."""
         if self._path is None or channel in self._reserved:
             return
         with shared_file(self._path) as file:
@@ -128,7 +131,7 @@ class Segment:
         self._reserved.add(channel)
 
     def leave(self, group: Group, stream: str) -> None:
-        """A member will not come again; with the last one's leaving the channel is free."""
+        """Removes a member from the channel, which is free after the last one has left."""
         with self._lock:
             (row,) = np.flatnonzero(self._table["name"] == _name(group, stream))
             self._table["left"][row] += 1
@@ -141,11 +144,11 @@ class Segment:
 
 
 def fits(folder: Path, node: Group) -> bool:
-    """Whether the folder's file system has room for all channels of a node's memory; otherwise gloo is used."""
+    """Whether the folder's file system has space for all channels of a node; otherwise gloo is used."""
     free = os.statvfs(folder)
     return free.f_bavail * free.f_frsize >= CHANNELS * channel_bytes(len(node))
 
 
 def _name(group: Group, stream: str) -> bytes:
-    """Sixteen letters that stand for a group and stream."""
+    """Returns sixteen characters that identify a group and stream."""
     return hashlib.blake2b(f"{group}{stream}".encode(), digest_size=8).hexdigest().encode()

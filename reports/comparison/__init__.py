@@ -1,4 +1,4 @@
-"""Prediction beside measurement: errors, ties, the figure and the conclusion.
+"""Predictions compared with measurements: errors, ties, the figure and the conclusion.
 
 Read `compare` first.
 """

@@ -1,6 +1,6 @@
-"""The figure of a comparison: accuracy against time, one colour an algorithm, simulated dashed, measured solid.
+"""The figure of a comparison: accuracy against time, with one colour per algorithm, simulated dashed, measured solid.
 
-The axis of accuracy is stretched towards 100 %, where targets are and where a linear one shows nothing.
+The axis of accuracy is logarithmic in the error, since targets are close to 100 %, where a linear axis shows nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from paceline.records.metrics import smoothed
 from paceline.reports.comparison.compare import Comparison
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
-"""told apart by colour-blind readers too; source: Okabe and Ito, Color Universal Design, a brown for its yellow"""
+"""suitable for colour-blind readers; source: Okabe and Ito, Color Universal Design, with brown instead of yellow"""
 
 TOP = 0.999
-"""what is better is drawn here"""
+"""better accuracies are drawn at this value"""
 
 HEADROOM = 0.1
-"""between the best accuracy and the end of the axis, on the scale of `nines`"""
+"""distance between the best accuracy and the end of the axis, on the scale of `nines`"""
 
 TICKS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995)
 
@@ -34,11 +34,11 @@ INK, FAINT = "#333333", "#999999"
 
 MEASURED: dict[str, Any] = {"linewidth": 4.0, "linestyle": "-", "solid_capstyle": "butt", "zorder": 2}
 SIMULATED: dict[str, Any] = {"linewidth": 1.6, "linestyle": (0, (4, 2)), "zorder": 3}
-"""a thin dashed line on a broad pale one: both are seen where they agree"""
+"""a thin dashed line on a broad pale one, so that both are visible where they agree"""
 
 
 def accuracy_figure(comparison: Comparison) -> Figure:
-    """Smoothed accuracy against each run's own clock, all seeds."""
+    """Draws the smoothed accuracy against each run's own clock, for all seeds."""
     figure = Figure(figsize=(9.0, 5.2), dpi=160, layout="constrained")
     axes = figure.add_subplot()
     colours = {line.name: PALETTE[number % len(PALETTE)] for number, line in enumerate(comparison.lines)}
@@ -51,12 +51,17 @@ def accuracy_figure(comparison: Comparison) -> Figure:
 
 
 def save_figure(comparison: Comparison, path: Path) -> None:
-    """Writes the figure; the ending of `path` chooses the format."""
+    """Writes the figure.
+
+    Args:
+        comparison: the comparison.
+        path: the file; its ending selects the format.
+    """
     accuracy_figure(comparison).savefig(path)
 
 
 def nines(accuracy: Any) -> Any:
-    """Where an accuracy stands on the axis: each tenth part of the error is as far as the last one.
+    """Returns the position of an accuracy on the axis, where dividing the error by 10 is always the same distance.
 
     y = −log10(1 − accuracy)
 
@@ -67,12 +72,12 @@ def nines(accuracy: Any) -> Any:
 
 
 def share(height: Any) -> Any:
-    """The accuracy at a height of the axis: the inverse of `nines`."""
+    """Returns the accuracy at a position of the axis: the inverse of `nines`."""
     return 1.0 - 10.0 ** -np.asarray(height)
 
 
 def pale(colour: str) -> tuple[float, float, float]:
-    """The colour on white at 40 %; opaque, so that curves of several seeds do not darken each other."""
+    """Returns the colour at 40 % on white; opaque, so that curves of several seeds do not darken each other."""
     red, green, blue = (1 - 0.4 * (1 - part) for part in to_rgb(colour))
     return red, green, blue
 

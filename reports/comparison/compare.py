@@ -1,12 +1,12 @@
-"""The main job: every algorithm of a scenario predicted and measured, side by side.
+"""Predicts and measures every algorithm of a scenario, side by side.
 
 Rules of this file:
 
-* The prediction is made before the measurement and knows nothing of it but the machine: where the real messages cross
-  this machine, the simulated network is this machine's, from a probe at the start; where they cross an emulated
-  network, it is that network, with what this machine adds to it.
-* Beside our prediction stand two that leave something out, messages or spread. A prediction that is no nearer than they
-  are proves nothing.
+* The prediction is made before the measurement and uses only the machine: if the real messages stay on this machine,
+  the simulated network is this machine's, from a probe at the start; if they cross an emulated network, it is that
+  network with the costs that this machine adds.
+* Two simpler predictions, without message cost and without jitter, are made for comparison. A prediction that is not
+  better than they are proves nothing.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from paceline.scenarios.resolution.real_run_validation import refuse_simulated_o
 from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
 
 WRONG_MODELS: tuple[str, str] = ("no_message_cost", "no_spread")
-"""predictions that leave something out, to show what it is worth"""
+"""names of the simpler predictions, by what they leave out"""
 
 Report = Callable[[str, float], None]
-"""told what is being done, and how much of it is done, 0 … 1"""
+"""called with the current task and the completed fraction, 0 … 1"""
 
 Stage = Callable[[str], Report | None]
-"""told of each stage of a comparison as it begins; answers what the stage reports its progress to"""
+"""called with the name of each stage when it begins; returns the stage's progress callback"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One algorithm: what was predicted, what was measured, and how far apart they are."""
+    """One algorithm: the predicted and the measured summary, and their errors."""
 
     name: str
     simulated: Tree
-    """its summary; with several seeds every figure is ``{mean, low, high}``"""
+    """the summary; with several seeds every figure is ``{mean, low, high}``"""
     measured: Tree
     error: Tree
     wrong_models: dict[str, Tree]
-    """errors of predictions that leave something out, by name"""
+    """errors of the simpler predictions, by name"""
     predicted_runs: Sequence[Run] = ()
     measured_runs: Sequence[Run] = ()
 
     def answer(self) -> dict[str, Any]:
-        """As it stands in a JSON answer."""
+        """Returns the line for a JSON answer."""
         return {
             "name": self.name,
             "simulated": self.simulated,
@@ -64,37 +64,37 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A scenario's algorithms, predicted and measured."""
+    """The predicted and measured algorithms of a scenario."""
 
     scenario: str
     predicts: Literal["this machine", "emulated network"]
     lines: tuple[Line, ...]
     other_load: float
-    """share of all cores that other processes took while the runs were measured, 0 … 1"""
+    """fraction of all cores that other processes used while the runs were measured, 0 … 1"""
 
     @property
     def target(self) -> float | None:
-        """The accuracy that time to accuracy is measured against."""
+        """The target of the time to accuracy."""
         target: float | None = self.lines[0].measured["target_accuracy"]
         return target
 
     @property
     def aim(self) -> Aim | None:
-        """What the algorithms are judged by: the target accuracy or the target loss."""
+        """The criterion of the algorithms: the target accuracy or the target loss."""
         return aim_of(self.lines[0].measured)
 
     @property
     def has_accuracy(self) -> bool:
-        """Whether what is learned has an accuracy at all."""
+        """Whether the problem has an accuracy."""
         return any(line.measured["final_accuracy"] is not None for line in self.lines)
 
     @property
     def measured_kind(self) -> str:
-        """How the measured side was made."""
+        """The kind of the measured runs."""
         return kind_of(self.lines[0].measured)
 
     def answer(self) -> dict[str, Any]:
-        """The JSON answer of ``paceline compare``."""
+        """Returns the JSON answer of ``paceline compare``."""
         return {
             "scenario": self.scenario,
             "predicts": self.predicts,
@@ -104,13 +104,13 @@ class Comparison:
 
 
 def line(name: str, *, simulated: Sequence[Run], measured: Sequence[Run], wrong: dict[str, Sequence[Run]]) -> Line:
-    """One algorithm's line from its runs.
+    """Compares the runs of one algorithm.
 
     Args:
-        name: of the algorithm in this scenario.
+        name: the algorithm's name in this scenario.
         simulated: one run per seed.
         measured: one run per seed, the same seeds.
-        wrong: simulated runs that leave something out, by what they leave out; the same seeds.
+        wrong: runs of the simpler predictions, by what they leave out; the same seeds.
     """
     ours, real = _summaries(simulated), _summaries(measured)
     return Line(
@@ -137,13 +137,13 @@ def compare(
     """Predicts and measures every algorithm and seed of a scenario.
 
     Args:
-        scenario: a scenario, or whatever `paceline.scenarios.load` takes.
-        stage: called with the name of each stage; what it answers is given to the stage as its progress callback.
-        keep: called with each simulated and measured run when its stage is over, to store it; answers it as stored.
+        scenario: a scenario, in any form that `paceline.scenarios.load` accepts.
+        stage: called with the name of each stage; returns the stage's progress callback.
+        keep: called with each simulated and measured run after its stage, to store it; returns the stored run.
 
     Raises:
-        InputError: with every mistake of the scenario, that its runs are not paced, that it has what only a simulation
-            has, or that its network cannot be emulated here.
+        InputError: the scenario is wrong, its runs are not paced, it has sections that only simulations support, or its
+            network cannot be emulated here.
         RunsFailed: a measured run failed.
     """
     from paceline.backend.training.run import train
@@ -159,8 +159,8 @@ def compare(
     check_own_methods(scenario)
     network = _probed(scenario, stage)
     simulated = simulate(scenario, network=network, progress=stage("predicting"), keep=keep)
-    told = stage("predicting without message cost")
-    free = simulate(scenario, network=network, message_cost=False, progress=told)
+    progress = stage("predicting without message cost")
+    free = simulate(scenario, network=network, message_cost=False, progress=progress)
     even = simulate(scenario, network=network, jitter=False, progress=stage("predicting without spread"))
     wrong = dict(zip(WRONG_MODELS, (free, even), strict=True))
     with OtherLoad() as other:
@@ -169,7 +169,7 @@ def compare(
 
 
 def _probed(scenario: Scenario, stage: Stage) -> Profile | EmulatedProfile:
-    """This machine, and what it adds to a network that it emulates where the scenario asks for one."""
+    """Probes this machine, or its costs on top of the emulated network if the scenario requests one."""
     from paceline.simulator.runs.dry_run import dry_run
 
     plans = scenario.plans(paced=True)
@@ -193,7 +193,7 @@ def assemble(
     wrong: dict[str, list[Run]],
     other_load: float,
 ) -> Comparison:
-    """The comparison of runs that are there already, in the order in which the algorithms come in `simulated`."""
+    """Compares existing runs, in the order of the algorithms in `simulated`."""
     names = list(dict.fromkeys(run.algorithm for run in simulated))
     lines = tuple(
         line(

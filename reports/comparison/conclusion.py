@@ -1,4 +1,4 @@
-"""What a comparison says, in sentences."""
+"""The conclusion of a comparison, in sentences."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from paceline.reports.comparison.ties import leaders, why
 from paceline.reports.comparison.words import listed, seconds, worst
 
 CLEAN_LOAD = 0.05
-"""other load above which measured times are not to be trusted: one busy core of two made steps 5–14 % longer"""
+"""load by other programs above which measured times are unreliable: one busy core of two made steps 5–14 % longer"""
 
 
 def conclusion(comparison: Comparison) -> str:
-    """What the comparison says, in sentences."""
+    """Returns the conclusion of a comparison in sentences."""
     sentences = (
         _soonest(comparison),
         _unfinished(comparison),
@@ -65,7 +65,7 @@ def _unfinished(comparison: Comparison) -> str:
 
 
 def _times(summaries: Mapping[str, Tree], path: str) -> dict[str, Any]:
-    """Seconds to the target of those that reached it: numbers, or with several seeds their intervals."""
+    """Returns the seconds to the target of algorithms that reached it: numbers or, with several seeds, intervals."""
     return {name: summary[path] for name, summary in summaries.items() if summary[path] is not None}
 
 
@@ -93,7 +93,7 @@ def _accuracy_of_prediction(comparison: Comparison) -> str:
 
 
 def say_load(share: float) -> str:
-    """What other programs took of the machine while runs were measured, and what that means.
+    """Describes the load by other programs while runs were measured.
 
     >>> say_load(0.012)
     'Other programs took 1.2 % of this machine meanwhile.'

@@ -1,7 +1,7 @@
-"""Runs that ended before their method's longest period had passed once.
+"""Runs that ended before the longest period of their method had passed once.
 
-Such a run leaves out what the method does least often, such as the average of all workers in hbs-sgd: it is faster than
-the method is. Its figures are shown, with a mark, but no sentence compares them with others.
+Such a run does not contain the method's rarest operation, such as the average of all workers in hbs-sgd, so it is
+faster than the method. Its figures are shown with a mark, but no sentence compares them with others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from paceline.records import Run
 from paceline.reports.comparison.prediction_errors import number
 
 MARK = "*"
-"""after the algorithm in tables"""
+"""follows the algorithm in tables"""
 
 
 def is_unfinished(summary: Mapping[str, Any]) -> bool:
@@ -22,23 +22,23 @@ def is_unfinished(summary: Mapping[str, Any]) -> bool:
 
 
 def marked(name: str, summary: Mapping[str, Any]) -> str:
-    """An algorithm's name in a table."""
+    """Returns an algorithm's name in a table, with a mark if it is unfinished."""
     return name + MARK if is_unfinished(summary) else name
 
 
 def finished(runs: Iterable[Run]) -> list[Run]:
-    """The runs of the algorithms none of whose runs is unfinished."""
+    """Returns the runs of the algorithms without unfinished runs."""
     runs = list(runs)
     short = {run.algorithm for run in runs if is_unfinished(run.summary)}
     return [run for run in runs if run.algorithm not in short]
 
 
 def say_unfinished(periods: Mapping[str, int], where: str = "") -> str:
-    """Which algorithms ended too early, and what that means.
+    """Describes which algorithms ended too early.
 
     Args:
         periods: the longest period of each such algorithm, in steps of a worker.
-        where: which of its runs, as words after the names.
+        where: words after the names that say which runs.
 
     >>> say_unfinished({"hbs-sgd": 8})
     'Not compared: hbs-sgd (8 steps) ended before the longest period of the method, in steps of a worker, had passed \
@@ -55,5 +55,5 @@ once. Its figures, marked *, leave out what it does least often; a later `stop` 
 
 
 def say_unfinished_runs(runs: Iterable[Run]) -> str:
-    """The same for runs: empty where each had time for a whole period."""
+    """Describes which algorithms of these runs ended too early; empty if all runs had a whole period."""
     return say_unfinished({run.algorithm: run.summary["longest_period"] for run in runs if is_unfinished(run.summary)})

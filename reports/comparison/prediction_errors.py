@@ -1,12 +1,12 @@
-"""Prediction against measurement, as numbers: pure functions of summaries.
+"""Errors of predictions: pure functions of summaries.
 
 Rules of this file:
 
-* An error has the shape of a summary, with the error of each figure in its place.
-* The error of a figure is (simulated − measured) / measured: 0 where both are 0, None where either is missing.
-  Accuracy is a plain difference, since it is a share already. Distributions are compared by total variation.
-* With several seeds a figure is ``{mean, low, high}``: the mean and its 95 % interval by Student's t. A figure that
-  one of the seeds lacks is missing: a mean over the seeds that got there would flatter.
+* Errors have the structure of a summary, with the error of each figure in its place.
+* The error of a figure is (simulated − measured) / measured: 0 if both are 0, None if either is missing. The error of
+  an accuracy is the difference, since it is a fraction. Distributions are compared by total variation.
+* With several seeds a figure is ``{mean, low, high}``: the mean and its 95 % interval by Student's t. If one seed has
+  no value, the figure is missing, since a mean over the other seeds would be biased.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Tree = dict[str, Any]
 """figures by name; leaves are numbers, None, or ``{mean, low, high}``"""
 
 AIMS = ("accuracy", "loss")
-"""what targets are of"""
+"""the kinds of targets"""
 
 AT_TARGETS = tuple(
     f"{axis}_to_{aim}{unit}" for aim in AIMS for axis, unit in (("time", "_s"), ("samples", ""), ("updates", ""))
 )
-"""figures of a summary that say what it took to reach a target"""
+"""figures of a summary about reaching a target"""
 
 FIGURES = (
     "wall_s",
@@ -47,14 +47,14 @@ FIGURES = (
     *AT_TARGETS,
     "final_loss",
 )
-"""figures of a summary that have a relative error, by their paths"""
+"""paths of the figures of a summary that have a relative error"""
 
 OTHERS = ("final_accuracy", "periods", *(f"time_to_{aim}_resolution_s" for aim in AIMS))
-"""figures that have none: a share already, whether the run was long enough, and how finely another can be told"""
+"""figures without a relative error: fractions, the number of periods, and resolutions of other figures"""
 
 
 def relative(simulated: float | None, measured: float | None) -> float | None:
-    """(simulated − measured) / measured; 0 where both are 0, None where either is missing or only measured is 0.
+    """Returns (simulated − measured) / measured; 0 if both are 0, None if either is missing or only measured is 0.
 
     >>> relative(1.1, 1.0), relative(0, 0), relative(None, 1.0), relative(1.0, 0)
     (0.10000000000000009, 0.0, None, None)
@@ -67,7 +67,7 @@ def relative(simulated: float | None, measured: float | None) -> float | None:
 
 
 def figure(values: Sequence[float | None]) -> Any:
-    """One value as it is; several as their interval; None where one is missing."""
+    """Returns a single value unchanged, several values as their interval, and None if one is missing."""
     present = [value for value in values if value is not None]
     if len(present) < len(values) or not present:
         return None
@@ -75,7 +75,7 @@ def figure(values: Sequence[float | None]) -> Any:
 
 
 def number(value: Any) -> float | None:
-    """The number of a figure: its mean where it is an interval.
+    """Returns the number of a figure, which for an interval is its mean.
 
     >>> number(1.5), number({"mean": 2.0, "low": 1.0, "high": 3.0}), number(None)
     (1.5, 2.0, None)
@@ -85,9 +85,9 @@ def number(value: Any) -> float | None:
 
 
 def together(summaries: Sequence[Mapping[str, Any]]) -> Tree:
-    """The summary of several seeds: figures with their intervals, histograms added up; that of one seed is itself.
+    """Combines the summaries of several seeds: figures become intervals, histograms are added.
 
-    It `diverged` if one of them did, and `stop_reason` as all of them did, or else for None.
+    The result has `diverged` if one of them has, and the `stop_reason` that all share, or else None.
     """
     made: Tree = copy.deepcopy(dict(summaries[0]))
     if len(summaries) == 1:
@@ -110,7 +110,7 @@ def together(summaries: Sequence[Mapping[str, Any]]) -> Tree:
 
 
 def _paces(paces: Sequence[Mapping[str, Any]]) -> Tree:
-    """The pace of several seeds: held if every seed held it; the worst rank is that of the worst seed."""
+    """Combines the paces of several seeds: held if every seed held it; the worst rank is that of the worst seed."""
     made: Tree = {
         name: figure([pace[name] for pace in paces]) for name in ("asked_s", "achieved_s", "ratio", "late_start_s")
     }
@@ -123,7 +123,7 @@ def _paces(paces: Sequence[Mapping[str, Any]]) -> Tree:
 
 
 def error(simulated: Sequence[Mapping[str, Any]], measured: Sequence[Mapping[str, Any]]) -> Tree:
-    """The errors of `FIGURES` and of each rank's staleness, the difference in accuracy, and ``staleness_tv``.
+    """Returns the errors of `FIGURES` and of each rank's staleness, the difference in accuracy, and ``staleness_tv``.
 
     Args:
         simulated: summaries, one per seed.
@@ -151,7 +151,7 @@ def error(simulated: Sequence[Mapping[str, Any]], measured: Sequence[Mapping[str
 
 
 def relative_figure(simulated: Sequence[float | None], measured: Sequence[float | None]) -> Any:
-    """The relative error over seeds: that of the means; its interval is that of the seeds' differences.
+    """Returns the relative error of the means over seeds; its interval is that of the seeds' differences.
 
     >>> relative_figure([1.1], [1.0]), relative_figure([1.0, 2.0], [None, 2.0])
     (0.10000000000000009, None)
@@ -166,7 +166,7 @@ def relative_figure(simulated: Sequence[float | None], measured: Sequence[float 
 
 
 def difference(simulated: Sequence[float | None], measured: Sequence[float | None]) -> Any:
-    """simulated − measured of each seed, as a figure."""
+    """Returns simulated − measured of each seed, as a figure."""
     return figure(
         [None if one is None or other is None else one - other for one, other in zip(simulated, measured, strict=True)]
     )
@@ -184,7 +184,7 @@ def _ranks(per_rank: Sequence[Mapping[int, float]]) -> list[int]:
 
 
 def figure_at(tree: Mapping[str, Any], path: str) -> Any:
-    """The figure at a path such as those of `FIGURES`.
+    """Returns the figure at a path such as those of `FIGURES`.
 
     >>> figure_at({"step_s": {"mean": 0.02}}, "step_s.mean")
     0.02

@@ -1,9 +1,9 @@
-"""Comparisons and runs as tables that a person can read.
+"""Printed tables of comparisons and runs.
 
 Rules of this file:
 
-* Nothing is computed here but minima and maxima of figures that `prediction_errors` has made.
-* Each table has one row per algorithm and fits in 80 columns; units stand in the headers, errors are in per cent.
+* The figures come from `prediction_errors`; only minima and maxima are computed here.
+* Each table has one row per algorithm and fits in 80 columns; units are in the headers, errors are in per cent.
 * "Without messages" and "without spread" are the errors of predictions that leave these out.
 """
 
@@ -26,13 +26,13 @@ from paceline.reports.comparison.words import MISSING, kind_of, milli, per_cent,
 from paceline.reports.plain_table import plain_table
 
 WITHOUT = ("without\nmessages\n%", "without\nspread\n%")
-"""headers over the errors of the wrong models"""
+"""headers of the errors of the simpler models"""
 
 
 def comparison_tables(comparison: Comparison) -> list[Table]:
-    """Step time, staleness, learning: each predicted, measured, and as the wrong models would have said.
+    """Returns tables of step time, staleness and learning: predicted, measured, and the errors of simpler models.
 
-    Times to a target and accuracies have a table only where the scenario has a target and its problem an accuracy.
+    Times to a target have a table only if the scenario has a target, and accuracies if the problem has an accuracy.
     """
     tables = [step_table(comparison), staleness_table(comparison)]
     if (aim := comparison.aim) is not None:
@@ -43,12 +43,12 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
 
 
 def step_table(comparison: Comparison) -> Table:
-    """Mean time between a worker's successive gradients."""
+    """Returns the table of mean times between a worker's successive gradients."""
     return _both_sides(comparison, f"Step time ({comparison.measured_kind})", "ms", milli, "step_s.mean")
 
 
 def _both_sides(comparison: Comparison, title: str, symbol: str, unit: Callable[[float], str], path: str) -> Table:
-    """A figure simulated and measured, our error in it, and the wrong models'."""
+    """Returns the table of a figure: simulated, measured, our error and the errors of the simpler models."""
     table = plain_table(title)
     for header in (f"simulated\n{symbol}", f"measured\n{symbol}", "error\n%", *WITHOUT):
         table.add_column(header, justify="right")
@@ -64,7 +64,7 @@ def _both_sides(comparison: Comparison, title: str, symbol: str, unit: Callable[
 
 
 def accuracy_table(comparison: Comparison) -> Table:
-    """Accuracy at the end; its error is a plain difference, in percentage points."""
+    """Returns the table of final accuracies; the error is a difference in percentage points."""
     table = plain_table("Accuracy at the end")
     for header in ("simulated\n%", "measured\n%", "difference\npoints"):
         table.add_column(header, justify="right")
@@ -79,7 +79,7 @@ def accuracy_table(comparison: Comparison) -> Table:
 
 
 def staleness_table(comparison: Comparison) -> Table:
-    """Mean of the ranks' mean staleness, and the total-variation distance of the whole distributions."""
+    """Returns the table of the ranks' mean staleness, with the total-variation distance of the distributions."""
     table = plain_table("Staleness (mean of ranks; distance: total variation, 0 … 1)")
     for header in ("simulated", "measured", "worst\nrank\n%", "distance", "without\nmessages", "without\nspread"):
         table.add_column(header, justify="right")
@@ -100,7 +100,7 @@ def staleness_table(comparison: Comparison) -> Table:
 
 
 def runs_table(runs: Sequence[Run]) -> Table:
-    """One row per run, for commands that only simulate or only train: what was learned, or where time went."""
+    """Returns a table with a row per run, of learning or of time, for commands that only simulate or only train."""
     table = _headed(runs, "Runs", ["seed"])
     for run in runs:
         table.add_row(*_run_row(run))
@@ -108,7 +108,7 @@ def runs_table(runs: Sequence[Run]) -> Table:
 
 
 def seeds_table(runs: Sequence[Run]) -> Table:
-    """One row per algorithm: each figure's mean over seeds and, below it, half its 95 % interval."""
+    """Returns a table with a row per algorithm: means over seeds and, below them, half of the 95 % intervals."""
     named = by_algorithm(runs)
     table = _headed(runs, _means(max(map(len, named.values()))), [])
     for mine in named.values():
@@ -117,14 +117,14 @@ def seeds_table(runs: Sequence[Run]) -> Table:
 
 
 class Rows:
-    """The table of runs, or of means over seeds, a row at a time: for commands that take minutes.
+    """The table of runs, or of means over seeds, printed row by row for commands that take minutes.
 
-    Columns are as wide as figures of the usual sizes and as the longest name; a longer figure shifts its own row alone.
+    Columns are as wide as figures of the usual size and the longest name; a longer figure shifts only its own row.
 
     Args:
-        names: of the algorithms, to know how wide the first column is.
-        seeds: runs of each algorithm, one after the other.
-        each: whether each run has a row; else there is one for all runs of an algorithm.
+        names: names of the algorithms, for the width of the first column.
+        seeds: number of runs of each algorithm, which follow each other.
+        each: whether each run has a row; else each algorithm has one.
     """
 
     def __init__(self, names: Sequence[str], seeds: int, *, each: bool) -> None:
@@ -134,7 +134,7 @@ class Rows:
         self._begun = False
 
     def add(self, run: Run) -> Table | None:
-        """What there is to print now that a run has ended: its row, below the header if it is the first one."""
+        """Adds a run and returns what can be printed now: its row, with the header if it is the first one."""
         self._waiting.append(run)
         if not self._each and len(self._waiting) < self._seeds:
             return None
@@ -155,7 +155,7 @@ def _means(seeds: int) -> str:
 
 
 def _headed(runs: Sequence[Run], title: str, first: Sequence[str]) -> Table:
-    """The table without its rows."""
+    """Returns the table without rows."""
     table = plain_table(f"{title}: " + "; ".join(dict.fromkeys(kind_of(run.summary) for run in runs)))
     last = ("target\ns", "accu-\nracy %", "loss") if _learns(runs) else ("samples\n/s", "comm.\n%", "wait\n%")
     for header in (*first, "wall\ns", "up-\ndates", "step\nms", "stale-\nness", *last):
@@ -173,7 +173,7 @@ def _run_row(run: Run) -> list[str]:
 
 
 def _seeds_row(runs: Sequence[Run]) -> list[str]:
-    """The row of one algorithm."""
+    """Returns the row of one algorithm."""
     found = figures([dict(run.summary) for run in runs])
     outcome = _learned if _learns(runs) else _spent
     cells = [*_ran(found["summary"]), *outcome(found["summary"])]
@@ -184,11 +184,11 @@ def _seeds_row(runs: Sequence[Run]) -> list[str]:
 
 
 WIDTHS = (4, 6, 5, 6, 6, 7, 6, 6)
-"""of the columns after the name, in letters"""
+"""widths of the columns after the name, in characters"""
 NAME = 20
-"""letters of a name on a line, where figures have two"""
+"""characters of a name per line, if figures have two lines"""
 TARGET = 4
-"""where the time to the target stands in a row, after its names"""
+"""position of the time to the target in a row, after the names"""
 
 
 def _ran(summary: Mapping[str, Any]) -> list[str]:
@@ -215,12 +215,12 @@ def _spent(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _cell(figure: Any, unit: Callable[[float], str]) -> str:
-    """A figure with half its interval below it, so that many fit beside each other."""
+    """Formats a figure with half of its interval below it, so that many columns fit."""
     return shown(figure, unit, between="\n")
 
 
 def error_text(figure: Any) -> Text:
-    """Our own error, coloured by size: within 5 %, within 15 %, beyond."""
+    """Formats our own error, coloured by size: within 5 %, within 15 %, beyond."""
     value = number(figure)
     if value is None:
         return Text(MISSING)
@@ -229,6 +229,6 @@ def error_text(figure: Any) -> Text:
 
 
 def wrong_text(figure: Any) -> Text:
-    """The error that a wrong model would have made."""
+    """Formats the error of a simpler model."""
     value = number(figure)
     return Text(MISSING if value is None else signed(value), style="dim")

@@ -1,12 +1,12 @@
-"""Runs of several seeds: the figures of each algorithm with their intervals, and which is soonest at the target.
+"""Runs of several seeds: the figures of each algorithm with their intervals, and which reaches the target first.
 
 Rules of this file:
 
-* A figure that one of the seeds lacks is missing; beside it stands how many seeds reached the target.
-* Algorithms that ended before their longest period had passed once are not compared; those that are shown alike are
-  equal.
-* Algorithms are compared seed by seed, since runs of the same seed share initial weights, samples and spread: two are
-  told apart where the interval of the mean difference excludes 0.
+* If one seed has no value, the figure is missing; the number of seeds that reached the target is shown beside it.
+* Algorithms that ended before their longest period had passed once are not compared. Algorithms whose shown figures are
+  the same are equal.
+* Algorithms are compared seed by seed, since runs of the same seed share initial weights, samples and jitter: two are
+  different if the interval of the mean difference excludes 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Summaries = Sequence[Mapping[str, Any]]
 
 
 def by_algorithm(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """The runs of each algorithm, by seed."""
+    """Returns the runs of each algorithm, ordered by seed."""
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(run.algorithm, []).append(run)
@@ -35,7 +35,7 @@ def by_algorithm(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 
 def figures(summaries: Summaries) -> dict[str, Any]:
-    """All figures of one algorithm's seeds, as they stand in a JSON answer."""
+    """Returns all figures of one algorithm's seeds for a JSON answer."""
     return {
         "seeds": len(summaries),
         "reached": {aim: _reached(summaries, aim) for aim in AIMS},
@@ -47,14 +47,14 @@ def figures(summaries: Summaries) -> dict[str, Any]:
 
 
 def _reached(summaries: Summaries, aim: str) -> int | None:
-    """How many seeds reached a target; None where there is none."""
+    """Returns how many seeds reached a target; None without a target."""
     if summaries[0][f"target_{aim}"] is None:
         return None
     return sum(summary[f"time_to_{aim}_s"] is not None for summary in summaries)
 
 
 def soonest(runs: Sequence[Run]) -> str:
-    """Which algorithm reaches the target soonest, and whether the seeds tell it apart from the others."""
+    """Describes which algorithm reaches the target first, and whether the seeds distinguish it from the others."""
     aim, runs = aim_of(runs[0].summary), finished(runs)
     if aim is None or not runs:
         return ""
@@ -68,7 +68,7 @@ def soonest(runs: Sequence[Run]) -> str:
 
 
 def _first(aim: Aim, times: Mapping[str, Sequence[float]], algorithms: int) -> str:
-    """Which algorithm is first on average, which are equal to it, and which the seeds tell apart from it."""
+    """Describes which algorithm is first on average, which are equal, and which the seeds distinguish from it."""
     means = {name: sum(mine) / len(mine) for name, mine in times.items()}
     first = leaders(means, seconds, least=True)
     best = first[0]
@@ -87,12 +87,12 @@ def _first(aim: Aim, times: Mapping[str, Sequence[float]], algorithms: int) -> s
     apart = [name for name in others if all(told_apart(times[one], times[name]) for one in first)]
     close = [name for name in others if name not in apart]
     if not close:
-        return f"{said}; {seeds} seeds tell {them} apart from the others (paired differences, 95 %)."
-    return f"{said}; {they} not told apart from {listed(close)} by {seeds} seeds (paired differences, 95 %)."
+        return f"{said}; {seeds} seeds distinguish {them} from the others (paired differences, 95 %)."
+    return f"{said}; {they} not distinguished from {listed(close)} by {seeds} seeds (paired differences, 95 %)."
 
 
 def told_apart(times: Sequence[float], others: Sequence[float]) -> bool:
-    """Whether the 95 % interval of the mean of paired differences excludes 0.
+    """Whether the 95 % interval of the mean paired difference excludes 0.
 
     >>> told_apart([1.0, 2.0, 3.0], [2.0, 3.1, 4.0]), told_apart([1.0, 2.0, 3.0], [0.5, 3.0, 4.0])
     (True, False)
@@ -102,7 +102,7 @@ def told_apart(times: Sequence[float], others: Sequence[float]) -> bool:
 
 
 def _missed(aim: Aim, times: Mapping[str, Sequence[float | None]], *, alone: bool) -> Iterable[str]:
-    """Who did not get there with every seed; `alone` says that nobody did."""
+    """Yields sentences about algorithms that missed the target with some seeds; `alone`: no algorithm reached it."""
     some = {name: mine for name, mine in times.items() if any(time is not None for time in mine)}
     if alone:
         by = "with every seed by" if some else "by"
@@ -114,6 +114,6 @@ def _missed(aim: Aim, times: Mapping[str, Sequence[float | None]], *, alone: boo
 
 
 def _how(aim: Aim, runs: Sequence[Run]) -> str:
-    """How the times were read, and how finely."""
+    """Describes the interpolation of the times and their resolution."""
     gaps = [gap for run in runs if (gap := run.summary[aim.resolution]) is not None]  # type: ignore[literal-required]
     return f"Times are {runs[0].summary['interpolation']}; around the target these lie up to {max(gaps):.3g} s apart."

@@ -1,4 +1,4 @@
-"""What runs were to reach: the accuracy or the loss that their times are measured to."""
+"""The target of runs: the accuracy or the loss that times are measured to."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Aim:
 
     @property
     def path(self) -> str:
-        """Where the time to it stands in a summary."""
+        """The key of the time to the target in a summary."""
         return f"time_to_{self.kind}_s"
 
     @property
     def resolution(self) -> str:
-        """Where it stands how finely that time can be told."""
+        """The key of the resolution of that time."""
         return f"time_to_{self.kind}_resolution_s"
 
 
 def aim_of(summary: Mapping[str, Any]) -> Aim | None:
-    """What a run is judged by: its target accuracy, or its target loss where it has no accuracy; None without any."""
+    """Returns the target accuracy of a run, or the target loss if it has no accuracy; None without a target."""
     accuracy, loss = summary["target_accuracy"], summary["target_loss"]
     if accuracy is not None and (loss is None or summary["final_accuracy"] is not None):
         return Aim("accuracy", accuracy)

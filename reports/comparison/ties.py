@@ -1,7 +1,7 @@
-"""Which figures share the first place.
+"""Ties: which figures share the first place.
 
-Two figures are equal where they are shown alike, or where both have an interval over seeds and the intervals overlap.
-Without this rule the order of the algorithms in the scenario would decide which of two equal ones is called best.
+Two figures are equal if they look the same when shown, or if both have intervals over seeds that overlap. Without this
+rule the order of the algorithms in the scenario would decide which of two equal ones is called best.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Key = TypeVar("Key")
 
 
 def leaders(figures: Mapping[Key, Any], unit: Callable[[float], str], *, least: bool = False) -> list[Key]:
-    """The names with the largest figure: the first place, then all that are equal to it.
+    """Returns the name with the largest figure, and then all names with equal figures.
 
     Args:
         figures: a number or ``{mean, low, high}`` for each name, none of them missing.
-        unit: how the figure is shown.
-        least: whether the smallest figure has the first place.
+        unit: formats the figure.
+        least: whether the smallest figure is the best.
 
     >>> leaders({"agd": 0.998, "ssp": 1.0, "easgd": 0.4}, lambda value: f"{value:.2f}")
     ['ssp', 'agd']
@@ -32,7 +32,7 @@ def leaders(figures: Mapping[Key, Any], unit: Callable[[float], str], *, least: 
 
 
 def equal(one: Any, other: Any, unit: Callable[[float], str]) -> bool:
-    """Whether two figures are shown alike, or their intervals overlap.
+    """Whether two figures look the same when shown, or their intervals overlap.
 
     >>> equal({"mean": 1.0, "low": 0.8, "high": 1.2}, {"mean": 1.3, "low": 1.1, "high": 1.5}, str)
     True
@@ -45,5 +45,5 @@ def equal(one: Any, other: Any, unit: Callable[[float], str]) -> bool:
 
 
 def why(one: Any) -> str:
-    """By which rule figures of this kind are equal."""
+    """Describes the rule by which figures of this kind are equal."""
     return "95 % intervals over seeds overlap" if isinstance(one, Mapping) else "to the precision shown"

@@ -1,4 +1,4 @@
-"""Figures as words: units, signs, intervals."""
+"""Formats figures: units, signs, intervals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MISSING = "–"
 
 
 def kind_of(summary: Mapping[str, Any]) -> str:
-    """The kind of a run with what was held or emulated in it.
+    """Describes the kind of a run: simulated or measured, paced, on an emulated network.
 
     >>> kind_of({"kind": "measured", "paced": True, "emulated_network": False})
     'measured, paced'
@@ -25,7 +25,12 @@ def kind_of(summary: Mapping[str, Any]) -> str:
 
 
 def shown(figure: Any, unit: Callable[[float], str], between: str = " ") -> str:
-    """A figure in a unit, with half its interval where it has one, and what stands between the two.
+    """Formats a figure, with half of its interval if it has one.
+
+    Args:
+        figure: a number, an interval ``{mean, low, high}``, or None.
+        unit: formats a number.
+        between: text between the mean and half of the interval.
 
     >>> shown({"mean": 0.02, "low": 0.019, "high": 0.021}, milli), shown(None, milli)
     ('20.0 ±1.0', '–')
@@ -38,7 +43,7 @@ def shown(figure: Any, unit: Callable[[float], str], between: str = " ") -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as a sentence has them.
+    """Joins names with commas and "and".
 
     >>> listed(["agd"]), listed(["agd", "easgd", "ssp"])
     ('agd', 'agd, easgd and ssp')
@@ -47,7 +52,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def milli(value_s: float) -> str:
-    """Seconds in milliseconds."""
+    """Formats seconds in milliseconds."""
     return f"{1000 * value_s:.1f}"
 
 
@@ -57,17 +62,17 @@ def seconds(value_s: float) -> str:
 
 
 def per_cent(share: float) -> str:
-    """A share in per cent."""
+    """Formats a fraction in per cent."""
     return f"{100 * share:.1f}"
 
 
 def plain(value: float) -> str:
-    """A number without unit."""
+    """Formats a number without unit."""
     return f"{value:.2f}"
 
 
 def signed(error: float) -> str:
-    """An error in per cent, with its sign; what rounds to nothing has none.
+    """Formats an error in per cent with its sign; an error that rounds to 0 has none.
 
     >>> signed(0.0123), signed(-0.05), signed(-0.0001)
     ('+1.2', '-5.0', '0.0')
@@ -77,6 +82,6 @@ def signed(error: float) -> str:
 
 
 def worst(values: Sequence[float | None]) -> float | None:
-    """The value farthest from 0; None where one is missing."""
+    """Returns the value farthest from 0; None if one is missing."""
     present = [value for value in values if value is not None]
     return max(present, key=abs) if present and len(present) == len(values) else None

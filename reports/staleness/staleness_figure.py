@@ -1,7 +1,7 @@
-"""The figure of staleness: for each run its distribution, and how it went over time, in the method's own notion.
+"""The figure of staleness: for each run its distribution and its course over time, in the method's own notion.
 
-Left, the share of updates at each value; right, a histogram for each stretch of the run, upright, the darker the more
-of the stretch's updates, with their mean as a line.
+The left panel shows the fraction of updates at each value. The right panel shows a vertical histogram for each interval
+of the run, darker where there are more updates of the interval, with their mean as a line.
 """
 
 from __future__ import annotations
@@ -21,16 +21,20 @@ from paceline.reports.comparison.accuracy_figure import FAINT, INK, PALETTE
 from paceline.reports.staleness.staleness_tables import Staleness
 
 MOST_RUNS = 12
-"""in one figure"""
+"""largest number of runs in one figure"""
 MOST_BARS = 60
-"""of a histogram"""
+"""largest number of bars of a histogram"""
 
 
 def save_figure(found: Sequence[Staleness], path: Path) -> None:
-    """Writes the figure; the ending of `path` chooses the format.
+    """Writes the figure.
+
+    Args:
+        found: the staleness of each run.
+        path: the file; its ending selects the format.
 
     Raises:
-        InputError: for an ending that is no picture's, or for more runs than one figure can show.
+        InputError: the ending is not that of a picture, or there are too many runs for one figure.
     """
     if path.suffix not in {".svg", ".png", ".pdf"}:
         raise InputError(f"--out: found {path.name!r}, expected a name that ends in .png, .svg or .pdf")
@@ -41,7 +45,7 @@ def save_figure(found: Sequence[Staleness], path: Path) -> None:
 
 
 def staleness_figure(found: Sequence[Staleness]) -> Figure:
-    """A row of two panels for each run."""
+    """Draws a row of two panels for each run."""
     figure = Figure(figsize=(10.0, 0.6 + 2.6 * len(found)), dpi=140, layout="constrained")
     grid = figure.subplots(len(found), 2, squeeze=False, width_ratios=(1, 1.5))
     for number, (one, (left, right)) in enumerate(zip(found, grid, strict=True)):
@@ -86,7 +90,7 @@ def _course(axes: Axes, found: Staleness, colour: str) -> None:
 
 
 def _steps(own: Series) -> list[float]:
-    """The borders of the histograms' bars: one bar a value, or equally many values in each where there are many."""
+    """Returns the borders of the histograms' bars: one bar per value, or several values per bar if there are many."""
     low, high = (int(own["value"].min()), int(own["value"].max())) if len(own) else (0, 0)
     width = -(-(high - low + 1) // MOST_BARS)
     return [low - 0.5 + width * number for number in range(-(-(high - low + 1) // width) + 1)]

@@ -1,9 +1,9 @@
-"""A run's staleness as figures and tables: every notion that applies, per rank, per layer, over time, and why.
+"""Figures and tables of a run's staleness: every notion that applies, by rank, by layer, over time, and its effects.
 
 Rules of this file:
 
-* All of it is worked out from the stored tables, so that simulated and measured runs are shown alike, whenever asked.
-* A JSON answer has everything; what is printed is what was asked for.
+* Everything is computed from the stored tables, so simulated and measured runs are treated the same.
+* The JSON answer has everything; only the requested tables are printed.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from paceline.reports.comparison.words import kind_of, milli, plain, shown
 from paceline.reports.plain_table import plain_table
 
 MOST_RANKS = 16
-"""up to so many ranks are all shown; of more, the stalest and the freshest"""
+"""largest number of ranks that are all shown; of more, the stalest and the freshest are shown"""
 
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
-    """What one run's tables say of staleness."""
+    """The staleness of one run, from its tables."""
 
     run: Run
     own: str
     """the name of the method's own notion"""
     series: Mapping[str, Series]
-    """what was measured of each notion, the method's own first"""
+    """the values of each notion, the method's own first"""
     step_s: Mapping[int, float]
     """mean time between the starts of a worker's gradients"""
 
     @staticmethod
     def of(run: Run) -> Staleness:
-        """Works it out; the tables of a stored run are enough."""
+        """Computes the staleness from the tables of a run."""
         staleness_kind = StalenessKind(run.summary["staleness"]["notion"])
         starts = step_starts(run.tables.spans, workers_of(run.tables.spans)).sort_values(["rank", "start_s"])
         apart_s = starts.groupby("rank")["start_s"].agg(lambda one: float(one.diff().mean()))
@@ -68,12 +68,12 @@ class Staleness:
 
     @property
     def title(self) -> str:
-        """Which run this is."""
+        """Identifies the run."""
         where = "" if self.run.path is None else f"{self.run.path}: "
         return f"{where}{self.run.algorithm}, seed {self.run.seed}, {kind_of(self.run.summary)}"
 
     def answer(self) -> dict[str, Any]:
-        """As it stands in a JSON answer."""
+        """Returns the JSON answer."""
         tables, wall_s = self.run.tables, self.run.summary["wall_s"]
         return {
             "path": None if self.run.path is None else str(self.run.path),
@@ -108,7 +108,7 @@ class Staleness:
 
 
 def notions_table(found: Staleness) -> Table:
-    """Each notion in a line."""
+    """Returns a table with a line for each notion."""
     table = _table("all updates", "notion", ("mean", "half are at least", "mean of ranks", "largest"))
     for name, series in found.series.items():
         of_all = figures(series)
@@ -119,14 +119,14 @@ def notions_table(found: Staleness) -> Table:
 
 
 def ranks_table(found: Staleness) -> Table:
-    """Each worker in a line: its mean and largest of every notion, its gradients' age and its time for a step."""
+    """Returns a line for each worker: mean and maximum of every notion, the age of gradients, and the step time."""
     columns = [f"{name}, {what}" for name in found.series for what in ("mean", "largest")]
     ranks = {name: {one["rank"]: one for one in by_rank(series)} for name, series in found.series.items()}
     ages_s = {int(rank): age_s for rank, age_s in ages(found.run.tables.updates)["by_rank"]}
-    everybody = sorted({rank for of_notion in ranks.values() for rank in of_notion})
+    all_ranks = sorted({rank for of_notion in ranks.values() for rank in of_notion})
     means = {rank: one["mean"] for rank, one in ranks[found.own].items()}
-    chosen = _chosen(everybody, lambda rank: means.get(rank, 0.0))
-    title = "by rank" if len(chosen) == len(everybody) else f"by rank: the stalest and the freshest of {len(everybody)}"
+    chosen = _chosen(all_ranks, lambda rank: means.get(rank, 0.0))
+    title = "by rank" if len(chosen) == len(all_ranks) else f"by rank: the stalest and the freshest of {len(all_ranks)}"
     table = _table(title, "rank", [*columns, "gradient's age, ms", "step, ms"])
     for rank in chosen:
         cells = []
@@ -145,7 +145,7 @@ def _chosen(ranks: Sequence[int], staleness: Callable[[int], float]) -> list[int
 
 
 def layers_table(found: Staleness) -> Table | str:
-    """Each layer in a line, or why there is none."""
+    """Returns a table with a line for each layer, or the reason why there is none."""
     layers = by_layer(found.run.tables.layers)
     if not layers:
         return f"{found.run.algorithm} applies whole gradients: every layer is as stale as the update it is in.\n"
@@ -157,7 +157,7 @@ def layers_table(found: Staleness) -> Table | str:
 
 
 def time_tables(found: Staleness) -> Iterator[Table]:
-    """Each stretch of the run in a line, a table for each notion."""
+    """Yields a table for each notion, with a line for each interval of the run."""
     for name, series in found.series.items():
         table = _table(f"{name} over time", "up to, s", ("counted", "mean", "half at most", "95 % at most", "largest"))
         for one in over_time(series, found.run.summary["wall_s"]):
@@ -167,9 +167,9 @@ def time_tables(found: Staleness) -> Iterator[Table]:
 
 
 def why_tables(found: Staleness) -> Iterator[Table]:
-    """Staleness against change of loss: between evaluations, and by update where the run was asked for that.
+    """Yields tables of staleness against change of loss: between evaluations and, if recorded, by update.
 
-    Of many evaluations, some are shown: `WINDOWS` or fewer.
+    At most `WINDOWS` evaluations are shown.
     """
     tables = found.run.tables
     table = _table("between evaluations", "up to, s", ("gradients", found.own, "age, ms", "loss", "loss by gradient"))
@@ -219,7 +219,11 @@ def _change(value: float) -> str:
 
 
 def at_least(series: Series, share: float) -> int:
-    """The largest value that this share of the rows reach or exceed.
+    """Returns the largest value that this fraction of the rows reaches or exceeds.
+
+    Args:
+        series: the values, in a column `value`.
+        share: the fraction of rows, from 0 to 1.
 
     >>> import pandas as pd
     >>> at_least(pd.DataFrame({"value": [0, 1, 2, 9]}), 0.5)
@@ -230,7 +234,7 @@ def at_least(series: Series, share: float) -> int:
 
 
 def says(found: Staleness) -> str:
-    """The answer in words."""
+    """Describes the staleness in sentences."""
     return (
         " ".join([*_of_all(found), *_of_ranks(found), *_of_clocks(found), *_of_ages(found), *_of_probes(found)]) + "\n"
     )
@@ -251,7 +255,7 @@ def _of_all(found: Staleness) -> Iterator[str]:
 
 
 def _of_ranks(found: Staleness) -> Iterator[str]:
-    """Who sees the stalest, where ranks differ by more than a tenth and it matters."""
+    """Yields which rank has the stalest gradients, if the ranks differ by more than a tenth."""
     means = {one["rank"]: one["mean"] for one in by_rank(found.series[found.own])}
     if len(means) < 2 or not means.keys() <= found.step_s.keys():
         return

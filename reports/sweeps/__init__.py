@@ -1,4 +1,4 @@
-"""Grids of simulated scenarios: rows, tables, figures and the conclusion in words.
+"""Grids of simulated scenarios: rows, tables, figures and a conclusion in sentences.
 
 Read `sweep` first.
 """

@@ -1,10 +1,10 @@
-"""What-if questions: a scenario simulated at every point of a grid, for every algorithm and seed.
+"""Sweeps: simulates a scenario at every point of a grid, for every algorithm and seed.
 
 Rules of this file:
 
-* A run is a piece of work of its own: its scenario goes to a worker process, its summary comes back, and nothing else
-  is kept in memory. The answer is in the order of the grid, whatever the number of processes.
-* A run that fails is said with its values, and the others are kept.
+* Each run is a separate task: a worker process receives its scenario and returns its summary, and nothing else stays in
+  memory. The answer is in the order of the grid, whatever the number of processes.
+* A failed run is reported with its values, and the other runs are kept.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from paceline.scenarios.resolution.grid import Point, grid
 from paceline.scenarios.resolution.plan import names_of
 
 Report = Callable[[str, float], None]
-"""told in words and as a share, 0 … 1, how much is done"""
+"""called with a text and the completed fraction, 0 … 1"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One run of a sweep: where it stands in the grid, and its figures or what went wrong."""
+    """One run of a sweep: its place in the grid, and its figures or its error."""
 
     vary: Mapping[str, Any]
     """the value of every varied path"""
@@ -39,14 +39,14 @@ class Entry:
     workers: int
     summary: Mapping[str, Any] = field(default_factory=dict)
     warnings: Sequence[str] = ()
-    """where it lay outside what its models were fitted on"""
+    """notes on where the run was outside the ranges that its models were fitted on"""
     error: str = ""
     trace: str = ""
     path: str | None = None
-    """the folder of its record, where records are kept: relative to the sweep's"""
+    """the folder of its record relative to that of the sweep, if records are kept"""
 
     def answer(self) -> dict[str, Any]:
-        """As it stands in a JSON answer."""
+        """Returns the entry for a JSON answer."""
         head = {"vary": dict(self.vary), "algorithm": self.algorithm, "seed": self.seed}
         if self.error:
             return {**head, "error": self.error}
@@ -59,24 +59,24 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """All runs of a sweep, in the order of the grid; at each point algorithm by algorithm, seed by seed."""
+    """All runs of a sweep, in the order of the grid, and at each point by algorithm and seed."""
 
     scenario: str
     paths: tuple[str, ...]
     target: float | None
-    """the accuracy that times are measured to; None where there is none, or several"""
+    """the target accuracy; None if there is none, or several"""
     entries: tuple[Entry, ...]
     failed: tuple[Entry, ...] = ()
 
     def answer(self) -> dict[str, Any]:
-        """The JSON answer of ``paceline sweep``."""
+        """Returns the JSON answer of ``paceline sweep``."""
         document: dict[str, Any] = {"points": [entry.answer() for entry in self.entries], "figures": self._figures()}
         if self.failed:
             document["failed"] = [entry.answer() for entry in self.failed]
         return document
 
     def _figures(self) -> list[dict[str, Any]]:
-        """Each algorithm's figures at each point, over the seeds that were run."""
+        """Returns each algorithm's figures at each point, over the seeds."""
         found: dict[str, list[Entry]] = {}
         for entry in self.entries:
             found.setdefault(json.dumps([dict(entry.vary), entry.algorithm]), []).append(entry)
@@ -88,7 +88,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What a worker process is given: a scenario of one algorithm and seed, and where its record goes."""
+    """The task of a worker process: a scenario of one algorithm and seed, and the folder for its record."""
 
     scenario: dict[str, Any]
     algorithm: str
@@ -107,19 +107,19 @@ def sweep(
 ) -> Sweep:
     """Simulates every point, algorithm and seed, in processes of this machine.
 
-    A script that calls this needs ``if __name__ == "__main__":``, as everything that starts processes does.
+    A script that calls this needs ``if __name__ == "__main__":``, like every script that starts processes.
 
     Args:
-        scenario: whatever `paceline.scenarios.load` takes.
-        vary: an axis of the grid each, ``path=values``; see `paceline.scenarios.resolution.grid`.
-        overrides: changes ``path=value`` that hold for all points.
+        scenario: a scenario, in any form that `paceline.scenarios.load` accepts.
+        vary: the axes of the grid, each ``path=values``; see `paceline.scenarios.resolution.grid`.
+        overrides: changes ``path=value`` for all points.
         algorithms: the algorithms to run, of the scenario or others.
-        jobs: processes at a time; as many as there are cores if not given.
-        records: a folder to keep the record of every run in.
-        progress: told how many runs are done, and which share of all that is.
+        jobs: number of parallel processes; default: the number of cores.
+        records: a folder for the record of every run; None: records are not kept.
+        progress: called with the number of completed runs as text, and their fraction.
 
     Raises:
-        ScenarioError: with every mistake of every point, before anything runs.
+        ScenarioError: a point is wrong; with all mistakes of all points, before anything runs.
     """
     points = grid(scenario, vary, overrides, algorithms=algorithms)
     return run(points, jobs=jobs, records=records, progress=progress)
@@ -133,12 +133,14 @@ def run(
     progress: Report | None = None,
     ended: Callable[[Entry], None] | None = None,
 ) -> Sweep:
-    """Simulates the points of a grid that is there already; see `sweep`.
+    """Simulates the points of an existing grid; see `sweep`.
 
     Args:
-        points: of the grid.
-        jobs, records, progress: as `sweep` takes them.
-        ended: told of each run when it has ended, in the order in which runs end.
+        points: the points of the grid.
+        jobs: as for `sweep`.
+        records: as for `sweep`.
+        progress: as for `sweep`.
+        ended: called with each run when it has ended, in the order of the ends.
     """
     check_own_methods(*(point.scenario for point in points))
     entries, pieces = [], []
@@ -169,7 +171,7 @@ ENGINE = "paceline.simulator.runs.run"
 
 
 def _runs(values: Mapping[str, Any], scenario: Scenario) -> list[tuple[Entry, Scenario]]:
-    """The runs of a point, each with the scenario that is this run alone."""
+    """Returns the runs of a point, each with a scenario of this run only."""
     workers = scenario.cluster.workers
     return [
         (
@@ -193,7 +195,7 @@ Outcome = tuple[dict[str, Any], list[str]]
 
 
 def _simulated(piece: _Piece) -> Outcome:
-    """What is answered of one run; its record is stored here, where its tables are."""
+    """Simulates one run in a worker process, which also stores the record, since it has the tables."""
     from paceline.simulator.runs.run import simulate
 
     (made,) = simulate(piece.scenario)

@@ -1,10 +1,10 @@
-"""Figures of a sweep: a panel for each question, a colour and mark for each algorithm, a line style for other values.
+"""Figures of a sweep: a panel per figure of a run, a colour and mark per algorithm, a line style for other values.
 
 Rules of this file:
 
-* Figures are drawn against the number of workers where it varies, with the ideal beside speed-up and efficiency;
-  otherwise against the first varied path. Lines are means over seeds, the band around them reaches from the least to
-  the most.
+* Figures are drawn against the number of workers if it varies, with the ideal beside speed-up and efficiency, and
+  otherwise against the first varied path. Lines are means over seeds; the band around them is from the minimum to the
+  maximum.
 * Points that ended before their method's longest period had passed once are hollow.
 * Up to `STYLES` combinations of other values share a figure; more have figures of their own.
 """
@@ -28,12 +28,12 @@ from paceline.reports.sweeps.sweep_table import Table, brief, label, short_names
 STYLES = ((0, ()), (0, (5, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)))
 MARKS = "osD^vPX*"
 MOST_FIGURES = 12
-"""of one sweep; who varies more looks into the table"""
+"""largest number of figures of one sweep; the table has all values"""
 MOST_TICKS = 12
 WIDE_RATIO = 4
-"""numbers that are farther apart than this stand on a logarithmic axis"""
+"""ratio of largest to smallest number above which an axis is logarithmic"""
 MANY = 8
-"""staleness beyond this is drawn on an axis that shows 1 and 1,000 alike"""
+"""staleness above which the axis is logarithmic for large values"""
 
 
 PLAIN = FuncFormatter(lambda value, _: f"{value:,g}")
@@ -42,16 +42,16 @@ PER_CENT = FuncFormatter(lambda value, _: f"{100 * value:g} %")
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A question, the column that answers it, and how it is drawn."""
+    """The title of a panel, its column of the table, and how it is drawn."""
 
     title: str
     column: str
     unit: str
     scale: str = "linear"
     ideal: Callable[[float], float] | None = None
-    """where a method would be that loses nothing, by workers over the fewest workers"""
+    """the ideal value, as a function of workers over the fewest workers"""
     factor: float = 1.0
-    """of the unit shown in the column's"""
+    """factor from the column's unit to the shown unit"""
 
 
 PANELS = (
@@ -66,11 +66,19 @@ PANELS = (
     Panel("Speed-up to accuracy", "speed_up_to_accuracy", "over the smallest cluster", "log", lambda ratio: ratio),
 )
 WITHOUT_SIZES = {"step_s_mean"}
-"""columns that are drawn only where there is no speed-up"""
+"""columns that are drawn only if there is no speed-up"""
 
 
 def save_figures(table: Table, folder: Path) -> tuple[list[Path], int]:
-    """Writes ``sweep.png``, or ``sweep-1.png`` and so on; answers what was written, and how many there would be."""
+    """Writes ``sweep.png``, or ``sweep-1.png`` and so on.
+
+    Args:
+        table: the table of the sweep.
+        folder: the folder for the figures.
+
+    Returns:
+        The written files, and how many there would be without a limit.
+    """
     parts = list(_parts(table))
     paths = []
     for number, (rows, fixed) in enumerate(parts[:MOST_FIGURES], start=1):
@@ -81,7 +89,7 @@ def save_figures(table: Table, folder: Path) -> tuple[list[Path], int]:
 
 
 def _parts(table: Table) -> Iterator[tuple[pd.DataFrame, tuple[str, ...]]]:
-    """The rows of each figure, and the paths whose values are the same in all of them."""
+    """Yields the rows of each figure, and the paths whose values are constant in it."""
     frame, others = table.frame, table.others
     if table.combinations(frame) <= len(STYLES):
         yield frame, ()
@@ -92,7 +100,13 @@ def _parts(table: Table) -> Iterator[tuple[pd.DataFrame, tuple[str, ...]]]:
 
 
 def sweep_figure(table: Table, rows: pd.DataFrame, fixed: Sequence[str] = ()) -> Figure:
-    """The panels of some rows of the table, in which the paths of `fixed` have one value each."""
+    """Draws the panels of some rows of the table.
+
+    Args:
+        table: the table of the sweep.
+        rows: the rows to draw.
+        fixed: paths that have a single value in these rows.
+    """
     panels = [
         panel
         for panel in PANELS
@@ -145,7 +159,7 @@ def _lines(table: Table, rows: pd.DataFrame, styles: Sequence[str]) -> list[_Lin
 
 
 def _places(column: pd.Series[Any]) -> Mapping[Any, float]:
-    """Where each value stands on the axis: a number at itself, anything else in the order in which it came."""
+    """Returns the position of each value on the axis: a number at its value, other values in their order."""
     values = list(dict.fromkeys(column))
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
         return {value: float(value) for value in sorted(values)}
@@ -163,7 +177,7 @@ def _draw(axes: Axes, panel: Panel, line: _Line, x: str, places: Mapping[Any, fl
     if len(spread):
         axes.plot(spread.index, spread["mean"], **line.style, linewidth=1.7, markersize=5, clip_on=False, zorder=3)
         early = spread[spread["early"].astype(bool)]
-        if len(early):  # a line without points upsets the layout
+        if len(early):  # an empty line breaks the layout
             hollow = {**line.style, "linestyle": "none", "markerfacecolor": "white"}
             axes.plot(early.index, early["mean"], **hollow, markersize=5, clip_on=False, zorder=4)
         if (spread["max"] > spread["min"]).any():

@@ -1,13 +1,13 @@
-"""Work shared out to processes of this machine, each piece on its own: what fails or dies takes nothing else with it.
+"""Distributes independent tasks to processes of this machine; a task that fails does not affect the others.
 
 Rules of this file:
 
-* A worker process does one piece after another and keeps nothing of any. One that dies fails the piece it had; another
-  takes its place.
-* No worker outlives its parent, however that ends: on the way out they are ended, and each watches for the parent's
-  death itself, since a parent that is killed has no way out. Ctrl-C is for the parent alone.
-* Workers come from a fork server, a process without threads that has imported the simulator once for all of them; a
-  fork of the parent would copy locks that its threads may hold.
+* A worker process runs one task after another and keeps no state. If a worker dies, its task fails, and another worker
+  replaces it.
+* No worker outlives its parent: the parent ends the workers when it exits, and each worker also detects the parent's
+  death, since a killed parent cannot do this. Only the parent handles Ctrl-C.
+* Workers are forked by a fork server, a process without threads that has imported the simulator once for all of them.
+  A fork of the parent would copy locks that its threads may hold.
 """
 
 from __future__ import annotations
@@ -31,42 +31,42 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 GRACE_S = 2.0
-"""a worker that has not ended so long after it was asked to is killed"""
+"""seconds after which a worker that was asked to end is killed"""
 
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[Result]):
-    """What came of a piece."""
+    """The result of a task."""
 
     result: Result
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong with a piece."""
+    """The error of a task."""
 
     message: str
     trace: str = ""
-    """the traceback, where it failed in Python"""
+    """the traceback of a Python exception"""
 
 
 Worker = tuple[Connection, BaseProcess]
 
 
 def cores() -> int:
-    """Processor cores that this process may use."""
+    """Returns the number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def each(
     work: Callable[[Piece], Result], pieces: Sequence[Piece], *, jobs: int, preload: Sequence[str] = ()
 ) -> Iterator[tuple[int, Done[Result] | Failure]]:
-    """Does every piece; answers the position of each with what came of it, as they end.
+    """Runs all tasks and yields the position and the result of each when it ends.
 
     Args:
-        work: what to do; a function that can be imported, as it, its pieces and its results go through pipes.
-        pieces: begun in this order.
-        jobs: processes at a time.
+        work: an importable function, since it, its arguments and its results go through pipes.
+        pieces: the arguments of the tasks, which are started in this order.
+        jobs: number of parallel processes.
         preload: modules that every worker needs, imported only once.
     """
     context = multiprocessing.get_context("forkserver")
@@ -101,13 +101,13 @@ def _start(context: Any, work: Callable[[Any], Any], workers: list[BaseProcess])
     with _without_interrupts():
         process.start()
         workers.append(process)
-    theirs.close()  # or the end of the worker would not be the end of its pipe
+    theirs.close()  # otherwise the pipe would stay open after the end of the worker
     return ours, process
 
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Holds Ctrl-C back; a process that begins meanwhile never hears it, nor do the ones that it forks."""
+    """Blocks Ctrl-C; processes that start meanwhile, and those that they fork, ignore it permanently."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -116,7 +116,7 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def _hand_over(pipe: Connection, piece: Any) -> bool:
-    """Whether there was anybody to take it."""
+    """Sends a task to a worker; returns whether the worker was alive."""
     try:
         pipe.send(piece)
     except OSError:
@@ -125,7 +125,7 @@ def _hand_over(pipe: Connection, piece: Any) -> bool:
 
 
 def _answer(pipe: Connection) -> Done[Any] | Failure | None:
-    """What a worker says; None where it has died."""
+    """Returns the answer of a worker; None if it has died."""
     try:
         answer: Done[Any] | Failure = pipe.recv()
     except (EOFError, OSError):
@@ -153,7 +153,7 @@ def _end(workers: Sequence[BaseProcess]) -> None:
 
 
 def _serve(pipe: Connection, work: Callable[[Any], Any]) -> None:
-    """The life of a worker process."""
+    """The main function of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     while True:

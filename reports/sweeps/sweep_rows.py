@@ -1,7 +1,7 @@
-"""The rows of a sweep that still runs: one JSON line for each run, written as soon as it has ended.
+"""The rows of a running sweep: one JSON line for each run, written when it has ended.
 
-Each line is one `write`, so that whatever ends the sweep, SIGKILL too, leaves whole lines. A disk that has room for a
-part of a line takes that part: it is cut off again.
+Each line is one `write`, so that the file has only complete lines even after SIGKILL. A full disk may store a part of a
+line, which is removed again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from paceline.reports.sweeps.sweep import Entry
 
 ROWS = "rows.jsonl"
-"""the file in a sweep's folder, until its table is written"""
+"""the file in the sweep's folder until the table is written"""
 
 
 class Rows:
-    """The file, and how many runs it has."""
+    """The file of rows, and the number of runs in it."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / ROWS
@@ -32,7 +32,7 @@ class Rows:
         self._file = self.path.open("ab", buffering=0)
 
     def add(self, entry: Entry) -> None:
-        """Appends a run that has ended, or failed."""
+        """Appends a run that has succeeded or failed."""
         row = {**entry.answer(), "workers": entry.workers}
         line = (json.dumps(row, default=plain) + "\n").encode()
         whole = self.path.stat().st_size
@@ -48,7 +48,7 @@ class Rows:
 
 @contextmanager
 def rows_in(folder: Path) -> Iterator[Rows]:
-    """The rows in this folder, for the block; they are removed where it ends well, since the table has them."""
+    """Opens the rows in this folder for the block; removes them after success, since the table has them."""
     rows = Rows(folder)
     try:
         yield rows

@@ -1,12 +1,12 @@
-"""The table of a sweep: one row per point, algorithm and seed, its figures flat, and what follows from other rows.
+"""The table of a sweep: one row per point, algorithm and seed, with its figures and those relative to other rows.
 
 Rules of this file:
 
-* Columns: the varied paths, `KEYS`, `FIGURES`, `DERIVED`, and ``record`` where records are kept. A figure that a run
+* Columns: the varied paths, `KEYS`, `FIGURES`, `DERIVED`, and ``record`` if records are kept. A figure that a run
   does not have is missing.
-* A row is compared with the row of the smallest cluster among those that differ from it in nothing but the size: same
-  algorithm, seed and other values. Of several as small the first counts. Where the size does not vary there is
-  nothing to compare with.
+* A row is compared with the row of the smallest cluster among those that differ from it only in size: same algorithm,
+  seed and other values. The first one is used if several are equally small. If the size does not vary, there is no
+  comparison.
 * The size of a cluster is its number of workers, whichever path changes it.
 """
 
@@ -51,7 +51,7 @@ FIGURES = {
     "diverged": ("diverged", "boolean"),
     "stop_reason": ("stop_reason", "string"),
 }
-"""columns: where each stands in a summary, and its type"""
+"""columns: the path of each in a summary, and its type"""
 
 DERIVED = {
     "base_workers": "Int64",
@@ -60,7 +60,7 @@ DERIVED = {
     "efficiency": "Float64",
     "speed_up_to_accuracy": "Float64",
 }
-"""columns that follow from two rows: workers and periods of the row compared with; samples per second over its;
+"""columns from two rows: workers and periods of the base row; samples per second over the base row's;
 speed-up over workers / base_workers; its time to accuracy over this row's"""
 
 NUMBERS = ("Int64", "Float64")
@@ -71,7 +71,7 @@ ARROW = {"string": pa.string(), "Int64": pa.int64(), "Float64": pa.float64(), "b
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The rows of a sweep, and which of its paths do what."""
+    """The rows of a sweep, and the roles of its paths."""
 
     scenario: str
     frame: pd.DataFrame
@@ -82,12 +82,12 @@ class Table:
 
     @property
     def x(self) -> str:
-        """What figures are drawn against: the number of workers where it varies, else the first path that does."""
+        """The horizontal axis of figures: the number of workers if it varies, else the first varied path."""
         return "workers" if self.sizes else self._along
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Paths that vary, but not along a line of a figure: all but the one that `x` is, or is changed by."""
+        """The varied paths that do not vary along a line of a figure."""
         return tuple(path for path in self._varied if path != self._along)
 
     @property
@@ -96,15 +96,15 @@ class Table:
 
     @property
     def _varied(self) -> list[str]:
-        """The paths of several values; an axis of one is there to be told, not to be compared."""
+        """The paths with several values; an axis of one value is not compared."""
         return [path for path in self.paths if self.frame[path].nunique(dropna=False) > 1]
 
     def combinations(self, rows: pd.DataFrame) -> int:
-        """How many combinations of the values of `others` there are in these rows."""
+        """Returns the number of combinations of the values of `others` in these rows."""
         return len(rows[list(self.others)].drop_duplicates()) if self.others else 1
 
     def means(self) -> pd.DataFrame:
-        """Means over seeds, one row per point and algorithm; a figure that one of the seeds lacks is missing.
+        """Returns means over seeds, one row per point and algorithm; a figure that one seed lacks is missing.
 
         A column ``<figure>_half`` next to each figure gives half of its 95 % interval (`prediction_errors.interval`). A
         point is `unfinished` if one of its runs ended before the method's longest period had passed once. It is
@@ -124,7 +124,7 @@ class Table:
         return means.reset_index()
 
     def save(self, folder: Path) -> None:
-        """Writes ``sweep.csv`` and ``sweep.parquet``, which hold the same."""
+        """Writes ``sweep.csv`` and ``sweep.parquet``, which have the same content."""
         self.frame.to_csv(folder / "sweep.csv", index=False)
         schema = pa.schema([(name, ARROW[str(dtype)]) for name, dtype in self.frame.dtypes.items()])
         table = pa.Table.from_pandas(self.frame, schema=schema, preserve_index=False).replace_schema_metadata(None)
@@ -133,12 +133,12 @@ class Table:
 
 
 def half_widths(count: pd.Series[Any]) -> Any:
-    """Half of the 95 % interval of means of so many values, in standard errors; missing for a single one."""
+    """Returns half of the 95 % interval of a mean, in standard errors, by the number of values; missing for one."""
     return pd.Series(student(count - 1), index=count.index)
 
 
 def tabulate(sweep: Sweep) -> Table:
-    """The table of a sweep of one run at least."""
+    """Returns the table of a sweep with at least one run."""
     columns: dict[str, pd.Series[Any]] = {
         path: _column([entry.vary[path] for entry in sweep.entries]) for path in sweep.paths
     }
@@ -155,7 +155,7 @@ def tabulate(sweep: Sweep) -> Table:
 
 
 def _column(values: Sequence[Any]) -> pd.Series[Any]:
-    """The values of a path: numbers if all are, else text as YAML (JSON, where it is not plain) writes it."""
+    """Returns the values of a path: numbers if all are numbers, else text in YAML (JSON if not plain)."""
     kinds = {type(value) for value in values}
     if kinds == {bool}:
         return pd.Series(values, dtype="boolean")
@@ -167,7 +167,7 @@ def _column(values: Sequence[Any]) -> pd.Series[Any]:
 
 
 def _sizes(frame: pd.DataFrame, paths: Sequence[str]) -> tuple[str, ...]:
-    """The paths that change the number of workers while all else stays."""
+    """Returns the paths that change the number of workers if all other paths are constant."""
     found = []
     for path in paths:
         rest = ["algorithm", "seed", *(other for other in paths if other != path)]
@@ -177,7 +177,7 @@ def _sizes(frame: pd.DataFrame, paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def _derived(frame: pd.DataFrame, fixed: Sequence[str]) -> pd.DataFrame:
-    """`DERIVED` for every row; `fixed` are the paths in which rows that are compared agree."""
+    """Returns `DERIVED` for every row; compared rows agree in the paths of `fixed`."""
     parts = [
         _against(group)
         for _, group in frame.groupby(["algorithm", "seed", *fixed], sort=False, dropna=False)
@@ -189,7 +189,7 @@ def _derived(frame: pd.DataFrame, fixed: Sequence[str]) -> pd.DataFrame:
 
 
 def _against(group: pd.DataFrame) -> pd.DataFrame:
-    """Rows of one kind against the smallest cluster among them."""
+    """Compares the rows of a group with the smallest cluster among them."""
     base = lowest(group, "workers")
     speed_up = _over(group["samples_per_s"], base["samples_per_s"])
     return pd.DataFrame(
@@ -204,14 +204,14 @@ def _against(group: pd.DataFrame) -> pd.DataFrame:
 
 
 def _over(part: Any, whole: Any) -> Any:
-    """part / whole; missing where the whole is nothing, or missing itself."""
+    """Returns part / whole; missing if the whole is 0 or missing."""
     if isinstance(whole, pd.Series):
         return part / whole.where(whole > 0)
     return part / (whole if not pd.isna(whole) and whole > 0 else pd.NA)
 
 
 def figures_of(rows: pd.DataFrame, column: str) -> dict[Any, Any]:
-    """A figure of each row, by the row's label: a number, or with several seeds its interval."""
+    """Returns a figure of each row by the row's label: a number or, with several seeds, its interval."""
     found = {}
     for place, row in rows.iterrows():
         mean, half = row[column], row[f"{column}{HALF_WIDTH}"]
@@ -224,12 +224,12 @@ def figures_of(rows: pd.DataFrame, column: str) -> dict[Any, Any]:
 
 
 def lowest(rows: pd.DataFrame, column: str) -> Any:
-    """The first of the rows with the least of a figure."""
+    """Returns the first row with the smallest value of a figure."""
     return rows.sort_values(column, kind="stable").iloc[0]
 
 
 def short_names(paths: Sequence[str]) -> Mapping[str, str]:
-    """Each path by as few of its last keys as tell it apart from the others.
+    """Shortens each path to as few of its last keys as distinguish it from the others.
 
     >>> list(short_names(["cluster.nodes[0].count", "cluster.nodes[1].count", "cluster.network.link"]).values())
     ['nodes[0].count', 'nodes[1].count', 'link']
@@ -245,7 +245,7 @@ def short_names(paths: Sequence[str]) -> Mapping[str, str]:
 
 
 def brief(value: Any) -> str:
-    """A value of a path in a label, without the brackets and quotes of a mapping.
+    """Formats a value of a path for a label, without the brackets and quotes of a mapping.
 
     >>> brief(8), brief('{"latency": "2 us", "bandwidth": "40 Gbit/s"}')
     ('8', 'latency 2 us, bandwidth 40 Gbit/s')
@@ -255,6 +255,6 @@ def brief(value: Any) -> str:
 
 
 def label(entry: Mapping[Any, Any], paths: Sequence[str]) -> str:
-    """Values of some paths in words: ``link=eth-10g, batch_per_worker=32``."""
+    """Formats the values of some paths: ``link=eth-10g, batch_per_worker=32``."""
     names = short_names(paths)
     return ", ".join(f"{names[path]}={brief(entry[path])}" for path in paths)

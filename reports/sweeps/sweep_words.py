@@ -1,4 +1,4 @@
-"""What a sweep says to a person: a table of means over seeds, and an answer in sentences. Both from its table alone."""
+"""Printed results of a sweep, from its table: a table of means over seeds, and conclusions in sentences."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from paceline.reports.plain_table import plain_table
 from paceline.reports.sweeps.sweep_table import HALF_WIDTH, Table, brief, figures_of, label, short_names
 
 HALF = 0.5
-"""efficiency under which every second worker is for nothing"""
+"""efficiency below which half of the workers are wasted"""
 SPELLED_OUT = 4
-"""combinations of other values that are spoken of one by one"""
+"""largest number of combinations of other values that are described one by one"""
 SHORT = 10
-"""steps a worker; in fewer, the start of a run and its end weigh too much; provenance: ours"""
+"""steps per worker below which the start and the end of a run have too much weight; provenance: ours"""
 LONGEST = 24
-"""letters of a varied value on a line of the table"""
+"""characters of a varied value per line of the table"""
 
 Rows = pd.DataFrame
 Row = Any
@@ -29,7 +29,7 @@ Row = Any
 
 
 def rate(samples_per_s: float) -> str:
-    """Samples per second.
+    """Formats samples per second.
 
     >>> rate(58291.4), rate(1.2345)
     ('58,291', '1.234')
@@ -53,13 +53,13 @@ COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 
 
 def sweep_table(table: Table) -> Shown:
-    """One row per algorithm and point, along the lines of the figure; without columns in which nothing is known."""
+    """Returns a table with a row per algorithm and point, in the order of the figure's lines, without empty columns."""
     means, names = table.means(), short_names(table.paths)
     several = table.frame["seed"].nunique() > 1
     shown = plain_table(f"Sweep of {table.scenario}" + (": means over seeds" if several else ""))
     columns = [column for column in COLUMNS if means[column[0]].notna().any()]
     if any(means[path].tolist() == means["workers"].tolist() for path in table.sizes):
-        columns = [column for column in columns if column[0] != "workers"]  # the path's own column says it
+        columns = [column for column in columns if column[0] != "workers"]  # the path has its own column
     if table.sizes:
         columns = [column for column in columns if column[0] != "step_s_mean"]  # for 80 columns; the table file has it
     for path in table.paths:
@@ -75,7 +75,7 @@ def sweep_table(table: Table) -> Shown:
 
 
 def _figure(row: Row, name: str, unit: Callable[[float], str]) -> str:
-    """A mean and, where there are several seeds, half of its interval below it."""
+    """Formats a mean and, with several seeds, half of its interval below it."""
     if pd.isna(row[name]):
         return MISSING
     half = row.get(f"{name}{HALF_WIDTH}")
@@ -83,9 +83,9 @@ def _figure(row: Row, name: str, unit: Callable[[float], str]) -> str:
 
 
 def sweep_words(table: Table) -> str:
-    """The answer in sentences, a paragraph for each combination of other values.
+    """Returns the conclusions in sentences, a paragraph for each combination of other values.
 
-    Points that ended before their method's longest period had passed once are in the table and in no comparison.
+    Points that ended before their method's longest period had passed once are in the table but not compared.
     """
     every = table.means()
     means = every[~every["unfinished"]]
@@ -96,7 +96,7 @@ def sweep_words(table: Table) -> str:
 
 
 def _tied(rows: Rows, column: str, unit: Callable[[float], str], *, least: bool = False) -> tuple[Rows, str]:
-    """The rows with the most (or the least) of a figure, and, where they are several, by which rule they are equal."""
+    """Returns the rows with the largest (or smallest) figure and, if there are several, the rule of their equality."""
     figures = figures_of(rows, column)
     first, *others = leaders(figures, unit, least=least)
     return rows.loc[[first, *others]], f"equally ({why(figures[first])})" if others else ""
@@ -107,7 +107,7 @@ def _names(rows: Rows) -> list[str]:
 
 
 def _scaling(table: Table, means: Rows) -> Iterator[str]:
-    """Which algorithm scales how well, for each combination of other values, or from the best of many to the worst."""
+    """Yields how well algorithms scale, for each combination of other values or, of many, for the best and worst."""
     known = means[means["efficiency"].notna() & means["comparable"]]
     if table.combinations(known) > SPELLED_OUT:
         yield " ".join(_extremes(table, known))
@@ -121,7 +121,7 @@ def _scaling(table: Table, means: Rows) -> Iterator[str]:
 
 
 def _best(rows: Rows) -> Iterator[str]:
-    """Efficiency on the largest cluster."""
+    """Yields the efficiency on the largest cluster."""
     largest = rows[rows["workers"] == rows["workers"].max()]
     first, equally = _tied(largest, "efficiency", _share)
     best, names = first.iloc[0], _names(first)
@@ -145,7 +145,7 @@ def _best(rows: Rows) -> Iterator[str]:
 
 
 def _share(efficiency: float) -> str:
-    """Efficiency as the sentences have it."""
+    """Formats an efficiency for a sentence."""
     return f"{100 * efficiency:.0f} %"
 
 
@@ -155,7 +155,7 @@ def _gain(row: Row) -> str:
 
 
 def _halves(rows: Rows) -> Iterator[str]:
-    """Where efficiency falls under a half."""
+    """Yields where the efficiency falls below a half."""
     fallen: dict[int, list[str]] = {}
     never = []
     for name, line in _by_algorithm(rows):
@@ -172,7 +172,7 @@ def _halves(rows: Rows) -> Iterator[str]:
 
 
 def _peaks(rows: Rows) -> Iterator[str]:
-    """Which algorithm gets slower with more workers."""
+    """Yields which algorithms become slower with more workers."""
     for name, line in _by_algorithm(rows):
         peak = _tied(line, "samples_per_s", rate)[0]["workers"].max()
         if peak < line["workers"].max():
@@ -193,7 +193,7 @@ def _by_algorithm(rows: Rows) -> Iterator[tuple[str, Rows]]:
 
 
 def _extremes(table: Table, known: Rows) -> Iterator[str]:
-    """The best and the worst efficiency on the largest cluster, where there are too many combinations to tell all."""
+    """Yields the best and worst efficiency on the largest cluster, if there are too many combinations for a list."""
     largest = known[known["workers"] == known["workers"].max()]
     (best, equally), (worst, _) = (_tied(largest, "efficiency", _share, least=least) for least in (False, True))
     first, last = best.iloc[0], worst.iloc[0]
@@ -208,7 +208,7 @@ def _extremes(table: Table, known: Rows) -> Iterator[str]:
 
 
 def _effects(table: Table, means: Rows) -> Iterator[str]:
-    """What the values do to throughput, where the size of the cluster does not vary."""
+    """Yields the effect of the values on throughput, if the size of the cluster does not vary."""
     for name, line in _by_algorithm(means[means["samples_per_s"].notna()]):
         first, _ = _tied(line, "samples_per_s", rate)
         most = first.iloc[0]["samples_per_s"]
@@ -222,7 +222,7 @@ def _effects(table: Table, means: Rows) -> Iterator[str]:
 
 
 def _goal(table: Table, means: Rows) -> Iterator[str]:
-    """Which algorithm reaches the target soonest."""
+    """Yields which algorithm reaches the target first."""
     if table.target is None:
         return
     goal = f"{100 * table.target:g} % accuracy"
@@ -243,7 +243,7 @@ def _goal(table: Table, means: Rows) -> Iterator[str]:
 
 
 def _unfinished(table: Table) -> str:
-    """Which runs ended before their method's longest period had passed once."""
+    """Describes which runs ended before their method's longest period had passed once."""
     frame = table.frame
     early = frame[frame["periods"] < 1]
     longest = {name: int(line["longest_period"].max()) for name, line in _by_algorithm(early)}
@@ -257,10 +257,10 @@ def _diverged(table: Table) -> Iterator[str]:
 
 
 def _short(table: Table) -> Iterator[str]:
-    """Says which figures are more start than run."""
+    """Yields a warning about runs that are too short."""
     frame = table.frame
     short = frame[frame["steps"] < SHORT * frame["workers"]]
     if len(short):
         names = listed([name for name, _ in _by_algorithm(short)])
         yield f"Take care: {len(short)} of {len(frame)} runs ({names}) had fewer than {SHORT} steps a worker, so that"
-        yield "their start weighs much; a later `stop` tells more."
+        yield "their start has much weight; a later `stop` gives better figures."

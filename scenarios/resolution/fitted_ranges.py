@@ -1,9 +1,9 @@
-"""Where a run lies outside what its device, network and learning models were fitted on: notes, in words.
+"""Notes on where a run is outside the ranges that its device, network and learning models were fitted on.
 
 Rules of this file:
 
-* A range is stated where the values are that were fitted on it (a device's batches, a link's messages, a profile's
-  sizes), and nowhere else; where none is known, nothing is said.
+* A range is stored with the values that were fitted on it (a device's batches, a link's messages, a profile's sizes),
+  and nowhere else. There is no note if no range is known.
 * A note has the place in the scenario, the value found, and the range with its source.
 """
 
@@ -22,11 +22,11 @@ from paceline.topologies.compute.efficiencies import is_tensor
 
 
 def outside(plan: Plan, *, timed: bool = True) -> list[str]:
-    """The notes on a plan, before it is run.
+    """Returns the notes on a plan, before it is run.
 
     Args:
-        plan: what is to be run.
-        timed: whether steps take the modelled devices' time: not in a real run without pace.
+        plan: the plan.
+        timed: whether steps take the time of the modelled devices, which is false for a real run without pace.
 
     >>> from paceline.scenarios import load
     >>> outside(load("quickstart").plans()[0])
@@ -39,7 +39,7 @@ def outside(plan: Plan, *, timed: bool = True) -> list[str]:
 
 
 def _tensor_cores(plan: Plan) -> Iterator[str]:
-    """Chips whose tensor cores the workload leaves unused."""
+    """Yields notes on devices whose tensor cores the workload does not use."""
     workload = plan.scenario.workload
     if workload.compute_dtype != "fp32":
         return
@@ -62,7 +62,7 @@ def _tensor_cores(plan: Plan) -> Iterator[str]:
 
 
 def _devices(plan: Plan) -> Iterator[str]:
-    """Chips that nobody published such a model on, and batches that a device's time was not fitted at."""
+    """Yields notes on devices without published throughput for such a model, and on batches outside the fit."""
     workload, workers = plan.scenario.workload, plan.job.team[0].workers.ranks
     seen: dict[Device, None] = dict.fromkeys(plan.cluster.device_of(rank) for rank in workers)
     for device in seen:
@@ -80,7 +80,7 @@ def _devices(plan: Plan) -> Iterator[str]:
 
 
 def _targets(plan: Plan) -> Iterator[str]:
-    """An accuracy that the learning problem has none of: a quadratic without a link."""
+    """Yields a note on a target accuracy if the problem has no accuracy: a quadratic without a link."""
     workload = plan.scenario.workload
     if workload.learning == "quadratic" and workload.options.get("link") is None and plan.target is not None:
         place = "stop" if plan.scenario.target.accuracy is None else "target"
@@ -91,7 +91,7 @@ def _targets(plan: Plan) -> Iterator[str]:
 
 
 def _evaluations(plan: Plan) -> Iterator[str]:
-    """A run too short for its targets' smoothing."""
+    """Yields a note if the run is too short for the smoothing of its targets."""
     workload, every = plan.scenario.workload, plan.scenario.evaluate.every
     if workload.learning == "none" or (plan.target is None and plan.target_loss is None):
         return

@@ -1,13 +1,13 @@
 """Grids of scenarios: ``--vary path=values`` gives an axis, and the points are all combinations of the axes' values.
 
-Values stand apart by commas. Each is YAML, a range of whole numbers with both its ends (``1..8``), or a range by
-factors (``1..64x2``: 1, 2, 4 … 64); commas inside brackets or quotes belong to the value.
+Values are separated by commas. Each is YAML, an inclusive range of integers (``1..8``), or a range by factors
+(``1..64x2``: 1, 2, 4 … 64); commas inside brackets or quotes belong to the value.
 
 Rules of this file:
 
-* Every point's scenario is loaded before anything runs, and all mistakes of all points are said at once: a mistake
-  that every point shares is said without a point, any other names the values that make it.
-* The last axis changes fastest, as the last digit of a number does.
+* Every point's scenario is loaded before anything runs, and all mistakes of all points are reported together: a
+  mistake that all points share without a point, any other with the values that cause it.
+* The last axis changes fastest, like the last digit of a number.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from paceline.scenarios.values.limits import MOST_POINTS, MOST_SWEPT_RUNS
 from paceline.scenarios.values.mistakes import ScenarioError
 
 LISTED = 4
-"""points that a mistake names; of more it says how many"""
+"""largest number of points that a message lists; it counts the others"""
 
 RANGE = re.compile(r"([0-9]{1,12})\.\.([0-9]{1,12})(?:x([0-9]{1,12}))?")
 OPENING, CLOSING, QUOTES = "[{(", "]})", "'\""
 EXPECTED = "expected path=values, such as cluster.nodes[0].count=1,2,4 or workload.batch_per_worker=8..64x2"
 INSTEAD = {"algorithms": "--algorithms a,b", "seed": "--seed and --seeds", "seeds": "--seeds"}
-"""what is told apart in every sweep anyway, by options of its own"""
+"""keys that have options of their own in place of an axis"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class Point:
 
 
 def axis(text: str) -> Axis:
-    """The axis of one ``path=values``.
+    """Parses one ``path=values``.
 
     Raises:
-        ScenarioError: with everything that is wrong with it.
+        ScenarioError: the text is wrong; with all mistakes.
 
     >>> axis("cluster.nodes[0].count=1..8x2,12")
     Axis(path='cluster.nodes[0].count', values=('1', '2', '4', '8', '12'))
@@ -90,7 +90,7 @@ def axis(text: str) -> Axis:
 
 
 def _items(listed: str) -> Iterator[str]:
-    """The parts between commas, leaving those inside brackets and quotes alone."""
+    """Yields the parts between commas that are not inside brackets or quotes."""
     depth, quote, item = 0, "", ""
     for letter in listed:
         if quote or letter in QUOTES:
@@ -106,7 +106,7 @@ def _items(listed: str) -> Iterator[str]:
 
 
 def _expanded(item: str) -> list[str]:
-    """The values that one part stands for."""
+    """Returns the values of one part, which may be a range."""
     if not item:
         raise ScenarioError(f"found nothing between two commas or at an end, {EXPECTED}")
     if not (found := RANGE.fullmatch(item)):
@@ -137,16 +137,16 @@ def grid(
     *,
     algorithms: Sequence[str] | None = None,
 ) -> list[Point]:
-    """Every point with its scenario, checked.
+    """Returns all points with their validated scenarios.
 
     Args:
-        source: whatever `load` takes.
-        vary: an axis each, ``path=values``.
-        overrides: changes ``path=value`` that hold for all points.
-        algorithms: the algorithms to run, as `load` takes them.
+        source: a scenario in any form that `load` accepts.
+        vary: the axes, each ``path=values``.
+        overrides: changes ``path=value`` for all points.
+        algorithms: the algorithms to run, as for `load`.
 
     Raises:
-        ScenarioError: with every mistake of the axes and of all points.
+        ScenarioError: an axis or a point is wrong; with all mistakes.
 
     >>> points = grid("quickstart", ["stop.epochs=1,2", "cluster.nodes[0].count=1..2"])
     >>> [tuple(point.values.values()) for point in points]
@@ -178,7 +178,7 @@ def grid(
 
 
 def _axes(vary: Sequence[str], overrides: Sequence[str]) -> tuple[list[Axis], list[str]]:
-    """The axes that are right, and what is wrong with the others."""
+    """Returns the valid axes, and the mistakes of the others."""
     axes: list[Axis] = []
     mistakes: list[str] = []
     given = {change.partition("=")[0].strip() for change in overrides}
@@ -203,7 +203,7 @@ def _axes(vary: Sequence[str], overrides: Sequence[str]) -> tuple[list[Axis], li
 
 
 def _product(axes: Sequence[Axis]) -> Iterator[tuple[str, ...]]:
-    """All combinations; of too many only the first, so that the scenario's own mistakes are still said."""
+    """Yields all combinations, or only the first if there are too many, so that other mistakes are still found."""
     combinations = product(*(one.values for one in axes))
     if prod(len(one.values) for one in axes) > MOST_POINTS:
         return iter([next(combinations)])
@@ -211,7 +211,7 @@ def _product(axes: Sequence[Axis]) -> Iterator[tuple[str, ...]]:
 
 
 def _where(numbers: Sequence[int], points: Sequence[Mapping[str, str]]) -> str:
-    """Which values make a mistake: none if all points have it, one axis's if they explain it, else the points'."""
+    """Describes which values cause a mistake: none if all points have it, those of one axis, or those of the points."""
     if len(numbers) == len(points):
         return ""
     for path in points[0]:

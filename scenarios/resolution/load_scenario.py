@@ -1,4 +1,4 @@
-"""Loading: a file, text, run.json or mapping becomes a `Scenario`, or one error that says everything that is wrong."""
+"""Loads a file, text, run.json or mapping as a `Scenario`, or raises one error with all mistakes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.naming import whole
+from paceline.scenarios.resolution.key_paths import key_paths, suggestion
 from paceline.scenarios.resolution.overrides import choose, override
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.resolution.text import folder_of, read
@@ -28,18 +29,18 @@ def load(
     algorithms: Sequence[str | Method] | None = None,
     varied: Sequence[str] = (),
 ) -> Scenario:
-    """The scenario of a file, checked.
+    """Loads and validates a scenario.
 
     Args:
         source: the path of a YAML file or a run.json, the name of a shipped scenario, YAML text (with a line break or
             braces in it), a mapping, or a scenario.
-        overrides: changes ``path=value``, applied before anything is checked.
-        algorithms: the algorithms to run: of those in the scenario, with their hyper-parameters, or others by name;
-            a method itself as it is.
+        overrides: changes ``path=value``, applied before the validation.
+        algorithms: the algorithms to run: names of those in the scenario, which keep their hyper-parameters, names of
+            other methods, or methods.
         varied: further changes ``path=value``, those of one point of a sweep.
 
     Raises:
-        ScenarioError: with every mistake: where it is, what was found, and what would be right.
+        ScenarioError: the scenario is wrong; with the location, the value and the fix of every mistake.
 
     >>> load("quickstart", ["stop.epochs=2"], algorithms=["agd"]).stop.epochs
     2.0
@@ -59,16 +60,16 @@ def load(
         hint = "" if key in ALL_HYPERPARAMETERS else key_hint(key, ALL_HYPERPARAMETERS)
         text = f"no algorithm here has this hyper-parameter without giving its own{hint}"
         problems.append(Problem(("hyperparameters", key), text))
-    if algorithms is not None:  # only now: what the algorithms left out would have used is no mistake
+    if algorithms is not None:  # after the check: hyper-parameters of other algorithms are no mistakes
         choose(data, [whole(name, Path.cwd()) if isinstance(name, str) else name for name in algorithms])
     try:
         scenario = Scenario.model_validate(data)
     except ValidationError as error:
-        found = problems_of(error, Scenario)
+        found = problems_of(error, Scenario, lambda key: suggestion(key, key_paths(Scenario)))
         raise_all(name, [*problems, *found], more=error.error_count() - len(found))
     if problems:
         raise_all(name, problems)
-    return scenario.model_copy(update={"hyperparameters": {}})  # each algorithm holds its own by now
+    return scenario.model_copy(update={"hyperparameters": {}})  # each algorithm has its own now
 
 
 def json_schema() -> dict[str, Any]:

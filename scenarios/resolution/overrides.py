@@ -1,7 +1,7 @@
 """Changes to a scenario's data before it is validated: ``--set path=value``, ``--vary`` likewise, ``--algorithms a,b``.
 
-A path is keys and list positions, as in the messages: ``cluster.nodes[1].device.overhead=8 ms``. An entry of a list of
-named things may be given by its name: ``algorithms.agd.delay=2``. The value is read as YAML.
+A path consists of keys and list positions, as in messages: ``cluster.nodes[1].device.overhead=8 ms``. An element of a
+list may be given by its name: ``algorithms.agd.delay=2``. The value is YAML.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,9})\]")
 
 
 def override(data: Any, change: str, option: str = "--set") -> list[Problem]:
-    """Applies one ``path=value`` to `data` in place; answers what is wrong with it, by the option it was given with.
+    """Applies one ``path=value`` to `data` in place.
+
+    Args:
+        data: a scenario as plain data.
+        change: the path and the value.
+        option: the option that the change was given with, for messages.
+
+    Returns:
+        The mistakes of the change; empty if it was applied.
 
     >>> data = {"algorithms": ["sync-sgd", "agd"]}
     >>> override(data, "algorithms.agd.delay=2"), override(data, "stop.epochs=3")
@@ -85,12 +93,16 @@ def _among(names: Sequence[str]) -> str:
 
 
 def name_of(item: Any) -> Any:
-    """The name of an entry: of an algorithm, of a node."""
+    """Returns the name of a list element, such as an algorithm or a node."""
     return item.get("name") if isinstance(item, dict) else item
 
 
 def choose(data: Any, names: Sequence[str | Method]) -> None:
-    """Keeps the algorithms of these names, in this order, and adds those that the scenario does not have.
+    """Selects the algorithms with these names, in this order, and adds those that the scenario does not have.
+
+    Args:
+        data: a scenario as plain data, changed in place.
+        names: names of algorithms, or methods.
 
     >>> data = {"algorithms": ["sync-sgd", {"name": "agd", "delay": 2}]}
     >>> choose(data, ["agd", "easgd"])

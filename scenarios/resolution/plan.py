@@ -1,4 +1,4 @@
-"""A plan: a scenario resolved for one algorithm and one seed. What both interpreters are given."""
+"""A plan: a scenario resolved for one algorithm and one seed, which simulated and real runs execute."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from paceline.scenarios.resolution.schema import Scenario
 
 FASTEST_STEP_S = 0.002
-"""a paced step needs this long at least: the true gradient, and two messages of the backend, must fit in"""
+"""minimum duration of a paced step, in which the real gradient and two messages of the backend must fit"""
 FORWARD = 1 / 3
-"""the forward pass's share of a step; backward computes two products for each one of forward"""
+"""the forward pass's fraction of a step; the backward pass computes two products for each of the forward pass"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One run to make. Cheap; the learner is shared with the other plans of its seed."""
+    """One planned run. It is cheap: plans of the same seed share the learner."""
 
     scenario: Scenario
-    """narrowed to this algorithm and seed, so that its dump runs exactly this again"""
+    """the scenario with only this algorithm and seed, so that its dump repeats this run"""
     name: str
     job: Job
     cluster: Cluster
     time_dilation: float = 1.0
-    """multiplies device times: 1, or `train.time_dilation` in a paced run and its prediction"""
+    """factor on device times: 1, or `train.time_dilation` in a paced run and its prediction"""
     _speeds: dict[Rank, Speed] = field(default_factory=dict, init=False, repr=False, compare=False)
     _places: dict[Rank, tuple[Device, Jitter, float]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     _inside: dict[Group, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """all hold what follows from the cluster and the seed, so that no step works it out again"""
+    """jitter and faults, computed once from the cluster and the seed"""
 
     @property
     def seed(self) -> int:
@@ -49,21 +49,21 @@ class Plan:
 
     @property
     def target(self) -> float | None:
-        """The accuracy that the time to accuracy is measured to."""
+        """The target of the time to accuracy."""
         return self.scenario.target_accuracy
 
     @property
     def target_loss(self) -> float | None:
-        """The loss that the time to a loss is measured to."""
+        """The target of the time to a loss."""
         return self.scenario.target_loss
 
     @property
     def measured_job(self) -> Job:
-        """The job as a real run does it, and the prediction of one: see `Budget.measured`."""
+        """The job of a real run and of its prediction: see `Budget.measured`."""
         return replace(self.job, budget=self.job.budget.measured())
 
     def inside(self, group: Group) -> bool:
-        """Whether a real run does the collectives of a group in memory that the ranks of one node share."""
+        """Whether a real run performs the collectives of a group in the shared memory of one node."""
         if group not in self._inside:
             nodes = {me.node for me in self.job.team if me.role == "worker"}
             own = any(all(rank in node for rank in group) for node in nodes)
@@ -71,18 +71,18 @@ class Plan:
         return self._inside[group]
 
     def same_host(self, one: Rank, other: Rank) -> bool:
-        """Whether messages between two ranks go through memory in a real run: both are on one host, a server's too."""
+        """Whether two ranks, workers or servers, are on one host, so that a real run uses memory for their messages."""
         team = self.job.team
         return self.scenario.train.shared_memory and team[one].host == team[other].host
 
     def schedule(self) -> Schedule:
-        """When the weights are evaluated, and what else is recorded; a new one each time, since it counts along."""
+        """Returns a new schedule of evaluations and other records; a schedule has state, since it counts updates."""
         record = self.scenario.record
         evaluations = self.scenario.evaluate.every.schedule(self.job.learner.num_samples)
         return replace(evaluations, probes=record.loss_change, drift=record.drift)
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
-        """Seconds of one gradient while nothing slows it down for a while.
+        """Returns the seconds of one gradient outside of slowdowns.
 
         Device time × the spread's factor of this rank and step × the factor of a slow place × the stretch
         """
@@ -91,21 +91,21 @@ class Plan:
         return base_s * spread.factor(self.seed, int(rank), step) * slowness * self.time_dilation
 
     def speed_of(self, rank: Rank) -> Speed:
-        """When a rank is slower for a while."""
+        """Returns the slowdowns of a rank over time."""
         if rank not in self._speeds:
             self._speeds[rank] = self.cluster.speed_of(rank, self.seed)
         return self._speeds[rank]
 
     def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:
-        """When work of so many seconds ends that begins at `start_s`, on the run's own clock."""
+        """Returns the time when `work_s` seconds of work end that begin at `start_s`, on the run's own clock."""
         return self.speed_of(rank).end_s(start_s, work_s)
 
     def asked_s(self, rank: Rank, step: int, start_s: float) -> float:
-        """Seconds that a rank's gradient of a step takes which begins at `start_s`."""
+        """Returns the seconds of a rank's gradient that begins at `start_s`."""
         return self.end_s(rank, start_s, self.compute_s(rank, step, self.job.batch)) - start_s
 
     def slowed_s(self, rank: Rank, start_s: float, end_s: float) -> float:
-        """By how much slowdowns made work longer that lasted from one time to another."""
+        """Returns the seconds that slowdowns added to work that lasted from `start_s` to `end_s`."""
         return end_s - start_s - self.speed_of(rank).work_s(start_s, end_s)
 
     def _varying(self, rank: Rank) -> tuple[Device, Jitter, float]:
@@ -115,10 +115,10 @@ class Plan:
         return known
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
-        """Each layer's share of a gradient's time, forward and backward, first layer first; together they make 1.
+        """Each layer's fraction of a gradient's time, forward and backward, first layer first; the sum is 1.
 
-        The first device that knows them says it for all. Where none does, a layer's work is taken to be proportional to
-        its parameters, which is right for dense layers.
+        The first device that has them determines them for all. If none has, a layer's work is assumed proportional to
+        its parameters, which holds for dense layers.
         """
         layout = self.job.learner.layout
         for node in self.cluster.nodes:
@@ -129,7 +129,12 @@ class Plan:
 
 
 def plans(scenario: Scenario, *, paced: bool) -> list[Plan]:
-    """One plan per algorithm and seed; see `Scenario.plans`."""
+    """Returns one plan per algorithm and seed; see `Scenario.plans`.
+
+    Args:
+        scenario: the scenario.
+        paced: whether the plans are for paced real runs and their predictions.
+    """
     paced = paced and scenario.train.pace == "device"
     if paced:
         _check_pace(scenario)
@@ -166,7 +171,7 @@ def _job(scenario: Scenario, method: Method, cluster: Cluster, learner: Learner,
 
 
 def names_of(methods: Sequence[Method]) -> list[str]:
-    """A name for each: the method's, with the hyper-parameters that tell it apart where a method is there twice.
+    """Returns a name for each method, with the hyper-parameters that differ if the scenario has a method twice.
 
     >>> from paceline.algorithms import find
     >>> names_of([find("sync-sgd")(), find("agd")(delay=1), find("agd")(delay=4)])
@@ -183,7 +188,7 @@ def names_of(methods: Sequence[Method]) -> list[str]:
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    """Hyper-parameters by their paths.
+    """Returns hyper-parameters by their paths.
 
     >>> _flat({"learning_rate": 0.1, "lars": {"trust_coefficient": 0.001}})
     {'learning_rate': 0.1, 'lars.trust_coefficient': 0.001}
@@ -213,5 +218,5 @@ def _too_fast(name: str, step_s: float) -> str:
     )
     return (
         f"found {step_s * 1e3:.3g} ms a step on {name}, too fast to be paced on this machine; expected at least "
-        f"{FASTEST_STEP_S * 1e3:g} ms ({time_dilation}give `train.pace: none` to run freely)"
+        f"{FASTEST_STEP_S * 1e3:g} ms ({time_dilation}run `paceline train` with `train.pace: none`)"
     )

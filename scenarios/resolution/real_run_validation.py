@@ -1,4 +1,4 @@
-"""What a scenario may hold that only a simulation has: a real run refuses it, all of it at once."""
+"""Rejects the sections of a scenario that only simulations support, before a real run."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from paceline.scenarios.resolution.schema import Scenario
 
 
 def refuse_simulated_only(scenario: Scenario) -> None:
-    """Raises `InputError` where a scenario that is to be run for real has crashes, probes, drift or extrapolation."""
+    """Raises `InputError` if a scenario for a real run has crashes, probes, drift or extrapolation."""
     found = []
     if scenario.cluster.crashes is not None:
         found.append(
             "cluster.crashes: found crashes, which only a simulation has; for a real run expected "
-            "none (`--set cluster.crashes=null`; slow, slowdowns and spread are kept)"
+            "none (`--set cluster.crashes=null`; stragglers, slowdowns and step_time are supported)"
         )
     for key in scenario.record.asked:
         found.append(
-            f"record.{key}: found {getattr(scenario.record, key)}, which only a simulation measures, whose time stands "
-            f"still meanwhile; for a real run expected none (`--set record.{key}=null`)"
+            f"record.{key}: found {getattr(scenario.record, key)}, which only a simulation measures, at no cost in "
+            f"virtual time; for a real run expected none (`--set record.{key}=null`)"
         )
     if scenario.extrapolate is not None:
         found.append(

@@ -70,7 +70,7 @@ def reference_page(schema: Schema) -> str:
 
 
 def _sections(schema: Schema) -> Iterator[tuple[str, list[str]]]:
-    """The name of each section with its paths, in the order in which a scenario is read."""
+    """Yields the name of each section with its paths, in the order of the keys of a scenario."""
     paths: dict[str, list[str]] = {"": [""]}
 
     def walk(section: Schema, path: str) -> None:
@@ -87,7 +87,7 @@ def _sections(schema: Schema) -> Iterator[tuple[str, list[str]]]:
 
 
 def _references(about: Schema) -> Iterator[tuple[str, str]]:
-    """The sections that a value may be: each one's name, and [] where it is an element of a list."""
+    """Yields the sections that a value may be: the name, and [] for elements of a list."""
     if "$ref" in about:
         yield about["$ref"].rpartition("/")[2], ""
     for choice in about.get("anyOf", ()):
@@ -97,7 +97,7 @@ def _references(about: Schema) -> Iterator[tuple[str, str]]:
 
 
 def _kind(about: Schema, places: Mapping[str, list[str]]) -> str:
-    """What a value may be, in words, with links to sections."""
+    """Describes the type of a value, with links to sections."""
     if "$ref" in about:
         path = places[about["$ref"].rpartition("/")[2]][0]
         anchor = re.sub(r"[^\w-]", "", path)
@@ -133,13 +133,13 @@ def _unit(about: Schema) -> str:
 
 
 def _default(about: Schema) -> str:
-    """A default as a scenario would hold it; a section whose keys all have defaults needs no value."""
+    """Returns a default as written in a scenario; a section whose keys all have defaults needs no value."""
     value = about.get("default")
     if isinstance(value, dict):
         if "count" in value:  # an interval
             count = f"{value['count']:g}"
             return f"`{count} {value['unit'].removesuffix('s') if count == '1' else value['unit']}`"
-        if "law" in value or not value:  # no spread, or an empty mapping
+        if "distribution" in value or not value:  # no jitter, or an empty mapping
             return "`null`" if value else "`{}`"
         if "name" in value:  # of the catalogue
             return f"`{value['name']}`"
@@ -153,7 +153,7 @@ def _default(about: Schema) -> str:
 
 
 def _method_of(hyperparameters: Mapping[str, Any], methods: Sequence[Schema]) -> str:
-    """The name of the method that has these hyper-parameters as its defaults."""
+    """Returns the name of the method with these default hyper-parameters."""
     for about in methods:
         own = {key: value.get("default") for key, value in _names(about).items()}
         if own == {"name": None, **hyperparameters}:
@@ -166,7 +166,7 @@ def _escaped(text: str) -> str:
 
 
 def _methods(schema: Schema) -> str:
-    """The hyper-parameters: first the shared ones, then what each method has besides them or defaults otherwise."""
+    """Returns the tables of hyper-parameters: the shared ones, then those of each method and its different defaults."""
     named, *methods = schema["properties"]["algorithms"]["items"]["oneOf"]
     every = {about["properties"]["name"]["const"]: about["properties"] for about in methods if "name" in _names(about)}
     shared = every["sync-sgd"]
@@ -188,7 +188,7 @@ def _names(about: Schema) -> Mapping[str, Any]:
 
 
 def _plain(about: Schema) -> str:
-    """A hyper-parameter's kind; groups of hyper-parameters are on the page of rules."""
+    """Describes the type of a hyper-parameter; groups of hyper-parameters are on the page of rules."""
     choices = about.get("anyOf", [about])
     kinds = ["[mapping](rules.md)" if "properties" in choice else _kind(choice, {}) for choice in choices]
     return " or ".join(dict.fromkeys(kinds))

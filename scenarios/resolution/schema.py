@@ -1,11 +1,11 @@
-"""The scenario: which methods, on which cluster, with which work, until when. `Scenario` is the whole file.
+"""The scenario: methods, cluster, workload and end of the runs. `Scenario` is the whole file.
 
 Rules of this file:
 
-* Sections are frozen, and a key that is not here is a mistake. Each key's description says what belongs there.
-* A scenario that exists is right: names are resolved, quantities are in SI units, and the sections fit each other. What
-  needs several sections is checked as soon as those are right, so that one mistake does not hide another; hence
-  the order of the sections in `Scenario`.
+* Sections are frozen, and unknown keys are mistakes. Each key has a description.
+* A `Scenario` object is always valid: names are resolved, quantities are in SI units, and the sections are consistent.
+  A check of several sections runs as soon as these are valid, so that one mistake does not hide another. This
+  determines the order of the sections in `Scenario`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def _not_too_many(value: object) -> object:
-    """A list of algorithms, checked before each of them is."""
+    """Checks the length of a list of algorithms before its elements are validated."""
     listed = some(value)
     if isinstance(listed, list | tuple) and len(listed) > MOST_ALGORITHMS:
         raise wrong(f"found {len(listed)} algorithms, expected at most {MOST_ALGORITHMS}")
@@ -40,7 +40,7 @@ def _not_too_many(value: object) -> object:
 
 
 class Scenario(Part):
-    """Methods, a cluster, work and an end: everything that a run needs, whoever runs it."""
+    """Everything that a simulated or real run needs: methods, a cluster, a workload and an end."""
 
     name: fields.Name = Field(description="a name of letters, digits, '.', '-' and '_'")
     cluster: Annotated[ClusterPart, BeforeValidator(cluster_mapping)] = Field(
@@ -82,7 +82,7 @@ class Scenario(Part):
                 complain([(("batch_per_worker",), expected(words), batch)])
             try:
                 info.data["cluster"].devices(workload)
-            except InputError as error:  # a model whose work is not known, or that does not fit into memory
+            except InputError as error:  # a model of unknown cost, or one that does not fit into memory
                 complain([((), wrong(str(error)), workload)])
             complain(unreadable(workload) if info.data["cluster"].storage is not None else [])
         return workload
@@ -141,36 +141,35 @@ class Scenario(Part):
 
     @property
     def target_accuracy(self) -> float | None:
-        """What the time to accuracy is measured to."""
+        """The target of the time to accuracy."""
         return self.stop.accuracy if self.target.accuracy is None else self.target.accuracy
 
     @property
     def target_loss(self) -> float | None:
-        """What the time to a loss is measured to."""
+        """The target of the time to a loss."""
         return self.stop.loss if self.target.loss is None else self.target.loss
 
     @property
     def prefetch(self) -> int | None:
-        """Batches that are read ahead; None where nothing says how samples are read: they are in memory."""
+        """Number of batches that are read ahead; None if samples are in memory."""
         return None if self.workload.reading is None else self.workload.reading.prefetch
 
     def dump(self) -> dict[str, Any]:
-        """The resolved scenario as plain data; loading it gives an equal scenario."""
+        """Returns the resolved scenario as plain data; loading it gives an equal scenario."""
         return self.model_dump(mode="json")
 
     def plans(self, *, paced: bool = False) -> list[Plan]:
-        """One plan per algorithm and seed, algorithm by algorithm.
+        """Returns one plan per algorithm and seed, ordered by algorithm.
 
         Args:
-            paced: for a paced real run and its prediction: device times are multiplied by `train.time_dilation`.
-            Without
-                effect where `train.pace` is none.
+            paced: for a paced real run and its prediction: device times are multiplied by `train.time_dilation`. No
+                effect if `train.pace` is none.
 
         Raises:
             ScenarioError: if `paced` and a device is too fast for this machine to hold its pace.
         """
         from paceline.scenarios.resolution.plan import (
-            plans,  # plans know scenarios, which is the direction that matters
+            plans,  # imported here, since plans import scenarios
         )
 
         return plans(self, paced=paced)

@@ -1,4 +1,4 @@
-"""What the shipped scenarios are, read from their text: none of them is resolved, so no cluster graph is built."""
+"""Names and descriptions of the shipped scenarios, read from their text, so that no cluster graph is built."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from paceline.scenarios.resolution.text import SHIPPED, parse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shipped:
-    """A scenario that comes with Paceline."""
+    """A scenario that is part of Paceline."""
 
     name: str
     description: str
     """the first sentence of the comment at its top"""
     algorithms: tuple[str, ...]
-    """as they are written: with hyper-parameters only where a method is there twice"""
+    """names of its algorithms, with hyper-parameters only if the scenario has a method twice"""
     path: Path
 
 
 def shipped() -> Iterator[Shipped]:
-    """Every shipped scenario, by name.
+    """Yields the shipped scenarios, ordered by name.
 
     >>> [one.name for one in shipped() if "ssp" in one.algorithms]
     []
@@ -39,15 +39,15 @@ def shipped() -> Iterator[Shipped]:
 
 
 def _first_sentence(text: str) -> str:
-    """Of the comment that a file begins with."""
+    """Returns the first sentence of the comment at the start of a file."""
     comment = re.match(r"(?:#[ \t]*\S.*\n)*", text)
-    assert comment is not None, "which may be empty"
+    assert comment is not None, "the pattern also matches no comment"
     words = " ".join(line.removeprefix("#").strip() for line in comment[0].splitlines())
     return re.split(r"(?<=[.?!])\s+(?=[A-Z])", words, maxsplit=1)[0]
 
 
 def _written(entries: list[Any]) -> tuple[str, ...]:
-    """Names of the methods of a scenario; raises nothing, since shipped scenarios are right.
+    """Returns the names of the methods of a valid scenario.
 
     >>> _written(["agd", {"name": "ssp", "bound": 1}, {"name": "ssp", "bound": 4}])
     ('agd', 'ssp(bound=1)', 'ssp(bound=4)')

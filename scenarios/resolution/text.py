@@ -1,9 +1,9 @@
-"""From a file, text or mapping to plain data (mappings, lists, text, numbers), with every mistake of form collected.
+"""Reads a file, text or mapping as plain data (mappings, lists, text, numbers), and collects all syntax errors.
 
-YAML is composed by PyYAML, with libyaml where there is one (it is ten times as fast), and read here: PyYAML's own
-constructor keeps the last of two equal keys without a word, takes ``1e-3`` for text and ``no`` for false, and shares
-what an alias names, so that changing one place changes another. Here equal keys, tags and aliases are mistakes, and
-plain values follow YAML 1.2's core schema.
+PyYAML composes the YAML, with libyaml if available (ten times as fast), and this file constructs the data: PyYAML's own
+constructor silently keeps the last of two equal keys, reads ``1e-3`` as text and ``no`` as false, and shares the value
+of an alias, so that changing one place changes another. Here equal keys, tags and aliases are mistakes, and plain
+values follow YAML 1.2's core schema.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paceline.scenarios.values.mistakes import Place, Problem, raise_all
 
 LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 SHIPPED = {path.stem: path for path in sorted(Path(__file__).parents[1].glob("*.yaml"))}
-"""the scenarios that come with Paceline, by name"""
+"""the shipped scenarios by name"""
 NULL = {"", "~", "null", "Null", "NULL"}
 BOOLEAN = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
@@ -34,13 +34,13 @@ PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
 
 
 def read(source: str | Path | Mapping[str, Any]) -> tuple[str, Any, list[Problem]]:
-    """The name of a source for messages, its data, and its mistakes of form.
+    """Reads a source and returns its name for messages, its data and its syntax errors.
 
     Args:
         source: a path, the name of a shipped scenario, text with a line break or braces in it, or a mapping.
 
     Raises:
-        ScenarioError: when there is nothing to go on with: no such file, nothing in it, or not YAML.
+        ScenarioError: there is no data: no such file, an empty file, or no YAML.
     """
     if isinstance(source, Mapping):
         _check_size(source, "scenario")
@@ -59,7 +59,7 @@ def read(source: str | Path | Mapping[str, Any]) -> tuple[str, Any, list[Problem
 
 
 def folder_of(source: str | Path | Mapping[str, Any]) -> Path:
-    """Where the paths in a source are seen from: its file's folder, or where the program runs."""
+    """Returns the folder that paths in a source are relative to: that of its file, or the current folder."""
     if isinstance(source, Mapping) or (isinstance(source, str) and ("\n" in source or "{" in source)):
         return Path.cwd()
     return Path(source).absolute().parent
@@ -74,7 +74,11 @@ def _named(name: str, text: str) -> tuple[str, Any, list[Problem]]:
 
 
 def parse(text: str, name: str) -> tuple[Any, list[Problem]]:
-    """The data of YAML text, and its mistakes of form.
+    """Returns the data of YAML text, and its syntax errors.
+
+    Args:
+        text: the YAML text.
+        name: the name of its source, for messages.
 
     >>> parse("{seed: 1e-3, momentum: 0.9, seed: 2}", "text")
     ({'seed': 0.001, 'momentum': 0.9}, [Problem(place=('seed',), text='given twice, in lines 1 and 1; expected once')])
@@ -100,7 +104,7 @@ def _check_length(characters: int, name: str) -> None:
 
 
 def _check_events(text: str, name: str) -> None:
-    """Refuses YAML that is too deep or too long before it is composed: libyaml's composer recurses without a limit."""
+    """Rejects YAML that is too deep or too long before it is composed: libyaml's composer recurses without a limit."""
     depth = items = 0
     for event in yaml.parse(text, Loader=LOADER):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -130,7 +134,7 @@ def _too_many(line: int | None = None) -> str:
 
 
 def _check_size(data: Any, name: str) -> None:
-    """Refuses data that is too large to be checked value by value."""
+    """Rejects data that is too large to be validated."""
     todo: list[tuple[Place, Any]] = [((), data)]
     items = 0
     while todo:
@@ -146,7 +150,7 @@ def _check_size(data: Any, name: str) -> None:
 
 
 def _oversize(place: Place, value: Any) -> Problem | None:
-    """What is too large about one value by itself."""
+    """Returns the mistake of a value that is too large by itself, if it is."""
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
         return Problem(place, f"found a text of {len(value)} characters, expected at most {LONGEST_TEXT}")
     if isinstance(value, Mapping):
@@ -164,7 +168,7 @@ def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 class _Reader:
-    """Turns composed nodes into data, and remembers what it did not like."""
+    """Converts composed nodes to data and collects the mistakes."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -208,7 +212,7 @@ class _Reader:
 
 
 def scalar(text: str) -> Any:
-    """What a plain value is in YAML 1.2's core schema (decimal numbers only).
+    """Converts a plain value by YAML 1.2's core schema (decimal numbers only).
 
     >>> [scalar(text) for text in ("2", "1e-3", "true", "no", "~", "4 ms")]
     [2, 0.001, True, 'no', None, '4 ms']
@@ -259,7 +263,7 @@ def _json(text: str, name: str) -> Any:
 
 
 def _scenario_in(data: Any, path: Path) -> Any:
-    """The scenario that a run.json holds, whose checksum is verified, or the data itself."""
+    """Returns the scenario in a run.json, whose checksum is verified, or the data itself."""
     if isinstance(data, dict) and "schema_version" in data and "scenario" in data:
         return unsealed(path, data, "a run.json as it was written (changes to its scenario go into --set)")["scenario"]
     return data

@@ -1,4 +1,4 @@
-"""`train.checkpoint`: how often a real run is written down so that it can be gone on with."""
+"""`train.checkpoint`: how often a real run is checkpointed, so that it can be resumed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class CheckpointPart(Part):
     @field_validator("every")
     @classmethod
     def _counted(cls, every: fields.Every) -> fields.Every:
-        if every.unit == "seconds":  # all ranks pause at the same step, and no clock is the same on all of them
+        if every.unit == "seconds":  # all ranks pause at the same step, and their clocks differ
             words = "how often, in what ranks count: '100 updates', '1 epoch' or '5000 samples'"
             complain([((), expected(words), every.text)])
         return every
 
     def steps(self, *, num_samples: int, samples_per_step: int) -> int:
-        """How many steps of the weights' keeper, rounded up.
+        """Returns the number of steps of the rank that owns the weights between two checkpoints, rounded up.
 
         >>> CheckpointPart(every="1 epoch").steps(num_samples=100, samples_per_step=32)
         4

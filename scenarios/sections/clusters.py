@@ -49,20 +49,23 @@ AnyDevice = Annotated[DevicePart | str, WrapValidator(any_device)]
 class NodePart(Part):
     device: AnyDevice | None = Field(
         default=None,
-        description="a device's name, or a mapping with name, overhead and per_sample; a known node has devices itself",
+        description="a device's name, or a mapping with name, overhead and per_sample; not for a known node",
     )
     node: Annotated[fields.NodeName | NodeFilePart | None, WrapValidator(any_node)] = Field(
         default=None,
-        description="what is in it: one of the nodes of `paceline list topologies`, or {file: PATH}; else one host",
+        description="a node of `paceline list topologies`, or {file: PATH}; default: one host",
     )
     settings: dict[str, Any] = Field(
-        default={}, description="parameters of that node, such as {gpu: v100}; of nvidia-smi's text link and pcie"
+        default={},
+        description="parameters of that node of `paceline list topologies`, as {gpu: v100}; of a file: link, pcie",
     )
-    count: fields.Count = Field(default=1, description="how many such nodes there are")
+    count: fields.Count = Field(default=1, description="number of such nodes")
     workers_per_node: fields.Count | None = Field(
         default=None, description="workers of a node, each with a device; default: 1, or all devices of a known node"
     )
-    step_time: fields.StepTimeLaw | None = Field(default=None, description="of these devices; else the cluster's")
+    step_time: fields.StepTimeLaw | None = Field(
+        default=None, description="jitter of these devices; default: that of the cluster"
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> NodePart:
@@ -80,7 +83,7 @@ class NodePart(Part):
         return self
 
     def inside(self) -> Graph | None:
-        """The graph of the node; None where it is one host."""
+        """The graph of the node; None for a plain host."""
         if self.node is None:
             return None
         try:
@@ -95,7 +98,7 @@ class NodePart(Part):
             raise
 
     def _misread(self, line: str) -> Fault:
-        """A mistake in the node's parameters, or in its file."""
+        """Returns the mistake in the node's parameters or file."""
         key, _, text = line.partition(": ")
         if key in self.settings:
             return ("settings", key), wrong(text), self.settings
@@ -105,7 +108,7 @@ class NodePart(Part):
 
     @property
     def workers(self) -> int:
-        """In one such node."""
+        """Number of workers in one such node."""
         inside = self.inside()
         return self.workers_per_node or (1 if inside is None else len(inside.endpoints))
 
@@ -115,23 +118,23 @@ class ServerPart(Part):
 
 
 def cluster_mapping(value: object) -> object:
-    """A name stands for the system of that name."""
+    """Converts the name of a system to a mapping."""
     if isinstance(value, str):
         return {"system": value}
     return value
 
 
 def some(value: object) -> object:
-    """Refuses what is no list, and the empty list."""
+    """Rejects values that are not lists, and empty lists."""
     if isinstance(value, list | tuple) and value:
         return value
     raise expected("a list of at least one")
 
 
 def _nodes(value: object, _: Any, info: ValidationInfo) -> object:
-    """A list of nodes or, of a system, their number."""
+    """Validates a list of nodes or, for a system, their number."""
     if "system" not in info.data or "file" not in info.data:
-        return None  # which is refused already
+        return None  # rejected by another check
     if info.data["system"] is None and info.data["file"] is None:
         return TypeAdapter(tuple[NodePart, ...]).validate_python(some(value))
     return None if value is None else TypeAdapter(fields.Count).validate_python(value)
@@ -139,16 +142,21 @@ def _nodes(value: object, _: Any, info: ValidationInfo) -> object:
 
 class ClusterPart(Part):
     system: fields.System | None = Field(default=None, description="a machine of `paceline list topologies`, by name")
-    file: File | None = Field(default=None, description="or a machine in a file, by its path")
+    file: File | None = Field(
+        default=None, description="the path of a file that describes a machine, instead of a system"
+    )
     nodes: Annotated[tuple[NodePart, ...] | fields.Count | None, WrapValidator(_nodes)] = Field(
-        default=None, description="a list of nodes, each with a device; of a system, how many", validate_default=True
+        default=None,
+        description="a list of nodes, each with a device; for a system or a file: the number of nodes",
+        validate_default=True,
     )
     device: AnyDevice | None = Field(
-        default=None, description="for a system or a file: the device to use instead of its own, or if it names none"
+        default=None, description="for a system or a file: the device to use instead of its own"
     )
     network: NetworkPart = Field(default=NetworkPart(), description="how the nodes are connected")
     storage: AnyStorage | None = Field(
-        default=None, description="what samples are read from: a name of `paceline list storage`, or a mapping"
+        default=None,
+        description="the storage that samples are read from: a name of `paceline list storage`, or a mapping",
     )
     step_time: fields.StepTimeLaw = Field(
         default=NO_JITTER,
@@ -156,11 +164,11 @@ class ClusterPart(Part):
     )
     server: ServerPart = Field(default=ServerPart(), description="where the parameter server runs")
     step_times: OwnStepTimes = Field(default=(), description="jitter of single nodes or workers")
-    stragglers: Stragglers = Field(default=(), description="stragglers: nodes or workers whose every step takes longer")
+    stragglers: Stragglers = Field(default=(), description="nodes or workers whose steps all take longer")
     slowdowns: Slowdowns = Field(
         default=(), description="temporary stragglers: nodes or workers that are slower for some time"
     )
-    crashes: CrashesPart | None = Field(default=None, description="when workers crash, and what that costs")
+    crashes: CrashesPart | None = Field(default=None, description="crashes of workers and their cost")
 
     @field_validator("nodes")
     @classmethod
@@ -191,7 +199,7 @@ class ClusterPart(Part):
         return self
 
     def _not_its_own(self) -> list[Fault]:
-        """What a machine as a whole brings along: it would be passed over."""
+        """Returns the mistakes of keys that a whole machine overrides."""
         if self.system is None and self.file is None:
             return []
         usual, name = NetworkPart(), self.system or self.file
@@ -203,7 +211,7 @@ class ClusterPart(Part):
         ]
 
     def _misfit(self, line: str) -> Fault:
-        """What is wrong with the layout, and where it is named."""
+        """Returns the mistake in the layout with its place."""
         key, _, text = line.partition(": ")
         if key == "nodes":
             return ("nodes",), wrong(text), self.nodes
@@ -211,7 +219,7 @@ class ClusterPart(Part):
 
     @cached_property
     def layout(self) -> Layout:
-        """The graph, and where the workers sit on it; raises `InputError` where nodes and network do not fit."""
+        """Returns the graph with the places of the workers; raises `InputError` if nodes and network do not fit."""
         if self.file is not None:
             assert not isinstance(self.nodes, tuple)
             return of_file(self.file, self.nodes)
@@ -223,22 +231,22 @@ class ClusterPart(Part):
 
     @property
     def workers(self) -> int:
-        """In all."""
+        """Number of workers in all nodes."""
         return sum(len(site.seats) for site in self.layout.sites)
 
     @property
     def placement(self) -> list[list[Rank]]:
-        """The worker ranks of each node, which do not depend on what its devices are."""
+        """Returns the worker ranks of each node, which do not depend on its devices."""
         sizes = [len(site.seats) for site in self.layout.sites]
         return [
             [Rank(rank) for rank in range(end - size, end)] for size, end in zip(sizes, accumulate(sizes), strict=True)
         ]
 
     def build(self, workload: WorkloadPart) -> Cluster:
-        """The cluster, node by node.
+        """Returns the cluster, node by node.
 
         Args:
-            workload: what the devices compute.
+            workload: the workload that the devices compute.
         """
         local = self.network.intra_node_link.build()
         kinds = [device for _, device in self.devices(workload)]
@@ -263,7 +271,7 @@ class ClusterPart(Part):
         )
 
     def devices(self, workload: WorkloadPart) -> list[tuple[Place, Device]]:
-        """The device of each kind of node, and where in the section it is named."""
+        """Returns the device of each kind of node, with its place in the section."""
         if not isinstance(self.nodes, tuple):
             return [(("device",), self._device(self.device, 0, workload))]
         firsts = accumulate((part.count for part in self.nodes[:-1]), initial=0)
@@ -274,5 +282,5 @@ class ClusterPart(Part):
 
     def _device(self, given: DevicePart | str | None, site: int, workload: WorkloadPart) -> Device:
         which = self.layout.sites[site].devices[0] if given is None else given
-        assert which is not None, "a node whose devices nobody names is refused"
+        assert which is not None, "a node without a device is rejected before"
         return device_of(which, workload)

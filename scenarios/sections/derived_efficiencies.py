@@ -1,4 +1,4 @@
-"""Derives efficiencies from published throughput: what the roofline needs to give exactly the published figure.
+"""Derives efficiencies from published throughput, such that the roofline model gives the published figures.
 
     python -m paceline.scenarios.sections.derived_efficiencies          # is efficiencies.csv what the throughput gives?
     python -m paceline.scenarios.sections.derived_efficiencies --write   # writes it
@@ -27,22 +27,26 @@ from paceline.workloads import ModelInfo, find_model
 
 COLUMNS = ["device", "model", "family", "precision", "efficiency", "launch_us", "typical", "batches", "software"]
 LEAST, MOST = 1e-3, 16.0
-"""efficiencies outside are taken for mistakes in the data"""
+"""efficiencies outside of this range are mistakes in the data"""
 FILE = DATA / "efficiencies.csv"
 Point = tuple[float, float]
 
 
 def step_s(spec: Spec, model: ModelInfo, precision: str, samples: float, value: float, launch_s: float) -> float:
-    """Seconds of a gradient by the roofline."""
+    """Returns the seconds of a gradient by the roofline model."""
     roof = roof_of(spec, precision, Efficiency(value, launch_s, ""))
     return whole(model.works, roof, samples).at(samples)
 
 
 def efficiency(spec: Spec, model: ModelInfo, precision: str, point: Point, launch_s: float) -> float:
-    """The efficiency at which a batch takes the time measured, or `MOST` where not even that is enough.
+    """Returns the efficiency at which a batch takes the measured time, or `MOST` if that is still too slow.
 
     Args:
+        spec: the device.
+        model: the model with its layers.
+        precision: a precision of the device's peaks.
         point: batch and seconds.
+        launch_s: the cost of a kernel, in seconds.
     """
     batch, seconds = point
 
@@ -53,7 +57,7 @@ def efficiency(spec: Spec, model: ModelInfo, precision: str, point: Point, launc
 
 
 def both(spec: Spec, model: ModelInfo, precision: str, points: Sequence[Point]) -> tuple[float, float]:
-    """Efficiency and cost of a kernel that give the times of the smallest and the largest batch."""
+    """Returns the efficiency and the cost of a kernel that give the times of the smallest and the largest batch."""
     small, large = min(points), max(points)
     kernels = sum(work.forward.kernels + work.backward.kernels for work in model.works)
 
@@ -67,7 +71,7 @@ def both(spec: Spec, model: ModelInfo, precision: str, points: Sequence[Point]) 
 
 
 def derived() -> Iterator[list[str]]:
-    """The rows of the file."""
+    """Yields the rows of the file."""
     groups: dict[tuple[str, ...], list[Point]] = defaultdict(list)
     with (DATA / "throughput.csv").open(newline="", encoding="utf-8") as file:
         for line in csv.DictReader(file):
@@ -87,7 +91,7 @@ def derived() -> Iterator[list[str]]:
 
 
 def text() -> str:
-    """The file, as it should be."""
+    """Returns the expected content of the file."""
     out = StringIO()
     csv.writer(out, lineterminator="\n").writerows([COLUMNS, *derived()])
     return out.getvalue()

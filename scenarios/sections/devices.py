@@ -1,4 +1,4 @@
-"""Devices of a scenario: given by two numbers, or made from the catalogue for what is computed."""
+"""Devices of a scenario: given by two numbers, or by a name in the catalogue."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ if TYPE_CHECKING:
 
 class PointPart(Part):
     batch: fields.Count = Field(description="samples in one gradient")
-    time: fields.Period = Field(description="what a step over them took, with its unit: '164 ms'")
+    time: fields.Period = Field(description="duration of a step with this batch, with its unit: '164 ms'")
 
 
 class DevicePart(Part):
     name: fields.Name = Field(description="a name for tables and figures")
     overhead: fields.Time | None = Field(
-        default=None, description="a time with its unit: what every step costs, however few its samples"
+        default=None, description="a time with its unit: the part of a step that does not depend on the batch"
     )
     per_sample: fields.Time | None = Field(
-        default=None, description="a time with its unit: what each sample of a step adds"
+        default=None, description="a time with its unit: the part of a step for each sample"
     )
     profile: tuple[PointPart, ...] = Field(
-        default=(), description="measured steps instead, each with batch and time: the line is fitted to them"
+        default=(),
+        description="measured steps instead, each with batch and time, to which overhead and per_sample are fitted",
     )
 
     @model_validator(mode="after")
@@ -48,7 +49,7 @@ class DevicePart(Part):
         return self
 
     def build(self) -> Device:
-        """The device; a profile is fitted by t = overhead + batch · per_sample, see `roofline.fitted`.
+        """Returns the device; a profile is fitted by t = overhead + batch · per_sample, see `roofline.fitted`.
 
         >>> points = [PointPart(batch=32, time="164.1 ms"), PointPart(batch=64, time="292.2 ms")]
         >>> round(DevicePart(name="p100", profile=points).build().overhead_s, 3)
@@ -69,7 +70,7 @@ class DevicePart(Part):
 
 
 def any_device(value: object, _: object) -> object:
-    """A mapping, or a name in the catalogue."""
+    """Validates a device: a mapping, or a name in the catalogue."""
     if isinstance(value, DevicePart):
         return value
     if isinstance(value, dict):
@@ -83,7 +84,7 @@ def any_device(value: object, _: object) -> object:
 
 
 def device_of(which: DevicePart | str, workload: WorkloadPart) -> Device:
-    """A device as it computes gradients of a workload; raises `InputError` where these do not fit into its memory."""
+    """Returns a device for the gradients of a workload; raises `InputError` if these do not fit into its memory."""
     if isinstance(which, DevicePart):
         return which.build()
     return of_catalogue(which, workload.model, workload.compute_dtype, workload.batch_per_worker)
@@ -91,5 +92,15 @@ def device_of(which: DevicePart | str, workload: WorkloadPart) -> Device:
 
 @lru_cache(maxsize=64)
 def of_catalogue(name: str, model: str, arithmetic: str, batch: int) -> Device:
-    """A device of the catalogue as it computes gradients; raises `InputError` where they do not fit into its memory."""
+    """Returns a device of the catalogue for the gradients of a model.
+
+    Args:
+        name: the device's name in the catalogue.
+        model: the model's name.
+        arithmetic: the precision of the computation.
+        batch: samples of a gradient.
+
+    Raises:
+        InputError: the gradients do not fit into the device's memory.
+    """
     return roofline.device(named(name), find_model(model), arithmetic, samples=batch)

@@ -1,4 +1,4 @@
-"""The sections of a scenario that say when the weights are evaluated, what is recorded, and when a run ends."""
+"""The sections of a scenario for evaluation, records, and the end of a run."""
 
 from __future__ import annotations
 
@@ -23,18 +23,23 @@ class RecordPart(Part):
 
     @property
     def asked(self) -> list[str]:
-        """The keys that are asked for."""
+        """Returns the keys that are set."""
         return [name for name, every in self if every is not None]
 
 
 class StopPart(Part):
-    accuracy: fields.Accuracy | None = Field(default=None, description="end when the smoothed accuracy reaches this")
-    loss: fields.Positive | None = Field(default=None, description="end when the smoothed loss comes down to this")
-    epochs: fields.Positive | None = Field(default=None, description="end after so many epochs")
-    updates: fields.Count | None = Field(
-        default=None, description="end after so many steps of the rank that owns the weights"
+    accuracy: fields.Accuracy | None = Field(
+        default=None, description="end when the smoothed accuracy reaches this value"
     )
-    samples: fields.Count | None = Field(default=None, description="end after so many samples, of all workers together")
+    loss: fields.Positive | None = Field(default=None, description="end when the smoothed loss falls to this value")
+    epochs: fields.Positive | None = Field(default=None, description="end after this number of epochs")
+    updates: fields.Count | None = Field(
+        default=None,
+        description="end after this number of steps of the rank that owns the weights: a worker or the server",
+    )
+    samples: fields.Count | None = Field(
+        default=None, description="end after this number of samples of all workers together"
+    )
     seconds: fields.Period | None = Field(
         default=None, description="end after this time, with its unit, on the run's own clock"
     )
@@ -45,5 +50,5 @@ class StopPart(Part):
 
 
 class TargetPart(Part):
-    accuracy: fields.Accuracy | None = Field(default=None, description="what the time to accuracy is measured to")
-    loss: fields.Positive | None = Field(default=None, description="what the time to a loss is measured to")
+    accuracy: fields.Accuracy | None = Field(default=None, description="the target of the time to accuracy")
+    loss: fields.Positive | None = Field(default=None, description="the target of the time to a loss")

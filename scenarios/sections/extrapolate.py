@@ -1,10 +1,10 @@
-"""The section of a scenario for models that cannot be trained here: what is known of them, what stands for the rest.
+"""The section of a scenario for models that cannot be trained here: a reference training, and a stand-in or a relation.
 
 Rules of this file:
 
-* What is taken from elsewhere (a training whose outcome is known, a noise scale) says where it is from.
-* What a method asks of its evidence is checked before anything runs: a relation about gradients says nothing of
-  elastic averages, and a stand-in's numbers cannot be cut by the big model's layers.
+* Values from elsewhere (a training with known outcome, a noise scale) have a provenance.
+* Whether the evidence applies to a method is checked before anything runs: a relation about gradients does not apply
+  to elastic averages, and the vectors of a stand-in cannot be divided into the layers of the big model.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from paceline.scenarios.values.section import Part
 Sentence = Annotated[str, Field(min_length=1)]
 Slowdown = Literal["none", "stability-limit", "implicit-momentum"]
 COVERED = (StalenessKind.STEPS, StalenessKind.VERSION_LAG, StalenessKind.LOCAL_AGE)
-"""the staleness that a relation about gradients can say something of"""
+"""the kinds of staleness that a relation about gradients applies to"""
 
 
 class ReferencePart(Part):
-    """A training of the model whose outcome is known, from a paper or from one's own records."""
+    """A training of the model with known outcome, from a paper or from one's own records."""
 
-    reaches: Sentence = Field(description="what it reached, in words: '75 % top-1'; this is the target")
-    epochs: fields.Positive = Field(description="how many epochs that took")
-    batch: fields.Count = Field(description="samples of one synchronous update in it")
-    provenance: Sentence = Field(description="where these figures are from")
+    reaches: Sentence = Field(description="the accuracy that it reached, as text: '75 % top-1'; this is the target")
+    epochs: fields.Positive = Field(description="number of epochs of this training")
+    batch: fields.Count = Field(description="samples of one synchronous update of this training")
+    provenance: Sentence = Field(description="source of these figures")
 
 
 class RelationPart(Part):
@@ -43,12 +43,12 @@ class RelationPart(Part):
     noise_scale: fields.Positive = Field(description="the gradient noise scale (critical batch) of the model, samples")
     staleness: Annotated[Slowdown, *fields.choices("none", "stability-limit", "implicit-momentum")] = Field(
         default="stability-limit",
-        description="by what stale gradients slow training down: stability-limit, implicit-momentum, or none",
+        description="model of the slowdown by stale gradients: stability-limit, implicit-momentum, or none",
     )
     momentum: float | None = Field(
-        default=None, ge=0, lt=1, description="of the reference's training, for staleness: implicit-momentum"
+        default=None, ge=0, lt=1, description="momentum of the reference training, for staleness: implicit-momentum"
     )
-    provenance: Sentence = Field(description="where the noise scale is from")
+    provenance: Sentence = Field(description="source of the noise scale")
 
     @model_validator(mode="after")
     def _momentum(self) -> RelationPart:
@@ -59,14 +59,15 @@ class RelationPart(Part):
 
 
 class StandInPart(WorkloadPart):
-    accuracy: fields.Accuracy = Field(description="what the stand-in is trained to; it stands for the target")
+    accuracy: fields.Accuracy = Field(description="target accuracy of the stand-in, which stands for the target")
     epochs: fields.Positive = Field(default=40.0, description="limit of the stand-in's training, in epochs of its data")
     evaluate: fields.Interval = Field(default=fields.Every(1 / 16, "epochs"), description="how often it is evaluated")
     learning_rates: tuple[fields.Positive, ...] = Field(
-        default=(), description="tried with every method and the reference; the best of each counts. Without: their own"
+        default=(),
+        description="learning rates to try with each method and the reference; the best counts; default: its own",
     )
     alone: Algorithm = Field(
-        default=SequentialSgd(), description="how one worker trains the stand-in's reference, as an algorithm"
+        default=SequentialSgd(), description="the algorithm by which one worker trains the stand-in's reference"
     )
 
     @field_validator("alone")
@@ -78,20 +79,28 @@ class StandInPart(WorkloadPart):
 
 
 class ExtrapolatePart(Part):
-    reference: ReferencePart = Field(description="a training of the model whose outcome is known")
+    reference: ReferencePart = Field(description="a training of the model with known outcome")
     stand_in: StandInPart | None = Field(default=None, description="a small problem, trained with the model's timing")
-    relation: RelationPart | None = Field(default=None, description="what is published of batch size and staleness")
+    relation: RelationPart | None = Field(
+        default=None, description="a published relation of samples to batch size and staleness"
+    )
 
 
 def stand_for(workload: WorkloadPart, stand_in: StandInPart, batch: int) -> float:
-    """The stand-in's samples that so many of the model's stand for."""
+    """Returns the number of the stand-in's samples that correspond to a batch of the model.
+
+    Args:
+        workload: the model's workload.
+        stand_in: the stand-in.
+        batch: samples of the model.
+    """
     return batch * stand_in.batch_per_worker / workload.batch_per_worker
 
 
 def faults_of(
     part: ExtrapolatePart, workload: WorkloadPart | None, workers: int | None, methods: Sequence[Method]
 ) -> list[Fault]:
-    """What does not fit the rest of the scenario, as far as that is right itself."""
+    """Returns the mistakes of the section with respect to the valid part of the scenario."""
     found: list[Fault] = []
     if (part.stand_in is None) == (part.relation is None):
         how = "neither" if part.stand_in is None else "both"
@@ -129,7 +138,7 @@ def _batches(part: ExtrapolatePart, stand_in: StandInPart, workload: WorkloadPar
 
 
 def _uncut(method: Method) -> Iterator[str]:
-    """What a method does to vectors that would not be the same to a stand-in's."""
+    """Yields the reasons why a method would treat the vectors of a stand-in differently."""
     for name, why in (("lars", "the layers are the model's"), ("compression", "its sizes follow from the numbers")):
         if getattr(method, name, None) is not None:
             yield f"cannot say anything of {method.name} with {name}, as {why}; expected it without"

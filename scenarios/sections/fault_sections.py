@@ -1,4 +1,4 @@
-"""The sections of a scenario for what goes wrong on the cluster: spreads, slow places, slowdowns, crashes."""
+"""The sections of a scenario for faults of the cluster: jitter, stragglers, slowdowns, crashes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from paceline.topologies.faults.worker_faults import (
 if TYPE_CHECKING:
     from paceline.scenarios.sections.clusters import ClusterPart
 
-NOWHERE = "node, worker or share: at most one of them; none means everybody"
+NOWHERE = "node, worker or share: at most one of them; none means all workers"
 
 
 def parse_share(value: object) -> float:
-    """A share above 0 and at most 1.
+    """Parses a share above 0 and at most 1.
 
     >>> parse_share("5 %"), parse_share(0.25)
     (0.05, 0.25)
@@ -62,9 +62,9 @@ Share = Annotated[
 
 
 SHORTEST_S = 1e-3
-"""between two recurring events; every one is simulated, and nothing on a cluster comes more often: ours"""
+"""shortest time between two recurring events, each of which is simulated; provenance: ours"""
 HOPELESS = 10.0
-"""mean times between failures that a checkpoint may be apart: one attempt in e¹⁰ gets so far"""
+"""longest time between checkpoints in mean times between failures: one attempt in e¹⁰ gets that far"""
 
 
 def _apart(value: object) -> float:
@@ -107,18 +107,19 @@ class OwnStepTimePart(PlacePart):
 
 
 class StragglerPart(PlacePart):
-    factor: fields.Factor = Field(description="a number of 1 or more: every step takes so many times as long")
+    factor: fields.Factor = Field(description="a number of 1 or more: factor on the duration of every step")
 
     def build(self) -> Straggler:
         return Straggler(place=self.place, factor=self.factor)
 
 
 class SlowdownPart(PlacePart):
-    factor: fields.Factor = Field(description="a number of 1 or more: work takes so many times as long meanwhile")
-    lasts: fields.Period = Field(description="a time with its unit: how long one lasts, in the mean")
-    at: fields.Time | None = Field(default=None, description="when it begins, on the run's own clock")
+    factor: fields.Factor = Field(description="a number of 1 or more: factor on the duration of work meanwhile")
+    lasts: fields.Period = Field(description="a time with its unit: mean duration of a slowdown")
+    at: fields.Time | None = Field(default=None, description="when a single slowdown begins, on the run's own clock")
     every: Apart | None = Field(
-        default=None, description="if it recurs: mean time from the end of one to the next, exponential"
+        default=None,
+        description="for recurring slowdowns: mean of the exponential time from the end of one to the next",
     )
     duration: fields.StepTimeLaw = Field(
         default=NO_JITTER, description="distribution of the durations of recurring slowdowns, scaled to mean 1"
@@ -157,11 +158,11 @@ class CrashAtPart(PlacePart):
 
 class CheckpointPart(Part):
     every: Apart = Field(description="a time with its unit: useful work between two checkpoints")
-    cost: fields.Time = Field(default=0.0, description="a time with its unit: what writing one takes")
+    cost: fields.Time = Field(default=0.0, description="a time with its unit: duration of writing one")
 
 
 def listed(value: object) -> object:
-    """Refuses what is no list."""
+    """Rejects values that are not lists."""
     if not isinstance(value, list | tuple):
         raise expected("a list of mappings")
     return value
@@ -169,7 +170,7 @@ def listed(value: object) -> object:
 
 class CrashesPart(Part):
     at: Annotated[tuple[CrashAtPart, ...], BeforeValidator(listed)] = Field(
-        default=(), description="a list of given crashes, each with a place and a time"
+        default=(), description="a list of crashes at given times, each with a place and a time"
     )
     mtbf: Apart | None = Field(default=None, description="mean time between failures of one worker")
     node_mtbf: Apart | None = Field(
@@ -177,7 +178,7 @@ class CrashesPart(Part):
     )
     recovery: fields.Time = Field(default=0.0, description="a time with its unit: how long a worker is down")
     checkpoint: CheckpointPart | None = Field(
-        default=None, description="a mapping with every and cost; without, a crash loses all work so far"
+        default=None, description="a mapping with every and cost; without it, a crash loses all work so far"
     )
 
     @model_validator(mode="after")
@@ -211,7 +212,7 @@ Slowdowns = Annotated[tuple[SlowdownPart, ...], BeforeValidator(listed)]
 
 
 def faults_of(cluster: ClusterPart) -> Faults:
-    """Everything that goes wrong on a cluster."""
+    """Returns all faults of a cluster."""
     return Faults(
         step_times=tuple(part.build() for part in cluster.step_times),
         stragglers=tuple(part.build() for part in cluster.stragglers),
@@ -221,7 +222,13 @@ def faults_of(cluster: ClusterPart) -> Faults:
 
 
 def misplaced(cluster: ClusterPart, *, nodes: int, workers: int) -> list[Fault]:
-    """The places that a cluster of so many nodes and workers does not have."""
+    """Returns the mistakes of places that do not exist in the cluster.
+
+    Args:
+        cluster: the section.
+        nodes: number of nodes.
+        workers: number of workers.
+    """
     faults: list[Fault] = []
     lists: list[tuple[At, Sequence[PlacePart]]] = [
         (("step_times",), cluster.step_times),

@@ -1,4 +1,4 @@
-"""Where the workers of a scenario sit: a named system, a file, or nodes put on a network's hosts in order."""
+"""The places of a scenario's workers: on a named system, a graph in a file, or nodes on the hosts of a network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paceline.topologies.graphs.graph_registry import build, parameters
 
 @dataclass(frozen=True)
 class Layout:
-    """A graph and the machines on it that are used, with the seats of their workers."""
+    """A graph and the machines on it that are used, with the places of their workers."""
 
     graph: Graph
     sites: tuple[Site, ...]
@@ -25,7 +25,14 @@ class Layout:
 
 @lru_cache(maxsize=8)
 def of_system(name: str, nodes: int | None) -> Layout:
-    """So many nodes of a named system, or as many as it has by default; raises `InputError`.
+    """Returns a layout of a named system.
+
+    Args:
+        name: the system's name.
+        nodes: number of nodes; None: the system's default.
+
+    Raises:
+        InputError: the system cannot be built with this number of nodes.
 
     >>> len(of_system("dgx1-v100", 2).sites)
     2
@@ -36,7 +43,15 @@ def of_system(name: str, nodes: int | None) -> Layout:
 
 
 def of_file(file: str, nodes: int | None) -> Layout:
-    """The first machines of a graph in a file, or all; raises `InputError`."""
+    """Returns a layout of the graph in a file.
+
+    Args:
+        file: the path of the file.
+        nodes: number of machines to use, from the first; None: all.
+
+    Raises:
+        InputError: the file is wrong, or has fewer machines.
+    """
     graph = graph_of(file)
     found = sites(graph)
     if nodes is not None and nodes > len(found):
@@ -45,11 +60,11 @@ def of_file(file: str, nodes: int | None) -> Layout:
 
 
 def of_nodes(network: Callable[[int], Graph], nodes: Sequence[tuple[Graph | None, int, int]]) -> Layout:
-    """Nodes on the hosts of a network, in order.
+    """Places nodes on the hosts of a network, in order.
 
     Args:
-        network: a network of so many hosts or more.
-        nodes: of each kind of node its inside (None for a single host), how many workers one has, how many there are.
+        network: returns a network with this number of hosts or more.
+        nodes: for each kind of node its graph (None for a plain host), the workers of one, and the number of nodes.
     """
     each = [(inside, workers) for inside, workers, count in nodes for _ in range(count)]
     graph = network(len(each))
@@ -71,5 +86,5 @@ def of_nodes(network: Callable[[int], Graph], nodes: Sequence[tuple[Graph | None
 
 
 def sites_of(graph: Graph) -> list[Site]:
-    """The machines of a graph that have insides, and none where it has only hosts."""
+    """Returns the machines of a graph that contain devices; empty if the graph has only hosts."""
     return sites(graph) if graph.of_kind("device") else []

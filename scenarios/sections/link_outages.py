@@ -1,4 +1,4 @@
-"""The section of a scenario for links that are slow or broken for a while."""
+"""The section of a scenario for links that are slow or broken for some time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from paceline.topologies.graphs.graph import Graph
 
 
 def parse_ends(value: object) -> tuple[str, str]:
-    """The names of two vertices."""
+    """Parses the names of two vertices."""
     names = value if isinstance(value, list | tuple) else ()
     if len(names) != 2 or not all(isinstance(name, str | int) and not isinstance(name, bool) for name in names):
         raise expected("the two ends of a link, as `paceline topology` draws them: [host0, switch]")
@@ -34,7 +34,7 @@ def parse_ends(value: object) -> tuple[str, str]:
 
 
 def parse_left(value: object) -> float:
-    """What is left of a bandwidth.
+    """Parses the remaining fraction of a bandwidth.
 
     >>> parse_left("50 %"), parse_left(0)
     (0.5, 0.0)
@@ -73,7 +73,7 @@ class LinkFaultPart(Part):
         return {"for" if key == "lasts" else key: value for key, value in handler(self).items()}
 
     def build(self) -> LinkFault:
-        """The fault."""
+        """Returns the fault."""
         lasts_s = math.inf if self.lasts is None else self.lasts
         return LinkFault(between=self.between, at_s=self.at, lasts_s=lasts_s, rate=self.rate)
 
@@ -82,7 +82,7 @@ LinkFaults = Annotated[tuple[LinkFaultPart, ...], BeforeValidator(listed)]
 
 
 def misjoined(parts: Sequence[LinkFaultPart], graph: Graph) -> list[Fault]:
-    """The links that a graph does not have."""
+    """Returns the mistakes of links that a graph does not have."""
     return [
         (("network", "faults", index, "between"), wrong(text), part.between)
         for index, part in enumerate(parts)

@@ -1,6 +1,6 @@
 """Algorithms in a scenario: a method's name, or a mapping with its name and hyper-parameters.
 
-The name is a built-in one, that of a method which an installed package offers, or ``module:Class`` of one's own.
+The name is that of a built-in method, that of a method of an installed package, or ``module:Class`` for a custom one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paceline.scenarios.values.mistakes import Fault, complain, expected, refuse
 
 
 def find_method(name: str) -> type[Method]:
-    """As `find`; raises `InputError` too where a scenario could not hold the hyper-parameters."""
+    """Like `find`; also raises `InputError` if a scenario cannot represent the hyper-parameters."""
     method = find(name)
     if said := [] if name in METHODS else unwritable(method):
         raise InputError(f"method {name!r}: {'; '.join(said)}")
@@ -32,7 +32,7 @@ def find_method(name: str) -> type[Method]:
 
 
 def parse_method(value: object, info: ValidationInfo) -> Method:
-    """An algorithm: its name, or a mapping with its name and hyper-parameters."""
+    """Parses an algorithm: its name, or a mapping with its name and hyper-parameters."""
     if isinstance(value, Method):
         return value
     given = {"name": value} if isinstance(value, str) else value
@@ -49,7 +49,7 @@ def parse_method(value: object, info: ValidationInfo) -> Method:
 
 
 def _with(method: type[Method], given: dict[str, Any], info: ValidationInfo) -> Method:
-    """The method with these hyper-parameters, over those given for all algorithms; all mistakes at once."""
+    """Returns the method with these hyper-parameters, which take precedence over those for all algorithms."""
     known = types_of(method)
     shared = {name: value for name, value in info.data.get("hyperparameters", {}).items() if name in known}
     faults = unknown(given, known, method.name, ())
@@ -71,30 +71,30 @@ def _with(method: type[Method], given: dict[str, Any], info: ValidationInfo) -> 
 def _made(method: type[Method], values: dict[str, Any]) -> Method:
     try:
         return method(**values)
-    except (TypeError, ValueError) as error:  # a method's own check of what it is given
+    except (TypeError, ValueError) as error:  # raised by the method's own checks
         raise wrong(f"{method.name} cannot be made of these hyper-parameters: {error}") from error
 
 
 def _of_all(fault: Fault) -> Fault:
-    """A mistake in what is given for all algorithms, which is to be blamed on the place where it is written."""
+    """Assigns a mistake in the hyper-parameters for all algorithms to the place where they are written."""
     place, error, value = fault
     words = f"found {shown(value)}, expected {error.message()}" if error.type == "expected" else error.message()
     return place, PydanticCustomError("shared", "{words}", {"words": words}), value
 
 
 def _blame(text: str, values: dict[str, Any]) -> Fault:
-    """A method's own complaint, ``name: text``, at the place that it names."""
+    """Converts a method's own message, ``name: text``, to a mistake at that place."""
     name, _, rest = text.partition(": ")
     return tuple(name.split(".")), wrong(rest), values.get(name)
 
 
 def write_method(method: Method) -> dict[str, Any]:
-    """A method as it is written in a scenario, every hyper-parameter spelled out."""
+    """Returns a method as a mapping for a scenario, with all hyper-parameters."""
     return {"name": reference(type(method)), **dataclasses.asdict(method)}
 
 
 def known_methods() -> Iterator[tuple[str, type[Method]]]:
-    """The methods that have a name: built in, then those that installed packages offer and that can be used."""
+    """Yields the named methods: the built-in ones, then the usable ones of installed packages."""
     yield from METHODS.items()
     for name in offers():
         if name not in METHODS:
@@ -103,11 +103,11 @@ def known_methods() -> Iterator[tuple[str, type[Method]]]:
 
 
 class _MethodSchema:
-    """Says the JSON Schema when it is asked for: installed packages are not looked at before."""
+    """Builds the JSON Schema on request, so that installed packages are not searched before."""
 
     def __get_pydantic_json_schema__(self, *_: Any) -> dict[str, Any]:
         known = dict(known_methods())
-        of_ones_own = {"type": "string", "pattern": ":", "description": f"a method of one's own: {FORM}"}
+        of_ones_own = {"type": "string", "pattern": ":", "description": f"a custom method: {FORM}"}
         mapping = {"type": "object", "properties": {"name": of_ones_own}, "required": ["name"]}
         return {"oneOf": [{"enum": list(known)}, *map(_schema_of, known.values()), of_ones_own, mapping]}
 
@@ -134,7 +134,7 @@ ALL_HYPERPARAMETERS = sorted({name for method in METHODS.values() for name in ty
 
 
 def unused_hyperparameters(data: Any) -> list[str]:
-    """Names under `hyperparameters` that change nothing: no algorithm has them, or each gives its own."""
+    """Returns the keys under `hyperparameters` without effect: no algorithm has them, or all give their own."""
     if not isinstance(data, dict):
         return []
     shared, entries = data.get("hyperparameters"), data.get("algorithms")
@@ -143,6 +143,6 @@ def unused_hyperparameters(data: Any) -> list[str]:
     taking: set[str] = set()
     for entry in entries:
         given = entry if isinstance(entry, dict) else {"name": entry}
-        with contextlib.suppress(InputError):  # said where the algorithms are parsed
+        with contextlib.suppress(InputError):  # reported when the algorithms are parsed
             taking |= set(types_of(find_method(str(given.get("name"))))) - set(given)
     return [str(name) for name in shared if name not in taking]

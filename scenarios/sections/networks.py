@@ -1,7 +1,7 @@
-"""The section of a scenario that says how nodes are joined: links, the network's graph, routing, collectives.
+"""The section of a scenario for the network between nodes: links, topology, routing, collectives.
 
-Rules of this file: a network takes the parameters that `paceline list topologies` shows, beside the keys that every
-network has; whoever leaves its size open gets one that all nodes have room in.
+Rules of this file: a network takes the parameters that `paceline list topologies` lists, beside the keys that every
+network has. If the scenario does not give its size, it has room for all nodes.
 """
 
 from __future__ import annotations
@@ -38,26 +38,30 @@ KNOWN_LINKS = LINKS | WIRES
 
 
 class PiecePart(Part):
-    up_to: fields.Size = Field(description="the largest message that the piece is for: '32 kB'")
+    up_to: fields.Size = Field(description="the largest message of this piece: '32 kB'")
     latency: fields.Time = Field(description="a time with its unit, one way: '20 us'")
-    bandwidth: fields.Rate = Field(description="what one such message gets at most: '5 GB/s'")
+    bandwidth: fields.Rate = Field(description="bandwidth limit of one such message: '5 GB/s'")
 
 
 class LinkPart(Part):
     name: fields.Name = Field(default="inline", description="a name for tables and figures")
     latency: fields.Time = Field(description="a time with its unit, one way: '20 us'")
     bandwidth: fields.Rate = Field(description="a bandwidth with its unit, in each direction: '10 Gbit/s'")
-    provenance: str = Field(default=GIVEN, description="where the two values come from")
-    medium: fields.MediumName = Field(default="network", description="what it goes through")
-    send: fields.Time = Field(default=0.0, description="of the latency, the sender's own work, one message at a time")
-    receive: fields.Time = Field(default=0.0, description="of the latency, the receiver's, one message at a time")
+    provenance: str = Field(default=GIVEN, description="source of the two values")
+    medium: fields.MediumName = Field(default="network", description="the medium of the link")
+    send: fields.Time = Field(
+        default=0.0, description="part of the latency that occupies the sender, one message at a time"
+    )
+    receive: fields.Time = Field(
+        default=0.0, description="part of the latency that occupies the receiver, one message at a time"
+    )
     pieces: tuple[PiecePart, ...] = Field(default=(), description="latency and bandwidth of smaller messages")
     fitted_up_to: fields.Size | None = Field(
         default=None, description="the largest message that these values were fitted to, if they were"
     )
 
     def build(self) -> Link:
-        """The link."""
+        """Returns the link."""
         return Link(
             name=self.name,
             latency_s=self.latency,
@@ -72,7 +76,7 @@ class LinkPart(Part):
 
 
 def known_link(name: str) -> LinkPart:
-    """A link of the catalogue as a section."""
+    """Returns a link of the catalogue as a section."""
     link = KNOWN_LINKS[name]
     pieces = tuple(
         PiecePart.model_construct(up_to=one.up_to_bytes, latency=one.latency_s, bandwidth=one.bytes_per_s)
@@ -109,7 +113,7 @@ LINK: TypeAdapter[LinkPart] = TypeAdapter(AnyLink)
 
 
 def _links(given: Mapping[str, object]) -> dict[str, str | LinkPart]:
-    """A topology's own links: names as they are, so that they stay names where the scenario is shown again."""
+    """Validates a topology's own links; names stay names, so that the scenario can be written again."""
     found: dict[str, str | LinkPart] = {}
     faults: list[Fault] = []
     for key, part in given.items():
@@ -127,40 +131,42 @@ class NetworkPart(Part):
         default="star", description="the network's graph, one of `paceline list topologies`; a star has no bottleneck"
     )
     file: File | None = Field(
-        default=None, description="instead of a topology: a network of hosts in a file, by its path"
+        default=None, description="the path of a file that describes a network of hosts, instead of a topology"
     )
     link: AnyLink = Field(
-        default=known_link("eth-10g"), description="a link's name, or latency and bandwidth: from a node to the network"
+        default=known_link("eth-10g"),
+        description="link from a node to the network: a name (listed by `paceline list topologies`, star), or latency "
+        "and bandwidth",
     )
     parameters: dict[str, Any] = Field(
-        default={}, description="the topology's own; they may also stand beside the other keys"
+        default={}, description="parameters of the topology; they may also be given directly, beside the other keys"
     )
     intra_node_link: AnyLink = Field(
         default=known_link("shared-memory"),
-        description="a link's name, or latency and bandwidth: between ranks of one host",
+        description="link between ranks of one host: a name, or latency and bandwidth",
     )
     routing: fields.Routing = Field(
         default="auto",
-        description="routing rule: shortest, ecmp, a dragonfly's minimal or valiant; auto: usual for the topology",
+        description="routing rule: shortest, ecmp, a dragonfly's minimal or valiant; auto: the topology's usual one",
     )
     allreduce_algorithm: fields.Collective = Field(
-        default="auto", description="the algorithm of an all-reduce; auto: the one that is predicted to be fastest"
+        default="auto", description="the algorithm of an all-reduce; auto: the one with the shortest predicted time"
     )
     library: fields.LibraryName = Field(
         default="plain",
         description="the library whose protocols collectives use: plain (no costs of their own), nccl, mpi, gloo",
     )
-    faults: LinkFaults = Field(default=(), description="a list of links that are slow or broken for a while")
+    faults: LinkFaults = Field(default=(), description="a list of links that are slow or broken for some time")
 
     @model_validator(mode="before")
     @classmethod
     def _own_parameters(cls, value: object) -> object:
-        """Gathers the topology's parameters, and fills in its usual link."""
+        """Collects the topology's parameters, and sets its usual link."""
         if not isinstance(value, Mapping):
             return value
         topology = value.get("topology", "star")
         if not isinstance(topology, str) or topology not in NETWORKS:
-            return value  # refused as a field
+            return value  # rejected as a field
         whole = value.get("file") is not None  # a graph in a file has its own size and links
         known = {} if whole else parameters(topology)
         keys = list(dict.fromkeys([*cls.model_fields, *known]))
@@ -190,12 +196,12 @@ class NetworkPart(Part):
         return dumped | own
 
     def _settings(self) -> dict[str, object]:
-        """The parameters as `build` takes them."""
+        """Returns the parameters for `build`."""
         parts = {**self.parameters, "link": self.link}
         return {key: part.build() if isinstance(part, LinkPart) else part for key, part in parts.items()}
 
     def graph(self, hosts: int) -> Graph:
-        """The network, with room for so many hosts; raises `InputError`."""
+        """Returns the network with room for this number of hosts; raises `InputError` if it has less."""
         if self.file is not None:
             graph = graph_of(self.file)
             if (room := len(graph.of_kind("host"))) < hosts:

@@ -1,4 +1,4 @@
-"""The sections of a scenario that say how samples are read, and from where."""
+"""The sections of a scenario for the reading of samples, and for the storage."""
 
 from __future__ import annotations
 
@@ -25,21 +25,25 @@ class ReadingPart(Part):
     buffer: fields.Count = Field(default=BUFFER, description="records shuffled among each other, where contiguous")
     prefetch: fields.Prefetched = Field(default=2, description="batches read ahead; 0: a worker waits for every batch")
     record: fields.Size | None = Field(
-        default=None, description="of one sample in the file, with its unit: '110 kB'; else as the data set has it"
+        default=None,
+        description="size of one sample in the file, with its unit: '110 kB'; default: that of the data set",
     )
 
     def settings(self) -> Reading:
-        """As the workload takes it."""
+        """Returns the settings for the workload."""
         record = None if self.record is None else round(self.record)
         return Reading(strategy=self.strategy, buffer=self.buffer, prefetch=self.prefetch, record=record)
 
 
 class StoragePart(Part):
     name: fields.Name = Field(
-        default="inline", description="that of known storage, whose values hold where none is given; or one of your own"
+        default="inline",
+        description="a name of `paceline list storage`, which gives defaults for the other values; or a new name",
     )
-    latency: fields.Time = Field(description="a time with its unit: of a request that continues none, '0.7 ms'")
-    bandwidth: fields.Rate = Field(description="a bandwidth with its unit: what all readers have together, '10 GB/s'")
+    latency: fields.Time = Field(
+        description="a time with its unit: latency of a request that does not continue another one, '0.7 ms'"
+    )
+    bandwidth: fields.Rate = Field(description="a bandwidth with its unit: total of all readers, '10 GB/s'")
     reader: fields.Rate | None = Field(
         default=None, description="bandwidth limit of one reader, with its unit; default: no limit"
     )
@@ -54,12 +58,14 @@ class StoragePart(Part):
         default=0.0, description="fraction of a request's latency that excludes other requests, 0 to 1"
     )
     stripes: fields.Stripes = Field(default=1, description="servers that the file lies on, with equal bandwidths")
-    stripe: fields.Size = Field(default=float(MIB), description="of the file on one server before the next: '1 MiB'")
+    stripe: fields.Size = Field(
+        default=float(MIB), description="amount of the file on one server before the next: '1 MiB'"
+    )
     read_ahead: fields.Size | None = Field(
         default=float(READ_AHEAD), description="distance of read-ahead for sequential readers: '128 KiB'; null: none"
     )
     shared: fields.Flag = Field(default=False, description="true: one for all nodes; false: one in each")
-    provenance: dict[str, str] = Field(default={}, description="where each value comes from")
+    provenance: dict[str, str] = Field(default={}, description="source of each value")
 
     @model_validator(mode="after")
     def _one_arm(self) -> StoragePart:
@@ -68,7 +74,7 @@ class StoragePart(Part):
         return self
 
     def build(self) -> Storage:
-        """The storage."""
+        """Returns the storage."""
         return Storage(
             name=self.name,
             latency_s=self.latency,
@@ -86,7 +92,7 @@ class StoragePart(Part):
 
 
 def known_storage(name: str) -> StoragePart:
-    """Storage that is known by name as a section."""
+    """Returns a storage of the catalogue as a section."""
     storage = STORAGE[name]
     return StoragePart.model_construct(
         name=storage.name,
@@ -105,7 +111,7 @@ def known_storage(name: str) -> StoragePart:
 
 
 def _storage(value: object) -> object:
-    """A name alone, or with values of one's own beside it, which say themselves where they come from."""
+    """Validates a name, or a mapping with other values, whose provenance is the scenario."""
     if isinstance(value, str) and value in STORAGE:
         return known_storage(value)
     if isinstance(value, dict) and isinstance(name := value.get("name"), str) and name in STORAGE:

@@ -1,8 +1,8 @@
-"""What a scenario takes from files: graphs, data sets, and methods and models of one's own.
+"""Files that a scenario refers to: graphs, data sets, custom methods and custom models.
 
-Rules of this file: a path in a scenario is seen from the scenario's own folder, and one that is given on the command
-line or in a mapping from where the program runs. A scenario that has been read holds whole paths, so that what is
-written of it can be read from anywhere on this machine.
+Rules of this file: a path in a scenario is relative to the scenario's folder, and a path on the command line or in a
+mapping to the current folder. A loaded scenario has absolute paths, so that its dump can be loaded from any folder of
+this machine.
 """
 
 from __future__ import annotations
@@ -40,14 +40,22 @@ class NodeFilePart(Part):
 
 
 def any_node(value: object, _: object) -> object:
-    """The name of a node, or a mapping with a file."""
+    """Validates the name of a node, or a mapping with a file."""
     if isinstance(value, dict | NodeFilePart):
         return NodeFilePart.model_validate(value)
     return None if value is None else TypeAdapter(fields.NodeName).validate_python(value)
 
 
 def graph_of(file: str, settings: Mapping[str, Any] | None = None) -> Graph:
-    """The graph in a file; raises `InputError` with all its mistakes."""
+    """Returns the graph in a file.
+
+    Args:
+        file: the path of the file.
+        settings: parameters for reading it.
+
+    Raises:
+        InputError: the file is wrong; with all mistakes.
+    """
     path = Path(file)
     stamp = path.stat().st_mtime_ns if path.is_file() else 0
     return _read(path, stamp, tuple((key, str(value)) for key, value in (settings or {}).items()))
@@ -61,7 +69,11 @@ def _read(path: Path, _: int, settings: tuple[tuple[str, str], ...]) -> Graph:
 
 
 def anchor(data: Any, folder: Path) -> None:
-    """Makes the paths in a scenario's data whole, in place, where they are well-formed.
+    """Makes the well-formed paths in a scenario's data absolute, in place.
+
+    Args:
+        data: a scenario as plain data.
+        folder: the folder that paths are relative to.
 
     >>> data = {"cluster": {"network": {"file": "tree.json"}, "nodes": [{"node": {"file": "/box.txt"}}]}}
     >>> anchor(data, Path("/home"))
@@ -86,7 +98,7 @@ def _anchor_path(part: dict[str, Any], key: str, folder: Path) -> None:
 
 
 def _anchor_names(data: dict[str, Any], folder: Path) -> None:
-    """Makes ``path/to/file.py:name`` of methods and of the model whole."""
+    """Makes ``path/to/file.py:name`` of methods and of the model absolute."""
     entries = _list(data.get("algorithms"))
     entries[:] = [whole(entry, folder) if isinstance(entry, str) else entry for entry in entries]
     for part, key in [(_mapping(data.get("workload")), "model"), *((_mapping(entry), "name") for entry in entries)]:

@@ -1,4 +1,4 @@
-"""The section `train` of a scenario: how a real run is made."""
+"""The section `train` of a scenario: settings of real runs."""
 
 from __future__ import annotations
 

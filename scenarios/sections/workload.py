@@ -1,4 +1,4 @@
-"""The section `workload` of a scenario: what is trained, and on which samples."""
+"""The section `workload` of a scenario: the model and its samples."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 def _switch(value: object) -> object:
-    """YAML 1.1 reads a bare on or off as true or false."""
+    """Converts true and false to on and off, since YAML 1.1 reads on and off as true and false."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
 class WorkloadPart(Part):
     model: str = Field(description=one_of([*MODELS, OWN]), json_schema_extra={"examples": list(MODELS)})
-    dataset: str | None = Field(default=None, description="the data set; the model's own if not given")
+    dataset: str | None = Field(default=None, description="the data set; default: that of the model")
     data_dir: str | None = Field(
-        default=None, description="the folder with the data set's files; else the one of its name in $PACELINE_DATA"
+        default=None, description="the folder with the data set's files; default: the one of its name in $PACELINE_DATA"
     )
     batch_per_worker: fields.Count = Field(default=32, description="samples in one gradient of one worker")
     learning: str = Field(default="train", description="train, quadratic, or none: timing only")
     dtype: str = Field(
-        default="float32", description="of weights and gradients, in memory and in messages: float32 or float64"
+        default="float32", description="type of weights and gradients, in memory and in messages: float32 or float64"
     )
     vmap: Annotated[str, BeforeValidator(_switch)] = Field(
         default="auto",
@@ -38,18 +38,18 @@ class WorkloadPart(Part):
     )
     compute_dtype: fields.Arithmetic = Field(
         default="fp32",
-        description="what devices of the catalogue compute in, for the time of a gradient alone: fp32, tf32, fp16, "
-        "bf16, fp64 or amp (mixed precision); tensor cores need tf32, fp16, bf16 or amp",
+        description="precision in which devices of the catalogue compute; affects only the time of a gradient: fp32, "
+        "tf32, fp16, bf16, fp64 or amp (mixed precision); tensor cores need tf32, fp16, bf16 or amp",
     )
     options: dict[str, Any] = Field(
         default={}, description="options of the learning problem, such as those of the quadratic"
     )
     reading: ReadingPart | None = Field(
-        default=None, description="a mapping: how samples are read; else they are in memory, shuffled every epoch"
+        default=None, description="a mapping: how samples are read; default: they are in memory, shuffled every epoch"
     )
 
     def learner(self, seed: int) -> Learner:
-        """What is learned, for one seed."""
+        """Returns the learner for one seed."""
         return build(
             self.model,
             dataset=self.dataset,
@@ -64,14 +64,14 @@ class WorkloadPart(Part):
 
     @property
     def record_bytes(self) -> int | None:
-        """Of one sample in the file; None where nobody says."""
+        """Bytes of one sample in the file; None if unknown."""
         if self.reading is not None and self.reading.record is not None:
             return round(self.reading.record)
         return record_bytes(self.model, dataset=self.dataset, data_dir=self.data_dir, learning=self.learning)
 
     @property
     def num_samples(self) -> int:
-        """Samples in one epoch."""
+        """Number of samples in one epoch."""
         if self.learning == "quadratic":
             return self.learner(0).num_samples
         return num_samples(self.model, dataset=self.dataset, data_dir=self.data_dir, learning=self.learning)
@@ -86,11 +86,11 @@ REDUCED = {
     "bf16": "bf16",
     "tf32": "tf32",
 }
-"""what a device is to compute in, by names of precisions in which weights and gradients are not kept"""
+"""the `compute_dtype` for names of precisions that weights and gradients cannot have"""
 
 
 def _suggested(rest: str, dtype: str) -> str:
-    """A mistake in a dtype, with what may have been meant where weights and gradients cannot have it."""
+    """Adds a suggestion to a mistake in a dtype, if it is one that only devices can compute in."""
     if dtype not in REDUCED:
         return rest
     expected = rest.partition(" (did you mean")[0]
@@ -98,7 +98,7 @@ def _suggested(rest: str, dtype: str) -> str:
 
 
 def unbuildable(workload: WorkloadPart) -> list[Fault]:
-    """What is wrong with the names of a workload and with its options."""
+    """Returns the mistakes in the names and options of a workload."""
     faults: list[Fault] = []
     keys = set(WorkloadPart.model_fields) - {"batch_per_worker", "compute_dtype", "reading"}
     for text in problems(**workload.model_dump(include=keys)):
@@ -110,7 +110,7 @@ def unbuildable(workload: WorkloadPart) -> list[Fault]:
 
 
 def unreadable(workload: WorkloadPart) -> list[Fault]:
-    """What a workload does not say, though its samples are to be read from storage."""
+    """Returns the mistakes of a workload that lacks what reading from storage requires."""
     if workload.reading is None:
         words = (
             "missing; cluster.storage is there, but samples are in memory: give reading, such as {strategy: contiguous}"

@@ -1,7 +1,7 @@
-"""The kinds of value that a scenario holds: how each is checked, what is said when it is wrong, and how it is written.
+"""The kinds of values in a scenario: validation, messages and serialisation of each.
 
-Every kind is an annotated type for the sections in `schema`. pydantic's own checks convert too willingly for a file
-that people write by hand (``"2"`` and ``true`` would both be numbers), so each kind here says what it takes.
+Every kind is an annotated type for the sections in `schema`. pydantic's own validation converts too much for files that
+are written by hand (``"2"`` and ``true`` would both be numbers), so each kind here defines what it accepts.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ EVERY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(epochs?|updates?|samples?)\s*",
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Every:
-    """How often something happens.
+    """An interval: how often something happens.
 
     >>> Every.parse("4 updates"), Every.parse("500 ms").text
     (Every(count=4.0, unit='updates'), '0.5 s')
@@ -153,7 +153,7 @@ class Every:
 
     @staticmethod
     def parse(value: object) -> Every:
-        """From text such as ``1 epoch``, ``4 updates``, ``500 samples`` or ``2 s``."""
+        """Parses text such as ``1 epoch``, ``4 updates``, ``500 samples`` or ``2 s``."""
         words = "how often, with its unit: '1 epoch', '4 updates', '500 samples' or '2 s'"
         if isinstance(value, Every):
             return value
@@ -171,13 +171,13 @@ class Every:
 
     @property
     def text(self) -> str:
-        """What `parse` reads back."""
+        """The interval as text for `parse`."""
         if self.unit == "seconds":
             return PERIOD.text(self.count)
         return f"{int(self.count) if self.count.is_integer() else self.count!r} {self.unit}"
 
     def schedule(self, num_samples: int) -> Schedule:
-        """The schedule for a population of so many samples in an epoch; each call starts a new one."""
+        """Returns a new schedule for epochs of `num_samples` samples."""
         if self.unit == "epochs":
             return Schedule(max(1.0, round(self.count * num_samples)), "samples")
         unit: Unit = self.unit
@@ -195,7 +195,7 @@ Interval = Annotated[
 
 
 def parse_jitter(value: object) -> Jitter:
-    """A jitter: null, or a mapping with a distribution and its parameters."""
+    """Parses a jitter: null, or a mapping with a distribution and its parameters."""
     if value is None or isinstance(value, Jitter):
         return value or NO_JITTER
     if not isinstance(value, dict) or not isinstance(value.get("distribution"), str):
@@ -214,7 +214,7 @@ def parse_jitter(value: object) -> Jitter:
 
 
 def write_jitter(jitter: Jitter) -> dict[str, Any] | None:
-    """A jitter as it is written in a scenario."""
+    """Returns a jitter as a mapping for a scenario."""
     return None if jitter == NO_JITTER else {"distribution": jitter.distribution, **dict(jitter.parameters)}
 
 

@@ -1,9 +1,9 @@
-"""Hyper-parameters: what the type of a method's field allows, in words, in a scenario's data and in its JSON Schema.
+"""Hyper-parameters: descriptions, validation and JSON Schema from the types of a method's fields.
 
-Rules of this file: types are strict, ``1`` is a number and ``true`` is not. No number is larger than `LARGEST`, so that
-weights of every precision can hold it: a learning rate that makes a run diverge is allowed, one that float32 does not
-have is not. A field may itself be a frozen dataclass,
-written as a mapping; a mistake in it is told at its own place.
+Rules of this file: types are strict: ``1`` is a number and ``true`` is not. No number is larger than `LARGEST`, so that
+weights of every precision can represent it: a learning rate that makes a run diverge is allowed, one that exceeds
+float32 is not. A field may itself be a frozen dataclass, written as a mapping; a mistake in it is reported at its own
+place.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ SIMPLE = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 @cache
 def types_of(kind: type[Any]) -> dict[str, Any]:
-    """The names and types of a dataclass's fields: of a method's hyper-parameters."""
+    """Returns the names and types of the fields of a dataclass, such as a method's hyper-parameters."""
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 def described(kind: Any) -> str:
-    """A type in words.
+    """Describes a type.
 
     >>> described(int | Literal["node"]), described(tuple[float, ...] | None)
     ("a whole number or 'node'", 'a list (each a number) or null')
@@ -58,7 +58,7 @@ def _alternatives(kind: Any) -> list[str]:
 
 @cache
 def _tagged(kind: Any) -> tuple[str, dict[str, Any]]:
-    """Of a union of several dataclasses: the field that tells them apart, and each by its value of it."""
+    """Returns the field that distinguishes the dataclasses of a union, and each dataclass by its value of the field."""
     groups = [part for part in _parts(kind) if dataclasses.is_dataclass(part)]
     if len(groups) < 2:
         return "", {}
@@ -71,7 +71,7 @@ def _tagged(kind: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _parts(kind: Any) -> tuple[Any, ...]:
-    """The types of a union."""
+    """Returns the types of a union."""
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
 
 
@@ -85,7 +85,15 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def parsed(kind: Any, value: object, place: Place) -> tuple[Any, list[Fault]]:
-    """The value as a field of this type holds it, and all that is wrong with it.
+    """Converts a value to the type of a field.
+
+    Args:
+        kind: the type of the field.
+        value: as found in the scenario.
+        place: where the value is, for mistakes.
+
+    Returns:
+        The converted value, and all mistakes.
 
     >>> parsed(float | None, 1, ())
     (1.0, [])
@@ -109,7 +117,7 @@ def parsed(kind: Any, value: object, place: Place) -> tuple[Any, list[Fault]]:
             return right[0], []
         deeper = [faults for part, _, faults in tries if _holds_parts(part, value)]
         return None, deeper[0] if deeper else [(place, expected(described(kind)), value)]
-    if isinstance(value, int | float) and abs(value) > LARGEST:  # also what no float holds
+    if isinstance(value, int | float) and abs(value) > LARGEST:  # also numbers that exceed every float
         return None, [(place, expected(f"{described(kind)}, from {-LARGEST:.0e} to {LARGEST:.0e}"), value)]
     try:
         return _adapter(kind).validate_python(value, strict=True), []
@@ -118,7 +126,7 @@ def parsed(kind: Any, value: object, place: Place) -> tuple[Any, list[Fault]]:
 
 
 def _lost(tag: str, groups: Mapping[str, Any], value: dict[str, Any], place: Place) -> tuple[None, list[Fault]]:
-    """Which of the groups a mapping is, it does not say."""
+    """Returns the mistake of a mapping that does not select one of the groups."""
     words = one_of(list(map(repr, groups)))
     if tag not in value:
         return None, [((*place, tag), wrong(f"missing; expected {words}"), value)]
@@ -126,7 +134,7 @@ def _lost(tag: str, groups: Mapping[str, Any], value: dict[str, Any], place: Pla
 
 
 def _holds_parts(kind: Any, value: object) -> bool:
-    """Whether the mistakes of a value lie in its parts."""
+    """Whether the mistakes of a value are in its parts."""
     return isinstance(value, dict) if dataclasses.is_dataclass(kind) else _is_list(kind) and isinstance(value, list)
 
 
@@ -140,7 +148,7 @@ def _each(kinds: Mapping[Any, Any], values: Mapping[Any, object], place: Place) 
 
 
 def _mapping(kind: Any, value: object, place: Place) -> tuple[Any, list[Fault]]:
-    """A dataclass from a mapping of its fields."""
+    """Converts a mapping of fields to a dataclass."""
     if isinstance(value, kind):
         return value, []
     if not isinstance(value, dict):
@@ -155,7 +163,14 @@ def _mapping(kind: Any, value: object, place: Place) -> tuple[Any, list[Fault]]:
 
 
 def unknown(given: Mapping[Any, object], known: Mapping[str, Any], owner: str, place: Place) -> list[Fault]:
-    """A fault for each key that is not known."""
+    """Returns a mistake for each unknown key.
+
+    Args:
+        given: the mapping from the scenario.
+        known: the allowed keys.
+        owner: what has these keys, for the message.
+        place: where the mapping is.
+    """
     there = f"it has {', '.join(known)}"
     return [
         ((*place, str(key)), wrong(f"{owner} has no such key{key_hint(key, known)}; {there}"), value)
@@ -165,7 +180,7 @@ def unknown(given: Mapping[Any, object], known: Mapping[str, Any], owner: str, p
 
 
 def unwritable(method: type[Method]) -> list[str]:
-    """What is wrong with the types of a method's hyper-parameters: what a scenario could not hold."""
+    """Returns the mistakes in the types of a method's hyper-parameters that a scenario cannot represent."""
     try:
         kinds = types_of(method)
     except Exception as error:  # annotations are the user's own code
@@ -184,14 +199,14 @@ def unwritable(method: type[Method]) -> list[str]:
 
 
 def properties(method: type[Method]) -> dict[str, Any]:
-    """The JSON Schema of each hyper-parameter."""
+    """Returns the JSON Schema of each hyper-parameter."""
     whole = TypeAdapter(method).json_schema()
     made: dict[str, Any] = _inlined(whole.get("properties", {}), whole.get("$defs", {}))
     return made
 
 
 def _inlined(part: Any, definitions: Mapping[str, Any]) -> Any:
-    """A schema with what it refers to in its place, and mappings that take no other keys."""
+    """Replaces references in a schema by their definitions, and forbids other keys in mappings."""
     if isinstance(part, list):
         return [_inlined(one, definitions) for one in part]
     if not isinstance(part, dict):

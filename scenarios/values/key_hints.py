@@ -1,8 +1,8 @@
-"""Suggestions for keys that a scenario does not know: keys that were renamed, and names that other tools use."""
+"""Suggestions for unknown keys of a scenario: keys that were renamed, and names that other tools use."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from paceline.algorithms.core.naming import near_miss
 
@@ -38,14 +38,18 @@ RENAMED: dict[str, tuple[str, ...]] = {
     "trust": ("trust_coefficient",),
     "warm_up": ("warmup_steps",),
 }
-"""keys of version 0.1, with what they are called now; one key may have become several in different sections"""
+"""keys of version 0.1 with their new names; a key may have different new names in different sections"""
 
 COMMON: dict[str, str] = {
     "amp": "compute_dtype",
+    "backend": "library",
     "batch": "batch_per_worker",
     "batch_size": "batch_per_worker",
+    "bs": "batch_per_worker",
     "clip_norm": "max_grad_norm",
+    "epoch": "epochs",
     "eta": "learning_rate",
+    "gpus": "workers_per_node",
     "gpus_per_node": "workers_per_node",
     "grad_clip": "max_grad_norm",
     "gradient_clipping": "max_grad_norm",
@@ -53,29 +57,34 @@ COMMON: dict[str, str] = {
     "lr": "learning_rate",
     "lr_schedule": "schedule",
     "lr_scheduler": "schedule",
+    "max_epochs": "epochs",
     "max_norm": "max_grad_norm",
     "max_steps": "updates",
+    "nnodes": "count",
     "nproc": "workers_per_node",
     "nproc_per_node": "workers_per_node",
     "ntasks_per_node": "workers_per_node",
     "num_epochs": "epochs",
+    "num_gpus": "workers_per_node",
+    "num_nodes": "count",
     "steps": "updates",
     "straggler": "stragglers",
     "warmup": "warmup_steps",
     "wd": "weight_decay",
+    "workers": "nodes",
     "world_size": "nodes",
 }
-"""names in torch, torchrun, Slurm and other tools, with the key that comes closest"""
+"""names in torch, torchrun, Slurm and other tools, with the closest key"""
 
 WORLD_SIZE = " (give the workers as nodes: the sum of count times workers_per_node)"
 
 
 def key_hint(key: object, known: Iterable[str]) -> str:
-    """A suggestion for an unknown key, to follow it in a message; empty if nothing is close.
+    """Returns a suggestion for an unknown key, in parentheses for the end of a message; empty if no key is similar.
 
     Args:
         key: as found in the scenario.
-        known: the keys that may stand there.
+        known: the keys that are allowed there.
 
     >>> key_hint("rate", ["learning_rate", "momentum"])
     ' (rate was renamed to learning_rate)'
@@ -90,5 +99,18 @@ def key_hint(key: object, known: Iterable[str]) -> str:
         return f" ({key} was renamed to {renamed[0]})"
     common = COMMON.get(key.lower().replace("-", "_"))
     if common in known:
-        return WORLD_SIZE if key == "world_size" else f" (did you mean {common}?)"
+        return WORLD_SIZE if common == "nodes" else f" (did you mean {common}?)"
     return near_miss(key, known)
+
+
+def meanings(key: str) -> Iterator[str]:
+    """Yields the keys that a name may mean: its new names, the name itself, and its closest key.
+
+    >>> list(meanings("batch-size"))
+    ['batch_size', 'batch_per_worker']
+    """
+    name = key.replace("-", "_")
+    yield from RENAMED.get(name, ())
+    yield name
+    if (common := COMMON.get(name.lower())) is not None:
+        yield common

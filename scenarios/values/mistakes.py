@@ -1,13 +1,13 @@
-"""Mistakes in a scenario: how they are collected, worded and raised, all at once.
+"""Mistakes in a scenario: collects all of them and raises one error.
 
-Every mistake says where it is (path), what was found there, and what would be right, with the nearest known name where
-a name is wrong. Validators complain in two ways: *expected* (the value found is added here) and *wrong* (a whole
-sentence, which names the value itself).
+Every mistake has a location (path), the value found there, and the fix, with the most similar known name for a wrong
+name. Validators raise errors of two kinds: *expected* (the value found is added here) and *wrong* (a complete sentence
+that names the value itself).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -20,11 +20,11 @@ from paceline.scenarios.values.limits import MOST_REPORTED
 
 Place = tuple[str | int, ...]
 LONGEST = 60
-"""characters of a value that a message shows"""
+"""largest number of characters of a value in a message"""
 
 
 class ScenarioError(InputError):
-    """Everything that is wrong with a scenario, one mistake a line."""
+    """All mistakes in a scenario, one per line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +43,17 @@ class Problem:
 
 
 def path_of(place: Place) -> str:
-    """A place as people write it: ``cluster.nodes[0].count``."""
+    """Returns a place in the form of ``--set``: ``cluster.nodes[0].count``."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
 
 
 def raise_all(source: str, problems: Iterable[Problem], more: int = 0) -> NoReturn:
-    """Raises the `ScenarioError` of these problems, each once, with the file's name in front.
+    """Raises a `ScenarioError` of these problems, without duplicates, each with the file's name in front.
 
     Args:
         source: the file's name.
-        problems: of which the first `MOST_REPORTED` are listed.
-        more: how many others there are.
+        problems: the problems; the first `MOST_REPORTED` are listed.
+        more: number of further problems.
     """
     lines = list(dict.fromkeys(f"{source}: {problem}" for problem in problems))
     if more := more + len(lines[MOST_REPORTED:]):
@@ -70,7 +70,7 @@ def one_of(names: Sequence[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value in a message: short, and `nothing` for an empty YAML value."""
+    """Returns a short form of a value for a message, and `nothing` for an empty YAML value."""
     if value is None:
         return "nothing"
     text = repr(value)
@@ -78,12 +78,12 @@ def shown(value: object) -> str:
 
 
 def expected(words: str) -> PydanticCustomError:
-    """What a validator raises when a value is not what belongs there."""
+    """Returns an error for a validator: the value is not what was expected."""
     return PydanticCustomError("expected", "{words}", {"words": words})
 
 
 def wrong(words: str) -> PydanticCustomError:
-    """What a validator raises when it says itself what it found."""
+    """Returns an error for a validator, with a complete sentence about the value."""
     return PydanticCustomError("wrong", "{words}", {"words": words})
 
 
@@ -92,34 +92,51 @@ Fault = tuple[Place, PydanticCustomError, object]
 
 
 def complain(faults: Sequence[Fault]) -> None:
-    """Raises these mistakes, if there are any. A function that pydantic calls can raise many at once only like this."""
+    """Raises these mistakes, if there are any: the only way for a validator of pydantic to raise several at once."""
     if faults:
         lines = [InitErrorDetails(type=error, loc=place, input=value) for place, error, value in faults]
         raise ValidationError.from_exception_data("scenario", lines)
 
 
 def refuse(place: Place, error: PydanticCustomError, value: object) -> NoReturn:
-    """Raises one mistake."""
+    """Raises one mistake.
+
+    Args:
+        place: below the value being validated.
+        error: from `expected` or `wrong`.
+        value: the value found.
+    """
     raise ValidationError.from_exception_data("scenario", [InitErrorDetails(type=error, loc=place, input=value)])
 
 
-def problems_of(error: ValidationError, root: type[BaseModel]) -> list[Problem]:
-    """The first `MOST_REPORTED` mistakes that pydantic found, in our words."""
-    return [_problem(detail, root) for detail in error.errors(include_url=False)[:MOST_REPORTED]]
+def problems_of(
+    error: ValidationError, root: type[BaseModel], elsewhere: Callable[[str], str | None] = lambda _: None
+) -> list[Problem]:
+    """Returns the first `MOST_REPORTED` mistakes that pydantic found, in our words.
+
+    Args:
+        error: from the validation of `root`.
+        root: the section that was validated.
+        elsewhere: returns the path of a key that was given in the wrong section, if any section has it.
+    """
+    return [_problem(detail, root, elsewhere) for detail in error.errors(include_url=False)[:MOST_REPORTED]]
 
 
-def _problem(detail: Any, root: type[BaseModel]) -> Problem:
+def _problem(detail: Any, root: type[BaseModel], elsewhere: Callable[[str], str | None]) -> Problem:
     place, value = detail["loc"], detail["input"]
     match detail["type"]:
         case "wrong":
             return Problem(place, detail["msg"])
-        case "shared":  # a hyperparameter given for all algorithms: blame the place where it is written
+        case "shared":  # a hyper-parameter for all algorithms: report the place where it is written
             return Problem(("hyperparameters", *place[2:]), detail["msg"])
         case "expected":
             return Problem(place, f"found {shown(value)}, expected {detail['msg']}")
         case "extra_forbidden":
             known = _keys(_part_at(place[:-1], root))
-            return Problem(place, f"unknown key{key_hint(place[-1], known)}; there are {', '.join(known)}")
+            hint = key_hint(place[-1], known)
+            if not hint and (path := elsewhere(str(place[-1]))) is not None:
+                hint = f" (did you mean {path}?)"
+            return Problem(place, f"unknown key{hint}; there are {', '.join(known)}")
         case "missing":
             about = _part_at(place[:-1], root).model_fields[str(place[-1])].description
             return Problem(place, f"missing; expected {about}")
@@ -139,7 +156,7 @@ def _keys(part: type[BaseModel]) -> list[str]:
 
 
 def _part_at(place: Place, root: type[BaseModel]) -> type[BaseModel]:
-    """The section of the schema at a place."""
+    """Returns the section of the schema at a place."""
     part = root
     for step in place:
         if isinstance(step, str) and step in part.model_fields:

@@ -1,4 +1,4 @@
-"""What every section of a scenario is."""
+"""The base class of all sections of a scenario."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 
 class Part(BaseModel):
-    """A section of a scenario: frozen, and a key that is not there is a mistake."""
+    """A section of a scenario: frozen, and without other keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 

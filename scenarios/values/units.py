@@ -1,8 +1,8 @@
-"""Quantities: a number and its unit, as text. A plain number is refused, since nobody can tell what it counts.
+"""Quantities: a number and its unit, as text. A plain number is rejected, since its unit is unknown.
 
-Units are pint's, from a registry of our own that knows times and amounts of data and nothing else: pint's default one
-takes ``Gb`` for gilberts and finds a bit and a byte to have no dimension. The number is read here, not by pint, which
-would also calculate.
+Units are parsed by pint with a registry of our own that has only times and amounts of data: pint's default registry
+reads ``Gb`` as gilberts, and its bits and bytes have no dimension. The number is parsed here, since pint would also
+evaluate expressions.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DEFINITIONS = """
 
 @cache
 def _units() -> pint.UnitRegistry[float]:
-    """pint takes a quarter of a second to import: only where a scenario has a quantity."""
+    """Returns the registry; pint is imported here, since that takes a quarter of a second."""
     import pint
 
     nothing: Any = None  # pint documents None as "empty" and types it as a path
@@ -57,7 +57,7 @@ def _units() -> pint.UnitRegistry[float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of quantity: what it is called, the unit it is held in, an example, and whether it may be 0."""
+    """A kind of quantity: its name, its internal unit, an example, and whether it may be 0."""
 
     words: str
     unit: str
@@ -67,11 +67,11 @@ class Kind:
 
     @property
     def right(self) -> str:
-        """What would be right, in words."""
+        """Describes valid values."""
         return f"{self.words} of 0 or more with its unit" if self.zero else f"{self.words} above 0 with its unit"
 
     def parse(self, value: object) -> float:
-        """The quantity in this kind's unit; raises a complaint that says what would be right.
+        """Parses a quantity and returns it in this kind's unit; raises an error that describes valid values.
 
         >>> TIME.parse("4 ms"), RATE.parse("10 Gbit/s")
         (0.004, 1250000000.0)
@@ -90,7 +90,7 @@ class Kind:
         except (pint.UndefinedUnitError, pint.DimensionalityError):
             raise expected(f"{self.right}, such as {self.example!r}; {unit!r} is no unit of it") from None
         held = float(number)
-        if math.isfinite(held):  # in decimals, so that 1.125 ms is 0.001125 s and nothing near it
+        if math.isfinite(held):  # in decimals, so that 1.125 ms is exactly 0.001125 s
             held = float(Decimal(number) * Decimal(repr(float(scale))))
         if not math.isfinite(held) or held < 0 or (held == 0 and not self.zero):
             raise expected(f"{self.right}, such as {self.example!r}")
@@ -100,7 +100,7 @@ class Kind:
         return held
 
     def text(self, held: float) -> str:
-        """A held value as text that `parse` reads back exactly.
+        """Returns a value as text that `parse` reads back exactly.
 
         >>> TIME.text(0.0005)
         '0.0005 s'

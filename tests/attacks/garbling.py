@@ -1,4 +1,4 @@
-"""Damaged bytes: what bad disks, interrupted copies and editors make of a file, chosen by a seed."""
+"""Damages bytes as bad disks, interrupted copies and editors do, chosen by a seed."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ WAYS: tuple[Callable[[bytearray, Random], bytearray], ...] = (
 
 
 def garbled(content: bytes, seed: str, count: int) -> Iterator[tuple[str, bytes]]:
-    """So many damaged versions of a file's content, each with a name for messages."""
+    """Yields this many damaged versions of a file's content, each with a name for messages."""
     random, made = Random(seed), 0
     while made < count:
         way = WAYS[made % len(WAYS)]
         found = bytes(way(bytearray(content), random))
-        if found != content:  # zeros may have been there already
+        if found != content:  # the bytes may have been zeros before
             yield f"{seed}, {way.__name__.strip('_')}, case {made}", found
             made += 1
 
 
 def attack(path: Path, count: int, read: Callable[[str], None]) -> None:
-    """Has `read` look at every damaged version of a file, and then restores it."""
+    """Calls `read` on every damaged version of a file, and then restores the file."""
     whole = path.read_bytes()
     try:
         for name, content in garbled(whole, path.name, count):

@@ -1,6 +1,7 @@
-"""Commands that see a small file system where others see a large one, and what they leave there.
+"""Runs commands with a small file system in place of a large one, and examines what they leave there.
 
-A mount namespace of its own shows the file system to one command alone; a process namespace counts what it leaves.
+A separate mount namespace shows the file system to one command only; a process namespace counts the processes that
+remain.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ def _can_mount() -> bool:
     return subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode == 0
 
 
-needs_mounts = pytest.mark.skipif(not _can_mount(), reason="needs root, who may mount a file system of its own")
+needs_mounts = pytest.mark.skipif(not _can_mount(), reason="needs root, to mount a private file system")
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What came of a command."""
+    """The result of a command."""
 
     status: int
     said: str
     """on standard error"""
     left: tuple[str, ...]
-    """what is in the small file system, hidden names too"""
+    """entries of the small file system, including hidden names"""
     processes: int
-    """that are still there"""
+    """processes that still run"""
 
 
 def within(place: Path, size: str, script: str, *, within_s: float = 100.0) -> Ended:

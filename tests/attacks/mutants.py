@@ -58,7 +58,7 @@ class Mutant:
 
 
 def mutants(count: int, seed: int) -> Iterator[Mutant]:
-    """So many mutants; the same ones for the same seed."""
+    """Returns this many mutants; the same ones for the same seed."""
     for number in range(count):
         draw = random.Random(f"{seed}/{number}")
         kind = number % 5
@@ -89,7 +89,7 @@ def _axis(draw: random.Random) -> str:
 
 
 def _garbled(text: str, draw: random.Random) -> str:
-    """The text of a scenario with some lines and characters changed."""
+    """Returns the text of a scenario with some lines and characters changed."""
     lines = text.splitlines()
     for _ in range(draw.randint(1, 4)):
         at = draw.randrange(len(lines))

@@ -1,4 +1,4 @@
-"""A disk without room where results are stored: the path is named, and what is there is whole."""
+"""The disk with the results is full: the error names the path, and existing results stay complete."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ for folder in pathlib.Path(sys.argv[1]).iterdir():
     elif folder.is_dir() and not (folder / "run.json").exists():
         print("half:", folder)
 """
-"""names what is half written in a folder; fails where a row of a sweep is"""
+"""prefixes of incomplete results in a folder; a test fails if a row of a sweep has one"""
 
 
 def told(ended: Ended, disk: Path) -> None:
@@ -53,7 +53,7 @@ def told(ended: Ended, disk: Path) -> None:
 @pytest.mark.parametrize("size", ["64k", "16k", "32k", "48k", "8k"][: cases(1, 5)])
 @pytest.mark.parametrize("command", ["train", "sweep", "simulate", "convert"][: cases(1, 4)])
 def test_nothing_half_written_is_left(command: str, size: str, tmp_path: Path) -> None:
-    """A run that was stored before the disk was full stays, as do whole rows of a sweep; half of one does not."""
+    """A run stored before the disk was full remains, and so do complete rows of a sweep; incomplete ones do not."""
     disk, scenario = tmp_path / "disk", tmp_path / "full.yaml"
     disk.mkdir()
     scenario.write_text(SCENARIO)
@@ -66,7 +66,7 @@ def test_nothing_half_written_is_left(command: str, size: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("size", ["200k", "160k", "120k", "100k"][: cases(1, 4)])
 def test_checkpoints_that_do_not_fit(size: str, tmp_path: Path) -> None:
-    """What ends the run is the checkpoint; a whole one from before stays, and the command says how to go on."""
+    """The checkpoint ends the run; an earlier complete one remains, and the command says how to resume."""
     disk, scenario = tmp_path / "disk", tmp_path / "full.yaml"
     disk.mkdir()
     scenario.write_text(SCENARIO)

@@ -1,4 +1,4 @@
-"""/dev/shm without room, from the start and all of a sudden: one sentence, status 1, and nothing is left behind."""
+"""/dev/shm is full, from the start or suddenly: one sentence, status 1, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def script(
 
 
 def told(ended: Ended) -> None:
-    """One sentence with what was needed, what is free and what helps; nothing else has happened."""
+    """The error is one sentence with the required size, the free size and a remedy, and the only output."""
     assert ended.status == 1, ended
     assert "Traceback" not in ended.said and "Bus error" not in ended.said, ended.said
     lines = [line for line in ended.said.splitlines() if line.startswith("error: ")]
@@ -50,7 +50,7 @@ SIZES = ["280k", "64k", "300k", "4k", "100k", "200k", "272k", "276k", "288k", "3
 
 @pytest.mark.parametrize("size", SIZES[: cases(1, len(SIZES))])
 def test_forked_ranks(size: str, tmp_path: Path) -> None:
-    """The board has no room; or it has, and what ranks write has none."""
+    """There is no room for the status board; or there is, but none for the output of the ranks."""
     ended = within(SHARED, size, script(tmp_path, "paceline"))
     told(ended)
     assert ended.left == ()
@@ -59,22 +59,22 @@ def test_forked_ranks(size: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", ["4500k", "600k", "2m", "5m", "12m", "20m"][: cases(0, 6)])
 def test_spawned_ranks(size: str, tmp_path: Path) -> None:
-    """Messages, or a channel that a rank claims, are in files and have no room."""
+    """There is no room for the files of messages, or of a channel that a rank claims."""
     ended = within(SHARED, size, script(tmp_path, "paceline", start="spawn"))
     told(ended)
     assert ended.left == ()
 
 
-@pytest.mark.parametrize("size", ["320k", "64k", "200k", "400k", "1m"][: cases(0, 5)])
+@pytest.mark.parametrize("size", ["320k", "64k", "200k", "240k", "288k"][: cases(0, 5)])
 def test_shared_vectors(size: str, tmp_path: Path) -> None:
     ended = within(SHARED, size, script(tmp_path, "paceline", method="hogwild-sgd"))
     told(ended)
     assert ended.left == ()
 
 
-@pytest.mark.parametrize("size", ["1m", "64k", "300k", "4500k"][: cases(0, 4)])
+@pytest.mark.parametrize("size", ["1m", "64k", "300k", "2m"][: cases(0, 4)])
 def test_joined_ranks(size: str, tmp_path: Path) -> None:
-    """Each process maps the memory of its host for itself; torchrun prints its own words after ours."""
+    """Each process maps the memory of its host itself; torchrun prints its own text after ours."""
     ended = within(SHARED, size, script(tmp_path, TORCHRUN))
     assert ended.status == 1 and ended.processes == 0, ended
     assert "Bus error" not in ended.said and "SIGBUS" not in ended.said
@@ -86,7 +86,7 @@ def test_joined_ranks(size: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["sync-sgd", "async-sgd", "hogwild-sgd"][: cases(1, 3)])
 def test_memory_that_fills_up_while_ranks_run(method: str, tmp_path: Path) -> None:
-    """What had been recorded until then is kept."""
+    """The data recorded so far is kept."""
     train = script(tmp_path, "paceline", stop="seconds: 60 s", method=method)
     started = "grep -q started /dev/shm/paceline-run-*/rank0.log 2>/dev/null"
     fill = f"for _ in {{1..300}}; do {started} && break; sleep 0.1; done; sleep 1; cat /dev/zero > /dev/shm/fill"

@@ -1,7 +1,8 @@
-"""Every kind of stored file, damaged: reading it ends in an `InputError` that names the file, or in the same values.
+"""Stored files of every kind, damaged: reading one raises an `InputError` that names the file, or gives the same
+values.
 
-A JSON document may be damaged where it does not count, in its white space. Everything else is found by its checksum.
-In `make test-all` there are 500 damaged versions of each file.
+A JSON document may be damaged where it does not matter, in its white space. All other damage is found by the checksum.
+`make test-all` tries 500 damaged versions of each file.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ RECORDS = ["dataset.json", "train.npy", "train.checksums", "test.npy", "test.che
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A measured run with its checkpoints; the tests give back what they damage."""
+    """A measured run with its checkpoints; the tests restore what they damage."""
     out = tmp_path_factory.mktemp("runs")
     (run,) = train(load(SCENARIO), keep=lambda run: save(run, out), out=out)
     assert run.path is not None
@@ -69,7 +70,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def outcome(read: Callable[[], object]) -> object:
-    """What reading gives, or its `InputError`."""
+    """Returns the value that was read, or the `InputError`."""
     try:
         return read()
     except InputError as error:
@@ -131,7 +132,7 @@ def test_a_damaged_manifest(stored: Path) -> None:
 
 
 def test_a_damaged_record_of_a_checkpoint(stored: Path) -> None:
-    """Of the last checkpoint the record is the whole file; bytes that were added behind it are not looked at."""
+    """The record of the last checkpoint is the whole file; appended bytes are ignored."""
     last = find_last(stored)
     path, size = stored / "checkpoints/record/rank0.stream", last.manifest["record_bytes"][0]
     whole = path.read_bytes()
@@ -168,7 +169,7 @@ def test_a_damaged_file_of_records(file: str, records: Path) -> None:
 
 
 def read_or_refused(read: Callable[[], object]) -> None:
-    """Either is right, since nobody can tell that these bytes were not meant; every other error is not."""
+    """Both results are correct, because such bytes may be intended; every other error is a failure."""
     found = outcome(read)
     assert not isinstance(found, InputError) or "cannot be read" in str(found)
 
@@ -262,7 +263,7 @@ def test_the_command_names_the_file_before_any_rank_starts(
 
 
 def test_a_run_that_may_not_be_read_is_wrong_input(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Root may read everything, so the system's answer is put in its place."""
+    """Root may read everything, so the error of the system is simulated."""
 
     def forbidden(*_: Any, **__: Any) -> Any:
         raise PermissionError(13, "Permission denied", str(stored))
@@ -276,7 +277,7 @@ def test_a_run_that_may_not_be_read_is_wrong_input(stored: Path, monkeypatch: py
 
 
 def test_a_damaged_data_set_ends_the_command_with_its_place(records: Path, tmp_path: Path) -> None:
-    """A description or a header before anything runs; a record when a rank reads it."""
+    """A damaged description or header is reported before anything runs; a damaged record when a rank reads it."""
     scenario = SCENARIO | {
         "workload": {"model": "digits-mlp", "dataset": "records", "data_dir": str(records), "batch_per_worker": 8},
         "train": {"pace": "none"},

@@ -28,9 +28,9 @@ pytestmark = pytest.mark.timeout(3600)
 SEED = 17
 COMMAND = [sys.executable, "-c", "from paceline.cli import main; main()"]
 HANGS_S = 120
-"""by then every mutant is refused or run even on an overloaded machine"""
+"""seconds in which every mutant is refused or run even on an overloaded machine"""
 MOST_BYTES = 6 << 30
-"""of address space that one mutant may add"""
+"""bytes of address space that one mutant may add"""
 SMALL = 16
 """workers of a cluster whose first steps are simulated"""
 
@@ -41,7 +41,7 @@ class Hang(BaseException):
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Ends what hangs, and what fills the memory."""
+    """Ends a mutant that hangs or fills the memory."""
 
     def end(*_: Any) -> None:
         raise Hang
@@ -66,7 +66,7 @@ def loaded(mutant: Mutant) -> list[Scenario]:
 
 
 def outcome(mutant: Mutant) -> str:
-    """What the command would do: its status, in words; anything but a message of ours is raised."""
+    """Returns the outcome of the command as a word for its status; raises anything but a message of ours."""
     try:
         (scenario, *_) = loaded(mutant)
         if scenario.cluster.workers > SMALL or scenario.workload.learning == "none" or scenario.extrapolate is not None:
@@ -108,7 +108,7 @@ def test_mutants_in_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         if "\n" in source or "{" in source:
             source = str(tmp_path / f"mutant{mutant.number}.yaml")
             Path(source).write_text(mutant.source, encoding="utf-8")
-        if any("\x00" in text for text in (*mutant.changes, *mutant.vary)):  # no command line holds one
+        if any("\x00" in text for text in (*mutant.changes, *mutant.vary)):  # a command line cannot contain it
             continue
         arguments = [f"--set={change}" for change in (*mutant.changes, "stop={updates: 2}", "algorithms=[sync-sgd]")]
         arguments += [f"--vary={axis}" for axis in mutant.vary]

@@ -36,12 +36,12 @@ stop: {seconds: 0.7 s}
 RUNS = 2
 SENT = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 ENDS_S = 120.0
-"""by then everything has ended even on an overloaded machine"""
+"""seconds after which everything has ended even on an overloaded machine"""
 
 
 @dataclass
 class Team:
-    """A command that trains, in a session of its own."""
+    """A command that trains, in a separate session."""
 
     process: subprocess.Popen[str]
     out: Path
@@ -64,18 +64,18 @@ class Team:
         return Team(process, folder / "runs", temporary)
 
     def descendants(self) -> list[psutil.Process]:
-        """All processes that it has started."""
+        """Returns all processes that it has started."""
         try:
             return psutil.Process(self.process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
             return []
 
     def ranks(self) -> list[psutil.Process]:
-        """Those of its session; a run's guard has a session of its own."""
+        """Returns the processes of its session; the guard of a run has a separate session."""
         return [one for one in self.descendants() if _session(one.pid) == self.process.pid]
 
     def folders(self) -> set[Path]:
-        """The folders in the host's memory that it holds."""
+        """Returns its folders in the host's memory."""
         found = set()
         for link in _links(Path(f"/proc/{self.process.pid}/fd")):
             if link.startswith("/dev/shm/paceline-run-"):
@@ -83,7 +83,9 @@ class Team:
         return found
 
     def catches(self) -> bool:
-        """Whether Paceline's own handlers are there: not while Python is starting, nor when the command has ended."""
+        """Whether Paceline's own signal handlers are installed: not while Python starts, nor after the command has
+        ended.
+        """
         try:
             status = Path(f"/proc/{self.process.pid}/status").read_text()
         except OSError:
@@ -92,7 +94,7 @@ class Team:
         return bool(int(mask, 16) >> (signal.SIGTERM - 1) & 1)
 
     def phase(self, trained: bool) -> str:
-        """What it is doing."""
+        """Returns its phase."""
         if self.process.poll() is not None:
             return "ended"
         if not self.catches():
@@ -123,16 +125,17 @@ def _links(folder: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Length:
-    """How long a whole command takes, and from its first run's launch on."""
+    """Returns the duration of a whole command, and of its part from the first launch on."""
 
     whole_s: float
     launched_s: float
 
 
 def attack(folder: Path, draw: random.Random, length: Length) -> tuple[str, str]:
-    """Sends one signal; answers the phase that it hit, and what happened.
+    """Sends one signal and returns the phase that it hit, and what happened.
 
-    A quarter of the moments are any from the start, the others from the launch on: imports take most of the time.
+    A quarter of the moments are drawn from the whole duration, the others from the part after the launch, because
+    imports take most of the time.
     """
     sent, to_rank, anywhere = draw.choice(SENT), draw.random() < 0.4, draw.random() < 0.25
     team = Team.begin(folder)
@@ -206,7 +209,7 @@ def _check_status(status: int, said: str, phase: str, sent: signal.Signals, *, t
 
 
 def _check_records(team: Team, status: int, said: str, sent: signal.Signals, where: str) -> None:
-    """Every visible folder is a whole run, and those that were said to be stored are there."""
+    """Every visible folder is a complete run, and all runs that were reported as stored exist."""
     folders = sorted(team.out.iterdir()) if team.out.exists() else []
     visible = [folder for folder in folders if folder.name[0] != "."]
     for folder in visible:

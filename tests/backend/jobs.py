@@ -1,6 +1,6 @@
-"""Jobs, paces and looking at processes: what the tests of real runs share.
+"""Jobs, paces and process checks shared by the tests of real runs.
 
-Ranks are forked, so everything that they run stands at module level.
+Ranks are forked, so everything that they run is defined at module level.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support import nodes_for
 
 @dataclass(frozen=True)
 class Steps:
-    """A pace that a test states: seconds of each rank's every step."""
+    """A pace defined by a test: seconds of every step of each rank."""
 
     seconds: Sequence[float] = (0.002, 0.002, 0.002, 0.002)
 
@@ -41,12 +41,12 @@ class Steps:
 
 
 PROMPT_S = 45.0
-"""what ends a run at once takes less than this on a busy machine too; a run that waits for its timeout takes 60 s"""
+"""seconds within which a run ends at once, even on a busy machine; a run that waits for its timeout takes 60 s"""
 UNLIKE = Steps((0.002, 0.003, 0.005, 0.007))
 
 
 def job_with(method: Method, learner: Learner, *, steps: int, batch: int = 16, seed: int = 3) -> Job:
-    """A job of four workers on two nodes, or one if it must be, in which the keeper's role takes `steps` steps."""
+    """Returns a job of four workers on two nodes, or one if necessary; the weights' owner takes `steps` steps."""
     placed = [[Rank(rank) for rank in node] for node in nodes_for(method)]
     job = Job.of(method, placed, learner, batch=batch, budget=Budget(), seed=seed)
     return replace(job, budget=Budget(samples=steps * job.samples_per_step))
@@ -63,7 +63,7 @@ def run_for_real(
     every: float = 1,
     prefetch: int | None = None,
 ) -> Trace:
-    """The job in real processes; every so many updates are kept."""
+    """Runs the job in real processes and stores the weights every so many updates."""
     schedule = Schedule(every=every)
     launch = Launch(
         job=job,
@@ -87,10 +87,10 @@ class Started:
 
     ranks: dict[int, psutil.Process]
     folder: Path
-    """the run's own folder in the host's memory"""
+    """the folder of the run in the host's memory"""
 
     def gone(self, within_s: float) -> bool:
-        """Whether every rank ends within so many seconds."""
+        """Whether every rank ends within this many seconds."""
         return not psutil.wait_procs(list(self.ranks.values()), timeout=within_s)[1]
 
     def removed(self, within_s: float = 30.0) -> bool:
@@ -99,7 +99,7 @@ class Started:
 
 
 def ranks_of(launcher: int) -> Started | None:
-    """The ranks that a launcher has running, told by the records they keep open; None before there are any."""
+    """Returns the running ranks of a launcher, recognised by the records they keep open; None before there are any."""
     found: dict[int, psutil.Process] = {}
     folder = None
     for child in psutil.Process(launcher).children(recursive=True):
@@ -114,7 +114,7 @@ def ranks_of(launcher: int) -> Started | None:
 
 
 def wait_for_ranks(launcher: int, count: int, *, within_s: float = 60.0) -> Started:
-    """Waits until `count` ranks run and have written something, so that a record of them can be kept."""
+    """Waits until `count` ranks run and have written something, so that a record of them can be stored."""
     until = time.monotonic() + within_s
     while time.monotonic() < until and psutil.Process(launcher).status() != psutil.STATUS_ZOMBIE:
         started = ranks_of(launcher)
@@ -132,7 +132,7 @@ def _written(started: Started) -> bool:
 
 
 def no_children() -> bool:
-    """Whether this process has no child left, not even one that nobody has waited for, but the servers of the tests."""
+    """Whether this process has no child left, not even an unreaped one, except for the servers of the tests."""
     return not [one for one in psutil.Process().children(recursive=True) if one.pid not in warm.servers()]
 
 

@@ -1,7 +1,7 @@
-"""What a GPU asks of the backend, tried without one: every path that a device's vectors take.
+"""The backend with a GPU, tested without one: every path that vectors of a device take.
 
-The stand-in is a kind of tensor that "lies on the device": it can be neither pickled nor read as an array, nor mixed
-with one of the host's memory, as it would be with a tensor of CUDA. So whatever forgets a copy fails.
+The stand-in is a kind of tensor "on the device": it can be neither pickled nor read as an array, nor mixed with a
+tensor in host memory, like a CUDA tensor. So every missing copy raises an error.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from tests.support import built
 
 STEPS = 6
 BUSY_S = 0.002
-"""how long the device is still busy with what it was given, whenever somebody waits for it"""
+"""how long the device is still busy after work was queued, whenever a caller waits for it"""
 
 
 class Away(torch.Tensor):
-    """A tensor that lies on the device."""
+    """A tensor on the device."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -54,7 +54,7 @@ class Away(torch.Tensor):
         raise TypeError("can't convert a tensor of the device to numpy")
 
     def __reduce_ex__(self, _: Any) -> Any:
-        raise TypeError("whoever unpickles this may have no such device")
+        raise TypeError("a process that unpickles this may have no such device")
 
     def cpu(self, memory_format: torch.memory_format = torch.preserve_format) -> torch.Tensor:
         return here(self)
@@ -75,7 +75,7 @@ def away(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Pretended(Copying):
-    """A device that is none; it counts what it is asked for."""
+    """A simulated device, which counts its calls."""
 
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"))
@@ -154,14 +154,14 @@ def digits() -> Learner:
 
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks take the stand-in for a GPU; they are forked, since others would not have it."""
+    """Ranks use the stand-in as a GPU; they are forked, because spawned ranks would not have it."""
     monkeypatch.setattr(worker, "accelerator", lambda _: Pretended())
     monkeypatch.setattr(Devices, "start", lambda *_: "fork")
     monkeypatch.setitem(recorder.TABLE, Away, recorder.TABLE[torch.Tensor])
 
 
 def ran(learner: Learner, name: str, *, gpus: int | None, shared_memory: bool = False, **options: Any) -> Trace:
-    """Some steps of a method; of a GPU for each rank, or a single one, or none."""
+    """Runs some steps of a method with a GPU for each rank, a single one, or none."""
     job = job_with(built(name), learner if gpus is None else Moved(learner), steps=STEPS)
     launch = Launch(job=job, schedule=lambda: Schedule(every=2), shared_memory=shared_memory, **options)
     if gpus is None:
@@ -172,7 +172,7 @@ def ran(learner: Learner, name: str, *, gpus: int | None, shared_memory: bool = 
 
 
 def told(trace: Trace) -> list[dict[str, Any]]:
-    """What every rank said of its device."""
+    """Returns the device notes of every rank."""
     return list(trace.notes["devices"]["ranks"].values())
 
 
@@ -216,7 +216,7 @@ def test_messages_and_cells_go_by_way_of_the_hosts_memory(digits: Learner, name:
         assert one["copied_in_bytes"] >= trace.weights.nbytes
 
 
-# --- who gets which GPU -----------------------------------------------------------------------------------------------
+# --- placement on GPUs ------------------------------------------------------------------------------------------------
 
 FOUR = [[Rank(0), Rank(1), Rank(2), Rank(3)]]
 

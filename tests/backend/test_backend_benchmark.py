@@ -1,4 +1,4 @@
-"""benchmarks/backend.py: every way is run, and weights that are not the same are told. No speed is asserted."""
+"""benchmarks/backend.py: every way is run, and different weights are reported. No speed is asserted."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_other_weights_are_told(way: tuple[str, str], rank: int | None, monkeypa
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     spec = importlib.util.spec_from_file_location("benchmark", ROOT / "benchmarks/backend.py")  # `backend` is a folder
     assert spec is not None and spec.loader is not None
-    backend, runs = importlib.util.module_from_spec(spec), importlib.import_module("backend_runs")
+    backend, runs = importlib.util.module_from_spec(spec), importlib.import_module("torch_comparison.runs")
     monkeypatch.setitem(sys.modules, "benchmark", backend)
     spec.loader.exec_module(backend)
     same = torch.ones(3)

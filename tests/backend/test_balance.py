@@ -1,4 +1,4 @@
-"""Dynamic batch sizes in a real run: workers measure themselves by the clock, and a replay sees what they saw."""
+"""Dynamic batch sizes in a real run: workers measure their own times by the clock, and a replay uses the same times."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PerSample(Steps):
 
 
 def test_a_replay_shares_out_the_batches_as_the_real_run_did() -> None:
-    """Bit for bit, from the recorded readings of the clock; how batches came out is the machine's affair."""
+    """Bit for bit, from the recorded readings of the clock; the batches themselves depend on the machine."""
     learner: Any = build("quadratic", dataset=None, learning="quadratic", seed=3)
     job = job_with(DbsSgd(interval=4), learner, steps=80)
     run = run_for_real(job, pace=PerSample())
@@ -37,4 +37,4 @@ def test_a_replay_shares_out_the_batches_as_the_real_run_did() -> None:
     np.testing.assert_array_equal(again.weights, run.weights)
     assert [row.samples for row in again.updates] == [row.samples for row in run.updates]
     assert sum(run.states[Rank(4)].batches) == 4 * 16
-    assert len({row.samples for row in run.updates}) > 1, "nobody was ever seen to be slower"
+    assert len({row.samples for row in run.updates}) > 1, "no worker was ever measured to be slower"

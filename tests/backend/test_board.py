@@ -1,4 +1,4 @@
-"""The board: who has entered which collective there."""
+"""The status board: which rank has entered which collective."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def board_of_two(what: str) -> StatusBoard:
 
 @pytest.mark.parametrize("what", ["AllReduce 'a'", "η", "η" * TEXT, "a" + "η" * TEXT], ids=len)
 def test_members_that_enter_the_same_collective_may_go_on(what: str) -> None:
-    """However long its name is: the board has room for its beginning alone, in bytes."""
+    """A name may have any length: the board stores only its beginning, measured in bytes."""
     board_of_two(what).enter(Rank(1), BOTH, "everyone", 0, what, "there.py:2")
 
 
@@ -42,8 +42,8 @@ def test_other_streams_and_positions_have_nothing_to_do_with_each_other() -> Non
     board.enter(Rank(1), BOTH, "a lane", 0, "Barrier 'b'", "there.py:2")
 
 
-def test_nobody_reads_an_entry_that_is_being_written() -> None:
-    """Two streams of one bucket: what one rank enters in them overwrites itself while the other looks at it."""
+def test_an_entry_that_is_being_written_is_not_read() -> None:
+    """Two streams of one bucket: one rank overwrites its entries while the other reads them."""
     workers, node = "ranks 0,1,2,3", "ranks 0,1"
     assert zlib.crc32(workers.encode()) % BUCKETS == zlib.crc32(node.encode()) % BUCKETS
     board = StatusBoard(2, BOTH)
@@ -62,7 +62,7 @@ def test_nobody_reads_an_entry_that_is_being_written() -> None:
 
 
 def test_who_looks_after_ranks_waits_for_no_lock_of_theirs() -> None:
-    """A rank that is stopped may be at the board's lock: who would have to wait could not end it."""
+    """A stopped rank may hold the board's lock, and a rank that waits for the lock could not end it."""
     board, (reading, writing) = StatusBoard(2, BOTH), multiprocessing.Pipe(duplex=False)
 
     def hold() -> None:

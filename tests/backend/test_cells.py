@@ -1,4 +1,4 @@
-"""Shared cells: what ranks of one node lose without the lock, and what they do not lose with it."""
+"""Shared cells: ranks of one node lose updates without the lock, and lose none with it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from paceline.backend.supervision.gather import lost_updates
 from paceline.backend.transports.cells import Cells, landed, mapped
 
 CELL = Cell("shared")
-TURNS = 1500  # so many that processes and lanes do come between each other
+TURNS = 1500  # enough that processes and lanes interleave
 
 
 def add_under_lock(folder: Path, lanes: int = 1) -> None:
-    """Reads, computes and writes back, in three steps: without the lock, additions would be lost."""
+    """Reads, computes and writes in three steps: without the lock, additions would be lost."""
     cells = Cells(folder)
 
     def lane() -> None:
@@ -110,7 +110,7 @@ def test_cells_of_other_names_and_nodes_are_others(tmp_path: Path) -> None:
 
 
 def test_lanes_that_write_new_cells_at_once_write_the_same_ones(tmp_path: Path) -> None:
-    """Each of them may be the one that makes the cell; neither writes into a file that the other then replaces."""
+    """Any of them may create the cell; none writes into a file that another one then replaces."""
     cells, together = Cells(tmp_path), threading.Barrier(4)
     failures: list[Exception] = []
 
@@ -139,7 +139,7 @@ def test_lanes_that_write_new_cells_at_once_write_the_same_ones(tmp_path: Path) 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])
 @pytest.mark.parametrize("size", [1, 7, 15, 16, 100])
 def test_probes_are_between_the_numbers_and_count_adds(tmp_path: Path, kind: Any, size: int) -> None:
-    """Whatever the size: whole lines, a part of one, a single number."""
+    """For all sizes: whole lines, a part of one, a single number."""
     cells, numbers = Cells(tmp_path), np.arange(1, size + 1).astype(kind)
     cells.access(CELL, "swap", numbers)
     for _ in range(3):
@@ -150,7 +150,7 @@ def test_probes_are_between_the_numbers_and_count_adds(tmp_path: Path, kind: Any
 
 
 def test_what_is_written_over_counts_as_lost(tmp_path: Path) -> None:
-    """A lost update made by hand: one adds to what it has read before another one's add, on the first of two lines."""
+    """A lost update by hand: one process adds to a value read before another one's add, on the first of two lines."""
     one, other = Cells(tmp_path), Cells(tmp_path)
     one.access(CELL, "swap", np.zeros(14))
     lines = mapped(tmp_path / f"{CELL.name}.form").body
@@ -188,10 +188,10 @@ def add_without_lock(folder: Path, lanes: int) -> None:
 
 @pytest.mark.backend
 def test_without_the_lock_what_is_there_is_what_the_probes_say(tmp_path: Path) -> None:
-    """Whatever is lost, if anything: a line's numbers and its probe are added in one loop, 8 numbers at a time at most.
+    """However many updates are lost: the numbers of a line and its probe are added in one loop, at most 8 at a time.
 
-    So a line may be torn, but no number is above the adds, and none is without its neighbours for long: the means agree
-    to a tenth of the adds.
+    So a line may be torn, but no number exceeds the adds, and no number differs from its neighbours for long: the means
+    agree to a tenth of the adds.
     """
     Cells(tmp_path).access(CELL, "swap", np.zeros(1000))
     in_processes(add_without_lock, tmp_path, 2, 2)

@@ -1,4 +1,4 @@
-"""A real run that is gone on with from a checkpoint: as if nothing had happened, and with one whole record."""
+"""Resuming a real run from a checkpoint: the result is that of an undisturbed run, with one complete record."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ stop: {updates: 60}
 
 @pytest.fixture(autouse=True)
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A place of its own for the runs' shared folders; it and this process are clean afterwards."""
+    """A separate folder for the shared folders of runs; it and this process have no leftovers afterwards."""
     place = tmp_path / "shared"
     place.mkdir()
     monkeypatch.setattr("paceline.backend.posix.run_folders.SHARED", place)
@@ -79,7 +79,7 @@ def run(job: Job, *, into: Path | None = None, start: Checkpoint | None = None) 
 
 
 def assert_same(found: Trace, expected: Trace) -> None:
-    """Bit for bit: weights, every rank's state, every row but its time, every evaluation."""
+    """Bit for bit: weights, the state of every rank, every row except its time, every evaluation."""
     np.testing.assert_array_equal(np.asarray(found.weights), np.asarray(expected.weights))
     for rank, state in expected.states.items():
         np.testing.assert_array_equal(found.states[rank].weights.vector, state.weights.vector)
@@ -93,7 +93,7 @@ def assert_same(found: Trace, expected: Trace) -> None:
 
 @pytest.mark.parametrize("name", sampled(DETERMINISTIC, FAMILIES))
 def test_deterministic_methods_do_not_notice(name: str, tmp_path: Path) -> None:
-    """Neither the pauses in a run, nor that a run ended after any of them and was gone on with."""
+    """Neither the checkpoints of a run nor resuming it after any of them changes the result."""
     job = job_for(built(name), STEPS)
     whole, paused = run(job), run(job, into=tmp_path / "paused")
     assert_same(paused, whole)
@@ -117,7 +117,7 @@ def test_local_staleness_goes_on_from_the_step_within_its_round(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["async-sgd", "hogwild-sgd", "ssp", "ad-psgd"])
 def test_asynchronous_methods_go_on_where_they_stopped(name: str, tmp_path: Path) -> None:
-    """Versions go on rising by 1, no worker's step is missing or there twice, and the budget is spent, no more."""
+    """Versions continue to rise by 1, no step of a worker is missing or duplicated, and the budget is used exactly."""
     job = job_for(built(name), STEPS)
     run(job_for(built(name), STEPS - 1), into=tmp_path)
     resumed = run(job, into=tmp_path / "again", start=find_last(tmp_path))
@@ -150,7 +150,7 @@ def steps_of(table: pd.DataFrame) -> list[tuple[Any, ...]]:
 
 
 def test_a_dead_server_leaves_its_checkpoint_and_its_record(tmp_path: Path) -> None:
-    """The failed run's folder has both, and what goes on from there is the run that was meant, with one record."""
+    """The folder of the failed run has both, and the resumed run equals the undisturbed one, with one record."""
     scenario = load(SCENARIO)
     with pytest.raises(RunsFailed, match=r"rank 2 \(server\) died") as caught:
         train(scenario, progress=Killer(2, tmp_path), out=tmp_path, keep=lambda run: store.save(run, tmp_path))
@@ -180,7 +180,7 @@ def test_a_dead_server_leaves_its_checkpoint_and_its_record(tmp_path: Path) -> N
 
 
 def test_a_killed_launcher_leaves_its_checkpoints(tmp_path: Path) -> None:
-    """SIGKILL, which nobody can answer: the unfinished run's folder is there, and may be gone on with, and longer."""
+    """SIGKILL, which cannot be caught: the folder of the unfinished run exists, and it can be resumed and extended."""
     if (launcher := os.fork()) == 0:
         train(load(SCENARIO, ["stop.updates=100000"]), out=tmp_path)
         os._exit(0)
@@ -207,7 +207,7 @@ def test_an_interrupted_run_says_where_its_checkpoint_is(tmp_path: Path) -> None
         train(load(SCENARIO, ["stop.updates=100000"]), progress=interrupt, out=tmp_path)
     (note,) = caught.value.__notes__
     left = tmp_path / "cut-sync-sgd-ps-1-unfinished-1"
-    said = re.fullmatch(r"checkpoint of step (\d+); go on from there with: paceline train --resume (.+)", note)
+    said = re.fullmatch(r"checkpoint of step (\d+); resume it with: paceline train --resume (.+)", note)
     assert said is not None
     assert (int(said[1]), Path(said[2])) == (find_last(left).step, left)
 

@@ -1,4 +1,4 @@
-"""The command when a rank dies, when the user interrupts it, and when it is killed itself."""
+"""The command when a rank dies, when the user interrupts it, and when it is killed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ seed: 3
 
 
 class Called:
-    """The command, running in a session of its own as a terminal would start it."""
+    """The command, running in a separate session as if started by a terminal."""
 
     def __init__(self, folder: Path, *arguments: str, text: str = SCENARIO) -> None:
         self.out = folder / "runs"
@@ -50,19 +50,19 @@ class Called:
         return self.process.pid
 
     def ends(self, within_s: float) -> tuple[int, str]:
-        """Its exit status and what it said, once it has ended."""
+        """Returns its exit status and output, once it has ended."""
         _, said = self.process.communicate(timeout=within_s)
         return self.process.wait(), said
 
     def left(self) -> list[int]:
-        """Processes of its session, whoever is their parent by now; a moment is given to the kernel."""
+        """Returns the processes of its session, whatever their parent is now; the kernel gets a moment."""
         until = time.monotonic() + 30.0
         while (left := [pid for pid in psutil.pids() if _session(pid) == self.pid]) and time.monotonic() < until:
             time.sleep(0.02)
         return left
 
     def stored(self) -> list[Path]:
-        """Everything under --out, hidden folders too."""
+        """Returns everything under --out, including hidden folders."""
         return sorted(self.out.iterdir()) if self.out.exists() else []
 
 
@@ -89,7 +89,7 @@ def call(tmp_path: Path) -> Iterator[Callable[..., Called]]:
 
 
 def on_its_way(called: Called, ranks: int) -> Started:
-    """The ranks, after they have trained for a while."""
+    """Returns the ranks, after they have trained for a while."""
     started = wait_for_ranks(called.pid, ranks)
     time.sleep(1.0)
     return started
@@ -127,12 +127,12 @@ def to_the_launcher(pid: int) -> None:
 
 
 def to_the_group(pid: int) -> None:
-    """As a terminal does on Ctrl-C."""
+    """Sends SIGINT like a terminal on Ctrl-C."""
     os.killpg(pid, signal.SIGINT)
 
 
 def to_the_group_twice(pid: int) -> None:
-    """As an impatient user does."""
+    """Sends several signals like an impatient user."""
     os.killpg(pid, signal.SIGINT)
     time.sleep(0.002)
     os.killpg(pid, signal.SIGINT)
@@ -171,7 +171,7 @@ def test_an_interrupt_while_comparing_probes_the_machine(call: Callable[..., Cal
 
 
 def test_an_interrupt_while_comparing_measures(call: Callable[..., Called]) -> None:
-    """The predictions made so far are kept, whole."""
+    """The complete predictions are kept."""
     called = call("compare", "--set", "stop.seconds=10 s", "--algorithms", "sync-sgd")
     until = time.monotonic() + 60.0
     while not any("simulated" in path.name and path.name[0] != "." for path in called.stored()):

@@ -1,4 +1,4 @@
-"""`compare` as a whole: probed, predicted, measured, side by side. How close, benchmarks/fidelity.py says."""
+"""`compare` as a whole: probed, predicted, measured, compared. benchmarks/fidelity.py measures the accuracy."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_probe_measures_what_workers_do_where_no_collective_is_asked_for() -> 
 
 @pytest.mark.usefixtures("brief")
 def test_one_worker_is_probed_like_several() -> None:
-    """Its update is measured, though it enters no collective."""
+    """Its update is measured, although it enters no collective."""
     alone = yaml.safe_load(SCENARIO) | {"algorithms": ["async-easgd"]}
     alone["cluster"]["nodes"] = [alone["cluster"]["nodes"][0] | {"workers_per_node": 1}]
     profile = probe(paceline.load(alone), [])

@@ -1,4 +1,4 @@
-"""Compressed averages in real runs: the numbers of the other interpreters, and as many bytes fewer."""
+"""Compressed averages in real runs: the same values and the same saving in bytes as in other interpreters."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def sent_bytes(trace: Trace) -> int:
 def test_the_same_weights_for_fewer_bytes(compression: Compression, left: float, precision: Precision) -> None:
     """Positions travel as floats through gloo, bit by bit.
 
-    Top-k adds in the order of ranks, so its weights are the same bit for bit. PowerSGD's two sums are gloo's, which
-    adds in an order of its own: a rounding of each is granted, 16 in all (1.8 were seen; without compression 0.7).
+    Top-k adds in rank order, so its weights are equal bit for bit. The two sums of PowerSGD are gloo's, which adds in
+    another order: one rounding of each is allowed, 16 in total (1.8 were seen; without compression 0.7).
     """
     learner = build("digits-mlp", seed=3, dtype=precision)
     job = job_with(SyncSgd(compression=compression), learner, steps=STEPS)

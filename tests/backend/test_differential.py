@@ -1,4 +1,4 @@
-"""Number 57: a deterministic method is one algorithm, whoever runs it: simulated, any-order and real runs agree."""
+"""Number 57: a deterministic method gives the same result in simulated, any-order and real runs."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ pytestmark = pytest.mark.backend
 
 STEPS = 22  # no multiple of k2
 DETERMINISTIC = [name for name in METHODS if built(name).deterministic]
-# gloo adds up in an order of its own, so the last digits may differ: a rounding or two of each step's sum. In float64
-# that stays far below 1e-12 of the weights' scale (4e-16 at the most was seen); in float32 one rounding per step is
-# granted (2.6e-6; 1.8e-7 was seen).
+# gloo adds in another order, so the last digits may differ: by a rounding or two of each step's sum. In float64 that
+# stays far below 1e-12 of the weights' scale (the maximum seen was 4e-16); in float32 one rounding per step is allowed
+# (2.6e-6; 1.8e-7 was seen).
 TOLERANCE = {"float64": 1e-12, "float32": STEPS * float(np.finfo(np.float32).eps)}
 PROBLEMS: list[tuple[str, Precision]] = [("quadratic", "float64"), ("digits-mlp", "float64"), ("digits-mlp", "float32")]
 
 
 @dataclass(frozen=True)
 class Noting(OneByOne):
-    """A learner that writes down which batches were loaded, and a checksum of what was in them."""
+    """A learner that records which batches were loaded, and a checksum of their content."""
 
     learner: Learner
     folder: Path
@@ -97,11 +97,11 @@ INTERPRETERS: dict[str, Callable[[Job], Trace]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one interpreter made of the job."""
+    """The result of the job in one interpreter."""
 
     trace: Trace
     batches: dict[str, list[str]]
-    """each worker's, in order"""
+    """those of each worker, in order"""
 
 
 @cache
@@ -174,7 +174,7 @@ BY_GLOO = {"sync-sgd", "post-local-sgd"}
     sampled([*sorted(BY_GLOO), "async-sgd", "async-easgd", "gossip", "dc-asgd"], ["sync-sgd", "async-sgd", "gossip"]),
 )
 def test_a_gradient_whose_parts_lie_apart_is_the_same_in_a_real_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is reduced, sent, added to and stepped with; the record, followed with whole gradients, has the same bits."""
+    """It is reduced, sent, added and applied; a replay with whole gradients has the same bits."""
     learner = build("digits-mlp", learning="train", seed=3, dtype="float64")
     job = job_with(built(name), learner, steps=STEPS)
     monkeypatch.setattr(torch_learner, "APART_BYTES", 0)

@@ -1,4 +1,4 @@
-"""A lane goes on while its own thread computes a gradient layer by layer, as far as it waits for nobody."""
+"""A lane advances while its own thread computes a gradient layer by layer, as long as it does not have to wait."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.backend
 
 @dataclass(frozen=True)
 class Slow(Bowl):
-    """Takes a while for each layer."""
+    """A learner that needs some time for each layer."""
 
     def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
         gradient, loss = self.gradient(vector, data)
@@ -37,7 +37,7 @@ class Slow(Bowl):
 
 @dataclass(frozen=True, kw_only=True)
 class Overlapping(Case):
-    """Exchanges each layer as it comes."""
+    """Exchanges each layer as soon as its gradient is ready."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
@@ -70,7 +70,7 @@ def test_the_first_exchange_begins_before_the_last_layer_is_done(nodes: list[lis
 
 @dataclass(frozen=True, kw_only=True)
 class WaitsMeanwhile(Case):
-    """Rank 0 sends once its whole gradient is there; rank 1 asks for the message while its own is being computed."""
+    """Rank 0 sends after its whole gradient; rank 1 requests the message while its own gradient is being computed."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
@@ -85,7 +85,7 @@ class WaitsMeanwhile(Case):
 
 
 def test_what_waits_for_others_waits_until_the_layers_are_done() -> None:
-    """The message is asked for after the first layer and comes after the last one; nobody is stuck."""
+    """The message is requested after the first layer and arrives after the last one; there is no deadlock."""
     trace = run_for_real(job_of(WaitsMeanwhile(), 2, steps=1, learner=Slow()), pace=None)
     value, vector = trace.states[Rank(1)].optimizer_state
     assert value == 7 and len(vector) == 2
@@ -93,7 +93,7 @@ def test_what_waits_for_others_waits_until_the_layers_are_done() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RaisesMeanwhile(Case):
-    """The program is wrong, and comes to see it between two layers."""
+    """The program is wrong, which is detected between two layers."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
@@ -105,7 +105,7 @@ class RaisesMeanwhile(Case):
 
 @dataclass(frozen=True)
 class Broken(Bowl):
-    """Its backward pass fails after the first layer that it hands out."""
+    """The backward pass fails after the first layer that it returns."""
 
     def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
         ready(self.layout.layers[-1].name, vector[self.layout.layers[-1].part])
@@ -114,7 +114,7 @@ class Broken(Bowl):
 
 @dataclass(frozen=True)
 class Stateless(Bowl):
-    """It hands out the last layer alone."""
+    """The backward pass returns only the last layer."""
 
     def layer_gradients(self, vector: Any, data: Any, ready: Callable[[str, Any], None]) -> float:
         ready(self.layout.layers[-1].name, vector[self.layout.layers[-1].part])

@@ -1,6 +1,6 @@
-"""Networks emulated in user space: rates and latencies that are asked for, any topology, and nothing is ever left.
+"""Networks emulated in user space: requested rates and latencies, any topology, and nothing is left behind.
 
-Needs root, iproute2 and TUN devices; elsewhere all is skipped.
+Needs root, iproute2 and TUN devices; otherwise all tests are skipped.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ else:
             begun = time.monotonic(), got
     print(min(late), (got - begun[1]) / (time.monotonic() - begun[0]), got)
 """
-"""hosts of one machine share a clock, so that one way can be timed"""
+"""hosts of one machine share a clock, so one-way times can be measured"""
 
 
 def talk(made: Forwarder, source: int, to: int, nbytes: int) -> tuple[float, float, int]:
-    """A datagram's seconds one way, least of 20, the bytes a second of a transfer, and how many have come."""
+    """Returns the one-way seconds of a datagram (minimum of 20), the rate of a transfer in bytes/s, and its bytes."""
 
     def at(host: int, other: int, size: int) -> subprocess.Popen[str]:
         inside = ["ip", "netns", "exec", made.hosts.names[host], sys.executable, "-S", "-c", TALK]
@@ -97,7 +97,7 @@ def talk(made: Forwarder, source: int, to: int, nbytes: int) -> tuple[float, flo
 
 
 def at_rest(made: Forwarder) -> Sequence[Crossed]:
-    """What has crossed, once the last packets (those that say goodbye) are there."""
+    """Returns the bytes that have crossed, after the last packets (those that close the connection)."""
     before, now, until = None, made.crossed(), time.monotonic() + 20.0
     while before != now and time.monotonic() < until:
         time.sleep(0.1)
@@ -106,9 +106,9 @@ def at_rest(made: Forwarder) -> Sequence[Crossed]:
 
 
 def test_bytes_cross_at_the_asked_rate_and_latency(left_alone: None) -> None:  # noqa: F811
-    """Over one line there, and over two lines on the way back: never sooner, and the best of 20 not much later.
+    """Over one line in one direction, and over two lines back: never sooner, and the best of 20 not much later.
 
-    `benchmarks/emulation.py` measures how exact rate and latency are on a machine that has nothing else to do.
+    `benchmarks/emulation.py` measures how exact rate and latency are on an idle machine.
     """
     nbytes = 3_000_000
     with forwarded(ring(3)) as made:

@@ -1,4 +1,4 @@
-"""What goes wrong in a real run: it ends soon, says who and how, keeps the record, and leaves nothing behind."""
+"""Failures in a real run: it ends soon, names the rank and the cause, keeps the record, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ pytestmark = pytest.mark.backend
 
 HERE = r"tests/backend/test_failures\.py:\d+ in "
 LONG = 5000
-"""steps: some twenty seconds, so that whatever ends sooner was ended"""
+"""some twenty seconds of steps, so a run that takes less was ended early"""
 
 
 @pytest.fixture(autouse=True)
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A place of its own for the runs' shared folders; it and this process are clean afterwards."""
+    """A separate folder for the shared folders of runs; it and this process have no leftovers afterwards."""
     monkeypatch.setattr("paceline.backend.posix.run_folders.SHARED", tmp_path)
     yield tmp_path
     assert list(tmp_path.iterdir()) == []
@@ -43,7 +43,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 class Killer:
-    """Kills a rank from the launcher's own loop, once the run has come so far."""
+    """Kills a rank from the launcher's own loop, once the run has reached this step."""
 
     def __init__(self, rank: int, how: signal.Signals, after_s: float = 1.0) -> None:
         self.rank, self.how, self.after_s = rank, how, after_s
@@ -87,7 +87,7 @@ def test_a_killed_rank_ends_the_run_and_is_named(name: str, rank: int, role: str
 
 
 def test_the_others_keep_their_record_up_to_the_death() -> None:
-    """Survivors write all they have; of the dead rank at most its last half second is lost."""
+    """Survivors write everything they have; of the dead rank at most the last half second is lost."""
     killer = Killer(1, signal.SIGKILL, after_s=1.2)
     with pytest.raises(RankFailed) as caught:
         run_for_real(job_of(find("sync-sgd")(), 3, steps=LONG), progress=killer)
@@ -128,7 +128,7 @@ def test_a_program_that_raises_leaves_its_traceback() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class GoesOn(Case):
-    """A program hears of its peer's death as an exception at the operation that needed it, and may go on without."""
+    """The death of a peer is an exception at the operation that needed it, and the program may continue without it."""
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
@@ -157,7 +157,7 @@ def test_a_dead_peer_is_an_exception_in_the_program() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Exits(Case):
-    """A rank that ends without a word, as one does that runs into a library's exit."""
+    """A rank that ends without a message, as after an exit call in a library."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
@@ -173,7 +173,7 @@ def test_an_exit_without_a_word_is_told_with_its_status() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class KeepsFunction(Case):
-    """Its state cannot be written down."""
+    """Its state cannot be serialised."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
@@ -182,7 +182,7 @@ class KeepsFunction(Case):
 
 
 def test_a_record_that_cannot_be_written_fails_its_rank() -> None:
-    """And the rank's process ends: it must not go on in the launcher's code."""
+    """The rank's process also ends: it must not continue in the launcher's code."""
     with pytest.raises(RankFailed, match=r"rank 0 \(worker\) failed: .*[Pp]ickl.*lambda"):
         run_for_real(job_of(KeepsFunction(), 1, steps=1))
 
@@ -191,10 +191,12 @@ def test_a_record_that_cannot_be_written_fails_its_rank() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NobodySends(Method):
-    """The server waits for a worker's message that never comes; the workers wait for the server, or for each other."""
+class NeverSent(Method):
+    """The server waits for a message of a worker that never arrives; the workers wait for the server, or for each
+    other.
+    """
 
-    name = "nobody-sends"
+    name = "never-sent"
     staleness_kind = StalenessKind.STEPS
     source = "a test"
     guarantees = frozenset()
@@ -225,7 +227,7 @@ class NobodySends(Method):
 def test_a_deadlock_names_rank_role_line_step_and_what_it_waits_for() -> None:
     began_s = time.monotonic()
     with pytest.raises(DeadlockError) as caught:
-        run_for_real(job_of(NobodySends(), 2, steps=50), deadlock_timeout_s=2.0)
+        run_for_real(job_of(NeverSent(), 2, steps=50), deadlock_timeout_s=2.0)
     assert time.monotonic() - began_s < PROMPT_S
     first, *lines = str(caught.value).splitlines()
     assert first == "deadlock: no rank has made progress for 2 s"
@@ -243,7 +245,7 @@ def test_a_deadlock_names_rank_role_line_step_and_what_it_waits_for() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Slow(Case):
-    """A gradient takes longer than the patience; the other rank waits for it in a collective. No deadlock."""
+    """A gradient takes longer than the timeout; the other rank waits for it in a collective. This is no deadlock."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
@@ -332,7 +334,7 @@ def test_an_interrupt_passes_through_and_leaves_nothing() -> None:
 
 @dataclass(frozen=True)
 class Fragile(Bowl):
-    """A learner with which nobody but the first rank to come lives to see the start."""
+    """A learner with which only the first rank to arrive survives until the start."""
 
     folder: Path = Path()
     raises: bool = False

@@ -1,4 +1,4 @@
-"""A forked process leaves alone what its parent has left behind."""
+"""A forked process does not touch objects of its parent."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What gloo really sends, counted connection by connection, and what the model of it says: the same, byte by byte.
+"""The bytes that gloo sends, counted per connection, equal those of the model exactly.
 
-Over loopback; needs `ss` of iproute2, which tells what a connection has received.
+Runs over loopback; needs `ss` of iproute2, which shows the bytes that a connection has received.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GPUs for real: everything here that needs one is skipped without; what can, runs on processors by the same code.
+"""Tests on real GPUs. Those that need one are skipped without it; the others run on CPUs with the same code.
 
 On a machine with GPUs: ``pytest tests/backend/test_gpu.py -v``; with two of them nothing is skipped.
 """
@@ -110,7 +110,7 @@ def test_the_record_names_the_gpu_and_the_launcher_leaves_cuda_alone(tmp_path: P
 
 
 @needs_a_gpu
-def test_whoever_synchronises_waits_for_the_gpu() -> None:
+def test_synchronising_waits_for_the_gpu() -> None:
     gpu, done = Gpu(torch.device("cuda:0")), torch.cuda.Event()
     torch.cuda._sleep(200_000_000)  # cycles
     done.record()
@@ -138,12 +138,12 @@ def own(device: str, rank: int) -> Accelerator:
     return Pretended() if device == "stand-in" else Processor()
 
 
-def nobody(_: Iterable[Rank]) -> Rank | None:
+def no_dead_rank(_: Iterable[Rank]) -> Rank | None:
     return None
 
 
 def by_two(
-    device: str, folder: Path, body: Callable[[int, Collectives, Accelerator], Any], lost: Lost = nobody
+    device: str, folder: Path, body: Callable[[int, Collectives, Accelerator], Any], lost: Lost = no_dead_rank
 ) -> list[Any]:
     """What two ranks answer, each in a thread of this process with groups as in a run; `lost` is what rank 0 hears."""
     store = dist.FileStore(str(folder / "store"), 2)  # type: ignore[attr-defined]
@@ -152,7 +152,7 @@ def by_two(
     def rank(number: int) -> Any:
         mine = own(device, number)
         mine.enter()
-        groups = Groups(Rank(number), store, nobody if number else lost, accelerator=mine, devices=placed)
+        groups = Groups(Rank(number), store, no_dead_rank if number else lost, accelerator=mine, devices=placed)
         return body(number, Collectives(groups), mine)
 
     with ThreadPoolExecutor(2) as pool:
@@ -212,7 +212,7 @@ def test_a_wait_for_a_device_ends_when_a_rank_has_died(device: str, tmp_path: Pa
             died.set()
             assert told.wait(10.0)
         flying = issued(collectives, AllReduce(value=mine.into(torch.ones(3)), group=BOTH, key="late"))
-        if rank == 1:  # so late that nobody hears it, but nothing is left under way behind the test
+        if rank == 1:  # late enough that no rank needs it, but so that no operation outlives the test
             flying.finish()
             return None
         with pytest.raises(PeerFailed) as failure:

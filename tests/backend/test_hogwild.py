@@ -1,4 +1,4 @@
-"""Learning in real shared memory: it ends, nothing is made up, and what is said to be lost is what is missing."""
+"""Learning in real shared memory: it ends, no update is invented, and the reported losses are those of the weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BOTH = pytest.mark.parametrize("method", [HogwildSgd, HogwildEasgd])
 
 
 class Level(Bowl):
-    """Every gradient is 1, wherever and whoever: so the weights count the steps that are in them."""
+    """Every gradient is 1, at all weights and ranks, so the weights count the steps that they contain."""
 
     def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
         return np.ones(self.size), 0.0

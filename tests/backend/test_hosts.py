@@ -1,6 +1,6 @@
-"""Hosts as network namespaces: ranks meet across the shaped link alone, and nothing is ever left.
+"""Hosts as network namespaces: ranks communicate only over the shaped link, and nothing is left behind.
 
-Needs root, iproute2 and a kernel with bridges, veth pairs and token buckets; elsewhere all but the refusals is skipped.
+Needs root, iproute2 and a kernel with bridges, veth pairs and token buckets; otherwise only the refusals are tested.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ from paceline.backend.local.launch import Launch, run_job
 from paceline.records.trace import Schedule
 from tests.support import job_of
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started this may ignore it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent process may ignore it
 with hosts(2, bytes_per_s=125e6) as made:
     job = job_of(find("sync-sgd")(), steps=10**6, nodes=[[0, 1], [2, 3]])
     tell = lambda step, elapsed_s: step > 3 and print("runs", flush=True)

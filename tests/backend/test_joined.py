@@ -1,4 +1,4 @@
-"""Ranks that others have started: they find each other, do what forked ranks do, and leave nothing behind."""
+"""Ranks started by a launcher: they find each other, behave like forked ranks, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def written(folder: Path, **changes: Any) -> Path:
 
 
 def mpirun(process: int, of: int) -> dict[str, str]:
-    """What Open MPI sets on one host."""
+    """Returns the variables that Open MPI sets on one host."""
     return {
         "OMPI_COMM_WORLD_RANK": str(process),
         "OMPI_COMM_WORLD_SIZE": str(of),
@@ -61,7 +61,7 @@ def mpirun(process: int, of: int) -> dict[str, str]:
 
 
 def srun(process: int, of: int) -> dict[str, str]:
-    """What Slurm sets for a step whose tasks are on two nodes: here, both are this machine."""
+    """Returns the variables that Slurm sets for a step with tasks on two nodes; here, both are this machine."""
     half = of // 2
     return {
         "SLURM_JOB_ID": str(os.getpid()),
@@ -86,7 +86,7 @@ class Ended:
 
 @contextmanager
 def started(variables: list[dict[str, str]], *options: str, program: str = MAIN) -> Iterator[list[Program]]:
-    """One process for each set of variables; all are gone after the block."""
+    """Starts one process for each set of variables; all have ended after the block."""
     plain = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "OMPI_"))}
     processes = [
         Program(program, ["train", *options], env={**plain, "OMP_NUM_THREADS": "1", **one}) for one in variables
@@ -116,7 +116,7 @@ def weights(folder: Path) -> Any:
 
 
 def test_torchrun_starts_the_ranks_of_every_algorithm(tmp_path: Path) -> None:
-    """Three processes: sync-sgd leaves one out, async-sgd has all. What sync-sgd learns is what forked ranks learn."""
+    """Three processes: sync-sgd does not use one, async-sgd uses all. sync-sgd ends with forked ranks' weights."""
     path, out = written(tmp_path), tmp_path / "runs"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", "--no-python"]
     done = subprocess.run(
@@ -129,7 +129,7 @@ def test_torchrun_starts_the_ranks_of_every_algorithm(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert [run["algorithm"] for run in answer["runs"]] == ["sync-sgd", "async-sgd"]
-    assert "process 2 sits out" in done.stderr and "process 2 is rank 2 (server)" in done.stderr
+    assert "process 2 takes no part" in done.stderr and "process 2 is rank 2 (server)" in done.stderr
     joined = [read_run(Path(run["path"])) for run in answer["runs"]]
     assert [run.machine["launched_by"] for run in joined] == ["torchrun", "torchrun"]
     assert [(one["role"], one["process"]) for one in joined[1].machine["seats"]] == [
@@ -142,7 +142,7 @@ def test_torchrun_starts_the_ranks_of_every_algorithm(tmp_path: Path) -> None:
 
 
 def test_slurm_tasks_on_two_hosts_stop_at_the_same_step(tmp_path: Path) -> None:
-    """A time ends the run, and hosts agree on the step by the store; both agree on what has been learned."""
+    """The run is ended by a time, and the hosts agree on the step through the store; both end with the same weights."""
     path, out = written(tmp_path, algorithms=["sync-sgd"], stop={"seconds": "700 ms"}), tmp_path / "runs"
     with started(together(srun, 2), str(path), "--out", str(out), "--verbose") as processes:
         first, second = ended(processes)
@@ -156,7 +156,7 @@ def test_slurm_tasks_on_two_hosts_stop_at_the_same_step(tmp_path: Path) -> None:
             steps[rank].append(step)
     assert steps[0] == steps[1] and len(steps[0]) == run.summary["updates"] > 5
     (clock,) = run.machine["clocks"]
-    assert abs(clock["offset_s"]) <= clock["error_s"] < 0.5  # it is the same clock, in truth
+    assert abs(clock["offset_s"]) <= clock["error_s"] < 0.5  # in fact both use the same clock
 
 
 def test_too_few_processes_are_refused_once(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_too_few_processes_are_refused_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("victim", "survivor"), [extra((1, 0)), (0, 1)])
 def test_a_killed_process_is_named_and_the_record_kept(tmp_path: Path, victim: int, survivor: int) -> None:
-    """Also when it is the first one, which would have written the record: then a neighbour does."""
+    """This also holds for the first one, which would have written the record: then another process writes it."""
     path, out = written(tmp_path, algorithms=["sync-sgd"], stop={"updates": 1_000_000}), tmp_path / "runs"
     with started(together(mpirun, 2), str(path), "--out", str(out)) as processes:
         folder = at_work([process.pid for process in processes])
@@ -189,7 +189,9 @@ def test_a_killed_process_is_named_and_the_record_kept(tmp_path: Path, victim: i
 
 @pytest.mark.parametrize(("launcher", "of", "victim"), [(mpirun, 2, 0), extra((srun, 4, 2))])
 def test_a_process_that_is_stopped_for_too_long_is_named(tmp_path: Path, launcher: Any, of: int, victim: int) -> None:
-    """Also the first one of a host, which looks after the others, and whether it holds the board's lock or not."""
+    """This also holds for the first one of a host, which supervises the others, whether it holds the board's lock or
+    not.
+    """
     nodes = {**SMALL["cluster"], "nodes": [{**SMALL["cluster"]["nodes"][0], "count": of // 2}]}
     train = {"pace": "none", "timeout": "2 s"}
     path = written(tmp_path, algorithms=["sync-sgd"], stop={"updates": 1_000_000}, cluster=nodes, train=train)
@@ -241,7 +243,7 @@ from paceline.cli import main; main()
 
 
 def test_a_rank_whose_program_cannot_begin_is_told(tmp_path: Path) -> None:
-    """What goes wrong before the program is the rank's failure as well; nobody waits for it."""
+    """A failure before the program starts counts as a failure of the rank, and other ranks do not wait for it."""
     nodes = {**SMALL["cluster"], "nodes": [{**SMALL["cluster"]["nodes"][0], "workers_per_node": 1, "count": 2}]}
     path = written(tmp_path, algorithms=["sync-sgd"], cluster=nodes)
     with started(together(srun, 2), str(path), "--out", str(tmp_path / "runs"), program=UNCONNECTED) as processes:
@@ -303,9 +305,9 @@ def at_work(launched: list[int]) -> Path:
 
 
 def test_who_is_started_anew_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
-    """torchrun starts all processes again when one was killed; the run ends in the bits of one that nobody disturbed.
+    """torchrun restarts all processes when one was killed; the run ends with the bits of an undisturbed one.
 
-    The run before it had been stored by then, and is left alone.
+    The previous run had been stored by then, and stays unchanged.
     """
     out = tmp_path / "runs"
     changes = {

@@ -1,7 +1,7 @@
-"""Real launchers on two hosts: Open MPI's mpirun and a Slurm of the tests' own. Needs root, iproute2, and the launcher.
+"""Real launchers on two hosts: Open MPI's mpirun and a separate Slurm. Needs root, iproute2, and the launcher.
 
-What torchrun does there is in `test_two_hosts`; what launchers leave in the environment is used without them in
-`test_joined`.
+`test_two_hosts` tests torchrun on two hosts; `test_joined` tests the environment variables of launchers without
+launchers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SOON_LOST = [
 ]
 """the same command, which gives up a host after 5 s without a heartbeat instead of 15"""
 BUSY = 4
-"""threads of a process that performs a rank's program; one that waits for others has fewer, and so has a guard"""
+"""threads of a process that runs a rank's program; a process that waits for others has fewer, and so has a guard"""
 RANKED = {"mpirun": "OMPI_COMM_WORLD_RANK", "srun": "SLURM_PROCID"}
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -60,9 +60,9 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture
 def launchers(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """benchmarks/launchers.py, from a folder of scripts that is no package."""
+    """Returns the module benchmarks/emulated_network/launchers.py."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return import_module("launchers")
+    return import_module("emulated_network.launchers")
 
 
 def needed(launchers: ModuleType, launcher: str) -> None:
@@ -78,7 +78,7 @@ def written(folder: Path, **changes: Any) -> Path:
 
 @contextmanager
 def under_way(launchers: ModuleType, launcher: str, path: Path, out: Path) -> Iterator[subprocess.Popen[str]]:
-    """A launcher that has been started, with a rank on each host; it is gone after the block."""
+    """Starts a launcher with a rank on each host; it has ended after the block."""
     program = [*PACELINE, "train", str(path), "--out", str(out)]
     with hosts(2, bytes_per_s=RATE) as made, launchers.start(launcher, made, 1, program) as found:
         (command,) = found.commands
@@ -94,7 +94,7 @@ def under_way(launchers: ModuleType, launcher: str, path: Path, out: Path) -> It
 
 
 def ranks_of(path: Path) -> dict[str, psutil.Process]:
-    """The processes that are training a scenario, by the number that their launcher gave them."""
+    """Returns the processes that train a scenario, by the number that the launcher gave them."""
     found: dict[str, psutil.Process] = {}
     for process in psutil.process_iter():
         try:
@@ -107,7 +107,7 @@ def ranks_of(path: Path) -> dict[str, psutil.Process]:
 
 
 def trained(path: Path, process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
-    """The ranks, once they have computed for a moment."""
+    """Returns the ranks, after they have computed for a moment."""
     until = time.monotonic() + 120
     while len(ranks := ranks_of(path)) < 2:
         assert process.poll() is None and time.monotonic() < until, process.communicate()[0]
@@ -117,7 +117,7 @@ def trained(path: Path, process: subprocess.Popen[str]) -> dict[str, psutil.Proc
 
 
 def test_mpirun_trains_on_two_hosts(left_alone: None, launchers: ModuleType) -> None:  # noqa: F811
-    """Each worker on a host of its own; what is deterministic learns what forked ranks learn, bit for bit."""
+    """Each worker runs on its own host; deterministic methods end with the weights of forked ranks, bit for bit."""
     needed(launchers, "mpirun")
     command = [sys.executable, str(ROOT / "benchmarks/two_hosts.py"), "--launcher=mpirun", "--per-host=1"]
     done = subprocess.run(
@@ -142,7 +142,7 @@ def test_a_launcher_that_ends_all_after_a_death_leaves_the_time_to_keep_the_reco
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Slurm waits longer than is needed; Open MPI is asked to, for this is a machine that may be slow."""
+    """Slurm waits longer than necessary; Open MPI is configured to wait, because this machine may be slow."""
     needed(launchers, launcher)
     monkeypatch.setenv("OMPI_MCA_odls_base_sigkill_timeout", "3")
     path, out = written(tmp_path, stop={"seconds": "200 s"}), tmp_path / "runs"
@@ -195,7 +195,7 @@ def test_a_host_that_is_cut_off_ends_on_both_sides(
     launchers: ModuleType,
     tmp_path: Path,
 ) -> None:
-    """Without a launcher that would have to hear of it: each process is told what Slurm tells it."""
+    """Without a launcher that would detect the failure: each process gets the environment variables of Slurm."""
     path, out = written(tmp_path, stop={"seconds": "200 s"}), tmp_path / "runs"
     told = {
         "OMP_NUM_THREADS": "1",

@@ -1,4 +1,4 @@
-"""Each rank's log: whatever its process writes, and its life; nothing of it on the terminal."""
+"""The log of each rank: the output of its process, and its start and end; none of it appears on the terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.backend
 
 @dataclass(frozen=True, kw_only=True)
 class Talks(Case):
-    """Says things by every way there is."""
+    """Prints in every possible way."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
@@ -43,13 +43,13 @@ class Talks(Case):
 
 
 def test_what_a_rank_says_stands_in_its_log_alone(capfd: pytest.CaptureFixture[str]) -> None:
-    told: list[tuple[int, str]] = []
+    echoed: list[tuple[int, str]] = []
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
         launch = Launch(
             job=job_of(Talks(), 2, steps=1),
             schedule=lambda: Schedule(every=1),
-            echo=lambda rank, line: told.append((int(rank), line)),
+            echo=lambda rank, line: echoed.append((int(rank), line)),
         )
         trace = run_job(launch)
     for rank in (0, 1):
@@ -60,7 +60,7 @@ def test_what_a_rank_says_stands_in_its_log_alone(capfd: pytest.CaptureFixture[s
         assert f"by {1 - rank}" not in log
         life = re.findall(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (\w+(?: step)?)", log, re.MULTILINE)
         assert life == ["started", "first step", "ended"]
-        assert [line for who, line in told if who == rank] == log.splitlines()
+        assert [line for source, line in echoed if source == rank] == log.splitlines()
     assert capfd.readouterr() == ("", "")
 
 
@@ -110,10 +110,10 @@ def test_the_error_names_the_log_in_which_the_traceback_stands(tmp_path: Path, v
     assert ("rank 0: hello from 0" in result.stderr) == verbose
 
 
-def test_warnings_of_a_rank_without_a_log_are_told_by_whoever_speaks_for_all(
+def test_warnings_of_a_rank_without_a_log_are_only_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A process that others have started writes to their terminal; its warnings are in the record alone."""
+    """A process started by a launcher writes to the launcher's terminal; its warnings are only in the record."""
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     recorder = Recorder(Rank(1), tmp_path / "rank1.stream")
     tell_warnings(recorder, log=False)

@@ -1,4 +1,6 @@
-"""Messages in memory between processes: who sleeps is woken, who dies harms nobody else, and who goes which way."""
+"""Messages in memory between processes: waiting ranks are woken, a death harms no other rank, and the choice of
+transport.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ FOREVER_S = 60.0
 
 @dataclass
 class Host:
-    """A host whose ranks are this process and children of it."""
+    """A host whose ranks are this process and its children."""
 
     folder: Path
     memory: Any
@@ -61,7 +63,7 @@ class Host:
         return Mailbox(self.memory, HOST, rank, self.folder, inbox, self.lost), inbox
 
     def child(self, rank: Rank, does: Callable[[Mailbox, Inbox], object]) -> int:
-        """Forks a rank; answers its process once its mailbox is there."""
+        """Forks a rank; returns its process once its mailbox exists."""
         if (pid := os.fork()) == 0:
             try:
                 does(*self.box(rank))
@@ -73,7 +75,7 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    """With waits that do not end by themselves: whoever is not woken sleeps for ever."""
+    """With waits without a timeout: a rank that is not woken sleeps for ever."""
     monkeypatch.setattr(inbox_module, "POLL_S", FOREVER_S)
     return Host(tmp_path, mailbox.anonymous(len(HOST)), set())
 
@@ -89,7 +91,7 @@ def letter(source: Rank, value: Any, sent_s: float = 0.0) -> Envelope:
 # --- sleeping and waking ----------------------------------------------------------------------------------------------
 
 
-def test_whoever_sleeps_is_woken_by_a_message(host: Host) -> None:
+def test_a_sleeping_rank_is_woken_by_a_message(host: Host) -> None:
     def echo(box: Mailbox, inbox: Inbox) -> None:
         while (value := get(inbox, ZERO).value) is not None:
             time.sleep(value)  # until the other one sleeps too
@@ -114,7 +116,7 @@ def test_who_waits_takes_no_core(host: Host) -> None:
 
 
 def test_what_comes_another_way_wakes_too(host: Host) -> None:
-    """A message by gloo, and a receive that is given up, while somebody waits for memory."""
+    """A message by gloo, and a receive that is cancelled, while another thread waits for shared memory."""
     _, inbox = host.box(ZERO)
     threading.Timer(0.1, lambda: inbox.put(letter(TWO, "by gloo"))).start()
     assert get(inbox, None, 10.0).value == "by gloo"
@@ -127,7 +129,7 @@ def test_what_comes_another_way_wakes_too(host: Host) -> None:
 
 
 def test_of_lanes_that_wait_each_has_its_own(host: Host) -> None:
-    """One of them fetches; when it has its message the other goes on fetching."""
+    """One of them fetches; when it has its message the other continues fetching."""
     _, inbox = host.box(ZERO)
     other, _ = host.box(ONE)
     found: list[str] = []
@@ -155,7 +157,7 @@ def test_a_lane_whose_time_is_up_leaves_the_fetching_to_another(host: Host) -> N
 
     def gives_up() -> None:
         with suppress(TimedOut):
-            inbox.get(ONE, "nobody sends", 0.3, Claim(inbox))
+            inbox.get(ONE, "never sent", 0.3, Claim(inbox))
 
     lane = threading.Thread(target=gives_up)
     lane.start()
@@ -181,7 +183,7 @@ def test_the_oldest_is_heard_first_whichever_way_it_came(host: Host) -> None:
 
 
 def test_a_send_waits_for_no_program(host: Host) -> None:
-    """Everybody sends everybody what no ring holds, before anybody receives."""
+    """All ranks send to all others more than a ring holds, before any of them receives."""
     boxes = {rank: host.box(rank) for rank in HOST}
     for rank, (box, _) in boxes.items():
         for other in HOST:
@@ -203,7 +205,7 @@ def test_lanes_of_one_rank_do_not_mix_their_messages(host: Host) -> None:
         np.testing.assert_array_equal(value, LARGE * number)
 
 
-# --- who dies -----------------------------------------------------------------------------------------------------
+# --- deaths -------------------------------------------------------------------------------------------------------
 
 
 def test_a_sender_killed_in_a_message_leaves_the_others_working(host: Host) -> None:
@@ -237,7 +239,7 @@ def test_a_send_to_a_dead_rank_ends_when_there_is_no_room(host: Host) -> None:
     def dies() -> None:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        time.sleep(0.2)  # until somebody notices
+        time.sleep(0.2)  # until one of them notices
         host.dead.add(ONE)
 
     def sends() -> None:
@@ -247,7 +249,7 @@ def test_a_send_to_a_dead_rank_ends_when_there_is_no_room(host: Host) -> None:
     threading.Timer(0.2, dies).start()
     with pytest.raises(PeerFailed, match="rank 1 died"):
         sends()
-    with pytest.raises(PeerFailed, match="rank 1 died"):  # a part of a message is there: nothing can follow it
+    with pytest.raises(PeerFailed, match="rank 1 died"):  # a part of a message was written: nothing can follow it
         box.send(ONE, letter(ZERO, 1))
     box.send(TWO, letter(ZERO, "still"))
     assert get(inbox, ZERO, 10.0).value == "still"
@@ -256,8 +258,8 @@ def test_a_send_to_a_dead_rank_ends_when_there_is_no_room(host: Host) -> None:
 # --- memory in a file -------------------------------------------------------------------------------------------------
 
 
-def test_processes_that_nobody_has_forked_find_the_memory_by_its_file(host: Host) -> None:
-    """Each maps the file for itself; what the first has written is not lost when the second comes."""
+def test_processes_that_were_not_forked_find_the_memory_by_its_file(host: Host) -> None:
+    """Each process maps the file itself; data written by the first one remains when the second one opens it."""
     path = host.folder / "mail"
     host.memory = mailbox.in_file(path, len(HOST))
     box, _ = host.box(ZERO)
@@ -278,7 +280,7 @@ def test_too_little_room_for_the_file_is_told(host: Host, monkeypatch: pytest.Mo
 
 @dataclass(frozen=True, kw_only=True)
 class All(Case):
-    """Everybody sends everybody its rank."""
+    """All ranks send their number to all others."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[int]]:
@@ -302,7 +304,7 @@ class All(Case):
 def test_memory_on_a_host_and_gloo_between_hosts(
     nodes: list[list[int]], shared: bool, by_gloo: set[tuple[int, int]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Every pair always goes one way; where nobody needs gloo there is none."""
+    """Every pair always uses the same transport; without a pair that needs gloo there is none."""
     kinds: tuple[type[Any], ...] = (GlooMail, Sender)
 
     def noted(kind: type[Any], send: Any) -> Any:
@@ -378,7 +380,7 @@ def test_an_interface_without_an_address_is_told(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_process_that_goes_on_keeps_nothing_of_a_closed_box(tmp_path: Path) -> None:
-    """No thread and no open file; what had been sent by then has arrived."""
+    """No thread and no open file remains; everything sent before has arrived."""
     before = psutil.Process().num_fds(), threading.active_count()
     memory = mailbox.anonymous(2)
     group = Group((Rank(0), Rank(1)))

@@ -1,4 +1,4 @@
-"""A data set on disk: every interpreter draws the same samples in the same order, and ends in the same weights."""
+"""A data set on disk: every interpreter draws the same samples in the same order and ends with the same weights."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_simulated_and_real_runs_draw_the_same_samples(method: str, tmp_path: Pa
 
 @pytest.mark.parametrize("strategy", sampled(["scattered", "strided", "contiguous"], ["strided"]))
 def test_record_files_are_learned_from_as_the_same_samples_in_memory(strategy: Strategy, tmp_path: Path) -> None:
-    """Bit for bit, in every interpreter; real ranks open the file for themselves."""
+    """Bit for bit, in every interpreter; each real rank opens the file itself."""
     folder = datasets.mnist(tmp_path / "mnist", train=60, test=10)
     (tmp_path / "records").mkdir()
     convert(find_source("mnist", str(folder), None), tmp_path / "records", seed=None)

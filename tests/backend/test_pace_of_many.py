@@ -1,4 +1,4 @@
-"""Sixteen paced ranks on a few cores: what the run says of its pace is true, whatever the machine made of it."""
+"""Sixteen paced ranks on a few cores: the pace that the run reports is correct, however busy the machine is."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ stop: {seconds: 1.5 s}
 
 
 def test_what_sixteen_ranks_say_of_their_pace_is_true(tmp_path: Path) -> None:
-    """Each rank's mean is worked out again, gradient by gradient, from the stored spans and the scenario's devices."""
+    """The mean of each rank is computed again, gradient by gradient, from the stored spans and the devices."""
     path = tmp_path / "many.yaml"
     path.write_text(SCENARIO)
     result = CliRunner().invoke(app, ["train", str(path), "--out", str(tmp_path / "runs"), "--json"])

@@ -32,7 +32,7 @@ STEPS = 40
 
 
 def durations(trace: Trace) -> dict[int, list[float]]:
-    """Seconds of each rank's gradients; one of several layers lasts from its first start to its last end."""
+    """Returns the seconds of each rank's gradients; one with layers lasts from its first start to its last end."""
     spans: dict[tuple[int, int], list[Any]] = defaultdict(list)
     for span in trace.spans:
         if span.activity == "compute":
@@ -56,7 +56,7 @@ def test_gradients_last_as_long_as_the_device_would(name: str) -> None:
 
 @dataclass(frozen=True)
 class Heavy(Bowl):
-    """A gradient that takes 5 ms of computing, whatever it is asked to be paced to."""
+    """A gradient that computes for 5 ms, whatever the requested pace."""
 
     def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
         until = time.monotonic() + 0.005
@@ -73,7 +73,7 @@ def test_a_device_that_is_too_fast_for_this_machine_is_noticed() -> None:
 
 @pytest.mark.parametrize("name", sampled(["sync-sgd", "async-sgd", "layerwise-sgd"], ["sync-sgd"]))
 def test_without_a_pace_a_run_waits_for_no_device(name: str) -> None:
-    """The fastest of a rank's gradients, which are a few subtractions, takes less than any paced one."""
+    """The fastest gradient of a rank, which is a few subtractions, takes less than any paced one."""
     trace = run_for_real(job_of(find(name)(), 2, steps=STEPS), pace=None)
     assert {rank: min(seconds) < 0.002 for rank, seconds in durations(trace).items()} == {0: True, 1: True}
     assert len(trace.updates) >= STEPS
@@ -101,7 +101,7 @@ class Noted(Bowl):
 
 @dataclass(frozen=True, kw_only=True)
 class GivesUp(Case):
-    """Three gradients of half a minute, given up one after the other once the first of them has begun."""
+    """Three gradients of half a minute, cancelled one after the other once the first of them has begun."""
 
     learner: Noted = field(default_factory=Noted)
 
@@ -126,7 +126,7 @@ class GivesUp(Case):
 
 
 def test_a_cancelled_gradient_frees_its_device_at_once() -> None:
-    """The second begins when the first is given up, the third never; what a device did until then is recorded."""
+    """The second begins when the first is cancelled, the third never; the device time until then is recorded."""
     case = GivesUp()
     trace = run_for_real(job_of(case, 1, steps=1, learner=case.learner), pace=Steps((LONG_S,)))
     assert trace.states[Rank(0)].optimizer_state == [True, True, True]

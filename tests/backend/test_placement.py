@@ -1,4 +1,4 @@
-"""Which cores ranks are given: on machines that a test describes, and on this one."""
+"""The cores that ranks get: on described machines, and on this one."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_numa_gives_each_node_one_in_turn() -> None:
 
 
 def test_a_node_stays_in_one_numa_node_where_it_fits() -> None:
-    """The second one skips the two cores that the first has left, and the third has them."""
+    """The second one skips the two cores that the first one has left, and the third one gets them."""
     found = placement("cores", team([[0, 1], [2, 3, 4], [5, 6]]), 1, [[0, 1, 2, 3], [8, 9, 10, 11]])
     assert [found.cores[Rank(rank)] for rank in range(7)] == [(0,), (1,), (8,), (9,), (10,), (2,), (3,)]
 
@@ -91,7 +91,7 @@ def test_a_node_stays_in_one_numa_node_where_it_fits() -> None:
     threads=st.integers(1, 3),
 )
 def test_no_two_ranks_share_a_core(counts: list[int], sizes: list[int], threads: int) -> None:
-    """Each has one for every thread, and one is left; or nobody has any."""
+    """Each thread gets a core, and one remains; or no rank has a core of its own."""
     cores = iter(range(100))
     domains = [[next(cores) for _ in range(size)] for size in sizes]
     found = placement("auto", team(placed(counts)), threads, domains)
@@ -104,7 +104,7 @@ def test_no_two_ranks_share_a_core(counts: list[int], sizes: list[int], threads:
 
 
 def test_numa_nodes_are_read_as_linux_lists_them(tmp_path: Path) -> None:
-    """Those whose cores this process may not use are left out; without a list, there is one node."""
+    """Cores that this process may not use are left out; without a list, there is one node."""
     mine = sorted(os.sched_getaffinity(0))
     for number, text in ((10, f"{mine[0]},900-903\n"), (2, "904\n"), (3, "\n")):
         (tmp_path / f"node{number}").mkdir()
@@ -126,7 +126,7 @@ class Where(Case):
 
 
 def ran(pin: Pin, ranks: int, threads: int = 1) -> tuple[list[list[int]], dict[str, Any]]:
-    """Where each rank was, and what was recorded."""
+    """Returns the cores of each rank, and those in the record."""
     job = job_of(Where(), nodes=[list(range(ranks))], steps=1)
     trace = run_job(Launch(job=job, schedule=lambda: Schedule(every=1), cpu_affinity=pin, torch_threads=threads))
     return [trace.states[Rank(rank)].optimizer_state for rank in range(ranks)], trace.notes["placement"]

@@ -1,4 +1,4 @@
-"""A probe's record on real processes: each piece of work is a span of its own activity."""
+"""The record of a probe in real processes: each piece of work is a span with its own activity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading from a file in real runs: the weights and the requests of a simulated one, and what becomes of failures."""
+"""Reading from a file in real runs: weights and requests are those of a simulated run, and failures are reported."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def simulated(job: Job, prefetch: int) -> Trace:
 
 
 def asked_for(how: Reading, worker: int) -> Reads:
-    """What a worker's steps ask for, one after the other."""
+    """Returns the requests of a worker's steps, one after the other."""
     order, held, asked = how.order(1437, 3), Held(), []
     for index in range(STEPS):
         asked += held.fresh(order.pieces(Samples(worker, 4, index, BATCH)))
@@ -105,7 +105,7 @@ EVERY_WAY = pytest.mark.parametrize(
 
 @EVERY_WAY
 def test_the_same_weights_and_requests_as_simulated(digits: Path, strategy: Strategy, prefetch: int) -> None:
-    """However far a reader had got when the run ended: what was read ahead and never used counts on neither side."""
+    """Independent of the position of a reader at the end: records that were read ahead and not used do not count."""
     how = reading(strategy, prefetch)
     job = job_with(SyncSgd(), learner_of(how, digits), steps=STEPS, batch=BATCH)
     expected, found = simulated(job, prefetch), run_for_real(job, prefetch=prefetch)
@@ -131,15 +131,15 @@ def test_weights_do_not_depend_on_how_far_is_read_ahead(digits: Path) -> None:
 
 @EVERY_WAY
 def test_batches_that_change_are_read_anew(digits: Path, strategy: Strategy, prefetch: int) -> None:
-    """Which sizes come out is the clock's affair: so the weights are those of a replay that sees the same clock."""
+    """The sizes depend on the clock, so the weights are compared with those of a replay with the same readings."""
     job = job_with(DbsSgd(interval=4), learner_of(reading(strategy, prefetch), digits), steps=80, batch=BATCH)
     run = run_for_real(job, pace=PerSample(), prefetch=prefetch)
     again = replay(job, Recording.of(run.heard, run.now_s))
     np.testing.assert_array_equal(again.weights, run.weights)
     sizes = {row.samples for row in run.updates}
-    assert len(sizes) > 1, "nobody was ever seen to be slower"
+    assert len(sizes) > 1, "no worker was ever measured to be slower"
     used = sum(row.samples for row in run.updates)
-    if strategy != "contiguous":  # windows are read whole, and held where the next batch goes on in them
+    if strategy != "contiguous":  # windows are read completely, and kept while the next batch continues in them
         assert sum(reads.requests for reads in run.reads.values()) >= used
 
 
@@ -197,7 +197,7 @@ def test_the_summary_says_what_was_read(digits: Path, prefetch: int) -> None:
 
 @pytest.fixture
 def own_digits(tmp_path: Path) -> Path:
-    """A copy that a test may spoil."""
+    """A copy that a test may damage."""
     (tmp_path / "digits").mkdir()
     convert(find_source("digits", None, None), tmp_path / "digits")
     return tmp_path / "digits"
@@ -215,7 +215,7 @@ class Training:
         return started
 
     def failed(self, started: Started) -> str:
-        """What it says in the end; nothing is left of it but the record."""
+        """Returns its final output; only the record of it remains."""
         status, said = self.called.ends(within_s=60.0)
         assert status == 1, said
         assert "Traceback" not in said
@@ -239,7 +239,7 @@ def training(request: pytest.FixtureRequest, tmp_path: Path, own_digits: Path) -
 
 
 def test_a_file_that_becomes_shorter_ends_the_run(training: Training, own_digits: Path) -> None:
-    """By name and place, whoever reads: the program itself, or a thread ahead of it."""
+    """By name and offset, whether the program reads itself or a thread reads ahead of it."""
     started = training.at_work()
     os.truncate(own_digits / TRAIN, 200_000)
     said = training.failed(started)

@@ -1,4 +1,4 @@
-"""Real runs that depend on who was first, replayed without a clock."""
+"""Replays without a clock of real runs whose result depends on the order of arrival."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ sys.stdout.write(replay(asynchronous(), Recording.of(heard)).weights.numpy().tob
 
 
 class Unlike:
-    """Four workers whose steps take from 3 to 11 milliseconds, and vary."""
+    """Four workers whose steps take from 3 to 11 milliseconds, with jitter."""
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         return 1e-3 * (3 + 2 * rank + (7 * step + rank) % 3)
@@ -68,7 +68,9 @@ def recorded(job: Job) -> Trace:
 
 
 def test_the_replay_ends_in_bit_identical_weights(job: Job, recorded: Trace) -> None:
-    """With one torch thread on both sides; the lags differ, so the order matters, and it is not the replay's own."""
+    """With one torch thread on both sides; the lags differ, so the order matters, and it differs from the default
+    order.
+    """
     import torch
 
     torch.set_num_threads(1)
@@ -81,7 +83,7 @@ def test_the_replay_ends_in_bit_identical_weights(job: Job, recorded: Trace) -> 
 
 
 def test_another_seeds_job_follows_the_order_and_ends_elsewhere(job: Job, recorded: Trace) -> None:
-    """The order alone does not make the weights: gradients are computed again."""
+    """The recorded order alone is not enough: gradients are computed again."""
     import torch
 
     learner: Any = build("digits-mlp", dataset="digits", learning="train", seed=4)
@@ -107,7 +109,7 @@ def test_a_replay_in_another_process_ends_there_too(recorded: Trace) -> None:
 
 
 def test_a_real_run_of_impatient_workers_is_replayed() -> None:
-    """Gradients and receives that were given up in time, or too late, end in bit-identical weights on every worker."""
+    """Gradients and receives that were cancelled in time, or too late, end in bit-identical weights on every worker."""
     import torch
 
     torch.set_num_threads(1)
@@ -128,7 +130,7 @@ def test_a_real_run_of_impatient_workers_is_replayed() -> None:
 # --- every asynchronous method ----------------------------------------------------------------------------------------
 
 
-# Hogwild's order is in no record: which of two came first to a number in shared memory, nobody notes; that would be a
+# Hogwild's order is not recorded: recording which of two ranks accessed a number in shared memory first would need a
 # lock.
 ASYNCHRONOUS = [name for name in METHODS if not built(name).deterministic and not built(name).shared]
 

@@ -1,4 +1,4 @@
-"""`train`, and then `train --replay` on what it left: the same bits, or words."""
+"""`train`, and then `train --replay` on its record: the same bits, or a clear error."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def call(*arguments: str | Path) -> Any:
 
 
 def trained(folder: Path, *arguments: str) -> dict[str, Path]:
-    """Where the run of each algorithm stands."""
+    """Returns the folder of the run of each algorithm."""
     scenario = folder / "again.yaml"
     scenario.write_text(SCENARIO)
     result = call("train", scenario, "--out", folder / "runs", "--json", *arguments)
@@ -58,7 +58,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("algorithm", ["async-sgd", "backup-workers"])
 def test_a_stored_run_is_replayed_bit_for_bit(stored: dict[str, Path], algorithm: str) -> None:
-    """It was ended by the clock, which a replay does not have: the steps that were taken are in the record."""
+    """The run was ended by the clock, which a replay does not have; the number of steps is in the record."""
     result = call("train", "--replay", stored[algorithm], "--json")
     assert result.exit_code == 0, result.stderr
     answer = json.loads(result.stdout)["replayed"]
@@ -78,7 +78,7 @@ def run_from_start(scenario: Any) -> Any:
 
 
 def test_what_is_stored_is_what_was_recorded(stored: dict[str, Path]) -> None:
-    """Time-outs and outcomes are there too."""
+    """Timeouts and outcomes are in the record, too."""
     recording = Recording.of_tables(read_run(stored["backup-workers"]).tables)
     assert set(recording.steps) == {0, 1, 2, 3} == set(recording.heard)
     assert all(len(recording.hearers[rank]) == len(heard) for rank, heard in recording.heard.items())
@@ -106,7 +106,7 @@ def test_one_other_bit_is_seen(stored: dict[str, Path], tmp_path: Path) -> None:
 
 
 def test_another_order_ends_elsewhere(stored: dict[str, Path], tmp_path: Path) -> None:
-    """The order is what makes the weights: with two of the server's messages swapped they differ."""
+    """The order determines the weights: with two of the server's messages swapped they differ."""
     folder = spoiled(stored["async-sgd"], tmp_path / "run")
     heard = pd.read_parquet(folder / "heard.parquet")
     server = heard.index[heard["rank"] == heard["rank"].max()].tolist()

@@ -1,4 +1,4 @@
-"""The memory of a node: its turns in whatever order threads take them, its table, and that nothing of it is left."""
+"""The shared memory of a node: its turns in any order of threads, its table, and its removal."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def made(kind: str, value: Any, group: Group, root: Rank) -> Collective:
 
 
 def performed(segment: Segment, ops: Sequence[Sequence[Collective]], naps_s: Sequence[Sequence[float]]) -> list[Any]:
-    """What each member is answered to each of its operations, each member in a thread; all end when one fails."""
+    """Returns the answers of each member to its operations, each member in a thread; all end when one fails."""
     group, failed, until = segment.node, threading.Event(), time.monotonic() + 60.0
 
     def lost(_: Iterable[Rank]) -> Rank | None:
@@ -96,7 +96,7 @@ def same(found: Any, expected: Any) -> None:
 @examples(25, 200)
 @given(data=st.data(), members=st.integers(1, 4))
 def test_any_sequence_is_answered_as_the_simulator_does(data: st.DataObject, members: int) -> None:
-    """Bit for bit, however far some are behind the others, for vectors of no piece, of parts and of several."""
+    """Bit for bit, however far some are behind the others, for vectors of zero, partial and several pieces."""
     group, draw = group_of(members), data.draw
     steps = draw(st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 40), st.integers(0, 3)), max_size=12))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
@@ -121,8 +121,8 @@ def test_the_mean_of_whole_numbers_is_no_whole_number() -> None:
         same(found, np.array([0.5, 3.0]))
 
 
-def test_nobody_passes_a_barrier_before_all_have_come() -> None:
-    """Each counts before it enters, and sees everybody's count after, turn by turn."""
+def test_no_rank_passes_a_barrier_before_all_have_come() -> None:
+    """Each rank counts before it enters, and afterwards sees the counts of all, turn by turn."""
     group, turns, came = group_of(3), 200, [0, 0, 0]
     segment = Segment(group)
 
@@ -140,7 +140,7 @@ def test_nobody_passes_a_barrier_before_all_have_come() -> None:
 
 
 def test_answers_do_not_lie_in_the_memory() -> None:
-    """What later collectives write there does not change them."""
+    """Later collectives that write there do not change them."""
     group = group_of(2)
     kinds = [*KINDS, *KINDS]
     values = [[np.full(8, 10.0 * place + rank) for place in range(len(kinds))] for rank in group]
@@ -164,7 +164,7 @@ def test_a_wait_ends_when_a_rank_is_lost_and_the_channel_stays_broken() -> None:
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def nobody(_: Iterable[Rank]) -> Rank | None:
+def no_dead_rank(_: Iterable[Rank]) -> Rank | None:
     return None
 
 
@@ -187,7 +187,7 @@ def test_a_channel_begins_anew_for_others() -> None:
         ops = [[made("sum", np.full(20, float(rank)), group, Rank(0))] for rank in group]
 
         def member(rank: Rank, stream: str = stream, ops: Any = ops) -> Any:
-            channel = Channel(segment, segment.claim(group, stream) or 0, group, rank, nobody)
+            channel = Channel(segment, segment.claim(group, stream) or 0, group, rank, no_dead_rank)
             answer = channel.perform(ops[rank][0])
             segment.leave(group, stream)
             return answer
@@ -206,7 +206,7 @@ def test_a_full_table_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         segment.claim(segment.node, "c")
 
 
-def test_nobody_waits_for_a_table_that_a_dead_rank_has_locked() -> None:
+def test_a_table_that_a_dead_rank_has_locked_delays_no_rank() -> None:
     segment = Segment(group_of(2))
     ready, told = os.pipe()
     if (child := os.fork()) == 0:
@@ -227,12 +227,12 @@ def test_nobody_waits_for_a_table_that_a_dead_rank_has_locked() -> None:
 
 
 def named() -> set[Path]:
-    """Everything with a name in the host's shared memory, but for runs' own folders and locks about to be unlinked."""
+    """Returns every name in the host's shared memory, except for folders of runs and locks about to be unlinked."""
     return {path for path in Path("/dev/shm").iterdir() if not path.name.startswith("paceline-")}
 
 
 def nameless(process: psutil.Process) -> bool:
-    """Whether a process has memory in common with others, megabytes of it, and none has a name."""
+    """Whether a process shares megabytes of memory with others, all of it without a name."""
     lines = [line.split() for line in Path(f"/proc/{process.pid}/maps").read_text().splitlines()]
     shared = [parts for parts in lines if parts[1] == "rw-s"]
     ends = [tuple(int(end, 16) for end in parts[0].split("-")) for parts in shared]

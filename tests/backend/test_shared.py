@@ -1,4 +1,4 @@
-"""Collectives inside a node: in memory that its ranks share they answer what gloo answers, and what is simulated."""
+"""Collectives inside a node: in shared memory they give the results of gloo, and those of the simulation."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Run = Callable[[Job], Trace]
 
 
 def real(job: Job, *, shared_memory: bool = True) -> Trace:
-    """An interpreter, as contract cases want it."""
+    """An interpreter for the contract cases."""
     schedule = Schedule(every=1)
     return run_job(Launch(job=job, schedule=lambda: schedule, deadlock_timeout_s=2.0, shared_memory=shared_memory))
 
@@ -67,7 +67,7 @@ def by_sockets(job: Job) -> Trace:
 
 @pytest.fixture
 def no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails a run in which a collective goes by gloo; ranks are forked, and so inherit this."""
+    """Fails a run in which a collective uses gloo; ranks are forked, and so inherit this."""
 
     def refuse(*_: Any) -> None:
         raise AssertionError("a collective went by gloo")
@@ -79,7 +79,7 @@ KINDS = ["float64", "float32", "float16", "torch.float64", "torch.float32", "tor
 
 
 def numbers_of(kind: str, rank: int, size: int) -> Any:
-    """Numbers of all magnitudes, so that another order of sums is another sum."""
+    """Returns numbers of all magnitudes, so that another order of addition gives another sum."""
     drawn = np.random.default_rng(rank).standard_normal(size) * 10.0 ** (np.arange(size) % 4)
     if kind.startswith("torch."):
         return torch.from_numpy(drawn).to(getattr(torch, kind.removeprefix("torch.")))
@@ -116,7 +116,7 @@ def bytes_of(value: Any) -> bytes | None:
 
 
 def expected(kind: str, size: int, rank: int, ranks: int) -> dict[str, Any]:
-    """What the simulator makes of it: sums in the order of ranks."""
+    """Returns the simulator's results: sums in rank order."""
     values = [numbers_of(kind, one, size) for one in range(ranks)]
     total, last = reduce(add, values), ranks - 1
     found = {"sum": total, "mean": total / ranks, "at root": None, "mean at root": None, "roots": values[last]}
@@ -144,7 +144,7 @@ def test_every_collective_answers_bit_for_bit_what_the_simulator_does(kind: str,
 @pytest.mark.usefixtures("no_sockets")
 @pytest.mark.parametrize(("kind", "size"), [("float64", 1), ("torch.bfloat16", 1000), ("torch.float32", SIZES[-1])])
 def test_a_sum_that_members_share_has_the_same_bits(monkeypatch: pytest.MonkeyPatch, kind: str, size: int) -> None:
-    """Also of fewer numbers than members, where some have nothing to add up."""
+    """Also with fewer numbers than members, where some have nothing to add."""
     monkeypatch.setattr(channel, "SHARERS", 3)
     monkeypatch.setattr(channel, "MUCH_BYTES", 0)
     for rank, found in enumerate(answers(real, Everything(kind=kind, size=size), nodes=THREE)):
@@ -153,7 +153,7 @@ def test_a_sum_that_members_share_has_the_same_bits(monkeypatch: pytest.MonkeyPa
 
 @dataclass(frozen=True, kw_only=True)
 class Mean(Case):
-    """One mean over everybody."""
+    """One mean over all ranks."""
 
     size: int
 
@@ -181,7 +181,7 @@ def test_members_share_a_sum_from_so_much_on(monkeypatch: pytest.MonkeyPatch, le
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_gloo_answers_the_same(ranks: int) -> None:
-    """Two numbers have one sum; of three, gloo's may be rounded in another order."""
+    """Two numbers have one sum; with three, gloo's may be rounded in another order."""
     case, nodes = Everything(kind="float64", size=1000), [list(range(ranks))]
     memory, gloo = answers(real, case, nodes=nodes), answers(by_sockets, case, nodes=nodes)
     for mine, theirs in zip(memory, gloo, strict=True):
@@ -217,7 +217,7 @@ def test_vectors_without_numbers_pass_too() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs(Case):
-    """Parts of a node do collectives of their own, in an order that is not that of ranks."""
+    """Parts of a node run collectives of their own, in an order that is not that of ranks."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[tuple[float, float, float]]:
@@ -238,7 +238,7 @@ def test_parts_of_a_node_meet_each_for_itself() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Mixed(Case):
-    """Ranks start or call what others call or start, and wait in orders of their own."""
+    """Ranks start or call the collectives that others call or start, and wait in different orders."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[float]]:
@@ -280,13 +280,13 @@ class FarAhead(Case):
 
 
 @pytest.mark.usefixtures("no_sockets")
-def test_a_start_waits_for_nobody() -> None:
+def test_a_start_does_not_wait() -> None:
     assert answers(real, FarAhead(), nodes=[[0, 1]]) == [True, True]
 
 
 @program
 def in_turn(me: RankContext, lane: int) -> Program[float]:
-    """A sub-program with collectives of its own, one of them started and not waited for."""
+    """A sub-program with its own collectives, one of them started and not waited for."""
     yield from Start(Barrier(group=me.node, key=f"left {lane}"))
     total = yield from AllReduce(value=vector(lane), group=me.node, key=f"lane {lane}", op="sum")
     return number(total)
@@ -294,7 +294,7 @@ def in_turn(me: RankContext, lane: int) -> Program[float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Lanes(Case):
-    """More sub-programs than there are channels: so many at a time, and that many times."""
+    """More sub-programs than channels: a limited number at a time, and repeated."""
 
     at_once: int
 
@@ -311,7 +311,7 @@ class Lanes(Case):
 
 @pytest.mark.usefixtures("no_sockets")
 def test_channels_are_given_back() -> None:
-    """One after the other, they all find one."""
+    """One after the other, all of them get a channel."""
     assert answers(real, Lanes(at_once=2), nodes=[[0, 1]]) == [[2.0 * lane for lane in range(3 * CHANNELS)]] * 2
 
 
@@ -335,7 +335,7 @@ def simulated(job: Job) -> Trace:
 def test_hsgd_for_real_is_hsgd_simulated(
     nodes: Sequence[Sequence[int]], precision: Literal["float32", "float64"]
 ) -> None:
-    """Bit for bit while there are two leaders at the most: gloo adds up three of them in an order of its own."""
+    """Bit for bit with up to two leaders: gloo adds the vectors of three in another order."""
     learner = build("digits-mlp", dataset="digits", learning="train", seed=3, dtype=precision)
     job = job_of(find("hsgd")(), nodes=nodes, steps=12, learner=learner)
     found, expected = (plain(run(job).weights) for run in (real, simulated))
@@ -349,7 +349,7 @@ def test_hsgd_for_real_is_hsgd_simulated(
 
 @dataclass(frozen=True, kw_only=True)
 class BothSums(Case):
-    """The sum of all in two levels, as HSGD makes it, and the flat one."""
+    """The sum of all ranks in two levels, as in HSGD, and the flat one."""
 
     whole: bool
     """numbers whose sums are exact, whatever the order"""
@@ -365,7 +365,7 @@ class BothSums(Case):
 
 @pytest.mark.parametrize("nodes", [ONE_NODE, TWO_BY_TWO, UNLIKE], ids=str)
 def test_two_levels_sum_up_to_the_flat_sum(nodes: Sequence[Sequence[int]]) -> None:
-    """Whole numbers bit for bit; others within the roundings of as many additions, of the largest partial sum."""
+    """Whole numbers bit for bit; others within the roundings of that many additions, of the largest partial sum."""
     for two, flat in answers(real, BothSums(whole=True), nodes=[*map(list, nodes)]):
         np.testing.assert_array_equal(two, flat)
     ranks = sum(map(len, nodes))
@@ -430,7 +430,7 @@ def test_a_killed_rank_ends_a_run_on_one_node(name: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Stuck(Case):
-    """Rank 0 stays away from a collective, waiting for a message that nobody sends."""
+    """Rank 0 misses a collective because it waits for a message that is never sent."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
@@ -449,7 +449,7 @@ def test_a_deadlock_in_memory_is_told() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths(Case):
-    """Members gather vectors that are not alike, which their names do not tell."""
+    """Members gather vectors of different sizes, which the names do not show."""
 
     kind: str
     size: int
@@ -469,7 +469,7 @@ def test_unlike_values_are_told_from_each_other(kind: str, size: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class GivesAway(Case):
-    """Whether the answer lies where the value lay; it is written there if the program looks at it again no more."""
+    """Whether the result is in the memory of the input; it is if the program does not use the input again."""
 
     spent: bool
 

@@ -1,4 +1,4 @@
-"""A rank that hangs is named, whatever it does when it hangs and however the others wait for it."""
+"""A rank that hangs is named, however it hangs and however the others wait for it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def clean() -> Iterator[None]:
 
 
 def hang() -> None:
-    """Longer than any test here waits, without a sign of life."""
+    """Sleeps longer than any test here waits, without a sign of life."""
     threading.Event().wait(60.0)
 
 
@@ -51,7 +51,7 @@ class HangsWhenReceivedFrom(Case):
 
 @dataclass(frozen=True, kw_only=True)
 class HangsBeforeBarrier(Case):
-    """The others look again and again at the memory of their node: they use their processors, and wait all the same."""
+    """The others poll the memory of their node: they use their CPUs although they wait."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
@@ -62,7 +62,7 @@ class HangsBeforeBarrier(Case):
 
 @dataclass(frozen=True, kw_only=True)
 class HangsAtItsEnd(Case):
-    """The others have ended, and stay until this one has."""
+    """The others have ended, and stay until this rank has ended."""
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
@@ -87,7 +87,7 @@ HANGS = {
 
 @pytest.mark.parametrize("case", HANGS)
 def test_a_rank_without_a_sign_of_life_is_named_with_those_who_wait(case: type[Case]) -> None:
-    """A rank that has ended does not say that it waits: it is the run's end that it waits for."""
+    """A rank that has ended does not report that it waits: it waits for the end of the run."""
     with pytest.raises(RankFailed) as caught:
         run_for_real(job_of(case(), nodes=[[0, 1]], steps=1), timeout_s=TIMEOUT_S)
     first, *others = str(caught.value).splitlines()
@@ -107,7 +107,7 @@ def test_the_log_of_a_silent_rank_says_where_it_stands() -> None:
 
 
 def hangs_in(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Has rank 1 hang in a function of its process's beginning, before the start."""
+    """Makes rank 1 hang in a function at the beginning of its process, before the start."""
     before = getattr(worker, name)
 
     def body(place: worker.Place, me: RankContext, *more: Any, **named: Any) -> Any:
@@ -123,7 +123,7 @@ def hangs_in(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 def test_a_rank_that_never_comes_to_the_start_is_named(
     monkeypatch: pytest.MonkeyPatch, function: str, nodes: list[list[int]]
 ) -> None:
-    """Whether the others connect to it meanwhile, or are ready. It may be one that has no log yet."""
+    """Whether the others are connecting to it meanwhile, or are ready. It may be a rank without a log yet."""
     hangs_in(monkeypatch, function)
     with pytest.raises(RankFailed) as caught:
         run_for_real(job_of(SyncSgd(), nodes=nodes, steps=1), timeout_s=TIMEOUT_S)
@@ -134,7 +134,7 @@ def test_a_rank_that_never_comes_to_the_start_is_named(
 
 
 def test_ranks_that_never_get_connected_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose fault it is nobody can know then: each waits for the other."""
+    """The culprit cannot be determined: both wait for each other."""
     hangs_in(monkeypatch, "mail_of")
     with pytest.raises(RankFailed, match=r"made no progress for 1 s before the start, connecting") as caught:
         run_for_real(job_of(SyncSgd(), nodes=[[0], [1]], steps=1), timeout_s=TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Ranks that are spawned: the same run as with forked ones, and no trace of it afterwards."""
+"""Spawned ranks: the same run as with forked ones, and nothing of it remains afterwards."""
 
 from __future__ import annotations
 

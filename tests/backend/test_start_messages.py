@@ -1,4 +1,4 @@
-"""What is said where ranks cannot meet: an interface without an address, too few processes of torchrun."""
+"""Messages when ranks cannot meet: an interface without an address, too few processes of torchrun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How real runs end: everybody at the same step, nothing left under way, and the record whole."""
+"""The end of real runs: all ranks stop at the same step, no operation is left in flight, and the record is complete."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ pytestmark = pytest.mark.backend
 
 METHODS_BUILT = {name: built(name) for name in METHODS}
 UNLIKE = ["sync-sgd", "async-sgd", "hogwild-sgd", "easgd", "layerwise-sgd", "post-local-sgd", "gossip", "ad-psgd"]
-"""methods that hear of the end in unlike ways"""
+"""methods that end in different ways"""
 ENDLESS = 100_000
 BY_SECONDS: dict[str, Any] = {"seconds": 0.3}
 SOON = 10
-"""steps that a rank may begin after the time: up to two periods of four between its exchanges, and those under way"""
+"""steps that a rank may begin after the time: up to two periods of four between its exchanges, and those in flight"""
 BY_ACCURACY: dict[str, Any] = {"accuracy": 0.4}
 """the worker's losses have a common minimum of accuracy below 1 for rank 0's own, so this is passed in mid-run"""
 
@@ -39,7 +39,7 @@ def endless(method: Method, **budget: Any) -> Job:
 
 
 def check_whole(job: Job, trace: Trace) -> None:
-    """All ranks have ended by their programs, and what was sent was heard."""
+    """All ranks ended by their programs, and everything that was sent was received."""
     assert set(trace.states) == {me.rank for me in job.team}
     sent = Counter(span.rank for span in trace.spans if span.activity == "send")
     assert Counter(source for _, source in trace.heard) == sent
@@ -50,7 +50,7 @@ def check_whole(job: Job, trace: Trace) -> None:
 
 
 def check_ends(job: Job, trace: Trace) -> None:
-    """All keepers stopped at one step, unless they step for themselves; every gradient up to there is in the record."""
+    """All owners of weights stopped at one step, unless they step independently; all gradients are recorded."""
     steps = [trace.states[me.rank].step for me in job.team if me.role == job.method.weights_owner]
     assert job.method.independent or len(set(steps)) == 1
     assert 0 < max(steps) < ENDLESS
@@ -61,7 +61,7 @@ def check_ends(job: Job, trace: Trace) -> None:
 
 
 def check_ends_soon(trace: Trace, seconds: float) -> None:
-    """After its time a rank begins only the steps that the furthest one had begun; they are counted, not timed."""
+    """After the time a rank begins only the steps that the furthest one had begun; they are counted, not timed."""
     late = {
         rank: {span.step for span in trace.spans if span.rank == rank and span.start_s > seconds} for rank in range(4)
     }
@@ -80,7 +80,7 @@ def test_seconds_end_everybody_at_the_same_step(name: str) -> None:
 
 @pytest.mark.parametrize("name", sampled(METHODS_BUILT, UNLIKE))
 def test_an_accuracy_ends_everybody_at_the_same_step(name: str) -> None:
-    slow = {"learning_rate": 0.05}  # at the default rate it is there in less than ten steps, and ends at once
+    slow = {"learning_rate": 0.05}  # at the default rate it reaches the target in less than ten steps, and ends at once
     job = endless(replace(METHODS_BUILT[name], **slow), **BY_ACCURACY)  # all have a rate
     trace = run_for_real(job)
     check_ends(job, trace)
@@ -90,7 +90,7 @@ def test_an_accuracy_ends_everybody_at_the_same_step(name: str) -> None:
 
 
 def test_a_server_says_goodbye_to_every_worker() -> None:
-    """The last thing that each worker hears is the server; none is left waiting for it."""
+    """The last message to each worker is from the server; no worker is left waiting for it."""
     job = endless(METHODS["async-sgd"](), **BY_SECONDS)
     trace = run_for_real(job)
     replies = Counter(receiver for receiver, _ in trace.heard if receiver != job.weights_owner)
@@ -108,7 +108,7 @@ def test_a_budget_of_seconds_that_is_spent_already_trains_nothing() -> None:
 
 
 def test_a_loss_and_a_divergence_end_a_run_by_the_rules_of_a_simulated_one() -> None:
-    """Weights of sync-sgd are the same in both; the launcher hears of an evaluation a moment after it was due."""
+    """The weights of sync-sgd are the same in both; the launcher gets an evaluation a moment after it was due."""
     cases: list[tuple[Any, Any, str]] = [
         ({"learning_rate": 0.05}, {"loss": 6.0}, "loss"),
         ({"learning_rate": 2.5}, {"divergence": True}, "divergence"),

@@ -1,4 +1,4 @@
-"""Going on without the dead, naming the stopped, and numbers that are none."""
+"""Continuing without dead ranks, naming stopped ranks, and NaNs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from tests.backend.test_failures import Killer
 from tests.support import Bowl, built, job_of, nodes_for
 from tests.thorough import extra
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))  # a folder of scripts, no package
-fault_cases = importlib.import_module("fault_cases")
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))  # its modules import each other from there
+fault_cases = importlib.import_module("fault_injection.cases")
 
 pytestmark = pytest.mark.backend
 
@@ -57,7 +57,7 @@ def test_how_many_each_method_can_lose() -> None:
         assert (spare[name] > 0) == (Guarantee.SURVIVES_WORKERS in method.guarantees)
 
 
-# --- who hears of a death ---------------------------------------------------------------------------------------------
+# --- reports of a death -----------------------------------------------------------------------------------------------
 
 
 def test_who_waits_for_anyone_hears_of_a_death_once_and_after_the_last_message() -> None:
@@ -110,7 +110,7 @@ TRIO = Group((Rank(0), Rank(1), Rank(2)))
 
 
 def outcomes(board: StatusBoard, has_it: dict[int, bool]) -> list[str]:
-    """What members find who have, or have not, an answer."""
+    """The results of members that have, or have not, received an answer."""
 
     def member(rank: int) -> str:
         agreement = Agreement(board, Rank(rank))
@@ -127,7 +127,7 @@ def outcomes(board: StatusBoard, has_it: dict[int, bool]) -> list[str]:
         return list(pool.map(member, has_it))
 
 
-def test_all_have_the_answer_or_nobody() -> None:
+def test_all_have_the_answer_or_none() -> None:
     board = StatusBoard(3, TRIO.ranks, spare=2)
     board.lose(Rank(2), ends=False)
     assert outcomes(board, {0: True, 1: True}) == ["has it", "has it"]
@@ -152,7 +152,7 @@ def test_a_mark_of_the_dead_stays_and_the_others_wait_for_it() -> None:
 
 @dataclass(frozen=True)
 class Dies(Bowl):
-    """A learner with which one worker's process ends when it loads the batch of a step."""
+    """A learner with which the process of one worker ends when it loads the batch of a step."""
 
     victim: int = 0
     at: int = 0
@@ -174,7 +174,7 @@ class Dies(Bowl):
     ],
 )
 def test_a_worker_dies_and_the_others_reach_the_end(name: str, rank: int, how: signal.Signals) -> None:
-    """It dies in its own step 20; the others make hundreds more, however busy the machine is."""
+    """It dies in its own step 20; the others take hundreds more, however busy the machine is."""
     method = built(name)
     steps = 400 if method.weights_owner == "server" or method.independent else 100
     learner = Dies(victim=rank, at=20, how=how)
@@ -203,7 +203,7 @@ def test_a_stopped_rank_is_named_with_those_who_wait_for_it() -> None:
 
 @dataclass(frozen=True)
 class Explodes(Bowl):
-    """Its gradients are no numbers from some step on, in the second layer."""
+    """Its gradients are NaN from some step on, in the second layer."""
 
     def load(self, samples: Any) -> Any:
         data = super().load(samples)
@@ -237,7 +237,7 @@ def test_a_short_campaign_finds_nothing(number: int, tmp_path: Path) -> None:
 
 
 def in_a_process(do: Callable[[], Any]) -> Any:
-    """What `do` answers in a process of its own: it becomes the parent of orphans for the rest of its life."""
+    """Returns the result of `do` in a new process, which becomes the parent of orphans for the rest of its life."""
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
         with os.fdopen(writing, "wb") as file:

@@ -1,4 +1,4 @@
-"""`train`: a scenario run for real, with the same tables and the same summary as a simulated one."""
+"""`train`: a scenario in a real run, with the same tables and the same summary as a simulated one."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def test_a_measured_run_has_every_key_and_table_of_a_simulated_one(trained: list
 def test_the_figures_are_those_of_the_run(trained: list[Run]) -> None:
     for run in trained:
         summary = run.summary
-        # synchronous ones end together after 480 samples; the server drops what each of three workers has under way
+        # synchronous ones end together after 480 samples; the server drops the gradient in flight of each of three
+        # workers
         assert summary["samples"] == 480 - 24 * (run.algorithm == "agd")
         assert 60 <= summary["steps"] <= 63
         assert summary["wall_s"] > 0.12

@@ -1,4 +1,4 @@
-"""Every method on two hosts: network namespaces, each with a torchrun of its own. Needs root and iproute2."""
+"""Every method on two hosts: network namespaces with one torchrun each. Needs root and iproute2."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [
 
 @needs_hosts
 def test_methods_train_on_two_hosts(left_alone: None) -> None:  # noqa: F811
-    """One worker a host; deterministic methods learn what forked ranks learn, bit for bit."""
+    """One worker per host; deterministic methods end with the weights of forked ranks, bit for bit."""
     done = subprocess.run(
         [
             sys.executable,

@@ -1,4 +1,4 @@
-"""benchmarks/two_level.py: three exchanges on two hosts, what crosses between them, and what is predicted of each."""
+"""benchmarks/two_level.py: three exchanges on two hosts, the bytes that cross between them, and the predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages as bytes, and their way through the transport."""
+"""Messages as bytes, and their transport."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DTYPES = (np.float64, np.float32, np.float16, np.int64, np.int32, np.uint8)
 
 
 def arrays() -> st.SearchStrategy[Any]:
-    """Vectors and matrices of several kinds of number, empty ones and ones with NaN and −0 among them."""
+    """Vectors and matrices of several data types, also empty ones and ones with NaN and −0."""
     return st.one_of(*(hnp.arrays(dtype, hnp.array_shapes(max_dims=2, min_side=0, max_side=9)) for dtype in DTYPES))
 
 
@@ -75,7 +75,7 @@ def test_a_message_comes_back_equal_from_a_buffer_that_may_be_longer(message: An
 
 @given(message=messages(), capacity=st.integers(1, 200))
 def test_chunks_fit_and_make_up_the_message(message: Any, capacity: int) -> None:
-    """Each comes in a buffer of that capacity, the last one with what was there before behind it."""
+    """Each arrives in a buffer of that capacity; behind the last one are the bytes of earlier ones."""
     chunks = [chunk.numpy() for chunk in serialization.chunks(serialization.encode(message), capacity)]
     assert all(0 < len(chunk) <= capacity for chunk in chunks)
     assembly = serialization.Assembly()
@@ -87,7 +87,7 @@ def test_chunks_fit_and_make_up_the_message(message: Any, capacity: int) -> None
 
 @pytest.mark.parametrize("make", [lambda: np.arange(4.0), lambda: torch.arange(4.0)])
 def test_a_message_is_the_value_of_the_moment_and_its_own(make: Any) -> None:
-    """Neither does the sender's vector stay behind it, nor do two readings share one."""
+    """The vector of the sender does not remain in memory, and two reads do not share one."""
     value = make()
     data = serialization.encode(value).numpy()
     value[0] = 7.0
@@ -119,7 +119,7 @@ SIZES = (1, 600, 3, 100_000, 0, 4_000, 512, 1)
 
 @dataclass(frozen=True, kw_only=True)
 class Bulky(Case):
-    """Everybody sends rank 0 messages of all sizes at the same time; each must come whole and in the order sent."""
+    """All ranks send rank 0 messages of all sizes at the same time; each must arrive complete and in the order sent."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:

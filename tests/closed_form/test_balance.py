@@ -1,6 +1,6 @@
-"""Dynamic batch sizes in virtual time: what they change, what they cannot, and how they follow a cluster's speeds.
+"""Dynamic batch sizes in virtual time: their effects and limits, and how they follow the speeds of a cluster.
 
-Staleness here is of the whole run after the first quarter, in which batches settle.
+Staleness here is that of the run after its first quarter, in which batches settle.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tests.support import FixedTiming, job_of
 
 RATES = (8, 4, 4, 2, 2, 1, 1, 1)
 BASE = 8
-"""the batch that `job_of` gives everybody"""
+"""the batch of every worker in `job_of`"""
 
 
 @dataclass(frozen=True)
 class Speeds(FixedTiming):
-    """Seconds that follow from the batch: t = overhead + samples / speed, whose speed may change from step to step."""
+    """Seconds that follow from the batch: t = overhead + samples / speed, with a speed that may change at any step."""
 
     speed: Callable[[int, int], float] = lambda _rank, _step: 1.0
     overhead: Callable[[int], float] = lambda _: 0.0
@@ -69,7 +69,7 @@ def test_batches_change_after_the_interval_and_not_before() -> None:
 
 
 def batches(trace: Trace) -> tuple[int, ...]:
-    """Those in force at the end of a run."""
+    """Returns the batches in force at the end of a run."""
     server: Any = trace.states[Rank(len(trace.states) - 1)]
     return tuple(server.batches)
 
@@ -135,7 +135,7 @@ def test_it_lowers_the_nodes_mean_and_the_largest_and_not_the_mean(method: DbsSg
 
 
 def test_the_time_of_a_total_batch_is_the_slowest_nodes() -> None:
-    """The time until everybody has done its part falls by Σv / (P min v): 23 / 8, to whole samples of the slowest."""
+    """The time until all workers are done falls by Σv / (P min v): 23 / 8, to whole samples of the slowest."""
     timing = unlike()
     total = BASE * len(RATES)
     equal = max(timing.compute_s(Rank(rank), 0, BASE) for rank in range(8))
@@ -157,7 +157,7 @@ def test_overheads_are_found_and_made_up_for() -> None:
 
 
 def test_batches_follow_a_node_that_slows_down() -> None:
-    """Half way, the fastest node falls to a quarter of its speed: in the end batches are those of the new speeds."""
+    """Half way, the fastest node falls to a quarter of its speed: the final batches are those of the new speeds."""
     timing = Speeds(speed=lambda rank, step: RATES[rank] / (4 if rank == 0 and step >= 100 else 1))
     before, after = (simulated(DbsSgd(dead_band=0.0), timing, updates=updates) for updates in (600, 4000))
     assert batches(before) == apportion(BASE * 8, RATES)

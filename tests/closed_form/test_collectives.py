@@ -14,7 +14,7 @@ ALPHA_S, BETA, GAMMA = 1.3e-6, 0.7e-9, 0.11e-9
 POWERS = [1, 2, 4, 8, 16, 64]
 ANY = [1, 2, 3, 4, 5, 6, 7, 12, 16, 48, 100]
 Message = tuple[int, int, slice, bool]
-"""source, destination, part of the vector, and whether it is added there or replaces what is there"""
+"""source, destination, part of the vector, and whether it is added there or replaces the part"""
 
 
 class Ranks:
@@ -63,7 +63,7 @@ def power_below(p: int) -> int:
 
 
 def folded(ranks: Ranks, inner: Callable[[int], None]) -> None:
-    """Runs a pattern for q = 2^f ranks; the others hand their vector to a partner before and get the sum after."""
+    """Runs a pattern for q = 2^f ranks; the others send their vector to a partner before and get the sum after."""
     q, whole = power_below(ranks.p), slice(None)
     if q < ranks.p:
         ranks.round([(i, i - q, whole, True) for i in range(q, ranks.p)])
@@ -77,7 +77,7 @@ def distances(q: int) -> list[int]:
 
 
 def block(ranks: Ranks, rank: int, distance: int, q: int) -> slice:
-    """The run of `distance` parts out of q in which this rank's own part lies."""
+    """Returns the run of `distance` parts out of q that contains this rank's own part."""
     share = ranks.size // q
     first = rank // distance * distance
     return slice(first * share, (first + distance) * share)

@@ -1,4 +1,4 @@
-"""benchmarks/delay.py: what a delay costs on the digits has the shape of O6, measured with another program."""
+"""benchmarks/delay.py: the cost of a delay on the digits has the shape of O6, which another program measured."""
 
 from __future__ import annotations
 

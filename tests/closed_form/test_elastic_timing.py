@@ -32,7 +32,7 @@ LENET = 431_080
 
 @dataclass(frozen=True)
 class Sized(OneByOne):
-    """Nothing to learn: layers of these sizes."""
+    """A problem without learning: only layers of these sizes."""
 
     sizes: Sequence[int]
     num_samples: int = 60_000
@@ -63,7 +63,7 @@ class Sized(OneByOne):
 def round_s(
     method: Any, network: Network, workers: int, *, sizes: Sequence[int] = (LENET,), rounds: int = 3, **times: Any
 ) -> float:
-    """Seconds in which every worker takes one more step; whatever the first round and the stop cost is left out."""
+    """Returns the seconds in which every worker takes one more step, without the first round and the stop."""
     ends = []
     for count in (1, 1 + rounds):
         steps = count * workers if isinstance(method, Easgd) else count
@@ -125,7 +125,7 @@ def test_packing_saves_a_latency_for_each_other_layer(alpha_s: float, sizes: lis
 
 
 def node_of(graph: Graph, workers: int) -> Cluster:
-    """One machine; nothing goes through its local link, since every worker has a vertex of its own."""
+    """One machine; its local link is not used, because every worker has its own vertex."""
     device = Device(name="gpu", overhead_s=1.0, per_sample_s=0.0)
     (site,) = sites(graph)
     local = Link(name="none", latency_s=0.0, bytes_per_s=1e12, provenance="a test's own")

@@ -1,4 +1,4 @@
-"""Checkpoints and crashes against their laws (docs/invariants.md, P5 and P6), and slowdowns on paper."""
+"""Checkpoints and crashes against their laws (docs/invariants.md, P5 and P6), and slowdowns computed by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SEGMENTS = 20_000
 
 
 def slowdown(every_s: float, cost_s: float, mtbf_s: float, recovery_s: float = 0.0) -> float:
-    """P5, times Daly's factor of a recovery that crashes begin again."""
+    """P5, times Daly's factor for recoveries that start again after a crash."""
     return mtbf_s * math.exp(recovery_s / mtbf_s) * math.expm1((every_s + cost_s) / mtbf_s) / every_s
 
 
@@ -42,7 +42,7 @@ def timeline(crashes: Crashes, rank: int = 0) -> Timeline:
 
 @cache
 def segments(every_s: float, recovery_s: float = 0.0) -> np.ndarray:
-    """The times between checkpoints of one worker; they are independent and alike, since crashes have no memory."""
+    """Returns the times between checkpoints of one worker; they are independent and equally distributed."""
     crashes = Crashes(mtbf_s=MTBF_S, recovery_s=recovery_s, checkpoint_every_s=every_s, checkpoint_cost_s=COST_S)
     alone, state, ends = timeline(crashes), State(), [0.0]
     for _ in range(SEGMENTS):
@@ -103,10 +103,11 @@ def synchronous(workers: int, steps: int, step_s: float, crashes: Crashes) -> Tr
 
 
 def test_synchronous_workers_are_one_machine_that_crashes_n_times_as_often() -> None:
-    """P5 with the MTBF of P6: the last to crash is the last to have its work again, as if all had been thrown back.
+    """P5 with the MTBF of P6: the last rank to crash is the last to repeat its work, as if all had been set back.
 
-    Not quite: who has written its checkpoint while another must do the segment again is safe. That takes a crash in
-    the last step or the checkpoint, and another one before it is made good; the bound adds up how often and how much.
+    There is a small difference: a rank that has written its checkpoint while another must repeat the segment is safe.
+    That takes a crash in the last step or the checkpoint, and another one before the repetition is done; the bound sums
+    up its rate and size.
     """
     workers, mtbf_s, per_segment, step_s, count = 8, 200.0, 10, 1.0, 500
     every_s, together_s = per_segment * step_s, mtbf_s / workers
@@ -183,7 +184,7 @@ def test_a_failing_node_stops_all_its_workers_at_once() -> None:
 
 
 def test_a_worker_that_waits_recovers_meanwhile() -> None:
-    """Rank 0 has its gradient after 1 s and waits for rank 1 until 5 s; its crash at 2 s is made good at 4 s."""
+    """Rank 0 has its gradient after 1 s and waits for rank 1 until 5 s; its crash at 2 s is repaired by 4 s."""
     crashes = Crashes(recovery_s=1.0)
     timing = FixedTiming(
         compute=lambda rank, _: 1.0 + 4.0 * rank,

@@ -1,6 +1,6 @@
-"""When layer-wise and delayed steps end, against recurrences over layers (numbers 37, 38 and 41; O4 P1 and P2).
+"""End times of layer-wise and delayed steps, against recurrences over layers (numbers 37, 38 and 41; O4 P1 and P2).
 
-One channel serves the exchanges one at a time. Figures are by layer, first layer first; backward goes the other way.
+One channel serves the exchanges one at a time. Figures are by layer, first layer first; backward runs in reverse.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Times:
         return FixedTiming(compute=total, work=self.update, load=self.load, forward=shares[0], backward=shares[1])
 
     def ready(self, begin: float) -> list[float]:
-        """When each layer's gradient is ready if backward begins then."""
+        """Returns when the gradient of each layer is ready if backward begins then."""
         return [begin + seconds for seconds in accumulate(self.backward[::-1])][::-1]
 
     def through(self, posted: Sequence[float], free: float = 0.0) -> list[float]:
@@ -125,7 +125,7 @@ TIMES = st.builds(replace, EXCHANGES, update=st.floats(0.0, 0.3), load=st.floats
 
 
 def steps_end(method: Method, times: Times, network: Network) -> list[float]:
-    """When each step is applied."""
+    """Returns when each step is applied."""
     learner = Layered(size=sum(times.sizes), sizes=times.sizes)
     job = job_of(method, 2, steps=STEPS, learner=learner)
     trace = simulate_job(job, times.timing(), network, Schedule(1))
@@ -139,7 +139,7 @@ def in_order() -> MeasuredNetwork:
 @pytest.mark.parametrize("method", [LayerwiseSgd, LayerwiseSgdLazy])
 @given(times=TIMES)
 def test_waiting_after_the_backward_pass(method: type[Method], times: Times) -> None:
-    """A channel that serves in order has means come in order, so the lazy method takes the same time."""
+    """Means of a channel that serves in order arrive in order, so the lazy method takes the same time."""
     assert steps_end(method(), times, in_order()) == pytest.approx(times.waiting_after_backward())
 
 
@@ -168,7 +168,7 @@ def test_a_step_lies_between_its_bounds(method: type[Method], times: Times) -> N
 
 
 class NearestFirst(NoCost):
-    """One channel, which of the exchanges that wait serves the one whose layer is nearest the input."""
+    """One channel, which of the waiting exchanges serves the one with the layer nearest the input."""
 
     def attach(self, env: simpy.Environment) -> None:
         super().attach(env)
@@ -198,12 +198,12 @@ class NearestFirst(NoCost):
 @pytest.mark.parametrize("method", [LayerwiseSgd, LayerwiseSgdLazy])
 @given(times=EXCHANGES)
 def test_priority_changes_nothing_where_all_is_waited_for(method: type[Method], times: Times) -> None:
-    """Number 37: the channel works off the same queue, whose end is waited for; with updates that cost nothing."""
+    """Number 37: the channel works off the same queue, and its end is waited for; updates cost nothing."""
     assert steps_end(method(), times, NearestFirst()) == pytest.approx(steps_end(method(), times, in_order()))
 
 
 def first_forward(times: Times, network: Network) -> list[float]:
-    """When each step's gradients are all there."""
+    """Returns when all gradients of each step have arrived."""
     learner = Layered(size=sum(times.sizes), sizes=times.sizes)
     trace = simulate_job(
         job_of(LayerwiseSgdNextForward(), 2, steps=STEPS, learner=learner), times.timing(), network, Schedule(1)
@@ -217,7 +217,7 @@ def first_forward(times: Times, network: Network) -> list[float]:
 
 @given(times=EXCHANGES)
 def test_priority_never_harms_the_next_forward_pass(times: Times) -> None:
-    """Nearest first is Jackson's rule: layers nearer the input come later and have more passes behind them."""
+    """Nearest first is Jackson's rule: layers nearer the input arrive later and are followed by more passes."""
     hasty, steady = first_forward(times, NearestFirst()), first_forward(times, in_order())
     assert all(one <= other + 1e-9 for one, other in zip(hasty, steady, strict=True))
 

@@ -50,7 +50,7 @@ def test_workers_are_one_with_a_batch_as_large_as_all_of_theirs(workload: dict[s
 
 
 def test_the_scenario_says_how_gradients_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Together, gradients go through the one call that computes a block; one by one, none does. The numbers agree."""
+    """With `vmap`, all gradients use the call that computes a block; one by one, none does. The results agree."""
     blocks: list[int] = []
     compute = Joint.__call__
 

@@ -1,8 +1,8 @@
-"""Run time and staleness where a server waits for some of its workers (O3: Dutta et al. 2018), and number 24.
+"""Run time and staleness if a server waits for some of its workers (O3: Dutta et al. 2018), and number 24.
 
-Rules of this file: N workers, K gradients an update, messages and updates for nothing. Laws of means are checked to
-four standard errors, by batch means, since successive updates depend on each other; laws of counting (staleness) hold
-for any times, but for the rounds cut off at the end: O(N² / gradients), with 4 as the constant. The case K = 1, its
+Rules of this file: N workers, K gradients per update, messages and updates cost nothing. Laws of means are checked to
+four standard errors, by batch means, because successive updates depend on each other; laws of counting (staleness) hold
+for any times, except for the rounds cut off at the end: O(N² / gradients), with 4 as the constant. The case K = 1, its
 geometric law and numbers 25, 27 and 28 are in test_simulator_waiting.
 """
 
@@ -31,7 +31,7 @@ LAWS: dict[str, Callable[[np.random.Generator, tuple[int, int]], Any]] = {
 }
 """all of mean 1"""
 UNLIKE = [1.0, 1.0, 1.0, 1.0, 0.25, 0.25, 2.0, 0.5]
-"""mean times of workers on unlike devices"""
+"""mean times of workers on different devices"""
 ANY_LAW = pytest.mark.parametrize(
     ("law", "scale"),
     [("exponential", None), ("lognormal", UNLIKE), extra(("equal", UNLIKE)), extra(("equal", None))],
@@ -60,7 +60,7 @@ def harmonic(number: int) -> float:
 
 
 def durations_of(trace: Trace) -> Any:
-    """Seconds from update to update."""
+    """Returns the seconds from update to update."""
     return np.diff([0.0, *sorted({row.time_s for row in trace.updates})])
 
 
@@ -69,7 +69,7 @@ def check_time(trace: Trace, expected: float) -> None:
     durations = durations_of(trace)
     batches = np.array([batch.mean() for batch in np.array_split(durations, 20)])
     error = batches.std(ddof=1) / 20**0.5
-    assert 0 < error < expected / 10  # or the test would say nothing
+    assert 0 < error < expected / 10  # otherwise the test would prove nothing
     assert durations.mean() == pytest.approx(expected, abs=4 * error)
 
 
@@ -90,7 +90,7 @@ def check_mean_lag(trace: Trace, expected: float, workers: int = N) -> None:
     ],
 )
 def test_k_sync_takes_the_kth_of_n_times(law: str, expected: Callable[[int], float], k: int) -> None:
-    """E[X_{K:N}]; indeed each update takes the k-th smallest of the times of its own step. Nothing is stale."""
+    """E[X_{K:N}]; each update takes the k-th smallest time of its own step. Nothing is stale."""
     trace = run(KSync(k=k), 500, times(law, N))
     assert durations_of(trace) == pytest.approx(np.sort(drawn_times(law, N), axis=0)[k - 1, :500])
     check_time(trace, expected(k))
@@ -99,7 +99,7 @@ def test_k_sync_takes_the_kth_of_n_times(law: str, expected: Callable[[int], flo
 
 @EVERY_K
 def test_k_async_takes_as_long_with_exponential_times(k: int) -> None:
-    """(H_N − H_{N−K}) / μ: what the others have computed already does not matter to a law without memory."""
+    """(H_N − H_{N−K}) / μ: work that the others have done already does not matter to a law without memory."""
     check_time(run(KAsync(k=k), 3000 // k, times("exponential", N)), harmonic(N) - harmonic(N - k))
 
 

@@ -128,7 +128,7 @@ def test_one_rank_a_millisecond_late() -> None:
 
 
 def test_one_link_that_two_messages_share() -> None:
-    """Not all at once: repetitions are played, and what is left out must be made up for exactly."""
+    """The ranks arrive at different times: repetitions are simulated, and skipped ones are compensated exactly."""
     fabric, _ = ring_of(12)
     along = fabric.path
 

@@ -1,7 +1,7 @@
-"""What patterns move: the right bytes, of the right pieces, so that everybody ends with the right result.
+"""The data that patterns move: the right bytes of the right pieces, so that all ranks end with the right result.
 
-A pattern says who sends how much to whom. Here each pattern is given the rule of its algorithm by which a message
-carries which pieces of the vector; it must be as large as they are, and the vectors must come out right.
+A pattern lists the sender, receiver and size of each message. Here each pattern gets the rule of its algorithm by which
+a message carries pieces of the vector; sizes must agree with the pieces, and the resulting vectors must be right.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ NBYTES = 5040.0
 
 
 class Message:
-    """One message, with where it stands in its pattern."""
+    """A message and its position in the pattern."""
 
     def __init__(self, s: Setting, number: int, repetition: int, source: int, target: int, count: int) -> None:
         self.s, self.number, self.repetition = s, number, repetition
         self.source, self.target, self.before = source, target, count
-        """`before`: how many messages of the same pair came before it"""
+        """`before`: the number of earlier messages of the same pair"""
         self.power = 1 << (s.p.bit_length() - 1)
         self.inner = number - (1 if self.power < s.p else 0)
-        """the round, not counting the one in which ranks are folded in"""
+        """the round, not counting the round that folds ranks in"""
 
 
 def all_of(number: int) -> set[int]:
@@ -76,7 +76,7 @@ def alike(s: Setting) -> bool:
 
 
 def among_leaders(m: Message) -> set[int]:
-    """Whole vectors inside nodes, a ring of the nodes' first ranks between them."""
+    """Whole vectors inside nodes, and a ring of the nodes' first ranks between them."""
     heads, number = [node[0] for node in m.s.nodes], len(m.s.nodes)
     if m.source not in heads or m.target not in heads:
         return all_of(number)
@@ -121,11 +121,11 @@ RULES: dict[tuple[Kind, str], tuple[Callable[[Setting], int], Pieces]] = {
     ("AllReduce", "two-level"): (lambda s: len(s.nodes) * (len(s.nodes[0]) if alike(s) else 1), two_level),
     ("AllReduce", "shared-memory"): (lambda s: len(s.nodes), among_leaders),
 }
-"""of each pattern: into how many pieces the vector is cut, and which of them a message carries"""
+"""for each pattern: the number of pieces of the vector, and the pieces that a message carries"""
 
 
 def carried_out(kind: Kind, name: str, s: Setting) -> np.ndarray:
-    """The vectors of all ranks at the end, piece by piece: how much of each rank's first vector is in them."""
+    """Returns the final vectors of all ranks, piece by piece, as shares of the initial vectors of all ranks."""
     number, rule = RULES[kind, name]
     parts = number(s)
     data = np.zeros((s.p, parts, s.p), dtype=int)

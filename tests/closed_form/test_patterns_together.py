@@ -1,4 +1,4 @@
-"""Collectives that share ports with messages and with each other, against the replay that knows no short cuts."""
+"""Collectives that share ports with messages and with each other, against the replay without short cuts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.replay import Players, Replay, Uniform
 from tests.thorough import examples
 
 Crossing = tuple[float, float, tuple[str, ...]]
-"""a flow beside collectives: when it begins, its bytes, its ports"""
+"""a flow beside collectives: its start, its bytes, its ports"""
 Beginning = tuple[float, CollectivePlan]
 
 
@@ -34,7 +34,7 @@ def plan(fabric: Uniform, kind: Kind, name: str, nbytes: float) -> CollectivePla
 
 
 def simulated_s(fabric: Uniform, plans: list[Beginning], crossing: list[Crossing]) -> list[float]:
-    """When each collective, and then each flow, is done, on our network."""
+    """Returns when each collective, and then each flow, is done, on our network."""
     env = simpy.Environment(0.0)
     flows = Flows(env, fabric.capacity)
 
@@ -66,7 +66,7 @@ def simulated_s(fabric: Uniform, plans: list[Beginning], crossing: list[Crossing
 
 
 def replayed_s(fabric: Uniform, plans: list[Beginning], crossing: list[Crossing]) -> list[float]:
-    """The same, message by message, rates from scratch at every change."""
+    """Returns the same from a simulation message by message, with rates solved from scratch at every change."""
     run = Replay(fabric.capacity)
     players = [Players(run, one.pattern, fabric, [begin_s] * fabric.p) for begin_s, one in plans]
     ends = [0.0] * len(crossing)
@@ -81,7 +81,7 @@ def replayed_s(fabric: Uniform, plans: list[Beginning], crossing: list[Crossing]
 
 
 def test_a_flow_that_crosses_a_ring_of_64() -> None:
-    """It begins when the ring, which nobody has carried out so far, is half done."""
+    """It begins when the ring, of which no message has been simulated so far, is half done."""
     fabric = Uniform(64)
     ring = plan(fabric, "AllReduce", "ring", 4e6)
     quiet_s = float(alone_s(ring, fabric).max())
@@ -101,7 +101,7 @@ def test_a_ring_that_begins_beside_a_flow_shares_its_port() -> None:
     assert found_s[0] > 1.05 * quiet_s
 
 
-def test_who_crosses_after_the_end_or_elsewhere_disturbs_nobody() -> None:
+def test_flows_after_the_end_or_elsewhere_disturb_nothing() -> None:
     fabric = Uniform(8)
     tree = plan(fabric, "Broadcast", "binomial-tree", 1e6)
     quiet_s = float(alone_s(tree, fabric).max())

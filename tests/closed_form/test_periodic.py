@@ -63,7 +63,7 @@ def test_the_time_of_a_round(network: Any, k1: int, k2: int) -> None:
     assert trace.wall_s == pytest.approx(3 * (k2 * 1.375 + (k2 // k1 - 1) * near + far))
 
 
-def test_a_slow_group_holds_up_nobody_before_everyone_meets() -> None:
+def test_a_slow_group_delays_no_other_group_before_the_global_average() -> None:
     timing = FixedTiming(compute=lambda rank, _: 3.0 if rank >= 2 else 1.0)
     network = MeasuredNetwork(lambda *_: 0.5, lambda _: 0.0)
     trace = simulate_job(job_of(HbsSgd(k1=2, k2=4), nodes=placed([2, 2]), steps=4), timing, network, Schedule(1))

@@ -36,7 +36,7 @@ def test_a_message_alone_takes_alpha_and_its_bytes(nbytes: int) -> None:
 @pytest.mark.parametrize("senders", [1, 8, 64])
 @pytest.mark.parametrize("nbytes", [0, 64])
 def test_many_small_messages_into_one_rank_queue_for_its_processor(senders: int, nbytes: int) -> None:
-    """α + N n β + (N − 1) receive_s, where all come at once; a fluid model alone says α + N n β."""
+    """α + N n β + (N − 1) receive_s, if all arrive at once; a fluid model alone gives α + N n β."""
     messages = [(0.0, sender, 0, nbytes) for sender in range(1, senders + 1)]
     fluid = ALPHA_S + senders * nbytes / BYTES_PER_S
     expected = fluid + (senders - 1) * RECEIVE_S
@@ -45,7 +45,7 @@ def test_many_small_messages_into_one_rank_queue_for_its_processor(senders: int,
 
 
 def test_many_messages_out_of_one_rank_queue_for_its_processor() -> None:
-    """α + (N − 1) send_s: each sets out when the one before has been handed over, and has the link for itself."""
+    """α + (N − 1) send_s: each message starts when the one before has been sent, and has the link for itself."""
     messages = [(0.0, 0, to, 0) for to in range(1, 9)]
     assert last(cluster(9, receive_s=0.0), messages) == pytest.approx(ALPHA_S + 7 * SEND_S, rel=CLOSE)
 

@@ -35,7 +35,7 @@ def close(expected: float) -> object:
 
 
 def picked(p: int, nbytes: float, library: str, pattern: str = "auto", transport: str = "any") -> tuple[Choice, float]:
-    """What a library takes for an all-reduce, and how long that takes."""
+    """Returns the ways of a library for an all-reduce, with their times."""
     fabric = uniform(p)
     tuner = Tuner(fabric, pattern, library, transport)
     one = tuner.plan("AllReduce", group(p), nbytes)
@@ -67,7 +67,7 @@ def test_gloo_moves_no_more_than_a_core_can(p: int) -> None:
 
 
 def test_two_messages_on_one_port_carry_half_each_of_what_the_protocol_leaves() -> None:
-    """A share of what is sent is data, however many share the port."""
+    """A fixed fraction of the traffic is data, however many flows share the port."""
     one = Protocol(name="one", bandwidth_factor=0.5, step_s={"network": 0.0}, provenance="a test's own")
     fabric = Uniform(4, alpha_s=0.0, bytes_per_s=1000.0, workers_per_node=2)
     both = plan("AllReduce", "two-level", fabric, 4000.0)

@@ -17,7 +17,7 @@ from tests.thorough import THOROUGH, cases, sampled
 SHARES = (0.8, 0.9, 1.1, 1.2) if THOROUGH else (0.8, 1.2)
 """of the limit of g; the nearer to 1, the more runs it takes to tell growth from decay"""
 GROUPS = 20
-"""of runs or parts of a run, whose spread is the standard error"""
+"""number of runs or of parts of a run; their standard deviation gives the standard error"""
 
 
 def spread_over_runs(workers: int, gs: Sequence[float], *, updates: int, runs: int) -> Array:
@@ -82,7 +82,7 @@ def fitted(values: Array) -> Array:
 
 
 def q10() -> Iterator[Finding]:
-    """E w² is stable iff g < (1 + √(1 + 8M)) / (2M): what it is, how it grows, and where it stays under noise."""
+    """E w² is stable iff g < (1 + √(1 + 8M)) / (2M): its limit, its growth, and its stationary value under noise."""
     yield from growths_of_the_mean_square()
     workers, shares = 4, (0.3, 0.5, 0.7)
     gs = [share * mean_square_limit(workers) for share in shares]
@@ -115,7 +115,7 @@ def growths_of_the_mean_square() -> tuple[Finding, ...]:
 
 
 def jackknife(estimate: Callable[[Array], Array], parts: Sequence[Array]) -> tuple[Array, Array]:
-    """What is estimated from the mean of equal parts, and its standard error."""
+    """Returns an estimate from the mean of equal parts, and its standard error."""
     total, count = np.sum(parts, axis=0), len(parts)
     without = np.array([estimate((total - part) / (count - 1)) for part in parts])
     return estimate(total / count), np.sqrt((count - 1) * without.var(axis=0))

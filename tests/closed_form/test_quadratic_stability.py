@@ -21,7 +21,9 @@ from tests.thorough import sampled
 
 
 def limit_of(oracle: str, method: SgdMethod, expected: float, *, workers: int = 1, span: float = 0.05) -> Finding:
-    """Where the growth of w crosses 0, among curvatures around the closed form; η = 1, without noise."""
+    """Returns the curvature at which the growth of w crosses 0, among curvatures around the closed form; η = 1, no
+    noise.
+    """
     curvatures = expected * np.linspace(1 - span, 1 + span, 40)
     slow = 1 - method.momentum
     updates = int(400 / slow + 400 * slow / expected)
@@ -29,7 +31,7 @@ def limit_of(oracle: str, method: SgdMethod, expected: float, *, workers: int = 
     with np.errstate(over="ignore", invalid="ignore"):
         third, last = (np.abs(part).mean(axis=0) for part in np.array_split(path, 4)[2:])
         growth = np.log(last / third)
-    # What has overflowed has grown; what has died out is left with rounding errors, which may do anything.
+    # an overflow means growth; a decayed value consists of rounding errors, which may grow or shrink
     beyond = int(np.argmax(~(growth < 0) & ~(last < 1e-9)))
     measured = np.interp(0.0, growth[beyond - 1 : beyond + 1], curvatures[beyond - 1 : beyond + 1])
     return Finding(

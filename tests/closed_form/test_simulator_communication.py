@@ -34,7 +34,7 @@ N_S = BYTES * BETA_S
 
 
 def time_of(ask: Any, members: int, collective: str = "ring") -> float:
-    """How long one collective among `members` nodes takes from the last entry on."""
+    """Returns the duration of one collective among `members` nodes after the last entry."""
 
     @program
     def run(me: RankContext, state: Replica) -> Program[None]:
@@ -75,7 +75,7 @@ def test_the_other_collectives_c7_c9(p: int) -> None:
     tree = ceil(log2(p)) * (ALPHA_S + N_S)
     assert time_of(lambda me: Broadcast(value=value, group=me.workers, root=root, key=""), p) == pytest.approx(tree)
     assert time_of(lambda me: Reduce(value=value, group=me.workers, root=root, key=""), p) == pytest.approx(tree)
-    gathered = (p - 1) * ALPHA_S + (p - 1) * N_S  # what is gathered is p times as large as one's own part
+    gathered = (p - 1) * ALPHA_S + (p - 1) * N_S  # the gathered vector is p times as large as one's own part
     assert time_of(lambda me: AllGather(value=value, group=me.workers, key=""), p) == pytest.approx(gathered)
     assert time_of(lambda me: Barrier(group=me.workers, key=""), p) == pytest.approx(ceil(log2(p)) * ALPHA_S)
 
@@ -117,7 +117,7 @@ def test_without_compute_a_step_is_its_collective() -> None:
     assert trace.wall_s == pytest.approx(5 * (6 * ALPHA_S + 1.5 * nbytes * BETA_S))
 
 
-def test_nobody_pays_for_a_collective_alone() -> None:
+def test_a_collective_of_one_rank_is_free() -> None:
     @program
     def alone(me: RankContext, state: Replica) -> Program[None]:
         yield from all_reduce(me)

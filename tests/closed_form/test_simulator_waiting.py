@@ -75,7 +75,7 @@ def staleness(workers: int, steps: int, timing: FixedTiming) -> list[tuple[int, 
 
 @pytest.mark.parametrize("law", [exponential, lognormal])
 def test_mean_staleness_is_the_number_of_the_others(law: Law) -> None:
-    """An identity: the lags of one worker add up to the versions that it has seen pass; the ends make O(N²/updates)."""
+    """An identity: the lags of one worker add up to the versions that have passed; the ends cause O(N²/updates)."""
     workers, steps = 6, 3000
     lags = [lag for _, lag in staleness(workers, steps, drawn(law, workers, steps, scale=[1, 1, 2, 2, 3, 5]))]
     assert np.mean(lags) == pytest.approx(workers - 1, abs=workers**2 / steps)
@@ -100,7 +100,7 @@ def test_unlike_workers_have_unlike_staleness(rates: list[float]) -> None:
     lags = staleness(4, steps, drawn(exponential, 4, steps, scale=[1 / rate for rate in rates]))
     means = []
     for rank, rate in enumerate(rates):
-        own = [lag for who, lag in lags if who == rank]
+        own = [lag for worker, lag in lags if worker == rank]
         means.append(np.mean(own))
         assert means[-1] == pytest.approx((total - rate) / rate, abs=4 * np.std(own) / len(own) ** 0.5)
     each = np.mean([lag for _, lag in lags])

@@ -39,7 +39,7 @@ def exponential(generator: np.random.Generator, shape: tuple[int, int]) -> Any:
 
 
 def run(n: int, law: Law = ALIKE, gradients: int = GRADIENTS, learner: Any = None, **more: Any) -> Trace:
-    """So many gradients of n-softsync, messages for nothing."""
+    """Runs this many gradients of n-softsync; messages cost nothing."""
     drawn = law(np.random.default_rng(np.random.SeedSequence(30)), (LEARNERS, 1000))
     timing = FixedTiming(compute=lambda rank, step: float(drawn[rank, step % 1000]))
     job = job_of(Softsync(n=n, **more), LEARNERS, steps=gradients // (LEARNERS // n), learner=learner)
@@ -71,7 +71,7 @@ def test_n_softsync_lags_by_about_n_and_hardly_ever_by_more_than_2_n(n: int, mea
 
 @pytest.mark.parametrize("n", sampled([1, 15, 30], [15]))
 def test_the_bound_of_2_n_is_no_law(n: int) -> None:
-    """Number 26: with exponential times lags pass 2 n by far, while their mean is where it was."""
+    """Number 26: with exponential times lags exceed 2 n by far, while their mean does not change."""
     lags = lags_of(run(n, exponential))
     assert lags.max() > 4 * n
     assert (lags > 2 * n).mean() > 1e-3

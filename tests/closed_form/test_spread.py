@@ -50,7 +50,7 @@ def factors(spread: Jitter, *, ranks: int, steps: int) -> np.ndarray:
 
 
 def check(slowest: np.ndarray, expected: float, rounding: float = 0.0) -> None:
-    """A sample's mean lies within 4 of its standard errors; of checks with other seeds, one in 16,000 would not."""
+    """A sample's mean is within 4 of its standard errors; with other seeds, one check in 16,000 would fail."""
     error = slowest.std() / math.sqrt(len(slowest))
     assert abs(slowest.mean() - expected) < 4 * error + rounding
 

@@ -1,4 +1,4 @@
-"""What reading takes: alone to the bit, beside others in closed form, and how far that is from request by request.
+"""The duration of reading: bit for bit alone, in closed form beside others, and its distance from single requests.
 
 Numbers P3 and P4 are those of the oracles: a loader before a queue, and random reads against runs.
 """
@@ -28,7 +28,7 @@ KNOWN = pytest.mark.parametrize("storage", STORAGE.values(), ids=list(STORAGE))
 
 
 def device(**more: object) -> Storage:
-    """10 ms a request, 1 MB/s, which all share."""
+    """10 ms a request, and 1 MB/s shared by all."""
     return Storage(**{"name": "x", "latency_s": 0.01, "bytes_per_s": 1e6, "shared": True, **more})  # type: ignore[arg-type]
 
 
@@ -38,7 +38,7 @@ def device(**more: object) -> Storage:
 @KNOWN
 @pytest.mark.parametrize("size", [100, 4 * KIB, 110_000])
 def test_a_record_takes_its_latency_and_its_bytes(storage: Storage, size: int) -> None:
-    """L + s / B, B what one server gives to one reader."""
+    """L + s / B, where B is what one server gives to one reader."""
     pace = storage.bytes_per_s / storage.stripes
     pace = min(pace, storage.client_bytes_per_s or pace)
     assert finished_s(storage, [[Piece(0, 1)]], record_bytes=size) == [storage.latency_s + size / pace]
@@ -71,7 +71,7 @@ def test_without_read_ahead_every_request_has_its_latency() -> None:
 
 
 def test_a_request_over_all_stripes_has_all_servers() -> None:
-    """Four stripes on four servers come four times as fast as one, unless the client cannot take it."""
+    """Four stripes on four servers are four times as fast as one, unless the client limits the rate."""
     wide = Storage(name="x", latency_s=0.0, bytes_per_s=4e6, stripes=4, stripe_bytes=1000)
     assert finished_s(wide, [[Piece(0, 4000)]]) == [4000 / 4e6]
     assert finished_s(wide, [[Piece(0, 1000)]]) == [1000 / 1e6]
@@ -83,14 +83,14 @@ def test_a_request_over_all_stripes_has_all_servers() -> None:
 
 
 def test_readers_share_the_device() -> None:
-    """N readers of long runs: N s / B, however many nodes they are on; the latencies pass meanwhile."""
+    """N readers of long runs: N s / B, on any number of nodes; the latencies overlap with transfers."""
     for readers in (2, 5, 40):
         wanted = [[Piece(10**7 * reader, 10**6)] for reader in range(readers)]
         assert finished_s(device(), wanted) == pytest.approx([float(readers)] * readers, rel=1e-12)
 
 
-def test_as_many_as_do_not_fill_it_disturb_nobody() -> None:
-    """A tenth of the time each needs the bandwidth: ten readers are as fast as one, eleven are not."""
+def test_readers_below_capacity_do_not_slow_each_other() -> None:
+    """Each needs the bandwidth for a tenth of the time: ten readers are as fast as one, eleven are not."""
     wanted = [apart(20, 1000, start=10**6 * reader) for reader in range(11)]
     storage = device(latency_s=0.009)
     alone = 20 * (0.009 + 0.001)
@@ -99,7 +99,7 @@ def test_as_many_as_do_not_fill_it_disturb_nobody() -> None:
 
 
 def test_readers_of_one_node_share_its_client() -> None:
-    """Three on one node have a third each of what it takes; the one on the other node has all it wants."""
+    """Three readers on one node have a third of its rate each; the one on the other node has its full demand."""
     storage = device(bytes_per_s=1e9, client_bytes_per_s=3e6, latency_s=0.0)
     wanted = [[Piece(10**7 * reader, 3 * 10**6)] for reader in range(4)]
     assert finished_s(storage, wanted, nodes=[0, 0, 0, 1]) == pytest.approx([3.0, 3.0, 3.0, 1.0], rel=1e-12)
@@ -131,7 +131,7 @@ def test_readers_wait_for_the_part_of_a_latency_that_one_has_to_itself(readers: 
 
 
 def test_who_is_left_waits_for_fewer() -> None:
-    """Two of which one wants half as much: both at the pace of two until it has it, the other alone from then on."""
+    """Two readers, one with half the work: both at half the rate until it is done, then the other alone."""
     storage = device(waiting=0.5, bytes_per_s=1e12)
     wanted = [apart(50, 1, start=0), apart(100, 1, start=10**6)]
     assert finished_s(storage, wanted) == pytest.approx([50 * 0.015, 50 * 0.015 + 50 * 0.01], rel=1e-6)
@@ -168,7 +168,7 @@ def test_two_who_read_on_make_a_disk_seek(readers: int) -> None:
 
 
 def test_random_readers_of_a_disk_wait_for_each_other() -> None:
-    """N (n L + S / B), as for one who reads it all: a disk does one thing at a time."""
+    """N (n L + S / B), as for one reader of everything: a disk does one thing at a time."""
     disk = STORAGE["hdd"]
     wanted = [apart(32, 10_000, start=10**8 * reader) for reader in range(3)]
     one = 32 * (disk.latency_s + 10_000 / disk.bytes_per_s)
@@ -183,7 +183,7 @@ def test_who_is_alone_again_is_as_fast_as_alone() -> None:
 
 
 def test_an_arm_that_has_been_elsewhere_comes_back() -> None:
-    """Who goes on has been read ahead of, but for one latency where somebody else was served in between."""
+    """A reader that continues has been read ahead of, but for one latency if another reader was served in between."""
     disk = Storage(name="x", latency_s=0.5, bytes_per_s=1e6, depth=1, read_ahead_bytes=10**5)
     env = simpy.Environment(0.0)
     stores = Stores(env, disk, 1, [0, 0])
@@ -199,7 +199,9 @@ def test_an_arm_that_has_been_elsewhere_comes_back() -> None:
 
 
 def one_by_one(storage: Storage, readers: int, requests: int, size: int, *, in_turn: bool) -> float:
-    """When the last reader is through, each of its requests on its own; a server that shares, or serves in turn."""
+    """When the last reader is done, with each request simulated separately; a server shares its rate, or serves in
+    turn.
+    """
     env = simpy.Environment(0.0)
     flows, server = Flows(env, {"server": storage.bytes_per_s}), simpy.Resource(env)
     slots = simpy.Resource(env, int(storage.depth or readers))
@@ -225,9 +227,9 @@ def one_by_one(storage: Storage, readers: int, requests: int, size: int, *, in_t
 @pytest.mark.parametrize("readers", [1, 2, 4, 8, 16, 64])
 @pytest.mark.parametrize("depth", [None, 3])
 def test_batches_take_what_their_requests_take(readers: int, depth: int | None) -> None:
-    """At most 0.5 % less where servers serve in turn; at most half as long where they share and all go in step.
+    """At most 0.5 % less where servers serve in turn; at most half as long where they share and all run in step.
 
-    Latency is seven times the transfer, so at eight readers the device is just full: the worst place.
+    Latency is seven times the transfer, so eight readers just saturate the device, which is the worst case.
     """
     storage, requests, size = device(latency_s=0.007, depth=depth), 200, 1000
     wanted = [apart(requests, size, start=10**7 * reader) for reader in range(readers)]

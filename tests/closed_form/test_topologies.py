@@ -126,7 +126,7 @@ def test_every_gpu_of_a_dgx1_has_all_its_nvlinks(gpu: str, link: str, each: int)
 
 @pytest.mark.parametrize(("gpu", "across"), [("p100", 4 * 18e9 + 6e9), ("v100", 6 * 20e9 + 6e9)])
 def test_a_dgx1_is_cut_between_its_quads(gpu: str, across: float) -> None:
-    """The NVLinks from quad to quad, and QPI."""
+    """The NVLinks between quads, and QPI."""
     assert dgx1(gpu=gpu).describe().bisection.bytes_per_s == across
 
 
@@ -156,7 +156,7 @@ def test_small_bisections_are_those_of_the_cheapest_halves(graph: Graph) -> None
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_diameters_are_networkxs(name: str) -> None:
-    """Leaving out doubles, and searching from one vertex of a graph that looks the same from all, changes nothing."""
+    """Leaving out duplicates, and searching from one vertex of a symmetric graph, changes nothing."""
     graph = build(name)
     assert measures.diameter_hops(graph) == nx.diameter(graph.nx)
 

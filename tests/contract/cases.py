@@ -1,6 +1,6 @@
-"""What the contract programs share: one step, whose answers end up in the state.
+"""Common parts of the contract programs: one step, whose answers end up in the state.
 
-Everything stands at module level, so that an interpreter may start processes.
+Everything is defined at module level, so that an interpreter may start processes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ STEPS = 17  # no multiple of the number of workers, of k1, or of k2
 
 
 def job_for(method: Method, steps: int = STEPS) -> Job:
-    """What every method is tried on: workers on nodes of unlike size."""
+    """The placement on which every method is tried: workers on nodes of different sizes."""
     return job_of(method, steps=steps, nodes=nodes_for(method, UNLIKE))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case(Method):
-    """A method of which only `body` matters: what it returns is kept as the state's memory."""
+    """A method of which only `body` matters: its result is stored as the optimizer state."""
 
     name = "case"
     staleness_kind = StalenessKind.STEPS
@@ -43,21 +43,19 @@ class Case(Method):
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         while step := (yield from NextStep(state)):
             memory = yield from self.body(me, step, state)
-            yield from Barrier(
-                group=me.world, key=f"end {step.number}"
-            )  # nobody ends before all have had their answers
+            yield from Barrier(group=me.world, key=f"end {step.number}")  # no rank ends before all have their answers
             state = Replica(step.number + 1, state.weights, memory)
         return state
 
     @abstractmethod
     def body(self, me: RankContext, step: Step, state: Replica) -> Routine[Any]:
-        """What the rank does in the step; its result is what the test looks at."""
+        """The rank's part of the step; the test examines its result."""
 
 
 def answers(
     run: Interpreter, case: Method, workers: int = 2, nodes: list[list[int]] | None = None, learner: Any = None
 ) -> list[Any]:
-    """What each worker's body returned, by rank."""
+    """Returns the result of each worker's body, by rank."""
     trace = run(job_of(case, workers, steps=1, nodes=nodes, learner=learner))
     return [trace.states[Rank(rank)].optimizer_state for rank in range(len(trace.states))]
 
@@ -68,7 +66,7 @@ def vector(*elements: float) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def numbers(answer: Any) -> list[float]:
-    """A vector as plain numbers, to be compared."""
+    """Returns a vector as plain numbers, for comparisons."""
     return [float(number) for number in answer]
 
 

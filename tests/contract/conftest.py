@@ -1,6 +1,6 @@
-"""The interpreters that every contract test runs in.
+"""The interpreters in which every contract test runs.
 
-A test asks for `interpreter` and gets a callable that runs a job and answers its trace; it may look at nothing else.
+A test takes the fixture `interpreter`, a callable that runs a job and returns its trace, and examines nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The interpreters that every contract test runs in, by name."""
+"""The interpreters in which every contract test runs, by name."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ NETWORKS: dict[str, Callable[[], Network]] = {
 REAL = "torch.distributed"
 
 BY_DEFAULT = {"any-order, shuffled", "any-order, starving rank 0", "simulated, messages cost time", REAL}
-"""those of `make test`: the two orders that are furthest from the one in which ranks are listed, and one network"""
+"""those of `make test`: the two orders that differ most from the order of ranks, and one network"""
 
 
 class Quick:
-    """A pace that keeps real ranks apart by a few milliseconds, and the fast ones ahead."""
+    """A pace that separates real ranks by a few milliseconds, with the fast ones ahead."""
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         return 0.002 * (1 + (rank + step) % 3)
@@ -52,7 +52,7 @@ class Quick:
 
 
 def named(name: str) -> Interpreter:
-    """What runs a job and answers its trace."""
+    """Runs a job and returns its trace."""
 
     def in_any_order(job: Job) -> Trace:
         return AnyOrder(job).run(CHOOSERS[name]())
@@ -70,11 +70,11 @@ def named(name: str) -> Interpreter:
 
 
 def every_interpreter(keep: Callable[[str], bool] = BY_DEFAULT.__contains__, *more: Any) -> list[Any]:
-    """The interpreters as values of a parameter, each with the marks that it needs.
+    """Returns the interpreters as values of a parameter, each with the marks that it needs.
 
     Args:
         keep: whether `make test` runs this one.
-        more: values of further parameters, which stand after the interpreter.
+        more: values of further parameters, which follow the interpreter.
     """
 
     def marks(name: str) -> list[pytest.MarkDecorator]:

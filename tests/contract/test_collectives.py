@@ -62,7 +62,7 @@ def test_every_collective_answers_what_its_name_says(interpreter: Interpreter) -
 
 @dataclass(frozen=True, kw_only=True)
 class InPairs(Case):
-    """Groups of two; the pairs do different numbers of collectives, then all meet."""
+    """Groups of two; the pairs run different numbers of collectives, then all meet."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[tuple[float, float]]:
@@ -90,7 +90,7 @@ class CountedAtBarrier(Case):
         return number(came)
 
 
-def test_nobody_passes_a_barrier_before_all_have_come(interpreter: Interpreter) -> None:
+def test_no_rank_passes_a_barrier_before_all_have_come(interpreter: Interpreter) -> None:
     assert answers(interpreter, CountedAtBarrier(), nodes=[[0, 1, 2]]) == [3.0, 3.0, 3.0]
 
 

@@ -1,4 +1,4 @@
-"""Start, Wait, WaitFor and Cancel, sub-programs as lanes, and what lanes share, in every interpreter."""
+"""Start, Wait, WaitFor and Cancel, sub-programs as lanes, and shared state of lanes, in every interpreter."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ZERO = Rank(0)
 
 @dataclass(frozen=True, kw_only=True)
 class TwoReductions(Case):
-    """Both are under way before either is waited for, and they are waited for the other way round."""
+    """Both are in flight before either is waited for, and they are waited for in reverse order."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[tuple[float, float, float]]:
@@ -61,7 +61,7 @@ def sum_of(value: float, group: Group, key: str) -> Program[float]:
 
 @dataclass(frozen=True, kw_only=True)
 class LanesOfCollectives(Case):
-    """Sub-programs do collectives of their own, in whatever order these happen to fall between the main program's."""
+    """Sub-programs run their own collectives, in any order relative to those of the main program."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[list[float]]:
@@ -78,7 +78,7 @@ def test_lanes_keep_their_collectives_apart(interpreter: Interpreter) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class SomeOfThree(Case):
-    """Ranks 1 and 2 send at once, rank 3 only when it is told; so two of three handles can be done, never the third."""
+    """Ranks 1 and 2 send at once, rank 3 only on request; so two of three handles can be done, never the third."""
 
     need: Any
 
@@ -162,7 +162,7 @@ class StrangeHandle(Case):
         yield from Wait(Handle(me.rank, 10_000))
 
 
-def test_a_handle_that_nobody_started_is_an_error(interpreter: Interpreter) -> None:
+def test_a_handle_that_was_not_started_is_an_error(interpreter: Interpreter) -> None:
     with pytest.raises(ProgramError, match="rank 0"):
         interpreter(job_of(StrangeHandle(), 1, steps=1))
 
@@ -197,7 +197,7 @@ def count_up(times: int) -> Program[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Counting(Case):
-    """Two ranks of one node, two lanes each, read and write a cell in two operations; the lock makes them one."""
+    """Two ranks of one node, two lanes each, read and write a cell in two operations; the lock makes them atomic."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[float]:
@@ -217,12 +217,12 @@ def receives_thrice() -> Program[None]:
     first = yield from Start(Receive(ZERO))
     yield from Wait(first)
     for _ in range(2):
-        yield from Start(Receive(ZERO))  # nobody waits for these two
+        yield from Start(Receive(ZERO))  # neither of the two is waited for
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeftToItself(Case):
-    """The program ends while what it has started still starts and waits; that is completed."""
+    """The program ends while operations that it has started still start and wait; they are completed."""
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Any]:
@@ -241,7 +241,7 @@ def test_what_a_program_has_started_is_completed_after_its_end(interpreter: Inte
 
 @dataclass(frozen=True, kw_only=True)
 class LateTimeOut(Case):
-    """The program waits for a time-out, longer than a real run waits with deadlocked ranks in these tests."""
+    """The program waits for a timeout that is longer than the deadlock timeout of real runs in these tests."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[str]:
@@ -265,7 +265,7 @@ def hears_one() -> Program[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Listeners(Case):
-    """Sub-programs hear whoever comes, beside a gradient that comes by layers; the program is told which was first."""
+    """Sub-programs receive from any rank, beside a gradient by layers; the program gets the one that finished first."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:

@@ -98,7 +98,7 @@ def test_a_receive_that_timed_out_costs_no_message(interpreter: Interpreter) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class InTime(Case):
-    """The message may come in time or not, as the interpreter likes; in the end it has been heard exactly once."""
+    """The message may arrive in time or not, depending on the interpreter; in the end it is received exactly once."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[int]:

@@ -1,4 +1,4 @@
-"""Every method in every interpreter: it ends where it should, and keeps what it promises."""
+"""Every method in every interpreter: it ends when it should, and keeps its guarantees."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_it_does_what_every_method_does(interpreter: Interpreter, name: str) -> 
 
 
 def it_runs_to_its_budget(job: Job, trace: Trace) -> None:
-    """The keeper's role takes its steps, and what was applied is as many samples. AGD leaves its last in flight."""
+    """The owner of the weights takes its steps, and the updates use as many samples. AGD leaves its last in flight."""
     keepers = [trace.states[me.rank].step for me in job.team if me.role == job.method.weights_owner]
     assert [sum(keepers)] == [STEPS] if job.method.independent else set(keepers) == {STEPS}
     in_flight = int(job.method.bounds(job.workers).get(Guarantee.EXACT_DELAY, 0))
@@ -92,7 +92,7 @@ def it_keeps_its_promises(job: Job, trace: Trace) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_it_is_sync_sgd_only_where_it_says_so(name: str) -> None:
-    """On losses of unlike curvature, over as many samples; what has the same numbers is not checked for nothing."""
+    """On losses of different curvature, over as many samples; methods with equal results are not checked in vain."""
     method = built(name)
     job = job_of(method, steps=8, nodes=nodes_for(method), learner=Uneven())
     trace = AnyOrder(job).run(RoundRobin())

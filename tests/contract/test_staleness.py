@@ -1,4 +1,4 @@
-"""What a run records of staleness, in every interpreter alike."""
+"""The recorded staleness is the same in every interpreter."""
 
 from __future__ import annotations
 

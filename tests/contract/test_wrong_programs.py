@@ -1,4 +1,4 @@
-"""Programs that are wrong: every interpreter says who, where, in which step, and what was wrong."""
+"""Wrong programs: every interpreter reports the rank, the place, the step, and the error."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HERE = r"tests/contract/test_wrong_programs\.py:\d+ in body"
 
 @dataclass(frozen=True, slots=True)
 class Teleport(Op[None]):
-    """No interpreter knows it."""
+    """An operation that no interpreter knows."""
 
     to: Rank
 
@@ -94,7 +94,7 @@ def test_a_deadlock_says_what_each_rank_waits_for(interpreter: Interpreter) -> N
 
 @dataclass(frozen=True, kw_only=True)
 class EndsEarly(Case):
-    """One rank does not come to the barrier: it has ended."""
+    """One rank does not enter the barrier: it has ended."""
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
@@ -140,7 +140,7 @@ class Broken(Case):
 
 
 def test_an_exception_of_the_program_ends_the_run(interpreter: Interpreter) -> None:
-    # a process of its own cannot raise in ours: it leaves its traceback
+    # another process cannot raise in ours, so it sends its traceback
     with pytest.raises((ZeroDivisionError, RunFailed), match="by the program itself"):
         interpreter(job_of(Broken(), 1, steps=1))
 
@@ -198,7 +198,7 @@ def test_nonsense_is_a_program_error_that_names_rank_line_and_step(
 
 @dataclass(frozen=True, kw_only=True)
 class Wrong(Case):
-    """Asks for one operation that makes no sense."""
+    """Requests one invalid operation."""
 
     op: Op[Any]
 
@@ -304,7 +304,7 @@ TWO_RANKS = (Mismatched, UnlocksForAnother)
 def test_each_mistake_is_told_in_the_same_sentence_everywhere(
     interpreter: Interpreter, case: Case, sentence: str
 ) -> None:
-    """Interpreters may differ in the place alone, which stands in front."""
+    """The messages of interpreters may differ only in the place at the beginning."""
     nodes = [[0, 1]] if isinstance(case, TWO_RANKS) else [[0]]
     with pytest.raises(ProgramError) as caught:
         interpreter(job_of(case, steps=1, nodes=nodes))

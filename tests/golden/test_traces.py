@@ -1,7 +1,7 @@
-"""Whole traces with their times, compared literally: `pytest tests/golden --update-golden` writes them anew.
+"""Complete traces with their times, compared literally: `pytest tests/golden --update-golden` writes them anew.
 
-Four unlike workers on two nodes, a star of 1000 bytes a second, four steps of each method, or eight of its server, on a
-bowl of four numbers.
+Four workers of unequal speed on two nodes, a star of 1000 bytes a second, four steps of each method, or eight of its
+server, on a bowl of four numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TIMING = FixedTiming(compute=lambda rank, step: 1.0 + 0.25 * rank + 0.125 * step
 
 
 def written(trace: Trace) -> str:
-    """A trace as text: spans, updates, snapshots, one a line, in the order in which they were recorded."""
+    """Returns a trace as text: spans, updates, snapshots, one per line, in the order in which they were recorded."""
     lines = ["rank lane activity layer step start_s end_s bytes ready_s key"]
     for s in trace.spans:
         seconds = [f"{time_s:.6f}" for time_s in (s.start_s, s.end_s)]

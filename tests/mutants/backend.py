@@ -72,7 +72,7 @@ TRANSPORTS = (
     Mutant(
         name="shared-buffer-reused",
         file="backend/transports/channel.py",
-        old="        self._await(self._everyone)  # all have done with what was in this buffer\n",
+        old="        self._await(self._everyone)  # all members have read the previous content of this buffer\n",
         new="",
         bug="A member writes its next piece while others still read the one before from the same buffer.",
         tests=("backend/test_segment.py", "backend/test_shared.py"),

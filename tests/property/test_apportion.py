@@ -52,7 +52,7 @@ def published(total: int, speeds: Sequence[Fraction]) -> list[int]:
 
 
 def check_the_sum(share: Share) -> None:
-    """Number 29: the sum is the total, and nobody is a whole sample away from the exact share."""
+    """Number 29: the sum is the total, and every batch is less than one sample away from the exact share."""
 
     @settings(database=None, phases=[Phase.generate])
     @given(total=TOTAL, speeds=SPEEDS)
@@ -94,7 +94,7 @@ def test_giving_the_rest_to_the_first_is_too_far_from_the_shares() -> None:
 
 @given(total=TOTAL, speeds=SPEEDS)
 def test_nodes_are_within_a_sample_of_the_ideal_time(total: int, speeds: list[Fraction]) -> None:
-    """Number 30, without overheads: T = B / Σv, and any two are within a sample of each of theirs."""
+    """Number 30, without overheads: T = B / Σv, and any two times differ by less than a sample of each."""
     times = [batch / speed for batch, speed in zip(freely(total, speeds), speeds, strict=True)]
     ideal = total / sum(speeds, Fraction(0))
     assert all(abs(time - ideal) < 1 / speed for time, speed in zip(times, speeds, strict=True))
@@ -104,7 +104,9 @@ def test_nodes_are_within_a_sample_of_the_ideal_time(total: int, speeds: list[Fr
 
 @given(data=st.data(), speeds=SPEEDS, spare=TOTAL, least=st.integers(0, 2))
 def test_overheads_are_made_up_for(data: st.DataObject, speeds: list[Fraction], spare: int, least: int) -> None:
-    """Numbers 30 and 33: all end within a sample of T, but who has the least and would be late with nothing, too."""
+    """Numbers 30 and 33: all end within a sample of T, except workers that have the minimum and would be late without
+    it.
+    """
     count = len(speeds)
     overheads = data.draw(st.lists(st.fractions(0, 9, max_denominator=9), min_size=count, max_size=count))
     total = least * count + spare
@@ -113,7 +115,7 @@ def test_overheads_are_made_up_for(data: st.DataObject, speeds: list[Fraction], 
     assert min(batches) >= least
     assume(any(share > least for share in shares))
     ends = {o + share / v for share, v, o in zip(shares, speeds, overheads, strict=True) if share > least}
-    assert len(ends) == 1, "all who have more than the least end at the same time"
+    assert len(ends) == 1, "all with more than the minimum end at the same time"
     (end,) = ends
     for share, batch, v, o in zip(shares, batches, speeds, overheads, strict=True):
         if share > least:
@@ -154,7 +156,7 @@ def test_only_relative_speeds_matter(total: int, speeds: list[Fraction], scale: 
 
 
 def test_more_samples_may_mean_fewer_for_one() -> None:
-    """Number 32, the Alabama paradox: that a larger total never lowers anybody's batch is false, and is found to be."""
+    """Number 32, the Alabama paradox: a larger total can lower a worker's batch, and an example is found."""
 
     @settings(database=None, max_examples=2000, phases=[Phase.generate])
     @given(total=TOTAL, speeds=st.lists(SPEED, min_size=3, max_size=9))
@@ -171,7 +173,9 @@ def test_more_samples_may_mean_fewer_for_one() -> None:
 @given(spare=TOTAL, speeds=SPEEDS)
 @example(spare=0, speeds=[Fraction(1, 20), Fraction(50)])
 def test_everybody_gets_a_sample_and_the_sum_stays(spare: int, speeds: list[Fraction]) -> None:
-    """Number 33: with b_i ≥ 1 the sum is exact, and who has a quota of 1 or more is within a sample of its time."""
+    """Number 33: with b_i ≥ 1 the sum is exact, and workers with a quota of 1 or more are within a sample of their
+    time.
+    """
     total = len(speeds) + spare
     shares, batches = quotas(total, speeds, least=1), apportion(total, speeds)
     assert sum(batches) == total and min(batches) >= 1
@@ -184,7 +188,7 @@ def test_everybody_gets_a_sample_and_the_sum_stays(spare: int, speeds: list[Frac
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=9), TOTAL)
 def test_measured_speeds_are_shared_out_as_exactly(speeds: list[float], spare: int) -> None:
-    """Floats are taken for the fractions that they are: no total is missed by rounding."""
+    """Floats are treated as exact fractions: no total is missed by rounding."""
     assert sum(apportion(len(speeds) + spare, speeds)) == len(speeds) + spare
 
 
@@ -252,7 +256,7 @@ def test_the_weighted_gradients_are_the_unions(seed: int, batches: list[int]) ->
 
 
 def weight_of(batch: int, total: int, workers: int) -> float:
-    """What the server gives a gradient of so many samples; its base batch may be a fraction here."""
+    """Returns the server's weight of a gradient of so many samples; the base batch may be a fraction here."""
     push = Timed(None, Contribution(Rank(0), 0, 0, batch), 1.0, total / workers)  # type: ignore[arg-type]
     return DbsSgd().weight(push)
 
@@ -262,9 +266,9 @@ def weight_of(batch: int, total: int, workers: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundedApart(DbsSgd):
-    """Each quota is rounded for itself."""
+    """The mistake: each quota is rounded separately."""
 
-    def shared_out(self, batches: tuple[int, ...], estimates: Sequence[Estimate | None]) -> tuple[int, ...]:
+    def rebalanced(self, batches: tuple[int, ...], estimates: Sequence[Estimate | None]) -> tuple[int, ...]:
         speeds = [one.speed for one in estimates if one is not None]
         if len(speeds) < len(batches):
             return batches
@@ -272,7 +276,7 @@ class RoundedApart(DbsSgd):
 
 
 def check_the_total(kind: type[DbsSgd]) -> None:
-    """The batches in force are the total and nobody has none, across a stop, too; no step is lost or applied twice."""
+    """The batches in force sum to the total and none is zero, also after a resume; no step is lost or applied twice."""
 
     @settings(database=None, phases=[Phase.generate])
     @given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(0, 14), stop=st.integers(0, 14))

@@ -1,6 +1,6 @@
-"""What averages of weights do and when they come (numbers as in docs/invariants.md), in every order of moves.
+"""Averages of weights and their times (numbers as in docs/invariants.md), in every order of moves.
 
-Exact, in fractions, except where a rule remembers floating point numbers.
+Exact, in fractions, except for rules that store floating point numbers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TENTH: Any = Fraction(1, 10)
 
 @dataclass(frozen=True, kw_only=True)
 class MeanOfNodeMeans(HbsSgd):
-    """The mistake that two levels invite: nodes count alike, whatever number of workers is on them."""
+    """The mistake that two levels invite: nodes have equal weight, whatever their number of workers."""
 
     @program
     def average_all(self, me: RankContext, state: Replica) -> Program[Replica]:
@@ -53,7 +53,7 @@ class MeanOfNodeMeans(HbsSgd):
 
 
 def check_the_mean(method: type[Any]) -> None:
-    """The property, exactly: workers that start apart and learn nothing keep their mean."""
+    """The property, exactly: the mean of workers that start apart and do not learn is constant."""
 
     from_apart = apart(method)
 
@@ -110,7 +110,9 @@ def test_the_mean_of_node_means_is_killed() -> None:
 def test_averages_keep_the_mean_and_close_the_spread(
     seed: int, counts: list[int], k1: int, times: int, steps: int
 ) -> None:
-    """Numbers 5 and 6: no average moves the mean of its members, who are then equal; and as many as there should be."""
+    """Numbers 5 and 6: an average keeps the mean of its members and makes them equal; and the number of averages is
+    right.
+    """
     run = AnyOrder(
         job_of(
             HbsSgd(k1=k1, k2=k1 * times, learning_rate=TENTH), nodes=placed(counts), steps=steps, learner=ExactBowl()
@@ -125,7 +127,7 @@ def test_averages_keep_the_mean_and_close_the_spread(
     for me in run.job.team:
         times_met = Counter(key.split()[0] for group, key in averages(run) if me.rank in group)
         assert times_met["everyone"] == steps // (k1 * times)
-        # a worker alone on its node has nobody to average with
+        # a worker alone on its node has no peer to average with
         assert times_met["group"] == (steps // k1 - steps // (k1 * times)) * (len(me.node) > 1)
 
 
@@ -139,7 +141,7 @@ def test_the_spread_before_an_average_is_not_0() -> None:
 
 @given(seed=SEEDS, workers=st.integers(2, 4), k=st.integers(1, 3))
 def test_momentum_is_averaged_if_asked(seed: int, workers: int, k: int) -> None:
-    """All workers then remember the same after an average; by default each keeps its own velocity."""
+    """After an average all workers have the same velocity; by default each keeps its own."""
     for average in (True, False):
         job = job_of(KAvg(k=k, momentum=0.5, average_momentum=average), workers, steps=k, learner=UnlikeBowl())
         states = AnyOrder(job).run(Shuffled(seed)).states
@@ -182,7 +184,7 @@ def test_replicas_meet_and_local_steps_are_numbered(method: Any, seed: int, coun
 
 @pytest.mark.parametrize("period", [2, 5])
 def test_phase_1_averages_when_torch_does(period: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch's averager tests its counter before it counts, so that it averages after the very first step."""
+    """torch's averager tests its counter before it counts, so it averages after the very first step."""
     averagers = pytest.importorskip("torch.distributed.algorithms.model_averaging.averagers")
     torchs: list[int] = []
     monkeypatch.setattr(

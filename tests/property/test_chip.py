@@ -1,4 +1,4 @@
-"""A chip in parts does what it does as a whole (number 2 in docs/invariants.md), in every order of moves."""
+"""A partitioned chip computes the same as the whole one (number 2 in docs/invariants.md), in every order of moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clocks of several hosts: offsets are found within the error that is stated, whatever the ways took."""
+"""Clocks of several hosts: the error of the offsets is within the stated bound, for all message delays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLACK = 1e-9
 
 
 def rounds(ways: Sequence[tuple[float, float, float]], offset_s: float, drift: float = 0.0) -> list[Round]:
-    """What asking looks like if there and back take so long; the third is a pause before the next question."""
+    """The duration of a request and a reply; the third value is a pause before the next one."""
     now_s, found = 1000.0, []
     for there_s, back_s, pause_s in ways:
         said_s = now_s + there_s
@@ -63,7 +63,7 @@ def test_without_a_second_reading_the_first_one_stands() -> None:
 
 
 def test_two_ends_of_a_connection() -> None:
-    """Over a real connection: the answering clock is 1000 s ahead, and is found to be."""
+    """Over a real connection: the answering clock is 1000 s ahead, and this offset is found."""
     import time
 
     one, other = socket.socketpair()

@@ -1,4 +1,4 @@
-"""Delay compensation (number 20 for `dc-asgd`): its arithmetic, its limits, and what it does about staleness."""
+"""Delay compensation (number 20 for `dc-asgd`): its arithmetic, its limits, and its effect on staleness."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_what_it_remembers_survives_a_stop(seed: int, stops: set[int]) -> None:
 
 
 def one_step(method: Any, here: float, there: float, gradient: float) -> float:
-    """By how much the server's x falls, for a gradient computed `there` and applied `here`, at a rate of 1."""
+    """Returns the decrease of the server's x for a gradient computed at `there`, applied at `here`, at a rate of 1."""
     me: RankContext = build_team(method, [[Rank(0)]], ExactBowl().layout)[1]
     before: Replica = method.begin(me, np.array([there]))
     state = Replica(1, Weights(np.array([here]), 1), before.optimizer_state)
@@ -81,9 +81,9 @@ def one_step(method: Any, here: float, there: float, gradient: float) -> float:
 
 
 def test_where_the_square_is_the_hessian_the_error_is_of_second_order() -> None:
-    """f = −log x has f' = −1/x and f'' = 1/x² = f'²: with λ = 1 the Taylor term is exact, and what is left is O(d²).
+    """f = −log x has f' = −1/x and f'' = 1/x² = f'²: with λ = 1 the Taylor term is exact, and the remainder is O(d²).
 
-    A quadratic cannot serve here: its Hessian is constant and the square of its gradient is not.
+    A quadratic cannot be used here: its Hessian is constant and the square of its gradient is not.
     """
     stale, corrected = [], []
     for d in (0.1, 0.05, 0.025):
@@ -112,10 +112,10 @@ def coins(method: Any, steps: int = 400) -> Trace:
 
 @pytest.mark.parametrize("more", [{"compensation": 1.0}, {"compensation": 1.0, "adaptive": True}])
 def test_it_lessens_what_staleness_does_on_a_quadratic(more: dict[str, Any]) -> None:
-    """With λ = 1 / g² = 1 the term stands for the Hessian, 1, and undoes the delay where g² ≈ 1.
+    """With λ = 1 / g² = 1 the term replaces the Hessian, 1, and removes the effect of the delay where g² ≈ 1.
 
-    At a rate of 0.3, between the limits 2 sin(π / (2 (2τ + 1))) of a delay of 7 and of none, asynchronous SGD diverges;
-    compensated, x stays within the swing η / (2 − η) that the coin alone causes in sequential SGD.
+    At a learning rate of 0.3, between the limits 2 sin(π / (2 (2τ + 1))) of a delay of 7 and of none, asynchronous SGD
+    diverges; compensated, x stays within the range η / (2 − η) that the coin alone causes in sequential SGD.
     """
     rate = 0.3
     assert 2 * sin(pi / (2 * 15)) < rate < 2

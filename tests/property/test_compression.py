@@ -1,4 +1,4 @@
-"""Compression with error feedback: nothing is lost, what travels is smaller, and everything is enough to learn."""
+"""Compression with error feedback: nothing is lost, messages are smaller, and the methods still learn."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_power_sgd_loses_nothing_either(seed: int, steps: int, rank: int) -> Non
 
 @dataclass(frozen=True)
 class Told(ExactBowl):
-    """Gradients that depend on the samples alone, so that a test can add them up."""
+    """Gradients that depend only on the samples, so that a test can add them."""
 
     size: int = 6
 
@@ -95,7 +95,7 @@ class Told(ExactBowl):
 
 @dataclass(frozen=True, kw_only=True)
 class Forgetting(TopK):
-    """The mistake: what is left out is dropped."""
+    """The mistake: values that are left out are dropped."""
 
     def compress(self, vector: Any, kept: Any) -> tuple[Sparse, Any]:
         message, _ = super().compress(vector, kept)
@@ -103,7 +103,7 @@ class Forgetting(TopK):
 
 
 def check_the_average(compression: Callable[..., Compression]) -> None:
-    """The property: what all replicas have moved by, and what the members keep back, are the mean gradients."""
+    """The property: the moves of all replicas and the residuals of the members add up to the mean gradients."""
 
     @settings(database=None, phases=[Phase.generate])
     @given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(0, 5), share=st.sampled_from([0.2, 0.4, 1.0]))
@@ -151,8 +151,9 @@ class ToldInFloats(Told):
 
 @given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(1, 5), rank=st.integers(1, 2))
 def test_an_average_of_factors_loses_nothing(data: st.DataObject, workers: int, steps: int, rank: int) -> None:
-    """To rounding. With as many columns as the matrix has rows, here 2, no member keeps anything back, however unlike
-    the members are: their own matrices are projected, not the mean."""
+    """To rounding. With as many columns as the matrix has rows, here 2, no member has a residual, however different the
+    members are: their own matrices are projected, not the mean.
+    """
     learner = ToldInFloats(size=5)
     method = SyncSgd(learning_rate=1.0, compression=PowerSgd(rank=rank))
     job = job_of(method, workers, steps=steps, learner=learner)
@@ -179,7 +180,7 @@ def test_everything_is_the_identity(compression: Compression, seed: int) -> None
 
 @given(seed=SEEDS, rank=st.integers(1, 4))
 def test_a_matrix_of_rank_r_is_exact_with_rank_r(seed: int, rank: int) -> None:
-    """And with a rank less it is not."""
+    """With a rank less it is not."""
     matrix = numbers(seed, 12 * rank).reshape(12, rank) @ numbers(seed + 1, 11 * rank).reshape(rank, 11)
     vector = matrix.reshape(-1)
     for given_rank, exact in ((rank, True), (rank - 1, False)):
@@ -191,7 +192,7 @@ def test_a_matrix_of_rank_r_is_exact_with_rank_r(seed: int, rank: int) -> None:
 
 @given(seed=SEEDS)
 def test_a_warm_start_comes_nearer(seed: int) -> None:
-    """The same matrix again and again: power iteration comes to the best factors of that rank."""
+    """The same matrix again and again: power iteration converges to the best factors of that rank."""
     vector, compression = numbers(seed, 132), PowerSgd(rank=2)
     memory, away = compression.begin(vector, LAYERS[:1]), []
     for _ in range(200):
@@ -240,7 +241,7 @@ def test_a_vector_without_numbers_has_the_same_size(compression: Compression) ->
 @pytest.mark.parametrize("type_of", [np.float32, np.float64, torch.float32, torch.float64])
 @given(positions=st.sets(st.integers(0, 2**31 - 1), min_size=1, max_size=9))
 def test_positions_travel_bit_by_bit(type_of: Any, positions: set[int]) -> None:
-    """As a vector of floats, some of which are no numbers; cut, joined and copied on their way."""
+    """As a vector of floats, some of which are NaN; cut, joined and copied on their way."""
     ordered = sorted(positions)
     if isinstance(type_of, torch.dtype):
         whole = {4: torch.int32, 8: torch.int64}[type_of.itemsize]
@@ -256,7 +257,9 @@ def test_positions_travel_bit_by_bit(type_of: Any, positions: set[int]) -> None:
 @EITHER
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_a_run_that_diverges_goes_on(compression: Compression) -> None:
-    """NaN and infinity are numbers like others: the summary says that a run diverged, not an error of ours."""
+    """NaN and infinity are compressed like other values: the summary says that the run diverged, and no error is
+    raised.
+    """
     vector = np.array([np.nan, np.inf] * 81)
     message, _ = compression.compress(vector, compression.begin(np.zeros(162), LAYERS))
     assert not np.isfinite(decompressed(message)).all()
@@ -281,7 +284,7 @@ def test_fewer_bytes_are_sent(compression: Compression) -> None:
 
 @pytest.mark.parametrize("compression", [TopK(), PowerSgd()], ids=lambda compression: compression.kind)
 def test_it_learns(compression: Compression) -> None:
-    """Digits, four workers, 20 epochs: as without (97 % of test samples)."""
+    """Digits, four workers, 20 epochs: the accuracy is that without compression (97 % of test samples)."""
     learner = build("digits-mlp", seed=1)
     method = SyncSgd(learning_rate=0.3, compression=compression)
     nodes = [[Rank(rank)] for rank in range(4)]
@@ -304,16 +307,16 @@ def test_what_is_kept_back_outlives_a_stop(compression: Compression, seed: int, 
 
 @EITHER
 def test_a_push_can_be_compressed(compression: Compression) -> None:
-    """Only the weights come back whole; half of the bytes are pushes, and of those a stated share is left."""
+    """Only the replies are uncompressed; half of the bytes are pushes, and those shrink to the given ratio."""
     job = job_of(AsyncSgd(), 3, steps=30, learner=build("digits-mlp", seed=1))
     plain, smaller = (sent_bytes(replace(job, method=AsyncSgd(compression=choice))) for choice in (None, compression))
     message = nbytes(compression.compress(Null(4810), compression.begin(Null(4810), job.learner.layout.layers))[0])
-    assert plain - smaller == 33 * (4810 * 4 - message)  # three pushes are under way at the end
+    assert plain - smaller == 33 * (4810 * 4 - message)  # three pushes are in flight at the end
 
 
 @given(data=st.data(), workers=st.integers(1, 3), steps=st.integers(0, 6))
 def test_compressed_pushes_are_applied_as_they_were_sent(data: st.DataObject, workers: int, steps: int) -> None:
-    """In every order: the server has moved by the pushes that landed, each of two numbers out of six."""
+    """In every order: the server has moved by the pushes that arrived, each of two numbers out of six."""
     method: Any = AsyncSgd
     learner = Told()
     job = job_of(method(learning_rate=Fraction(1), compression=TopK(ratio=0.4)), workers, steps=steps, learner=learner)

@@ -1,6 +1,6 @@
-"""When a collective is done does not depend on the driver: tables, machine code, SimPy events, or one after the other.
+"""The end of a collective does not depend on the driver: tables, machine code, SimPy events, or one after the other.
 
-All drivers share one state machine; `tests/closed_form` compares them with a replay that shares nothing with it.
+All drivers share one state machine; `tests/closed_form` compares them with a replay that shares no code with it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.clusters import star
 from tests.thorough import examples
 
 CLOSE = 1e-9
-"""relative: both ways add the same numbers in another order"""
+"""relative: both drivers add the same numbers in another order"""
 
 
 def tree() -> Cluster:
@@ -52,7 +52,7 @@ NAMES = st.sampled_from(EVERY)
 
 
 def happenings(fabric: GraphFabric, asked: list[tuple[float, Any]], *, carried_out: bool) -> list[float]:
-    """When each is over, of collectives and messages that begin at these times on one network."""
+    """Returns when collectives and messages that begin at these times on one network end."""
     env = simpy.Environment(0.0)
     flows = Flows(env, fabric.capacity)
 

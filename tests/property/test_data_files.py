@@ -1,4 +1,4 @@
-"""Data sets in files: whatever is written in the true format is read as it was; whatever is cut off is refused."""
+"""Data sets in files: data written in the true format is read unchanged; truncated files are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Downpour SGD: what is pushed, fetched and stepped locally, exactly and in every order of moves."""
+"""Downpour SGD: pushes, fetches and local steps, exactly and in every order of moves."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_pushing_and_fetching_every_step_is_async_sgd_bit_for_bit() -> None:
 def test_the_server_subtracts_the_sums_of_the_gradients(
     data: st.DataObject, workers: int, steps: int, n_push: int, n_fetch: int, answer: Literal["after", "before"]
 ) -> None:
-    """Exactly: every update is that of n_push successive gradients of one worker, each a contribution of its own."""
+    """Exactly: every update is that of n_push successive gradients of one worker, each counted once."""
     run = exact_run(drawn(data), workers, steps, n_push=n_push, n_fetch=n_fetch, answer=answer)
     gradients = {
         (entry.move.rank, entry.answer.step): entry.answer for entry in run.log if isinstance(entry.op, Gradient)
@@ -76,7 +76,7 @@ def test_the_server_subtracts_the_sums_of_the_gradients(
 def test_local_steps_and_fetched_weights(
     data: st.DataObject, steps: int, n_push: int, n_fetch: int, local: Any
 ) -> None:
-    """Each gradient is taken at what was fetched last, less the local steps since, exactly."""
+    """Each gradient is computed at the last fetched weights, minus the local steps since, exactly."""
     run = exact_run(drawn(data), 2, steps, n_push=n_push, n_fetch=n_fetch, local_learning_rate=local)
     eta = ETA if local is None else local
     for rank in (Rank(0), Rank(1)):
@@ -102,7 +102,7 @@ def test_the_answer_holds_ones_own_push_or_not(answer: Literal["after", "before"
 def test_stopping_loses_no_push(
     data: st.DataObject, workers: int, steps: int, stop: int, n_push: int, n_fetch: int
 ) -> None:
-    """Number 19: what was sent is applied or kept by the server, across a stop; versions rise by 1."""
+    """Number 19: every push is applied or stored by the server, also after a resume; versions rise by 1."""
     job = job_of(Downpour(n_push=n_push, n_fetch=n_fetch), workers, steps=steps)
     parts = run_in_parts(job, [min(stop, steps)], lambda: drawn(data))
     rows = [row for part in parts for row in part.updates]
@@ -115,7 +115,7 @@ def test_stopping_loses_no_push(
 
 @given(data=st.data(), workers=WORKERS, steps=STEPS, n_push=PERIOD, n_fetch=PERIOD)
 def test_messages_are_conserved(data: st.DataObject, workers: int, steps: int, n_push: int, n_fetch: int) -> None:
-    """Number 19: pushes applied and kept are together those sent, and every worker is sent home once."""
+    """Number 19: applied and stored pushes together are those sent, and every worker gets one final reply."""
     run = exact_run(drawn(data), workers, steps, n_push=n_push, n_fetch=n_fetch)
     sent = Counter(
         entry.move.rank
@@ -123,7 +123,7 @@ def test_messages_are_conserved(data: st.DataObject, workers: int, steps: int, n
         if isinstance(entry.op, Send) and isinstance(entry.op.value, Packet) and entry.op.value.origins
     )
     taken = Counter(update.inputs[0].rank for update in applied(run, Rank(workers)))
-    kept = Counter(rank for rank, packet in run.trace.states[Rank(workers)].heard if packet.origins)
+    kept = Counter(rank for rank, packet in run.trace.states[Rank(workers)].pending if packet.origins)
     assert sent == taken + kept
     goodbyes = [entry.op.to for entry in run.log if isinstance(entry.op, Send) and isinstance(entry.op.value, Stop)]
     assert sorted(goodbyes) == list(range(workers))

@@ -56,7 +56,7 @@ def test_the_moving_rate_is_shared_by_the_workers(workers: int) -> None:
 
 
 def test_a_delta_is_as_old_as_the_centre_that_it_was_computed_from() -> None:
-    """In turns, each of the other workers moves the centre at most once in between, however long the run."""
+    """In turns, each of the other workers moves the centre at most once in between, in runs of any length."""
     trace = AnyOrder(job_of(AsyncEasgd(sends="delta"), 3, steps=30)).run(RoundRobin())
     assert len(trace.updates) == 30
     assert {row.staleness for row in trace.updates} <= {0, 1, 2}
@@ -64,7 +64,7 @@ def test_a_delta_is_as_old_as_the_centre_that_it_was_computed_from() -> None:
 
 @given(data=st.data(), workers=st.integers(1, 5), steps=st.integers(0, 12))
 def test_exchanges_come_in_rank_order(data: st.DataObject, workers: int, steps: int) -> None:
-    """Number 16: each worker has ⌊T/P⌋ or ⌈T/P⌉ exchanges, in turn, whoever is fast."""
+    """Number 16: each worker has ⌊T/P⌋ or ⌈T/P⌉ exchanges, in turn, whatever the speeds."""
     trace = AnyOrder(job_of(Easgd(), workers, steps=steps)).run(drawn(data))
     assert [row.rank for row in trace.updates] == [step % workers for step in range(steps)]
     assert [row.step for row in trace.updates] == [step // workers for step in range(steps)]
@@ -84,6 +84,6 @@ def test_deterministic_easgd_does_not_see_speeds(name: str, data: st.DataObject,
 
 
 def test_asynchronous_sgd_does_see_the_order() -> None:
-    """Number 17's other half, without which the first could hold for want of any difference."""
+    """The counterpart of number 17, without which the first could hold because all weights are equal."""
     job = job_of(find("async-sgd")(), 4, steps=12)
     assert (AnyOrder(job).run(first).weights != AnyOrder(job).run(Shuffled(5)).weights).any()

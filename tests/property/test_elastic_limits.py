@@ -34,7 +34,7 @@ EVERY: list[tuple[Any, dict[str, Any]]] = [
 
 
 def centre_of(run: AnyOrder) -> list[Any]:
-    """The centre after each of its updates."""
+    """Returns the centre after each of its updates."""
     return [op.weights.vector.tolist() for op in applied(run, run.job.weights_owner)]
 
 
@@ -62,7 +62,7 @@ def test_without_elasticity_workers_are_alone(
 
 @dataclass(frozen=True)
 class AtRest(ExactBowl):
-    """Everybody begins in everybody's minimum."""
+    """All workers begin in the common minimum."""
 
     spread: Fraction = Fraction(0)
 
@@ -76,7 +76,7 @@ class AtRest(ExactBowl):
 def test_agreement_in_a_minimum_lasts(
     method: Any, parameters: dict[str, Any], data: st.DataObject, alpha: Fraction, steps: int
 ) -> None:
-    """Number 12: all x_i = c and no gradient is a fixed point; and workers that are elsewhere do move."""
+    """Number 12: all x_i = c and no gradient is a fixed point; and workers at other points do move."""
     job = exact_job(method, 3, steps, learner=AtRest(), learning_rate=Fraction(1, 3), elastic=alpha, **parameters)
     assert all((state.weights.vector == 0).all() for state in AnyOrder(job).run(drawn(data)).states.values())
     elsewhere = exact_job(

@@ -1,4 +1,4 @@
-"""Which elastic methods have the same numbers (numbers 14 and 15), and what `eamsgd` computes, replayed by hand."""
+"""Elastic methods with equal results (numbers 14 and 15), and the computation of `eamsgd`, repeated by hand."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def all_reduce_ea(job: Job, steps: int, rate: Any, alpha: Any) -> tuple[list[Any
 def test_synchronous_easgd_is_all_reduce_ea(
     method: Any, data: st.DataObject, workers: int, steps: int, alpha: Fraction, rate: Fraction, packed: bool
 ) -> None:
-    """Number 14, exactly, for all three, with one message or one for each layer: so all three are one."""
+    """Number 14, exactly, for all three, with one message or one for each layer: so all three are the same method."""
     job = exact_job(method, workers, steps, learning_rate=rate, elastic=alpha, packed=packed)
     trace = AnyOrder(job).run(drawn(data))
     x, c = all_reduce_ea(job, steps, rate, alpha)
@@ -114,7 +114,7 @@ def test_measgd_without_momentum_is_easgd(sends: Any, seed: int, workers: int, r
 
 
 def heard(run: AnyOrder, rank: int) -> list[Any]:
-    """The messages that a rank has received, in order."""
+    """Returns the messages that a rank has received, in order."""
     return [entry.answer for entry in run.log if isinstance(entry.op, Receive) and entry.move.rank == rank]
 
 
@@ -125,7 +125,7 @@ def centres_sent(run: AnyOrder, rank: int) -> list[Weights]:
 
 @given(data=st.data(), workers=st.integers(1, 3), steps=st.integers(0, 8), mu=st.sampled_from([0, Fraction(1, 2)]))
 def test_measgd_is_equations_5_and_6(data: st.DataObject, workers: int, steps: int, mu: Any) -> None:
-    """Each worker, recomputed from the centres that it was sent: the elastic term has no momentum."""
+    """Each worker, recomputed from the centres it received: the elastic term has no momentum."""
     alpha, rate = Fraction(1, 3), Fraction(1, 5)
     job = exact_job(apart(AsyncMeasgd), workers, steps, learning_rate=rate, elastic=alpha, momentum=Fraction(mu))
     run = AnyOrder(job)
@@ -150,7 +150,7 @@ class ByHand:
     t: int = 0
 
     def period(self, pull: Any = 0) -> ByHand:
-        """The local steps up to the next exchange; the first one also moves by `pull`, which was taken before it."""
+        """The local steps up to the next exchange; the first one also moves by `pull`, which was computed before it."""
         method: Any = self.job.method
         one = self
         for _ in range(method.period):

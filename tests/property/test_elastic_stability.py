@@ -1,7 +1,7 @@
-"""When elastic averaging is stable (numbers 11 and 16; Q17 and Q18): closed forms against the methods as matrices.
+"""The stability of elastic averaging (numbers 11 and 16; Q17 and Q18): closed forms against the methods as matrices.
 
-On f = h x² / 2 every method is a linear map of (x_1, …, x_P, c). `matrix_of` reads it off a run that begins at the unit
-vectors, so that a closed form is held against the program itself, not against a copy of its rule.
+On f = h x² / 2 every method is a linear map of (x_1, …, x_P, c). `matrix_of` finds the matrix by runs from the unit
+vectors, so a closed form is compared with the program itself, not with a copy of its rule.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.elastic import matrix_of, radius
 
 SYNCHRONOUS: list[Any] = [SyncEasgd1, SyncEasgd2, SyncEasgd3]
 EDGE = 1e-3
-"""how near to the border of stability nothing is said"""
+"""distance from the limit of stability within which nothing is asserted"""
 
 
 @pytest.mark.parametrize("method", SYNCHRONOUS)
@@ -61,7 +61,7 @@ def test_for_one_worker_the_region_is_exact(rate: float, excess: float) -> None:
 
 
 def test_with_more_workers_the_region_is_only_sufficient() -> None:
-    """Q18: a stable case outside, without which the two tests above could have been one."""
+    """Q18: a stable case outside, without which the two tests above could test the same condition."""
     rate, alpha = 1.0, 1.02 * (4 - 2) / (4 - 1)
     assert radius(matrix_of(Easgd(learning_rate=rate, elastic=alpha), 1, 1)) > 1
     assert radius(matrix_of(Easgd(learning_rate=rate, elastic=alpha), 2, 2)) < 1

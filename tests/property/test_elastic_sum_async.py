@@ -1,7 +1,7 @@
-"""Number 10 for asynchronous elastic averaging: once all has landed, centre plus workers is what it was.
+"""Number 10 for asynchronous elastic averaging: when all messages have arrived, centre plus workers is unchanged.
 
-Where weights are sent, the reply must be the centre that the server's own delta is computed from. Where the delta is
-sent, the centre may be as stale as it likes, since what moves the worker moves the centre, sooner or later.
+If weights are sent, the reply must be the centre from which the server computes its delta. If the delta is sent, the
+centre may have any staleness, because the same change is applied to the worker and, sooner or later, to the centre.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SendsWeights(Apart, AsyncEasgd):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplyAfterUpdate(SendsWeights):
-    """The worker is drawn to a centre that has moved already."""
+    """The mistake: the worker moves towards a centre that has already moved."""
 
     @program
     def server(self, me: RankContext, state: Replica) -> Program[Replica]:
@@ -98,19 +98,19 @@ class MovesInBetween(SendsWeights):
             yield from Send(server, Exchange(state.weights.vector, origin))
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
-            moved = state.weights.vector - HALF * gradient.vector  # any step will do that is not 0
+            moved = state.weights.vector - HALF * gradient.vector  # any step other than 0
             centre = (yield from Receive(server)).value
             if isinstance(centre, Stop):
                 return state
             pull = alpha * (moved - centre.vector)
-            vector = moved - pull + HALF * gradient.vector  # the step is taken back, so that only the pull is wrong
+            vector = moved - pull + HALF * gradient.vector  # the step is undone, so that only the elastic term is wrong
             state = Replica(step.number + 1, Weights(vector, state.weights.version + 1))
         return state
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForgetsDeltas(Apart, AsyncEasgd):
-    """A server that stops without waiting for what it has been promised."""
+    """A server that stops without waiting for promised deltas."""
 
     def server(self, me: RankContext, state: Replica) -> Routine[Any]:
         return forgetful(me, state)
@@ -158,12 +158,12 @@ def test_the_mutation_is_killed(mutant: Callable[..., Any], parameters: dict[str
 
 @pytest.mark.parametrize(("parameters", "latest"), [({"sends": "delta"}, 35), ({}, 0)])
 def test_deltas_do_land_late(parameters: dict[str, Any], latest: int) -> None:
-    """Without which the property would say nothing of stale centres: a starved worker's delta lands at the very end."""
+    """Without this order the property would not test stale centres: the delta of a starved worker arrives last."""
     job = exact_job(apart(AsyncEasgd), 4, 40, learning_rate=Fraction(0), elastic=Fraction(1, 5), **parameters)
     fair, starving = Shuffled(1), Adversary(Rank(0))
 
     def choose(ready: Sequence[Move]) -> Move:
-        """Starves rank 0 from when it has had its first reply."""
+        """Starves rank 0 after its first reply."""
         replied = any(isinstance(entry.op, Receive) and entry.move.rank == 0 for entry in run.log)
         return starving(ready) if replied else fair(ready)
 
@@ -176,7 +176,7 @@ def test_deltas_do_land_late(parameters: dict[str, Any], latest: int) -> None:
 def test_every_exchange_lands_once_and_every_worker_is_told_once(
     data: st.DataObject, workers: int, steps: int, period: int
 ) -> None:
-    """The stop: what was promised lands, no request is left unanswered, and an exchange has `period` gradients."""
+    """The stop: promised deltas arrive, every request is answered, and an exchange has `period` gradients."""
     job = exact_job(Eamsgd, workers, steps, learning_rate=HALF, momentum=Fraction(0), period=period)
     run = AnyOrder(job)
     trace = run.run(drawn(data))
@@ -198,7 +198,7 @@ def test_every_exchange_lands_once_and_every_worker_is_told_once(
 def test_a_stop_on_the_way_loses_nothing(
     method: Callable[..., Any], parameters: dict[str, Any], data: st.DataObject, workers: int, stops: set[int]
 ) -> None:
-    """Entered again from its states: the sum stays, versions rise by 1, every gradient is applied, and once."""
+    """Continued from its states: the sum stays, versions rise by 1, every gradient is applied once."""
     job = exact_job(method, workers, 6, learning_rate=Fraction(0), elastic=Fraction(1, 4), **parameters)
     start = {me.rank: job.method.begin(me, job.learner.initial()) for me in job.team}
     parts = run_in_parts(job, sorted(stops), lambda: drawn(data))
@@ -211,9 +211,10 @@ def test_a_stop_on_the_way_loses_nothing(
 
 
 class Workers:
-    """Workers that send deltas, as their server sees them: each asks, and once answered sends a delta and asks again.
+    """Workers that send deltas, as their server sees them: each asks, and after the reply sends a delta and asks again.
 
-    Messages of a sender arrive in their order. A worker may die after any message; its death is heard after that one.
+    Messages of a sender arrive in their order. A worker may die after any message; its death is reported after that
+    one.
     """
 
     def __init__(self, data: st.DataObject, count: int) -> None:
@@ -224,7 +225,7 @@ class Workers:
         """sent so far"""
 
     def hear(self, rank: Rank, value: Any) -> None:
-        """A message of the server's."""
+        """A message from the server."""
         if isinstance(value, Stop):
             self.told.add(rank)
             return
@@ -240,7 +241,7 @@ class Workers:
             self.under_way[rank].append(Ask())
 
     def speak(self) -> Message | PeerFailed:
-        """What the server hears next."""
+        """Returns the next message to the server."""
         heard = [rank for rank, values in self.under_way.items() if values or rank in self.dead]
         assert heard, "the server waits for a message that no worker will send"
         rank = self.data.draw(st.sampled_from(heard), label="heard")
@@ -255,7 +256,7 @@ class Workers:
 def test_the_server_waits_for_every_delta_of_the_living_and_for_none_of_the_dead(
     data: st.DataObject, count: int, steps: int
 ) -> None:
-    """It would hang where it waited for the dead, and leave a delta behind where it ended too early."""
+    """It would hang if it waited for dead workers, and leave a delta behind if it ended too early."""
     job = job_of(AsyncEasgd(sends="delta"), count)
     (me,) = (me for me in job.team if me.role == "server")
     workers, begun, applied = Workers(data, count), 0, 0

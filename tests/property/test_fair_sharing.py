@@ -1,4 +1,4 @@
-"""What holds of max-min fair sharing whatever the flows, and that solving where it changes is solving everything."""
+"""Properties of max-min fair sharing for all flows; solving only what changes equals solving everything."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_rates_scale_with_the_links(flows: list[tuple[str, ...]], capacity: dict
     st.lists(st.floats(0.1, 10.0), min_size=2, max_size=10),
     st.floats(0.1, 10.0),
 )
-def test_one_flow_more_on_a_shared_link_makes_nobody_faster(own: list[float], shared: float) -> None:
+def test_one_flow_more_on_a_shared_link_makes_no_flow_faster(own: list[float], shared: float) -> None:
     flows = [(f"own {number}", "shared") for number in range(len(own))]
     capacity = {f"own {number}": rate for number, rate in enumerate(own)} | {"shared": shared}
     before, after = fair_rates(flows[:-1], capacity), fair_rates(flows, capacity)
@@ -114,7 +114,7 @@ FLOWS = st.lists(
     ),
     max_size=12,
 )
-# at such times that hardly anything ends there by chance: a link that breaks as a flow ends may hold it up or not
+# times at which hardly any flow ends by chance: a link that breaks as a flow ends may or may not stop it
 LATER = st.integers(1, 60).map(lambda number: number * 0.7310585786300049)
 RATE = st.just(0.0) | st.floats(0.1, 10.0) | st.just(1.0)
 CHANGES = st.lists(st.builds(Change, LATER, st.sampled_from(LINKS), RATE), max_size=8, unique_by=lambda act: act.at_s)

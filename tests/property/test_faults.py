@@ -1,4 +1,4 @@
-"""Timelines under Hypothesis: work is neither lost nor gained, whatever goes wrong."""
+"""Timelines under Hypothesis: faults neither lose nor create work."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COSTS = st.builds(
     st.floats(0.0, 1.0),
 )
 PIECES = st.lists(st.tuples(st.floats(0.0, 2.0), st.floats(0.0, 3.0)), min_size=1, max_size=8)
-"""how long the device idles before each piece of work, and the work"""
+"""idle times of the device before each piece of work, and the work"""
 TIMES = st.lists(st.floats(0.0, 60.0), max_size=6).map(sorted)
 
 
@@ -137,7 +137,7 @@ def test_a_further_crash_never_makes_anything_sooner(
 
 
 def lived_at(timeline: Timeline, pieces: list[tuple[float, float]]) -> list[float]:
-    """When each piece ends, where each is given at a time of its own, whenever the one before it ended."""
+    """Returns when each piece ends, where each has its own start time, whenever the one before it ended."""
     state, ends, given_s = State(), [], 0.0
     for idle_s, work_s in pieces:
         given_s += idle_s + work_s
@@ -150,7 +150,7 @@ def lived_at(timeline: Timeline, pieces: list[tuple[float, float]]) -> list[floa
 def test_what_is_left_off_and_taken_up_again_ends_as_if_it_had_not_been(
     times_s: list[float], costs: Crashes, work_s: float, until_s: float
 ) -> None:
-    """Lived in two parts, with the rest of the work given at once, a life is the same as in one."""
+    """A timeline in two parts, with the rest of the work at once, is the same as in one."""
     timeline = Timeline(Times(iter(times_s)), costs)
     whole = timeline.live(State(), 0.0, work_s)
     part = timeline.live(State(), 0.0, work_s, until_s=until_s)

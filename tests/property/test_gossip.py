@@ -1,4 +1,4 @@
-"""Numbers 45 to 47: what gossip conserves, when it has mixed, and the mutations that the properties must kill."""
+"""Numbers 45 to 47: the invariants and the mixing of gossip, and the mutations that the properties must kill."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paceline.algorithms.core.method import Method, RankContext, build_team
 from paceline.algorithms.core.operations import Gradient, Load, NextStep, Now, Receive, RecordUpdate, Send, Start, Wait
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Layout, Message, Rank, Weights
-from paceline.algorithms.methods.ad_psgd import AdPsgd, Goodbye, Open
+from paceline.algorithms.methods.ad_psgd import AdPsgd, Goodbye, PassiveState
 from paceline.algorithms.methods.gossip import Copy, Gossip, Gossiping, halfway, rounds
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
@@ -96,7 +96,7 @@ def test_eight_workers_meet_after_three_averages_and_no_sooner(partners: Partner
     seed=st.integers(0, 99),
 )
 def test_partners_are_a_permutation(workers: int, step: int, partners: Partners, rotate: bool, seed: int) -> None:
-    """Number 46: everybody sends to one and hears one, the same; over a hypercube that one also sends back."""
+    """Number 46: each rank sends to one and receives from one, the same; over a hypercube that one also sends back."""
     workers = 1 << (workers.bit_length() - 1) if partners == "hypercube" else workers
     method = Gossip(partners=partners, rotate=rotate, seed=seed)
     team = build_team(method, [[Rank(rank)] for rank in range(workers)], Layout(()))
@@ -118,7 +118,7 @@ def test_orders_change_after_each_cycle_and_come_again_after_all() -> None:
 
 
 def check_the_account(method: Callable[..., Any]) -> None:
-    """Σx, exactly: averages of copies move it not at all, so each gradient counts by half, the last ones in full.
+    """Σx, exactly: averages of copies do not change it, so each gradient counts by half, the last ones in full.
 
     A copy is sent before its owner's next update, so the average that follows halves that update.
     """
@@ -164,7 +164,7 @@ class Buffer:
 
 @dataclass(frozen=True, kw_only=True)
 class SentLive(GossipApart):
-    """The race of the paper's code: the buffer is read when the transfer comes to it, be it after the update."""
+    """The race of the paper's code: the buffer is read when the transfer reaches it, perhaps after the update."""
 
     @program
     def transfer(self, to: Rank, buffer: Buffer) -> Program[None]:
@@ -196,7 +196,7 @@ def test_averages_of_copies_keep_the_sum() -> None:
 
 @pytest.mark.parametrize("mutant", [SentAfterTheUpdate, SentLive])
 def test_the_account_of_live_weights_is_off(mutant: Callable[..., Any]) -> None:
-    """Number 46 fails, as it must, where anything but the copy from before the update is exchanged."""
+    """Number 46 fails, as it must, if anything but the copy from before the update is exchanged."""
     with pytest.raises(AssertionError, match="the sum is off"):
         check_the_account(mutant)
 
@@ -252,7 +252,7 @@ def test_dissemination_among_three_keeps_the_sum_and_does_not_meet() -> None:
 
 
 def check_the_asynchronous_account(method: Callable[..., Any]) -> None:
-    """Σx, exactly: the first one minus η times every gradient, whoever met whom and when."""
+    """Σx, exactly: the initial one minus η times every gradient, for all pairs and orders of exchanges."""
 
     @settings(database=None, phases=[Phase.generate])
     @given(data=st.data(), workers=st.integers(2, 4), steps=st.integers(0, 9), seed=st.integers(0, 9))
@@ -271,25 +271,25 @@ def check_the_asynchronous_account(method: Callable[..., Any]) -> None:
 @dataclass(frozen=True, kw_only=True)
 class AnswerAfterTheAverage(AdPsgdApart):
     @program
-    def answer(self, door: Open, message: Message) -> Program[Open]:
+    def answer(self, current: PassiveState, message: Message) -> Program[PassiveState]:
         if not isinstance(message.value, Goodbye):
-            mean = Weights(halfway(door.weights.vector, message.value.vector), door.weights.version)
+            mean = Weights(halfway(current.weights.vector, message.value.vector), current.weights.version)
             yield from Send(message.source, mean)
-            return replace(door, weights=mean, knock=(yield from Start(Receive())))
-        return (yield from super().answer(door, message))
+            return replace(current, weights=mean, offer=(yield from Start(Receive())))
+        return (yield from super().answer(current, message))
 
 
 @dataclass(frozen=True, kw_only=True)
 class AverageOnOneSide(AdPsgdApart):
     @program
-    def answer(self, door: Open, message: Message) -> Program[Open]:
+    def answer(self, current: PassiveState, message: Message) -> Program[PassiveState]:
         if not isinstance(message.value, Goodbye):
-            yield from Send(message.source, door.weights)
-            return replace(door, knock=(yield from Start(Receive())))
-        return (yield from super().answer(door, message))
+            yield from Send(message.source, current.weights)
+            return replace(current, offer=(yield from Start(Receive())))
+        return (yield from super().answer(current, message))
 
 
-def test_every_gradient_counts_once_whoever_meets() -> None:
+def test_every_gradient_counts_once_for_all_pairs() -> None:
     check_the_asynchronous_account(AdPsgdApart)
 
 
@@ -310,7 +310,7 @@ def test_all_steps_together_are_the_budget_and_everybody_goes_home(
 
 
 def test_a_passive_worker_averages_while_it_computes() -> None:
-    """Some order shows it: the weights applied to are not those that the gradient was taken at."""
+    """Some order shows it: gradients are applied to other weights than those at which they were computed."""
     seen = set()
     for seed in range(20):
         run = AnyOrder(job_of(AdPsgd(), 2, steps=8))
@@ -321,5 +321,5 @@ def test_a_passive_worker_averages_while_it_computes() -> None:
 
 
 @pytest.mark.parametrize("method", [Gossip(), AdPsgd()], ids=lambda method: method.name)
-def test_one_worker_has_nobody_to_average_with(method: Method) -> None:
+def test_one_worker_has_no_peer_to_average_with(method: Method) -> None:
     assert "found 1 worker, expected 2 or more" in method.problems([[Rank(0)]])[0]

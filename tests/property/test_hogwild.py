@@ -1,7 +1,7 @@
 """Invariants of learning in shared memory (numbers as in docs/invariants.md), in every order of moves and in time.
 
-Without a clock an access is one move, so nothing is lost there, whatever the order; what else may come between a read
-and an add is explored. In virtual time accesses overlap, and updates are lost.
+Without a clock an access is one move, so nothing is lost in any order; other operations between a read and an add are
+explored. In virtual time accesses overlap, and updates are lost.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def exact_run(method: SharedMemory, choose: Chooser, workers: int, steps: int) -
 
 
 def added(run: AnyOrder) -> list[tuple[Rank, Any]]:
-    """Who added what to the shared cell, in the order in which it landed."""
+    """The ranks and values of the additions to the shared cell, in the order in which they were applied."""
     ops = ((entry.move.rank, entry.op) for entry in run.log)
     return [(rank, op.value) for rank, op in ops if isinstance(op, Access) and op.action == "add"]
 
@@ -118,7 +118,7 @@ def test_the_mean_lag_is_one_less_than_the_workers(workers: int) -> None:
 def test_the_weights_are_the_start_and_all_that_was_added(
     data: st.DataObject, workers: int, steps: int, lock: bool
 ) -> None:
-    """Number 20, exactly; and everybody ends with the same weights in hand."""
+    """Number 20, exactly; and all ranks end with the same weights."""
     run = exact_run(HogwildSgd(lock=lock, learning_rate=TENTH), drawn(data), workers, steps)
     expected = ExactBowl().initial() + sum(value for _, value in added(run))
     assert (run.trace.weights == expected).all()
@@ -128,7 +128,7 @@ def test_the_weights_are_the_start_and_all_that_was_added(
 @BOTH
 @given(order=ORDERS, workers=st.integers(1, 3), stops=st.sets(st.integers(0, 6), max_size=2))
 def test_it_goes_on_where_it_stopped(order: Chooser, method: type[SharedMemory], workers: int, stops: set[int]) -> None:
-    """The memory is gone in between and is filled from the states; no step is lost or done twice, versions go on."""
+    """The memory is removed in between and filled from the states; no step is lost or done twice, versions continue."""
     job = exact_job(method(learning_rate=TENTH), workers, 6)
     parts = run_in_parts(job, sorted(stops), lambda: order)
     rows = [row for part in parts for row in part.updates]
@@ -145,7 +145,7 @@ def test_it_goes_on_where_it_stopped(order: Chooser, method: type[SharedMemory],
 def test_without_gradients_the_sum_is_conserved_as_long_as_nothing_is_lost(
     order: Chooser, workers: int, steps: int, lock: bool
 ) -> None:
-    """Number 10: what is added to the centre is what the worker gives, however old the centre that it read."""
+    """Number 10: the centre gets what the worker gives, however old the centre was that it read."""
     run = exact_run(
         HogwildEasgdApart(lock=lock, learning_rate=Fraction(0), elastic=THREE_TENTHS), order, workers, steps
     )
@@ -194,7 +194,7 @@ def test_with_the_lock_nothing_is_lost_and_without_it_something_is(method: type[
 @pytest.mark.parametrize("lock", [False, True])
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_one_worker_is_sequential_sgd(lock: bool, momentum: float) -> None:
-    """Bit for bit, and with no lag: nobody else adds anything."""
+    """Bit for bit, and without lag: no other rank adds anything."""
     _, trace = in_time(HogwildSgd(lock=lock, momentum=momentum), workers=1)
     alone = simulate_job(
         job_of(find("sequential-sgd")(momentum=momentum), 1, steps=12, learner=Bowl(size=16)),  # type: ignore[call-arg]
@@ -219,7 +219,7 @@ def test_one_worker_is_easgd(steps: int, momentum: Any) -> None:
 
 
 class Serving:
-    """Has a parameter server take its pushes in a given order; when that is over, in any."""
+    """Makes a parameter server take its pushes in a given order; after that, in any order."""
 
     def __init__(self, server: Rank, order: Sequence[Rank]) -> None:
         self._server, self._order = server, list(order)
@@ -233,12 +233,12 @@ class Serving:
 
 
 def rows(trace: Trace) -> list[tuple[int, ...]]:
-    """What was applied, in the order of versions."""
+    """Returns the applied updates, in the order of versions."""
     return sorted((row.version_applied, row.rank, row.step, row.staleness) for row in trace.updates)
 
 
 def check_one_handler_is_async(lock: bool, ours: Any, theirs: Any) -> None:
-    """The property: a run is the run of a server that takes the same steps in the same order, in all that is kept."""
+    """The property: a run equals that of a server that takes the same steps in the same order, in all records."""
 
     @settings(database=None, phases=[Phase.generate])
     @given(order=ORDERS, workers=WORKERS, steps=STEPS)
@@ -267,7 +267,7 @@ def check_one_handler_is_async(lock: bool, ours: Any, theirs: Any) -> None:
     ids=["sgd", "easgd"],
 )
 def test_one_handler_at_a_time_is_async(ours: SharedMemory, theirs: Method) -> None:
-    """Number 18, exactly, in every order; and the lock is what makes it so."""
+    """Number 18, exactly, in every order; and it holds because of the lock."""
     check_one_handler_is_async(True, ours, theirs)
     with pytest.raises(AssertionError, match="another run"):
         check_one_handler_is_async(False, ours, theirs)

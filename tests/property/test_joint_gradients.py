@@ -64,7 +64,7 @@ def close(found: torch.Tensor, right: torch.Tensor) -> None:
 def test_gradients_together_are_those_one_by_one(
     widths: list[int], activation: type[nn.Module], counts: list[int], together: int
 ) -> None:
-    """At other weights each, with batches of several sizes among each other."""
+    """At different weights, with batches of several sizes mixed."""
     one, many = (learner(widths, activation, most) for most in (1, together))
     vectors = [one.initial() * (1 + 0.1 * place) for place in range(len(counts))]
     samples = [Samples(0, 1, place, count) for place, count in enumerate(counts)]
@@ -75,7 +75,7 @@ def test_gradients_together_are_those_one_by_one(
 
 
 def run(name: str, together: int, widths: list[int], activation: type[nn.Module] = nn.Tanh) -> Trace:
-    """Six workers that are never done at the same time."""
+    """Six workers that never end at the same time."""
     method = built(name)
     method = replace(method, interval=2) if isinstance(method, DbsSgd) else method
     job = job_of(method, nodes=nodes_for(method, SIX), steps=9, learner=learner(widths, activation, together))
@@ -91,7 +91,7 @@ def same(one: Trace, many: Trace) -> None:
 
 @pytest.mark.parametrize("name", sampled(METHODS, FAMILIES))
 def test_simulated_numbers_of_every_method_are_the_same_either_way(name: str) -> None:
-    """Updates and spans to the letter, weights but for rounding."""
+    """Updates and spans exactly, weights up to rounding."""
     same(run(name, 1, [5]), run(name, 8, [5]))
 
 

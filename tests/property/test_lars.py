@@ -82,8 +82,8 @@ def test_pytorch_optimizers_lars_takes_the_same_steps(
 ) -> None:
     """Theirs is ours with decay in the ratio, policy scale, not damped, ε = 0 and a constant rate, for matrices.
 
-    Scalars and vectors they leave to plain SGD; and where only the gradient is 0 and there is decay, their ratio is the
-    formula's, ours what `zero_norm` says. Neither is met here. In float64, hence far below the 1e-6 that is asked for.
+    They use plain SGD for scalars and vectors; and where only the gradient is 0 and there is decay, their ratio is the
+    formula's, ours that of `zero_norm`. Neither occurs here. In float64, hence far below the requested 1e-6.
     """
     layers = layers_of(shapes)
     count = layers[-1].stop
@@ -168,7 +168,7 @@ def test_with_equal_norms_it_is_sgd_with_a_smaller_rate(seed: int, rate: float, 
 def test_a_norm_of_zero_gives_the_ratio_that_was_chosen(
     policy: Literal["full", "trust", "skip"], ratio: float, zero: str, seed: int, decay: float
 ) -> None:
-    """Number 51: no NaN, and the other layer does not notice."""
+    """Number 51: no NaN, and the other layer is not affected."""
     weights, gradient = numbers(seed, 4), numbers(seed + 1, 4)
     if zero in ("weights", "both"):
         weights[:2] = 0
@@ -195,7 +195,7 @@ class Uphill(Bowl):
 
 @dataclass(frozen=True, kw_only=True)
 class RatioOfOnesOwn(SyncSgd):
-    """The mistake: the mean gradient, with the ratio of the own one."""
+    """The mistake: the mean gradient, with the ratio of the worker's own one."""
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
@@ -283,7 +283,7 @@ def test_what_the_codes_differ_in() -> None:
 
 
 def test_layer_by_layer_it_takes_the_same_steps() -> None:
-    """Each layer's own chain, which sees that layer alone, does what one chain for all of them does."""
+    """A separate chain for each layer gives the same result as one chain for all layers."""
     options: Any = {
         "learning_rate": 5.0,
         "momentum": 0.9,

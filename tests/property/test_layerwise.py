@@ -1,4 +1,4 @@
-"""Number 36: layer by layer is synchronous SGD in value. The property, and the mutations that it must kill."""
+"""Number 36: layer by layer gives the same values as synchronous SGD. The property, and the mutations it must kill."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_layer_by_layer_is_the_same_in_value(method: Callable[..., Method]) -> N
 
 @dataclass(frozen=True, kw_only=True)
 class MixesUpLayers(LayerwiseSgdLazy):
-    """Keeps the layers in the order in which their means have come."""
+    """Records the layers in the order in which their means arrive."""
 
     @program
     def settle(self, landings: Sequence[Landing]) -> Program[list[Piece]]:

@@ -1,4 +1,4 @@
-"""Post-local SGD between its two ends, and DiLoCo against its parts, in every order of moves."""
+"""Post-local SGD between its two limits, and DiLoCo against its parts, in every order of moves."""
 
 from __future__ import annotations
 
@@ -139,14 +139,14 @@ def test_adamw_is_torchs(kind: str, beta1: float, beta2: float, decay: float) ->
 
 
 def test_adamw_of_nothing_is_nothing() -> None:
-    """Runs that learn nothing carry sizes alone."""
+    """Runs without learning carry only sizes."""
     rule = Chain((AdamW(decay=0.1), ScaleByLearningRate(0.01)))
     vector, memory = rule.update(Null(8), Null(8), rule.init(Null(8)))
     assert vector == memory.links[0].first == memory.links[0].second == Null(8)
 
 
 def test_one_worker_with_rounds_of_one_is_the_inner_optimiser() -> None:
-    """Outer rate 1 without momentum then undoes the round's cutting: AdamW as it would run by itself."""
+    """Outer rate 1 without momentum then undoes the segmentation into rounds: AdamW as it would run alone."""
 
     class Adam(SequentialSgd):
         def rule(self, layers: Sequence[Layer]) -> Chain:

@@ -1,4 +1,4 @@
-"""Links that fail at any time: collectives that are not carried out end when their messages would."""
+"""Links that fail at any time: collectives that are not simulated in detail end when their messages would."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIMES = st.sampled_from([0.0, 0.5, 1.0, 2.25, 3.3, 7.1])
 
 @st.composite
 def failing(draw: st.DrawFn) -> Cluster:
-    """A cluster with links that are slow or broken for a while, and in the end whole again."""
+    """A cluster with links that are slow or broken for a while, and repaired in the end."""
     cluster = draw(st.sampled_from(CLUSTERS))
     wires = st.sampled_from(cluster.graph.connections).map(lambda wire: wire.ends)
     rates = st.sampled_from([0.0, 0.0, 0.25, 0.5])

@@ -54,7 +54,7 @@ def ended(seed: int | None, method: Method, counts: list[int], steps: int, learn
 def test_an_average_after_every_step_is_synchronous(
     method: SgdMethod, options: dict[str, Any], seed: int, counts: list[int], steps: int
 ) -> None:
-    """Number 3, whatever of the rule is linear in the gradient; to 1e-12 of the scale, momentum is in float64."""
+    """Number 3, for all rules that are linear in the gradient; to 1e-12 of the scale: momentum is in float64."""
     found = ended(seed, replace(method, learning_rate=0.1, **options), counts, steps).astype(float)
     expected = ended(None, SyncSgd(learning_rate=0.1, **options), counts, steps).astype(float)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
@@ -62,7 +62,7 @@ def test_an_average_after_every_step_is_synchronous(
 
 @dataclass(frozen=True, slots=True)
 class ByNorm(Stateless):
-    """g / |g|: as in LARS, how far a step goes does not grow with the gradient."""
+    """g / |g|: as in LARS, the length of a step does not grow with the gradient."""
 
     def update(self, change: Any, memory: None, at: StepContext) -> tuple[Any, None]:
         return change / float((change * change).sum()) ** 0.5, None
@@ -85,7 +85,7 @@ def test_rules_that_are_not_linear_must_see_the_mean_gradient() -> None:
 
 @given(seed=SEEDS, workers=st.integers(1, 4), k1=st.integers(1, 3), times=st.integers(1, 3), steps=st.integers(1, 7))
 def test_special_cases_of_groups(seed: int, workers: int, k1: int, times: int, steps: int) -> None:
-    """Number 4: groups of one, of everybody, and as rare as averages of everyone."""
+    """Number 4: groups of one, groups of all workers, and group averages as rare as global ones."""
     k2, counts = k1 * times, [1] * workers
 
     def averaged(k: int) -> Any:
@@ -116,7 +116,7 @@ def test_summed_gradients_are_averaged_weights(seed: int, workers: int, period: 
 
 
 def test_another_global_rate_is_another_method() -> None:
-    """Number 7 fails with γ_p = γ, the mistake of dividing by nobody."""
+    """Number 7 fails with γ_p = γ, the mistake of not dividing."""
     found = ended(None, Sasgd(period=2, learning_rate=TENTH, global_learning_rate=TENTH), [1, 1], 2)
     assert (found != ended(None, KAvg(k=2, learning_rate=TENTH), [1, 1], 2)).any()
 
@@ -148,7 +148,7 @@ def test_with_the_same_curvature_the_average_is_synchronous(seed: int, workers: 
 
 
 def test_fractions_stay_fractions() -> None:
-    """Guards the file: equality is exact only as long as no float has come in."""
+    """Guards the file: equality is exact only as long as no float is involved."""
     assert isinstance(fractions([1])[0], Fraction)
     assert all(
         isinstance(number, Fraction) for number in ended(None, Sasgd(period=2, learning_rate=TENTH), [2], 3).ravel()

@@ -1,6 +1,7 @@
-"""Orders of reading: every epoch holds every sample once, whoever reads, and contiguous readers seldom seek.
+"""Reading orders: every epoch has every sample once, for any number of readers, and contiguous readers seldom seek.
 
-An order is asked as a run asks it: a worker takes `counts[worker]` samples a step, and those of all are a global batch.
+An order is used as in a run: a worker takes `counts[worker]` samples per step, and those of all workers are a global
+batch.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def order_of(strategy: Strategy, counts: Sequence[int], spare: int, seed: int = 
 
 
 def used(order: Order, worker: int, counts: Sequence[int]) -> Iterator[int]:
-    """The records that a worker uses, one after the other, without end."""
+    """Yields the records that a worker uses, one after the other, without end."""
     for index in count():
         yield from order.positions(step(worker, index, counts)).tolist()
 
@@ -191,7 +192,7 @@ def file_of(num_samples: int) -> Iterator[RecordFile]:
 
 
 def read_whole_epochs(file: RecordFile, order: Order, counts: Sequence[int], epochs: int) -> list[Counts]:
-    """What each worker's reader has asked for, after it used so many epochs' records; they are checked, too."""
+    """The requests of each worker's reader, after the records of so many epochs were used; they are checked, too."""
     answers = []
     for worker, batch in enumerate(counts):
         reader = Reader(file, order)
@@ -231,7 +232,7 @@ def test_contiguous_readers_of_unequal_batches_seek_once_more_among_all(
 def test_a_reader_asks_for_each_piece_as_it_becomes_needed(
     counts: list[int], spare: int, buffer: int, strategy: Strategy, steps: int
 ) -> None:
-    """Requests, seeks and bytes are what `Held` says of the order's pieces, which is what a simulation charges."""
+    """Requests, seeks and bytes are those that `Held` computes from the order's pieces, which a simulation charges."""
     order = order_of(strategy, counts, spare, buffer=buffer)
     with file_of(order.num_samples) as file:
         reader, held, samples = Reader(file, order), Held(), step(0, 0, counts)
@@ -251,14 +252,14 @@ def test_a_reader_asks_for_each_piece_as_it_becomes_needed(
 CUTS = st.integers(1, 5).flatmap(
     lambda workers: st.lists(st.lists(st.integers(1, 4), min_size=workers, max_size=workers), min_size=2, max_size=4)
 )
-"""how batches are cut, stage after stage, among the same workers"""
+"""the batches of the same workers, stage after stage"""
 
 
 @given(cuts=CUTS, spare=SPARE, buffer=BUFFERS, strategy=STRATEGIES, steps=st.integers(1, 8), seed=SEEDS)
 def test_a_reader_answers_what_the_order_says_whatever_was_asked_before(
     cuts: list[list[int]], spare: int, buffer: int, strategy: Strategy, steps: int, seed: int
 ) -> None:
-    """Batches follow from `Samples` alone, though cuts change between steps and steps are asked for twice."""
+    """Batches follow from `Samples` alone, although batches change between steps and steps are requested twice."""
     order = order_of(strategy, max(cuts, key=sum), spare + len(cuts[0]), seed, buffer)
     with file_of(order.num_samples) as file:
         reader = Reader(file, order)

@@ -1,4 +1,4 @@
-"""Stopping anywhere and entering again from the states: a run in parts ends as a run in one does."""
+"""Stopping anywhere and continuing from the states: a run in parts ends like a run in one part."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CASES += [LayerwiseSgdNextForward(momentum=0.5)]
 @pytest.mark.parametrize("method", CASES, ids=repr)
 @given(seed=st.integers(0, 99), stops=st.sets(st.integers(0, STEPS), max_size=3))
 def test_deterministic_methods_do_not_notice(seed: int, method: Method, stops: set[int]) -> None:
-    """Bit for bit, in every rank's weights and every row; with AGD, what was in flight is found answered."""
+    """Bit for bit, in every rank's weights and every row; with AGD, messages in flight are answered."""
     job = job_of(method, nodes=nodes_for(method, [[0, 1], [2]]), steps=STEPS)
     whole = AnyOrder(job).run()
     parts = run_in_parts(job, sorted(stops), lambda: Shuffled(seed))
@@ -44,7 +44,7 @@ def test_deterministic_methods_do_not_notice(seed: int, method: Method, stops: s
 
 @given(data=st.data(), stops=st.sets(st.integers(0, STEPS), max_size=3), workers=st.integers(1, 4))
 def test_asynchronous_sgd_goes_on_where_it_stopped(data: st.DataObject, stops: set[int], workers: int) -> None:
-    """Versions go on rising by 1; a push that the stopped server dropped is computed again, so no step is lost."""
+    """Versions continue to rise by 1; a push that the stopped server dropped is computed again, so no step is lost."""
     job = job_of(find("async-sgd")(), workers, steps=STEPS)
     rows = [u for part in run_in_parts(job, sorted(stops), lambda: drawn(data)) for u in part.updates]
     assert [u.version_applied for u in rows] == list(range(STEPS))

@@ -1,4 +1,4 @@
-"""The ring and the mailbox: whatever is written comes out, in its order, however it is cut."""
+"""The ring and the mailbox: all data that is written comes out in its order, however it is cut."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ MOVES = st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=60)
 """write or read, and so many bytes"""
 
 
-def nobody(_: Any = ()) -> Rank | None:
+def no_dead_rank(_: Any = ()) -> Rank | None:
     return None
 
 
 @given(moves=MOVES, size=st.integers(1, 17), before=st.integers(0, 3 * 17))
 def test_a_ring_is_a_stream(moves: list[tuple[bool, int]], size: int, before: int) -> None:
-    """Two ends of it: what one has written the other reads, never more than the ring holds at once."""
+    """Two ends of it: data written by one is read by the other, never more than the ring holds at once."""
     memory = mmap.mmap(-1, 64 + COUNTS_BYTES + size)
     writer, reader = (Ring(memory, 64, size) for _ in range(2))
     for _ in range(before):  # so that it wraps around at any place
@@ -60,21 +60,21 @@ def host_of(members: int, ring_bytes: int) -> Iterator[list[tuple[Mailbox, Inbox
     host = Group(tuple(map(Rank, range(members))))
     memory = mmap.mmap(-1, mailbox_bytes(members, ring_bytes))
     with tempfile.TemporaryDirectory() as folder:
-        inboxes = [Inbox(nobody, host) for _ in host]
+        inboxes = [Inbox(no_dead_rank, host) for _ in host]
         yield [
-            (Mailbox(memory, host, rank, Path(folder), inbox, nobody, ring_bytes), inbox)
+            (Mailbox(memory, host, rank, Path(folder), inbox, no_dead_rank, ring_bytes), inbox)
             for rank, inbox in zip(host, inboxes, strict=True)
         ]
 
 
 SENT = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 150)), max_size=12)
-"""from whom, to whom, and how many numbers"""
+"""source, destination, and number of values"""
 
 
 @examples(15, 200)
 @given(sent=SENT, ring_bytes=st.sampled_from([7, 64, 1000, 4096]))
 def test_messages_of_any_size_arrive_whole_and_in_order(sent: list[tuple[int, int, int]], ring_bytes: int) -> None:
-    """Nobody receives before all has been sent: a send waits for no program. Rings are smaller than most messages."""
+    """No rank receives before all messages are sent: a send never waits. Rings are smaller than most messages."""
     with host_of(3, ring_bytes) as boxes:
         expected: dict[tuple[int, int], list[list[float]]] = {}
         for number, (source, to, size) in enumerate(sent):
@@ -82,7 +82,7 @@ def test_messages_of_any_size_arrive_whole_and_in_order(sent: list[tuple[int, in
                 value = np.arange(size) * 1.0 + number
                 boxes[source][0].send(Rank(to), Envelope(Rank(source), "", value, float(number)))
                 expected.setdefault((source, to), []).append(value.tolist())
-                value[:] = -1.0  # what was sent stays as it was
+                value[:] = -1.0  # the sent vector is unchanged
         for (source, to), values in expected.items():
             inbox = boxes[to][1]
             got = [inbox.get(Rank(source), "", 5.0, Claim(inbox)).value.tolist() for _ in values]

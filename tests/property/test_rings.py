@@ -1,4 +1,4 @@
-"""Rings laid out over a machine: still rings, of everybody, and no slower than in the order of ranks."""
+"""Rings that are reordered for a machine: still rings of all ranks, and no slower than in the order of ranks."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_where_all_hops_are_alike_rings_are_in_order(sizes: tuple[int, ...]) -> 
 
 @given(st.integers(4, 9), st.data())
 def test_the_widest_cycle_is(g: int, data: st.DataObject) -> None:
-    """The slowest hop against all cycles of up to 7 places; for more, that it goes around all."""
+    """The slowest hop against all cycles of up to 7 places; for more, only that it visits all."""
     rates = np.zeros((g, g))
     for one in range(g):
         for other in range(one):

@@ -1,4 +1,4 @@
-"""What holds of routes whatever the graph: they are ways of it, as short as can be, spread, and avoid broken links."""
+"""Properties of routes in every graph: they are paths of it, as short as possible, spread, and avoid broken links."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 def allowed(graph: Graph, source: str, to: str) -> nx.Graph[str]:
-    """What a route between the two may stand on."""
+    """Returns the nodes that a route between the two may use."""
     keep = [vertex.name for vertex in graph.vertices if vertex.kind in FORWARD or vertex.name in {source, to}]
     return graph.nx.subgraph(keep)
 

@@ -1,4 +1,4 @@
-"""Sampling: however many workers share a global batch, together they see what one would."""
+"""Sampling: for every number of workers, a global batch has the samples that one worker would use."""
 
 import numpy as np
 from hypothesis import assume, given
@@ -87,7 +87,7 @@ def test_epochs_and_seeds_shuffle_differently(seed: int) -> None:
 def test_the_noise_of_a_batch_is_the_mean_of_its_samples_however_it_is_cut(
     seed: int, dimensions: int, first: int, cuts: list[int]
 ) -> None:
-    """Samples one by one, from another copy and backwards, so that nothing depends on what was asked for before."""
+    """Samples one by one, from another copy and backwards, so that nothing depends on earlier requests."""
     noise, other = Noise(seed=seed, dimensions=dimensions), Noise(seed=seed, dimensions=dimensions)
     ends = np.cumsum([0, *cuts])
     alone = [other.mean(first + number, 1) for number in reversed(range(ends[-1]))][::-1]

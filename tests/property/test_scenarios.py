@@ -1,4 +1,4 @@
-"""Scenarios under Hypothesis: what is dumped loads again, and nothing but `ScenarioError` is ever raised."""
+"""Scenarios under Hypothesis: a dumped scenario loads again, and only `ScenarioError` is ever raised."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMES = st.builds("{} {}".format, st.floats(1e-3, 1e3), st.sampled_from(["us", "
 APART = st.builds("{} s".format, st.floats(1e-3, 1e3))
 """times that may recur"""
 MTBF = st.builds("{} s".format, st.floats(1e3, 1e6))
-"""so far apart that checkpoints get through"""
+"""far enough apart that checkpoints complete"""
 RATES = st.builds("{} {}".format, st.floats(1e-3, 1e3), st.sampled_from(["Gbit/s", "MB/s", "GiB/s"]))
 POSITIVE = st.floats(1e-6, 1e6)
 LINK = st.sampled_from(sorted(LINKS)) | st.fixed_dictionaries({"latency": TIMES, "bandwidth": RATES})
@@ -30,13 +30,13 @@ NODE = st.fixed_dictionaries(
 
 
 def placed(**keys: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """A mapping with these keys and a place that every cluster has."""
+    """A mapping with these keys, at a path that every cluster has."""
     place = st.sampled_from([{}, {"node": 0}, {"worker": 0}, {"share": 0.5}, {"share": "100 %"}])
     return st.builds(lambda where, rest: {**where, **rest}, place, st.fixed_dictionaries(keys))
 
 
 def suited(data: dict[str, Any]) -> dict[str, Any]:
-    """The scenario without methods that its number of workers does not suit; with one at least."""
+    """The scenario without methods that do not support its number of workers; with at least one."""
     nodes = load({**data, "algorithms": ["sync-sgd"]}).cluster.placement
     names = [name for name in data["algorithms"] if not METHODS[name]().problems(nodes)]
     return {**data, "algorithms": names or ["sync-sgd"]}

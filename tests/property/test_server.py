@@ -24,7 +24,7 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Weights
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, Softsync, Stop
 from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KSync
-from paceline.algorithms.methods.survivors import Crew
+from paceline.algorithms.methods.survivors import LivingWorkers
 from paceline.algorithms.runtime.update_log import Update
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Adversary, Chooser, Shuffled
@@ -54,7 +54,7 @@ def by_version(rows: Sequence[Update]) -> dict[int, list[Update]]:
 
 
 def check_messages(run: AnyOrder, steps: int) -> None:
-    """Nothing is left in flight, and every push is applied once, or was dropped: as stale, or by the stopped server."""
+    """Nothing is left in flight, and every push is applied once, or was dropped as stale or by the stopped server."""
     method, workers = run.job.method, run.job.workers
     sends = [entry.op for entry in run.log if isinstance(entry.op, Send)]
     assert len(sends) == sum(isinstance(e.op, Receive) for e in run.log), "a message is never heard"
@@ -73,7 +73,7 @@ def check_messages(run: AnyOrder, steps: int) -> None:
 
 
 def check_updates(run: AnyOrder, steps: int) -> None:
-    """Versions rise by 1, no lag is negative, and the guarantees on updates hold that the method declares."""
+    """Versions rise by 1, no lag is negative, and the declared guarantees on updates hold."""
     method, updates = run.job.method, by_version(run.trace.updates)
     size = method.samples_per_step(run.job.batch, run.job.workers) // run.job.batch
     assert list(updates) == list(range(steps))
@@ -90,9 +90,9 @@ def check_conservation(make: Make) -> None:
     """Number 19 and the declared guarantees, in random orders and with one worker starved."""
 
     @settings(FINDING, max_examples=30)
-    @given(order=ORDERS, build_team=CREWS, steps=STEPS)
-    def conserved(order: Chooser, build_team: tuple[int, int], steps: int) -> None:
-        run = exact_run(make(*build_team), order, build_team[0], steps)
+    @given(order=ORDERS, team=CREWS, steps=STEPS)
+    def conserved(order: Chooser, team: tuple[int, int], steps: int) -> None:
+        run = exact_run(make(*team), order, team[0], steps)
         check_messages(run, steps)
         check_updates(run, steps)
 
@@ -105,23 +105,23 @@ def test_messages_are_conserved_and_versions_rise_by_1(name: str) -> None:
     check_conservation(SERVERS[name])
 
 
-@given(data=st.data(), name=st.sampled_from(list(SERVERS)), build_team=CREWS, steps=st.integers(0, 3))
+@given(data=st.data(), name=st.sampled_from(list(SERVERS)), team=CREWS, steps=st.integers(0, 3))
 def test_messages_are_conserved_in_orders_that_shrink(
-    data: st.DataObject, name: str, build_team: tuple[int, int], steps: int
+    data: st.DataObject, name: str, team: tuple[int, int], steps: int
 ) -> None:
-    """Number 19 once more, move by move, so that a failure tells a short story."""
-    run = exact_run(SERVERS[name](*build_team), drawn(data), build_team[0], steps)
+    """Number 19 once more, move by move, so that a failure has a short trace."""
+    run = exact_run(SERVERS[name](*team), drawn(data), team[0], steps)
     check_messages(run, steps)
     check_updates(run, steps)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeavesAtOnce(KSync):
-    """Says goodbye and does not hear the others out."""
+    """Says goodbye without receiving the others' messages."""
 
     @program
-    def farewell(self, build_team: Crew) -> Program[None]:
-        for worker in sorted(build_team.living):
+    def farewell(self, team: LivingWorkers) -> Program[None]:
+        for worker in sorted(team.living):
             yield from Send(worker, Stop())
 
 
@@ -131,15 +131,15 @@ class OncePerWorker(Softsync):
 
     @program
     def collect(
-        self, me: RankContext, build_team: Crew, weights: Weights
+        self, me: RankContext, team: LivingWorkers, weights: Weights
     ) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
-        taken, waiting = yield from super().collect(me, build_team, weights)
+        taken, waiting = yield from super().collect(me, team, weights)
         return list({push.origin.rank: push for push in taken}.values()), waiting
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswersAtOnce(KAsync):
-    """Who is in the update goes on at once."""
+    """A worker whose gradient is in the update continues at once."""
 
     prompt: ClassVar[bool] = True
 
@@ -153,15 +153,15 @@ class TakesStaleOnes(BackupWorkers):
 
 @dataclass(frozen=True, kw_only=True)
 class DropsFreshOnes(BackupWorkers):
-    """R at the most, yet one of two gradients of a worker is thrown away."""
+    """R at the most, but one of two gradients of a worker is dropped."""
 
     @program
     def collect(
-        self, me: RankContext, build_team: Crew, weights: Weights
+        self, me: RankContext, team: LivingWorkers, weights: Weights
     ) -> Program[tuple[Sequence[Push], Iterable[Rank]]]:
         message = yield from Receive()
         yield from Send(message.source, weights)
-        return (yield from super().collect(me, build_team, weights))
+        return (yield from super().collect(me, team, weights))
 
 
 @pytest.mark.parametrize(
@@ -198,16 +198,17 @@ def pulled_last(rows: Sequence[Update], *, waits: bool) -> dict[Rank, int]:
 
 
 @pytest.mark.parametrize("name", ["async-sgd", "softsync", "k-batch-async", "k-async"])
-@given(order=ORDERS, build_team=CREWS, steps=st.integers(0, 12))
+@given(order=ORDERS, team=CREWS, steps=st.integers(0, 12))
 def test_lags_and_unfinished_rounds_are_all_other_updates(
-    name: str, order: Chooser, build_team: tuple[int, int], steps: int
+    name: str, order: Chooser, team: tuple[int, int], steps: int
 ) -> None:
     """Number 24: each worker sees all updates, in its lags or after its last pull.
 
-    Whoever re-pulls at once sees all but those that its own pushes completed: Σ lag + Σ_i (updates after i's last pull)
-    = (λ − 1) · updates, in any order. Whoever waits sees all but those it was in: (λ − K) · updates.
+    A worker that pulls again at once sees all but those that its own pushes completed: Σ lag + Σ_i (updates after i's
+    last pull) = (λ − 1) · updates, in any order. A worker that waits sees all but those that used its gradient: (λ − K)
+    · updates.
     """
-    workers, method = build_team[0], SERVERS[name](*build_team)
+    workers, method = team[0], SERVERS[name](*team)
     rows = exact_run(method, order, workers, steps).trace.updates
     last = pulled_last(rows, waits=not method.prompt)
     after = sum(steps - last.get(Rank(rank), 0) for rank in range(workers))
@@ -242,12 +243,10 @@ def test_the_mean_lag_is_one_less_than_the_workers(workers: int, law: str) -> No
 
 @EVERY_SERVER
 @examples(20, 200)
-@given(seed=st.integers(0, 999), build_team=CREWS, stops=st.sets(st.integers(0, 6), max_size=3))
-def test_a_stopped_run_goes_on_where_it_stopped(
-    name: str, seed: int, build_team: tuple[int, int], stops: set[int]
-) -> None:
-    """Versions go on rising by 1 and no gradient is applied twice, however often the server stops and starts."""
-    job = job_of(SERVERS[name](*build_team), build_team[0], steps=6)
+@given(seed=st.integers(0, 999), team=CREWS, stops=st.sets(st.integers(0, 6), max_size=3))
+def test_a_stopped_run_goes_on_where_it_stopped(name: str, seed: int, team: tuple[int, int], stops: set[int]) -> None:
+    """Versions continue to rise by 1 and no gradient is applied twice, however often the server stops and starts."""
+    job = job_of(SERVERS[name](*team), team[0], steps=6)
     rows = [u for part in run_in_parts(job, sorted(stops), lambda: Shuffled(seed)) for u in part.updates]
     assert list(by_version(rows)) == list(range(6))
     assert max(Counter((u.rank, u.step) for u in rows).values()) == 1
@@ -256,10 +255,10 @@ def test_a_stopped_run_goes_on_where_it_stopped(
 
 @EVERY_SERVER
 @examples(10, 80)
-@given(order=ORDERS, build_team=CREWS)
-def test_a_replay_ends_in_the_recorded_weights(name: str, order: Chooser, build_team: tuple[int, int]) -> None:
-    """Number 57: who was heard when, and in `k-sync` which of two came first, is all that a replay needs."""
-    run = exact_run(SERVERS[name](*build_team), order, build_team[0], 4)
+@given(order=ORDERS, team=CREWS)
+def test_a_replay_ends_in_the_recorded_weights(name: str, order: Chooser, team: tuple[int, int]) -> None:
+    """Number 57: a replay needs only the order of the received messages and, in `k-sync`, which of two came first."""
+    run = exact_run(SERVERS[name](*team), order, team[0], 4)
     again = replay(run.job, Recording.of_run(run.trace))
     assert (again.weights == run.trace.weights).all()
     assert [(u.rank, u.step, u.staleness) for u in again.updates] == [
@@ -268,7 +267,7 @@ def test_a_replay_ends_in_the_recorded_weights(name: str, order: Chooser, build_
 
 
 def test_a_starved_worker_is_never_heard() -> None:
-    """Guards the laws above: orders really differ, from fair to as unfair as can be."""
+    """Guards the laws above: orders really differ, from fair to as unfair as possible."""
     starved = exact_run(SERVERS["async-sgd"](3, 1), Adversary(Rank(0)), 3, 30).trace.updates
     fair = exact_run(SERVERS["async-sgd"](3, 1), Shuffled(0), 3, 30).trace.updates
     assert Rank(0) not in {row.rank for row in starved}

@@ -1,4 +1,4 @@
-"""What a parameter server's weights are (numbers 20, 21 and 23), exactly, and methods as cases of one another."""
+"""The weights of a parameter server (numbers 20, 21 and 23), exactly, and methods as cases of one another."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DIVISORS: dict[str, Callable[[int], int]] = {
     "inverse-plus-one": lambda lag: lag + 1,
     "exponential": lambda lag: 2**lag,
 }
-"""η / η(τ), written down once more"""
+"""η / η(τ), implemented again"""
 
 
 def check_weights(make: Make, damping: str) -> None:
@@ -77,7 +77,7 @@ def test_the_weights_follow_from_the_staleness_where_it_damps(name: str, damping
 
 @dataclass(frozen=True, kw_only=True)
 class Sums(KBatchAsync):
-    """The sum of the gradients, not their mean."""
+    """The mistake: the sum of the gradients, not their mean."""
 
     def weighed(self, push: Push, version: int) -> Any:
         return self.needed(1) * super().weighed(push, version)
@@ -85,7 +85,7 @@ class Sums(KBatchAsync):
 
 @dataclass(frozen=True, kw_only=True)
 class CountsFromOne(AsyncSgd):
-    """The other form of the inverse: α/(τ + 1) for α/τ."""
+    """The mistake: the other form of the inverse, α/(τ + 1) for α/τ."""
 
     def weighed(self, push: Push, version: int) -> Any:
         return damped(push.vector, version - push.origin.version, "inverse-plus-one")
@@ -101,7 +101,7 @@ def test_wrong_arithmetic_is_killed(make: Make, damping: str) -> None:
 
 
 def test_the_two_forms_of_damping_differ_at_1() -> None:
-    """Number 23: α/τ leaves τ = 0 and τ = 1 alike, α/(τ + 1) does not; both are α at 0 and below it from 2 on."""
+    """Number 23: α/τ treats τ = 0 and τ = 1 alike, α/(τ + 1) does not; both are α at 0 and below it from 2 on."""
     one, third = Fraction(1), Fraction(1, 3)
     base: Any = Fraction(3)
     assert [damped(one, lag, "inverse") for lag in range(4)] == [1, 1, one / 2, third]
@@ -147,7 +147,7 @@ def test_who_waits_for_everybody_is_synchronous(order: Chooser, workers: int, st
 
 
 def test_1_softsync_is_not_hardsync() -> None:
-    """Number 21: as many gradients in an update, but who is early has pulled the old weights again."""
+    """Number 21: as many gradients in an update, but an early worker has pulled the old weights again."""
     soft = exact_run(Softsync(learning_rate=RATE, n=1), Shuffled(0), 4, 20)  # type: ignore[arg-type]
     hard = exact_run(SyncSgdPs(learning_rate=RATE), Shuffled(0), 4, 20)  # type: ignore[arg-type]
     assert {row.staleness for row in soft.trace.updates} > {0, 1}

@@ -1,4 +1,4 @@
-"""Invariant 56: compute, exposed communication and waiting are the whole of a worker's time, whatever it did."""
+"""Invariant 56: compute, exposed communication and waiting add up to a worker's time in every run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def spans(draw: st.DrawFn) -> Span:
 
 @given(st.lists(spans(), max_size=12), st.integers(1, 40))
 def test_shares_are_those_of_every_tick_counted_by_hand(recorded: list[Span], wall: int) -> None:
-    """Against a second way of counting: look at each tick of each rank and take the first activity that covers it."""
+    """Compared with a second algorithm: for each tick of each rank, take the first activity that covers it."""
     table = assemble(Trace(spans=recorded), num_samples=1).spans
     counted = dict.fromkeys(ACTIVITIES, 0)
     rows = list(table[["rank", "activity", "start_s", "end_s"]].itertuples(index=False, name=None))

@@ -54,7 +54,7 @@ def simulated(job: Job, counts: Sequence[int], compute: Sequence[float], latency
 def test_the_same_again_in_order_and_within_the_makespan(
     name: str, counts: list[int], compute: list[float], latency_s: float
 ) -> None:
-    """Number 53: same events twice; the clock never goes back; no rank is busy beyond the run; bytes add up."""
+    """Number 53: repeated runs have the same events; time never decreases; no rank works past the end; bytes add up."""
     job, counts = job_on(counts, name)
     one, two = (simulated(job, counts, compute, latency_s) for _ in range(2))
     assert one.spans == two.spans
@@ -139,7 +139,7 @@ def test_a_simulated_order_replayed_ends_in_the_same_weights(
 
 
 SERVED = [name for name, method in METHODS.items() if method.has_server and name != "sync-easgd1"]
-"""methods of messages alone; what collectives carry is not in the record, link by link"""
+"""methods with messages only; the record does not contain the links of collectives"""
 
 
 @pytest.mark.parametrize("name", sampled(SERVED, FAMILIES))
@@ -155,7 +155,7 @@ def test_every_link_carries_what_was_sent_over_it(
     due = dict.fromkeys(network.carried_bytes, 0)
     for span in trace.spans:
         if span.activity in {"send", "receive"} and span.rank < job.workers:
-            here, there = (span.rank, cluster.node_of(span.rank)), (job.workers, 0)  # the server sits on node 0
+            here, there = (span.rank, cluster.node_of(span.rank)), (job.workers, 0)  # the server is on node 0
             for port in way(here, there) if span.activity == "send" else way(there, here):
                 due[port] += span.bytes
     assert network.carried_bytes == pytest.approx(due, rel=1e-9, abs=1e-6)

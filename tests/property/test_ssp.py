@@ -40,11 +40,11 @@ VISIBILITIES: list[Literal["arrival", "clock-edge"]] = ["arrival", "clock-edge"]
 METHODS = st.builds(Ssp, slack=st.integers(0, 3), pull=st.sampled_from(PULLS), visibility=st.sampled_from(VISIBILITIES))
 WORKERS, STEPS = st.integers(1, 4), st.integers(0, 12)
 LONG = 1e9
-"""seconds that nobody waits for"""
+"""seconds that no run here reaches"""
 
 
 def gaps(finishers: Iterable[int], workers: int) -> list[int]:
-    """At each finish of a gradient: by how many its worker is ahead of the slowest."""
+    """Returns at each finish of a gradient by how much its worker is ahead of the slowest."""
     clocks, found = [0] * workers, []
     for rank in finishers:
         clocks[rank] += 1
@@ -71,7 +71,7 @@ def drawn_times(workers: int, steps: int, seed: int = 7) -> FixedTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class OneTooFar(Ssp):
-    """A worker may start one iteration too early."""
+    """The mistake: a worker may start one iteration too early."""
 
     def may_start(self, state: Clocks, rank: Rank, slowest: int) -> bool:
         return super().may_start(state, rank, slowest) or state.finished(rank) - slowest == self.slack + 1
@@ -79,7 +79,7 @@ class OneTooFar(Ssp):
 
 @dataclass(frozen=True, kw_only=True)
 class AheadOfTheFastest(Ssp):
-    """The gate is held against the fastest worker instead of the slowest: nobody is ever held."""
+    """The gate compares with the fastest worker instead of the slowest, so no worker is ever held."""
 
     def may_start(self, state: Clocks, rank: Rank, slowest: int) -> bool:
         return super().may_start(state, rank, max(state.clocks))
@@ -98,7 +98,7 @@ def check_the_gap(kind: type[Ssp]) -> None:
     bounded()
 
 
-def test_nobody_finishes_more_than_slack_plus_one_ahead() -> None:
+def test_no_worker_finishes_more_than_slack_plus_one_ahead() -> None:
     check_the_gap(Ssp)
 
 
@@ -203,9 +203,9 @@ def test_on_arrival_slack_0_is_not() -> None:
 def test_a_cache_is_as_fresh_as_it_must_be_and_holds_ones_own_updates(
     data: st.DataObject, workers: int, slack: int, steps: int
 ) -> None:
-    """Read my writes: with one worker the cache is the server's weights, exactly, and every read is fresh enough.
+    """Read my writes: with one worker the cache equals the server's weights, exactly, and every read is fresh enough.
 
-    In general: what iteration c reads holds all updates of iterations before c − s, of every worker.
+    In general: the weights read by iteration c contain all updates of iterations before c − s, of every worker.
     """
     method: Any = Ssp(slack=slack, pull="when-stale", learning_rate=Fraction(1, 10))  # type: ignore[arg-type]
     run = AnyOrder(job_of(method, workers, steps=steps, learner=ExactBowl()))
@@ -224,7 +224,7 @@ def test_a_cache_is_as_fresh_as_it_must_be_and_holds_ones_own_updates(
 
 
 def test_a_cache_spares_reads() -> None:
-    """With messages that take time, s + 1 iterations may share one read where all are equally fast."""
+    """With messages that take time, s + 1 iterations may share one read if all are equally fast."""
     always, stale = (
         simulate_job(
             job_of(Ssp(slack=3, pull=pull), 4, steps=160), FixedTiming(), fixed_costs(message_s=0.1), Schedule(10**9)
@@ -243,7 +243,7 @@ def test_a_cache_spares_reads() -> None:
 def test_replayed_in_the_order_of_its_messages_it_ends_in_its_weights(
     pull: Literal["always", "when-stale"], visibility: Literal["arrival", "clock-edge"]
 ) -> None:
-    """Number 57, bit for bit: what is withheld, and when it is let go, follows from what the server has heard."""
+    """Number 57, bit for bit: which replies are delayed, and when they are sent, follows from the received messages."""
     job = job_of(Ssp(slack=1, pull=pull, visibility=visibility), 4, steps=24)
     run = simulate_job(job, drawn_times(4, 40), fixed_costs(message_s=0.05), Schedule(10**9))
     again = replay(job, Recording.of(run.heard))
@@ -255,7 +255,7 @@ def test_replayed_in_the_order_of_its_messages_it_ends_in_its_weights(
 
 
 def makespan(times: Sequence[Sequence[float]], slack: int) -> float:
-    """When everybody has finished all iterations that have a time; a further one would take for ever."""
+    """Returns when all workers have finished the iterations with a given time; a further one would take for ever."""
     workers, steps = np.shape(times)
     timing = FixedTiming(compute=lambda rank, step: float(times[rank][step]) if step < steps else LONG)
     return simulated(job_of(Ssp(slack=slack), workers, steps=workers * steps), timing).updates[-1].time_s
@@ -274,7 +274,9 @@ def test_more_slack_never_takes_longer() -> None:
 
 
 def finishes(times: Any, slack: int) -> Any:
-    """When each worker finishes each iteration: it starts k when it has finished k − 1, and all have k − slack − 1."""
+    """Returns when each worker finishes each iteration: it starts k when it has finished k − 1, and all have k − slack
+    − 1.
+    """
     steps, workers = times.shape
     ends = np.zeros((steps, workers))
     for k in range(steps):

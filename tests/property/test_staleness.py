@@ -1,4 +1,4 @@
-"""Staleness in every order of moves: what holds of all notions, whoever moves when."""
+"""Properties of all kinds of staleness, in every order of moves."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_clock_gap_is_what_counting_finds(steps: list[tuple[int, int]], work
 
 @given(data=st.data(), workers=st.integers(2, 4), slack=st.integers(0, 3), steps=st.integers(0, 16))
 def test_the_clock_gap_of_ssp_is_bounded(data: st.DataObject, workers: int, slack: int, steps: int) -> None:
-    """Number 42, told by the spans: at most s + 1 when a step is finished."""
+    """Number 42, by the spans: at most s + 1 when a step is finished."""
     job = job_of(Ssp(slack=slack), workers, steps=steps)
     tables = tables_of(AnyOrder(job).run(drawn(data)))
     most = figures(clock_gaps(tables.spans, workers))["max"]
@@ -93,7 +93,7 @@ def test_local_steps_of_a_single_worker_do_not_age(workers: int, ages: set[int])
 
 
 def test_without_ssp_the_gap_is_beyond_it() -> None:
-    """What the bound forbids does happen where nobody keeps it: 1 step of the slow worker are 8 of the fast one."""
+    """Without the bound, the forbidden gap occurs: 1 step of the slow worker takes as long as 8 of the fast one."""
     timing = FixedTiming(lambda rank, _: 8.0 if rank else 1.0)
     gaps = []
     for method in (Ssp(slack=1), AsyncSgd()):

@@ -1,4 +1,4 @@
-"""A stand-in has the model's clock: the same spans, messages, updates and staleness as the model without numbers."""
+"""A stand-in has the timing of the model: the same spans, messages, updates and staleness, without values."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def traced(job: Job) -> Trace:
 
 
 def facts(trace: Trace) -> dict[str, Any]:
-    """All that a run leaves but its numbers."""
+    """Returns everything that a run records except its values."""
     names = ("spans", "updates", "heard", "hearers", "outcomes", "now_s", "wall_s", "lost_updates")
     return {name: getattr(trace, name) for name in names}
 
@@ -141,7 +141,7 @@ def test_even_batches_are_the_problems_own() -> None:
 
 
 def test_the_stand_in_of_one_worker_learns_what_the_problem_learns() -> None:
-    """The numbers are the problem's own, bit for bit: only sizes were added."""
+    """The values are those of the problem, bit for bit: only sizes were added."""
     bowl = build("quadratic", learning="quadratic", seed=3)
     job = job_of(METHODS["sync-sgd"](), 2, steps=6, learner=bowl)
     stand_in = StandIn(bowl, build("lenet", learning="none", seed=1).layout, BATCH, BATCH)

@@ -1,4 +1,4 @@
-"""Storage under Hypothesis: nothing is read faster than it can be, and reading ahead never makes anybody late."""
+"""Storage under Hypothesis: nothing is read faster than possible, and reading ahead never makes a worker late."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ STRATEGIES = st.sampled_from(["scattered", "strided", "contiguous"])
 
 @given(SHARED | DISK, WANTED)
 def test_nothing_is_read_faster_than_it_can_be(storage: Storage, wanted: list[list[Piece]]) -> None:
-    """Nobody is faster than alone, and no part of the device gives more than it has."""
+    """No reader is faster than alone, and no part of the device exceeds its capacity."""
     found = finished_s(storage, wanted)
     alone = [finished_s(storage, [pieces])[0] for pieces in wanted]
     assert all(one * SLACK >= best for one, best in zip(found, alone, strict=True))
@@ -94,7 +94,7 @@ PARTS = st.lists(
 
 
 def through_s(parts: list[tuple[int, list[str], int, float]], *, all_flow: bool) -> list[float]:
-    """When each is through: by ports that make flows where they must, or with a flow for each from its beginning."""
+    """Returns when each ends: by ports that use flows only where necessary, or with a flow for each from the start."""
     env = simpy.Environment(0.0)
     ports, flows = Ports(env, CAPACITY), Flows(env, CAPACITY)
     found = [0.0] * len(parts)
@@ -119,7 +119,7 @@ def through_s(parts: list[tuple[int, list[str], int, float]], *, all_flow: bool)
 
 @given(PARTS)
 def test_ports_that_cannot_be_full_need_no_flows(parts: list[tuple[int, list[str], int, float]]) -> None:
-    """A timer for whoever is not disturbed changes nothing for anybody."""
+    """A timer for an undisturbed reader changes nothing for any reader."""
     assert through_s(parts, all_flow=False) == pytest.approx(through_s(parts, all_flow=True), rel=1e-9)
 
 
@@ -127,7 +127,7 @@ def test_ports_that_cannot_be_full_need_no_flows(parts: list[tuple[int, list[str
 
 
 def run(strategy: Strategy, prefetch: int, seed: int, *, workers: int = 3, steps: int = 6, epochs: float = 1) -> Trace:
-    """Workers with disks of their own and steps of random lengths."""
+    """Workers with separate disks and steps of random lengths."""
     disk = Storage(name="x", latency_s=0.05, bytes_per_s=1e4, depth=1)
     num_samples = round(workers * 8 * steps / epochs)
     order = Order(strategy=strategy, num_samples=num_samples, seed=seed, buffer=10)

@@ -1,4 +1,4 @@
-"""Sweeps under Hypothesis: the grid is the product, and the table, figures and words of any sweep can be made."""
+"""Sweeps under Hypothesis: the grid is the product, and every sweep has a table, figures and text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BASE: dict[str, Any] = dict(run("sync-sgd").summary)
 
 @st.composite
 def sweeps(draw: st.DrawFn) -> Sweep:
-    """Made-up runs at all points of a small grid, some of them missing as if they had failed."""
+    """Artificial runs at all points of a small grid, some of them missing as if they had failed."""
     axes = draw(st.lists(VALUES, min_size=1, max_size=2))
     paths = ["cluster.nodes[0].count", "cluster.network.link", "workload.batch_per_worker"][: len(axes)]
     size_varies = draw(st.booleans()) and all(type(value) is int for value in axes[0])
@@ -101,7 +101,7 @@ def test_anything_can_be_drawn(sweep: Sweep) -> None:
 
 
 def _check_derived(table: Table) -> None:
-    """Against another way to say it: look the smallest cluster up for each row."""
+    """Compared with another algorithm: look the smallest cluster up for each row."""
     frame = table.frame
     fixed = ["algorithm", "seed", *(path for path in table.paths if path not in table.sizes)]
     rows = frame.to_dict("records")

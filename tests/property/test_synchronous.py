@@ -1,6 +1,6 @@
 """Invariants of the synchronous family (numbers as in docs/invariants.md), in every order of moves.
 
-Where values are compared exactly, that is because reductions go in rank order whoever comes first.
+Values are compared exactly where reductions add in rank order, independent of the order of arrival.
 """
 
 from __future__ import annotations

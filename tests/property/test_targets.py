@@ -1,4 +1,4 @@
-"""Targets read from curves, evaluations that cost nothing, and ticks that show the weights as they were."""
+"""Targets read from curves, evaluations without cost, and ticks that show the weights of their time."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ SCHEDULES = st.one_of(
 
 
 def ran(name: str, times: Sequence[float], schedule: Schedule) -> Trace:
-    """Four workers whose steps take the times drawn; the method's own rates keep the bowl in its place."""
+    """Four workers with the drawn step times; the method's own rates leave the bowl at its place."""
     method = METHODS[name]()
     job = job_of(method, 4, steps=12, nodes=nodes_for(method))
     timing = FixedTiming(compute=lambda rank, step: times[(rank * 12 + step) % len(times)], work=0.01)
@@ -104,7 +104,7 @@ def test_a_tick_shows_the_weights_as_they_were_at_that_time(name: str, times: li
         assert shot.version == before[-1].version and (shot.vector == before[-1].vector).all()
         assert shot.time_s / every == pytest.approx(round(shot.time_s / every))
     seen = {shot.version for shot in ticked.snapshots}
-    for one, other in itertools.pairwise(always.snapshots):  # whoever lasted over a tick was seen
+    for one, other in itertools.pairwise(always.snapshots):  # versions that lasted until a tick were evaluated
         due = (math.ceil(one.time_s / every - 1e-9) or 1) * every
         assert one.version in seen or due >= other.time_s - 1e-9
 

@@ -1,4 +1,4 @@
-"""The any-order interpreter itself: that orders are really explored, that choosers choose, and what errors say."""
+"""The any-order interpreter: it explores orders, choosers choose, and its errors are clear."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def results(
 
 @dataclass(frozen=True, kw_only=True)
 class Arrivals(Case):
-    """Rank 1 sends and then tells rank 2, which sends too: rank 0 may still hear rank 2 first."""
+    """Rank 1 sends and then notifies rank 2, which sends too: rank 0 may still receive from rank 2 first."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
@@ -180,7 +180,7 @@ class WrongUnlock(Case):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NobodyThere(Case):
+class NoSuchRank(Case):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Send(Rank(9), None)
@@ -205,7 +205,7 @@ class TooMany(Case):
     ("case", "said"),
     [
         (WrongUnlock(), "unlocks cell 'c', which it does not hold"),
-        (NobodyThere(), "sends to rank 9; there are ranks 0"),
+        (NoSuchRank(), "sends to rank 9; there are ranks 0"),
         (StartsNothing(), "starts 'a word'; only an operation or a program can be started"),
         (TooMany(), "waits for 2 of 1 handles"),
     ],
@@ -231,12 +231,12 @@ class Unheard(Case):
         yield from Start(failing())
 
 
-def test_a_failure_that_nobody_waits_for_is_not_lost() -> None:
+def test_a_failure_that_is_not_waited_for_is_not_lost() -> None:
     with pytest.raises(ValueError, match="unheard"):
         AnyOrder(job_of(Unheard(), 1, steps=1)).run()
 
 
 @pytest.mark.parametrize("operation", ops.OPERATIONS, ids=lambda operation: operation.__name__)
 def test_every_operation_has_a_case(operation: type[Op[Any]]) -> None:
-    """By the source: a new operation cannot be forgotten here."""
+    """Read from the source, so that a new operation cannot be forgotten here."""
     assert re.search(rf"(case |\| ){operation.__name__}\(", inspect.getsource(AnyOrder._perform))

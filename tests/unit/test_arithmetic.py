@@ -1,4 +1,4 @@
-"""What devices of the catalogue compute in: notes on unused tensor cores, and precisions that were meant for it."""
+"""The data types that devices of the catalogue compute in: notes on unused tensor cores and on other precisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a probe makes of recorded spans, and what the simulator makes of a profile: each cost where it belongs."""
+"""The profile that a probe computes from recorded spans, and its use by the simulator: each cost at its place."""
 
 from __future__ import annotations
 
@@ -56,11 +56,13 @@ MACHINE = Profile(
     update_s=0.11 * MS,
     serve_s=0.17 * MS,
 )
-"""every cost is another number"""
+"""all costs differ"""
 
 
 def probed(plan: Plan, method: Method, *, inside: bool) -> Costs:
-    """What a probe on a machine with these costs finds: its program in virtual time, its record read as any."""
+    """Returns the result of a probe on a machine with these costs: its program in virtual time, its record read
+    normally.
+    """
     job = without_numbers(job_of(plan.job, plan.cluster.placement, method, 60))
     plan = replace(plan, job=job)
     memory = InMemory(
@@ -77,7 +79,7 @@ def probed(plan: Plan, method: Method, *, inside: bool) -> Costs:
 
 
 def relabelled(span: Span) -> Span:
-    """With the key of a real run, in which the program's own stands at the end."""
+    """With the key of a real run, which ends with the program's own key."""
     if span.key is None:
         return span
     key, group = span.key.split(" over ")
@@ -141,7 +143,7 @@ def test_an_exchange_behind_the_gradient_costs_what_the_processor_does_for_it() 
 
 
 def test_a_collective_behind_the_gradient_costs_its_start() -> None:
-    """While it is under way, what no other span covers is communication."""
+    """While it is in flight, time that no other span covers is communication."""
     run, lasted = predicted("agd", workers=2)
     step_ms = 0.61 + 0.53 + 20.07 + 0.19 + 0.11
     assert run.summary["step_s"]["p50"] == pytest.approx(step_ms * MS)

@@ -1,4 +1,4 @@
-"""Calibrating storage: figures that are known come out again; scratch files lie on a disk and are gone afterwards."""
+"""Calibrating storage: known figures are found again; scratch files are on a disk and are removed afterwards."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_one_reader_alone_says_nothing_of_several() -> None:
 
 
 def test_large_requests_that_were_as_quick_as_small_ones_show_no_limit() -> None:
-    """One reader, and bursts that were disturbed: there is nothing to tell bytes from latency by."""
+    """One reader, and disturbed bursts: bytes and latency cannot be separated."""
     found = fitted(
         {(1, 1): [0.002], (1, 256): [0.001]},
         RECORD,

@@ -1,4 +1,4 @@
-"""The device catalogue: figures, provenance, and the names that people write."""
+"""The device catalogue: figures, provenance, and common spellings of names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_devices_of_the_papers_are_there(name: str) -> None:
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=lambda spec: spec.name)
 def test_figures_hang_together(spec: Spec) -> None:
-    """A figure typed in the wrong unit, or a precision in the wrong place, would break one of these."""
+    """A figure in the wrong unit, or a precision in the wrong place, would break one of these."""
     slow_to_fast = [spec.peaks[name] for name in ("fp64", "fp32", "tf32", "fp16", "fp8") if name in spec.peaks]
     assert slow_to_fast == sorted(slow_to_fast)
     assert 1e11 < spec.peak("fp32") < 1e14

@@ -1,10 +1,12 @@
-"""Checkpoints on disk: what is written is read again, half of one is none, and reading one runs nothing."""
+"""Checkpoints on disk: they are read as written, an incomplete one is ignored, and reading runs no code."""
 
 from __future__ import annotations
 
 import dataclasses
+import io
 import pickle
 import shutil
+import tempfile
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
@@ -59,7 +61,7 @@ def nothing(handle: Handle[Any]) -> Any:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.bool])
 def test_vectors_come_back_as_they_were(dtype: torch.dtype, tmp_path: Path) -> None:
-    """Bit for bit, in their own types; one that is there twice is one."""
+    """Bit for bit, in their own types; an array that occurs twice is stored once."""
     vector = torch.tensor([0.1, float("nan"), -0.0, 3e38]).to(dtype)
     part = part_of(Replica(3, Weights(vector, 7), (vector, np.arange(4)[::2], np.array(2.5), np.float32(0.1))))
     checksums = write_part(tmp_path / "rank0", part, nothing)
@@ -74,14 +76,14 @@ def test_vectors_come_back_as_they_were(dtype: torch.dtype, tmp_path: Path) -> N
 
 
 def test_a_part_without_numbers(tmp_path: Path) -> None:
-    """Of a run that only asks how long things take."""
+    """Of a run without learning."""
     checksums = write_part(tmp_path / "rank0", part_of(Replica(1, Weights(Null(9), 1))), nothing)
     assert list(checksums) == ["state.pickle"]
     assert read_part(tmp_path / "rank0", checksums)[0].state.weights.vector == Null(9)
 
 
 def test_handles_are_found_answered(tmp_path: Path) -> None:
-    """With what they were answered, as one object wherever the state holds it."""
+    """With their answers, as one object wherever the state refers to it."""
     handle: Handle[Any] = Handle(Rank(1), 7)
     flight = Flight((handle,), Contribution(Rank(1), 2, 2, 8))
     state = Delayed(3, Weights(np.zeros(2), 3), (flight, flight), None)
@@ -254,7 +256,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
 
 
 def record(folder: Path, pieces: list[Any]) -> dict[str, Any]:
-    """Writes a rank's record; answers what a manifest says of it."""
+    """Writes a rank's record; returns its entry in a manifest."""
     record_of(folder, Rank(0)).parent.mkdir(parents=True, exist_ok=True)
     content = b"".join(map(pickle.dumps, pieces))
     record_of(folder, Rank(0)).write_bytes(content)
@@ -262,7 +264,7 @@ def record(folder: Path, pieces: list[Any]) -> dict[str, Any]:
 
 
 def test_the_record_ends_where_the_checkpoint_was(tmp_path: Path) -> None:
-    """What stands behind is of a checkpoint that did not come about."""
+    """The rows behind belong to an incomplete checkpoint."""
     shot = Snapshot(0.0, 1, 8, torch.ones(3))
     said = record(tmp_path, [[("snapshot", shot)]])
     record(tmp_path, [[("snapshot", shot)], [("now", 2.0)]])
@@ -359,7 +361,7 @@ def test_the_command_refuses_what_it_cannot_go_on_with(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("schedule", [Schedule(3), Schedule(20, "samples"), Schedule(2.5, "seconds")], ids=str)
 def test_evaluations_go_on_where_they_were(schedule: Schedule) -> None:
-    """Whenever the book is closed and opened again, the same weights are shown."""
+    """However often the record is closed and opened again, the same weights are shown."""
     from paceline.algorithms.core.operations import RecordUpdate
     from paceline.algorithms.runtime.update_log import UpdateLog
 
@@ -381,3 +383,15 @@ def test_evaluations_go_on_where_they_were(schedule: Schedule) -> None:
         after.restore(pickle.loads(pickle.dumps(before.kept())))
         found += [shown(after, log, step) for step in range(stop, 12)] + [after.show()]
         assert [str(one) for one in found] == [str(one) for one in expected]
+
+
+def test_a_pickle_that_asks_for_gigabytes_is_refused() -> None:
+    """Twelve bytes that put a value at place 200,000,000 of the pickle's memory, which takes 3.2 GB."""
+    content = b"\x80\x05K\x00r" + (200_000_000).to_bytes(4, "little") + b"."
+    with pytest.raises(MemoryError):
+        Restricted(io.BytesIO(content)).load()
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.seek(0)
+        with pytest.raises(MemoryError):
+            Restricted(file).load()

@@ -1,4 +1,4 @@
-"""benchmarks/claims.py: that its claims can be run, and that its verdicts are what the figures say."""
+"""benchmarks/claims.py: its claims can be run, and its verdicts follow from the figures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def part(name: str) -> Any:
 
 
 def outcome(**known: Any) -> Any:
-    """An outcome with these figures."""
+    """Returns an outcome with these figures."""
     usual = {
         "samples": (0.0, 100.0),
         "losses": (2.0, 1.0),
@@ -41,22 +41,22 @@ def outcome(**known: Any) -> Any:
         "staleness_of_ranks": 0.0,
         "samples_per_s": 100.0,
     }
-    return part("claims_runs").Outcome(**usual | known)
+    return part("accuracy_claims.runs").Outcome(**usual | known)
 
 
 def entered(name: str, grid: tuple[float, ...] = (0.1, 0.2)) -> Any:
-    settings = part("claims_settings")
+    settings = part("accuracy_claims.settings")
     return replace(settings.entered(name, settings.Setting("one", "one device", seconds=1.0)), grid=grid)
 
 
 def claim(**more: Any) -> Any:
-    table = part("claims_table")
+    table = part("accuracy_claims.table")
     return table.Claim("c", "A paper", "words", "F", entered("async-easgd"), entered("async-sgd"), **more)
 
 
 def runs(losses: dict[str, dict[float, float]], **known: Any) -> Any:
-    """Runs whose loss is that of the method and the rate, and a little more for each test seed."""
-    piece, verdicts = part("claims_runs").Piece, part("claims_verdicts")
+    """Returns runs whose loss is that of the method and the rate, and a little more for each test seed."""
+    piece, verdicts = part("accuracy_claims.runs").Piece, part("accuracy_claims.verdicts")
     found = {
         piece(entered(name), rate, seed): outcome(loss=loss + 0.001 * (seed % 100), **known)
         for name, of in losses.items()
@@ -70,7 +70,7 @@ def runs(losses: dict[str, dict[float, float]], **known: Any) -> Any:
 
 
 def test_every_contender_has_a_scenario_that_loads() -> None:
-    table = part("claims_table")
+    table = part("accuracy_claims.table")
     for one in dict.fromkeys(one for claim in table.CLAIMS for one in claim.contenders):
         for rate in (one.grid[0], one.grid[-1]):
             scenario = load(one.scenario(rate, seed=1))
@@ -78,8 +78,8 @@ def test_every_contender_has_a_scenario_that_loads() -> None:
 
 
 def test_claims_are_told_apart_and_fair() -> None:
-    """Same workers, network and end on both sides; where one side is another cluster, the claim is about that."""
-    table = part("claims_table")
+    """Workers, network and end are the same on both sides; if the clusters differ, the claim is about that."""
+    table = part("accuracy_claims.table")
     keys = [(one.name, one.ours, one.theirs, one.figure) for one in table.CLAIMS]
     assert len(keys) == len(set(keys))
     across = {one.name for one in table.CLAIMS if one.ours.setting != one.theirs.setting}
@@ -91,7 +91,7 @@ def test_claims_are_told_apart_and_fair() -> None:
 
 
 def test_a_message_takes_as_long_as_the_setting_says() -> None:
-    settings = part("claims_settings")
+    settings = part("accuracy_claims.settings")
     setting = settings.Setting("two", "two nodes", nodes=2, message_s=1e-3, local_s=2e-4, seconds=1.0)
     network = load(settings.entered("sync-sgd", setting).scenario(0.1, 1)).cluster.network
     nbytes = 4 * settings.MODELS[settings.MODEL].layout().size
@@ -105,7 +105,7 @@ def test_a_message_takes_as_long_as_the_setting_says() -> None:
 
 def test_an_interval_is_student_s_of_the_pairs() -> None:
     ours, theirs = [1.0, 2.5, 3.0, 2.0], [1.5, 2.0, 1.0, 1.0]
-    found = part("paired").difference(ours, theirs)
+    found = part("common.intervals").difference(ours, theirs)
     expected = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
     assert found.relative == pytest.approx(0.75 / 1.375)
@@ -113,7 +113,7 @@ def test_an_interval_is_student_s_of_the_pairs() -> None:
 
 def test_one_seed_has_no_interval() -> None:
     with pytest.raises(ValueError, match="found 1 pair; expected 2 or more"):
-        part("paired").difference([1.0], [2.0])
+        part("common.intervals").difference([1.0], [2.0])
 
 
 @pytest.mark.parametrize(
@@ -135,13 +135,13 @@ def test_one_seed_has_no_interval() -> None:
 def test_a_verdict_says_what_the_interval_says(
     interval: tuple[float, float], direction: str, better: str, margin: float, expected: str
 ) -> None:
-    less = part("paired").Difference(sum(interval) / 2, *interval, None)
-    assert part("claims_verdicts").verdict(less, direction, better, margin) == expected
+    less = part("common.intervals").Difference(sum(interval) / 2, *interval, None)
+    assert part("accuracy_claims.verdicts").verdict(less, direction, better, margin) == expected
 
 
 def test_rates_are_chosen_on_their_own_seeds_and_compared_at_both_and_in_common() -> None:
     found = runs({"async-easgd": {0.1: 0.5, 0.2: 0.3}, "async-sgd": {0.1: 0.4, 0.2: 0.6}})
-    tested = part("claims_verdicts").tested(claim(), found)
+    tested = part("accuracy_claims.verdicts").tested(claim(), found)
     assert (tested.ours.rate, tested.theirs.rate) == (0.2, 0.1)
     assert tested.difference.mean == pytest.approx(-0.1)
     assert tested.verdict == "holds"
@@ -149,7 +149,7 @@ def test_rates_are_chosen_on_their_own_seeds_and_compared_at_both_and_in_common(
     assert tested.favours == (1, 2)
 
 
-def test_a_target_that_nobody_reaches_leaves_the_choice_to_the_loss() -> None:
+def test_a_target_that_is_never_reached_leaves_the_choice_to_the_loss() -> None:
     found = runs({"async-sgd": {0.1: 0.9, 0.2: 0.4}})
     assert found.best(entered("async-sgd"), "time") == 0.2
     found = runs({"async-sgd": {0.1: 0.9, 0.2: 0.4}}, reached=500.0)
@@ -157,8 +157,8 @@ def test_a_target_that_nobody_reaches_leaves_the_choice_to_the_loss() -> None:
 
 
 def test_what_is_tested_is_what_is_run() -> None:
-    """No run is missing when a claim is tested, and test seeds are run at the rates that count only."""
-    verdicts = part("claims_verdicts")
+    """No run is missing when a claim is tested, and test seeds are run only at the rates that count."""
+    verdicts = part("accuracy_claims.verdicts")
     found = runs({"async-easgd": {0.1: 0.3, 0.2: 0.5}, "async-sgd": {0.1: 0.4, 0.2: 0.6}})
     asked = {*verdicts.to_tune(claim(), TUNING), *verdicts.to_test(claim(), found)}
     assert {piece.rate for piece in asked if piece.seed in TESTING} == {0.1}
@@ -167,29 +167,29 @@ def test_what_is_tested_is_what_is_run() -> None:
 
 
 def test_a_target_that_is_not_reached_counts_as_reached_at_the_end() -> None:
-    value, one = part("claims_verdicts").value, entered("async-sgd")
+    value, one = part("accuracy_claims.verdicts").value, entered("async-sgd")
     assert value("time", one, outcome(reached=250.0)) == 250.0
     assert value("time", one, outcome(reached=None)) == 1000.0
 
 
 def test_the_largest_rate_ends_before_the_first_divergence() -> None:
-    chance, one = part("claims_runs").CHANCE, entered("async-sgd", grid=(0.1, 0.2, 0.4))
+    chance, one = part("accuracy_claims.runs").CHANCE, entered("async-sgd", grid=(0.1, 0.2, 0.4))
     found = {0.1: outcome(), 0.2: outcome(loss=chance), 0.4: outcome()}
-    assert part("claims_verdicts").largest(one, found) == 0.1
-    assert part("claims_verdicts").largest(one, {**found, 0.1: outcome(loss=chance)}) == 0.0
+    assert part("accuracy_claims.verdicts").largest(one, found) == 0.1
+    assert part("accuracy_claims.verdicts").largest(one, {**found, 0.1: outcome(loss=chance)}) == 0.0
 
 
 def test_the_distance_of_curves_is_over_the_samples_of_both() -> None:
     one = outcome(samples=(0.0, 100.0), losses=(2.0, 1.0))
     other = outcome(samples=(0.0, 200.0), losses=(2.0, 2.0))
-    assert part("claims_verdicts").distance(one, other) == pytest.approx(0.5)
+    assert part("accuracy_claims.verdicts").distance(one, other) == pytest.approx(0.5)
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
 
 
 def test_reasons_stand_under_what_does_not_hold() -> None:
-    words, verdicts = part("claims_words"), part("claims_verdicts")
+    words, verdicts = part("accuracy_claims.rendering"), part("accuracy_claims.verdicts")
     losses = {"async-easgd": {0.1: 0.5, 0.2: 0.7}, "async-sgd": {0.1: 0.4, 0.2: 0.6}}
     text = words.markdown([verdicts.tested(claim(), runs(losses))], "Seeds.")
     assert "| does not hold |" in text
@@ -210,14 +210,14 @@ def test_reasons_stand_under_what_does_not_hold() -> None:
 )
 def test_what_has_lost_is_slower_or_learns_less(speed: float, worse: float, expected: str | None) -> None:
     losses = {"async-easgd": {0.1: 0.6, 0.2: 0.9}, "async-sgd": {0.1: 0.4, 0.2: 0.9}}
-    tested = part("claims_verdicts").tested(claim(), runs(losses))
-    less = part("paired").Difference(worse, worse - 0.05, worse + 0.05, None)
+    tested = part("accuracy_claims.verdicts").tested(claim(), runs(losses))
+    less = part("common.intervals").Difference(worse, worse - 0.05, worse + 0.05, None)
     ours = replace(tested.ours, samples_per_s=speed)
-    assert part("claims_words").cause(replace(tested, ours=ours, equal_samples=less)) == expected
+    assert part("accuracy_claims.rendering").cause(replace(tested, ours=ours, equal_samples=less)) == expected
 
 
 def test_results_are_written_between_the_marks_of_a_page(tmp_path: Path) -> None:
-    words, page = part("claims_words"), tmp_path / "page.md"
+    words, page = part("accuracy_claims.rendering"), tmp_path / "page.md"
     page.write_text(f"Before.\n{words.BEGIN}\nold\n{words.END}\nAfter.\n", encoding="utf-8")
     words.write(page, "new")
     assert page.read_text(encoding="utf-8") == f"Before.\n{words.BEGIN}\n\nnew\n{words.END}\nAfter.\n"
@@ -249,16 +249,16 @@ def test_what_was_left_out_is_said() -> None:
 
 def test_figures_are_those_of_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim from its scenarios to its JSON, in this process."""
-    command, table, settings = part("claims"), part("claims_table"), part("claims_settings")
-    made = part("claims_runs")
+    command, table, settings = part("claims"), part("accuracy_claims.table"), part("accuracy_claims.settings")
+    made = part("accuracy_claims.runs")
     monkeypatch.setattr(command, "outcomes", lambda pieces, **_: ((piece, made.outcome(piece)) for piece in pieces))
     setting = settings.Setting("four", "four devices", nodes=2, workers_per_node=2, batch=32, seconds=0.3, target=0.5)
     ours, theirs = (replace(settings.entered(name, setting), grid=(0.1, 0.4)) for name in ("async-sgd", "async-easgd"))
     one = table.Claim("c", "A paper", "words", "F", ours, theirs)
     (found,) = command.all_tested([one], seeds=2, tuning=1, jobs=1)
     again = command.all_tested([one], seeds=2, tuning=1, jobs=1)
-    answer = json.loads(json.dumps(part("claims_words").answer(found)))
-    assert answer == json.loads(json.dumps(part("claims_words").answer(again[0])))
+    answer = json.loads(json.dumps(part("accuracy_claims.rendering").answer(found)))
+    assert answer == json.loads(json.dumps(part("accuracy_claims.rendering").answer(again[0])))
     (run,) = simulate(ours.scenario(found.ours.rate, seed=1))
     assert made.outcome(made.Piece(ours, found.ours.rate, 1)).losses[-1] == run.summary["final_loss"]
     assert answer["difference"]["mean"] == pytest.approx(answer["ours"]["mean"] - answer["theirs"]["mean"])

@@ -1,4 +1,4 @@
-"""The command: exit statuses, what goes to which stream, what is kept. Engines are made up here."""
+"""The command: exit statuses, output streams, stored files. Engines are replaced by stand-ins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Engine = Callable[..., Any]
 
 
 class Engines(SimpleNamespace):
-    """What the commands import: replace an attribute to change what an engine does."""
+    """The module that the commands import: replace an attribute to change what an engine does."""
 
     simulate: Engine
     train: Engine
@@ -232,7 +232,7 @@ def test_wrong_input_exits_with_2(
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("kind", ["algorithms", "devices", "topologies", "models", "data", "scenarios", "storage"])
+@pytest.mark.parametrize("kind", ["algorithms", "devices", "topologies", "models", "datasets", "scenarios", "storage"])
 def test_list(kind: str) -> None:
     answer = json.loads(call("list", kind, "--json").stdout)
     assert answer["kind"] == kind
@@ -312,7 +312,7 @@ def test_a_disk_that_fills_up_is_told_without_a_traceback(engines: Engines, tmp_
 
 @pytest.mark.parametrize("words", [extra(["schema"]), ["list", "algorithms", "--json"], ["list", "models"]])
 def test_output_does_not_depend_on_what_the_terminal_can_show(words: list[str]) -> None:
-    """JSON escapes what ASCII lacks, so that it says the same; a table has a question mark there."""
+    """JSON escapes characters outside ASCII; a table shows a question mark instead."""
     answers = [
         subprocess.run(
             [*COMMAND, *words], env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True, check=True

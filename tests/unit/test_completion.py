@@ -26,7 +26,7 @@ def paceline(*arguments: str, **environment: str) -> str:
     ],
 )
 def test_the_script_is_installed_in_the_home_folder(shell: str, file: str, tmp_path: Path) -> None:
-    # what the shell is, is asked of the processes above: here the answer is given
+    # the shell is found among the parent processes: here the answer is fixed
     code = (
         "import shellingham, sys; sys.argv[0] = 'paceline'\n"
         f"shellingham.detect_shell = lambda *_: ({shell!r}, {shell!r})\n{PROGRAM}"

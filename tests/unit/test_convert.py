@@ -1,4 +1,4 @@
-"""The command `paceline convert`: what it answers, refuses and leaves behind."""
+"""The command `paceline convert`: its output, the inputs that it refuses, and the files that it leaves."""
 
 from __future__ import annotations
 

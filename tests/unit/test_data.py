@@ -1,4 +1,4 @@
-"""Data sets on disk: what is written in the true formats is read, and what is wrong with a folder is said."""
+"""Data sets on disk: data in the true formats is read, and errors in a folder are reported."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_what_is_held_out_may_have_a_folder(name: str, tmp_path: Path) -> None:
 
 
 def test_pictures_take_the_models_size_and_channels(tmp_path: Path) -> None:
-    """A picture with a bright left third is cut about its middle, so that the edge of the third moves outwards."""
+    """A picture with a bright left third is cropped around its centre, so the edge of the third moves outwards."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         for number in range(2):
@@ -222,7 +222,7 @@ def test_all_wrong_files_are_said_at_once(tmp_path: Path) -> None:
 
 
 class Evil:
-    """A pickle that calls what it likes."""
+    """A pickle that calls an arbitrary function."""
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return os.system, ("touch called",)

@@ -1,4 +1,4 @@
-"""benchmarks/dbs.py: what it prints is what the runs say. The figures on the method's page come from longer runs."""
+"""benchmarks/dbs.py: its output agrees with the runs. The figures on the method's page come from longer runs."""
 
 from __future__ import annotations
 

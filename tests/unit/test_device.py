@@ -1,6 +1,6 @@
 """A paced device holds each gradient for exactly its modelled time. These tests use a fake clock.
 
-What a real machine adds to these times, because it wakes a process too late, is measured by `benchmarks/pace.py`.
+`benchmarks/pace.py` measures the additional time on a real machine, which wakes a process too late.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tests.support import Bowl
 
 START_S = 100.0
 TURN_S = 1e-6
-"""one turn of a loop that watches the clock"""
+"""one iteration of a loop that polls the clock"""
 
 
 class FakeTime:
-    """Replaces the `time` module: a sleep moves the clock by its length, and by one turn of a waiting loop at least."""
+    """Replaces the `time` module: a sleep advances the clock by its length, at least by one turn of a polling loop."""
 
     def __init__(self) -> None:
         self.now_s = START_S
@@ -54,7 +54,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
 
 @dataclass(frozen=True)
 class Takes(Bowl):
-    """A learner whose gradients take a stated time to compute."""
+    """A learner whose gradients take a given time to compute."""
 
     fake: Any = None
     seconds: float = 0.0
@@ -104,7 +104,7 @@ def batch(index: int) -> Batch:
 
 
 def lasted(bench: Bench, steps: int = 3) -> list[float]:
-    """Seconds of so many gradients, by their spans."""
+    """Returns the seconds of so many gradients, by their spans."""
     for index in range(steps):
         bench.device.gradient(Thread("main"), bench.weights, batch(index))
     spans = bench.spans()
@@ -113,7 +113,7 @@ def lasted(bench: Bench, steps: int = 3) -> list[float]:
 
 
 def on_time(seconds: float) -> Any:
-    """Not a moment early; late by a turn of the waiting loop at most."""
+    """Never early; late by one iteration of the polling loop at most."""
     return pytest.approx(seconds + TURN_S / 2, abs=0.51 * TURN_S)
 
 
@@ -138,7 +138,7 @@ stop: {samples: 160}
 
 
 def test_a_plan_with_slow_places_and_slowdowns_is_held_to_the_moment(bench: Benches, fake: FakeTime) -> None:
-    """From its start on, every gradient takes what the simulator says; some are slower than others."""
+    """From its start on, every gradient takes the simulated time; some are slower than others."""
     (plan,) = load(HARD).plans(paced=True)
     made = bench(Takes(fake=fake, seconds=0.001), plan)
     found, steps = lasted(made, 20), range(20)

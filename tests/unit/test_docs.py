@@ -1,4 +1,4 @@
-"""What README.md and docs/ say is what the code says: tables, defaults, links, commands and examples."""
+"""README.md and docs/ agree with the code: tables, defaults, links, commands and examples."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def table(text: str, header: str) -> list[list[str]]:
-    """The rows of the table whose header line begins so, as cells without the backquotes around them."""
+    """Returns the rows of the table whose header begins like this, as cells without backquotes."""
     lines = text[text.index(f"\n| {header}") :].strip().splitlines()[2:]
     rows = lines[: next((at for at, line in enumerate(lines) if not line.startswith("|")), len(lines))]
     return [[cell.strip().strip("`") for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
@@ -106,7 +106,7 @@ def written(default: Any) -> Any:
 
 
 def shown_and_known(page: str, method: type[Method], known: Sequence[Any]) -> None:
-    """Names, defaults (as YAML writes them), and what a value must be; each with a word and a provenance."""
+    """Returns names, defaults (as YAML writes them), and constraints; each with a word and a provenance."""
     assert MISSING not in [field.default for field in known]
     rows = table(page, "name | default") if known else []
     said = {row[0]: yaml.safe_load(row[1]) for row in rows}
@@ -119,7 +119,7 @@ def shown_and_known(page: str, method: type[Method], known: Sequence[Any]) -> No
 
 
 def the_hyperparameters_are_the_methods(name: str) -> None:
-    """A method's page has its own ones and those with a default of its own; docs/rules.md has those that all share."""
+    """A method's page has its own options and those with its own default; docs/rules.md has the common ones."""
     shared = {field.name: field.default for field in fields(SyncSgd)}
     method = METHODS[name]
     shown_and_known(
@@ -133,17 +133,19 @@ def test_the_shared_hyperparameters_are_those_of_sync_sgd() -> None:
 
 
 def the_bytes_of_a_step_are_those_of_a_run(name: str) -> None:
-    """What 24 further steps of four workers on two nodes add to a simulated run, whatever its ends cost.
+    """Returns what 24 further steps of four workers on two nodes add to a simulated run, independent of its ends.
 
-    A step is as many gradients that count as there are workers; 24 of them are whole updates of two, three or four
-    gradients. A formula may use P workers, S of them on each of N nodes, n bytes of weights, and the hyper-parameters.
+    A step is as many gradients as there are workers; 24 of them are whole updates of two, three or four gradients. A
+    formula may use P workers, S of them on each of N nodes, n bytes of weights, and the hyper-parameters.
     """
     method = METHODS[name]()
     nodes = nodes_for(method)
     workers = 1 if method.alone else sum(map(len, nodes))
     sent = []
     for steps in (24, 48):
-        together = method.has_server or method.independent  # the keeper's steps are then those of all workers
+        together = (
+            method.has_server or method.independent
+        )  # the steps of the weights' owner are then those of all workers
         keepers = steps * workers * 8 // method.samples_per_step(8, workers) if together else steps
         job = job_of(method, steps=keepers, nodes=nodes)
         trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(every=1))
@@ -205,7 +207,7 @@ def test_the_guide_has_every_exit_status() -> None:
 
 @pytest.fixture
 def beside_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guide's own methods and their scenario in files of their own, in the current folder."""
+    """Writes the guide's own methods and their scenario to files in the current folder."""
     modules = ["coin_avg", "forgets", "accumulate"]
     for language, file in [("yaml", "coin.yaml"), *(("python", f"{module}.py") for module in modules)]:
         (source,) = (block for block in blocks(GUIDE, language) if block.startswith(f"# {file}\n"))
@@ -324,7 +326,7 @@ def documented() -> Sequence[str]:
 
 
 NOT_YET = {"paceline check"}
-"""commands that the pages name as coming later; each must then really not be there"""
+"""commands that the pages announce for later; each must really not exist yet"""
 
 
 def quoted_commands_are_understood(page: Path) -> None:
@@ -342,7 +344,7 @@ def is_understood(command: str) -> None:
 
 
 def _least(name: str) -> list[str]:
-    """What a command needs, where the text names the command alone."""
+    """Adds the arguments that a command needs, where the text names the command alone."""
     return {"list": ["algorithms"], "schema": []}.get(name, ["SCENARIO"])
 
 

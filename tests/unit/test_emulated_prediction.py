@@ -1,4 +1,4 @@
-"""What messages and collectives on an emulated network are predicted to take: closed forms, and bytes on each line."""
+"""Predicted times of messages and collectives on an emulated network: closed forms, and bytes on each line."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.unit.test_emulation import plan
 
 RATE, LATENCY_S, ADDED_S, PACKET = 10e6, 2e-3, 5e-4, 1500
 SHARE = PACKET / (PACKET - HEADERS)
-"""how much faster a line sends whole packets than what is in them"""
+"""factor by which a line sends whole packets faster than their payload"""
 WORD_S = (WORD_BYTES + HEADERS) / (RATE * SHARE)
 """of an announcement on a line"""
 
 
 def sent_s(nbytes: int) -> float:
-    """What a message and the word in front of it take on a line."""
+    """Returns the time of a message and its announcement on a line."""
     whole = nbytes + WORD_BYTES
     return (whole + -(-whole // (PACKET - HEADERS)) * HEADERS) / (RATE * SHARE)
 
@@ -72,7 +72,7 @@ def test_a_message_goes_its_way_three_times() -> None:
 def test_a_line_passes_on_whole_packets() -> None:
     (far,) = arrivals(network(), (0, 2, 10_000))
     last = 10_000 + WORD_BYTES - 6 * (PACKET - HEADERS) + HEADERS
-    assert last < PACKET  # so it waits at the second line until the packet before it has gone
+    assert last < PACKET  # so it waits at the second line until the packet before it has left
     expected = 6 * LATENCY_S + ADDED_S + 4 * WORD_S + sent_s(10_000) + PACKET / (RATE * SHARE)
     assert far == pytest.approx(expected)
 
@@ -101,7 +101,7 @@ def test_what_the_probed_all_reduce_took_beside_its_lines_is_shared_out_among_it
 
 
 def star(hosts: int, per_host: int = 1) -> Lines:
-    """Hosts around a switch that takes no time, so that a host's own line is the only one there is each way."""
+    """Hosts around a switch that takes no time, so a host's own line is the only one in each direction."""
     out = [Line(f"h{host}>s", RATE, LATENCY_S / 2) for host in range(hosts)]
     into = [Line(f"s>h{host}", 1e6 * RATE, LATENCY_S / 2) for host in range(hosts)]
     routes = {(a, b): (a, hosts + b) for a in range(hosts) for b in range(hosts) if a != b}
@@ -112,7 +112,7 @@ def star(hosts: int, per_host: int = 1) -> Lines:
 def performed(
     lines: Lines, *ops: Collective, leads_s: tuple[float, ...] = (), leg_s: float = 0.0
 ) -> tuple[list[dict[int, float]], list[int]]:
-    """When each member leaves each of these collectives, and the bytes that each host has sent to others."""
+    """Returns when each member leaves each of these collectives, and the bytes that each host has sent to others."""
     clock, left = Clock(), [dict[int, float]() for _ in ops]
     carrier = Carrier(clock, lines, PACKET, leg_s)
     groups = ProcessGroups(clock, carrier.carry)
@@ -135,7 +135,7 @@ def group(p: int) -> Group:
 
 
 def near(expected: float) -> object:
-    """Within the announcements that stand before it on a line, and the packets that round it up."""
+    """Within the announcements that precede it on a line, and the packets that round it up."""
     return pytest.approx(expected, rel=0.02)
 
 
@@ -155,7 +155,7 @@ def test_an_all_reduce_of_much_needs_what_its_line_needs() -> None:
     nbytes = cases(8, 40) * SEGMENT_BYTES
     (left,), sent = performed(star(4), AllReduce(value=Null(nbytes // 4), group=group(4), key="k"))
     beside_s = max(left.values()) - 2 * 3 / 4 * nbytes / RATE
-    assert 0 < beside_s < SEGMENT_BYTES / RATE  # it stands still once, as what is gathered has to be reduced first
+    assert 0 < beside_s < SEGMENT_BYTES / RATE  # it pauses once, because the gathered vectors are reduced first
     assert all(count == pytest.approx(2 * 3 / 4 * nbytes * SHARE, rel=0.001) for count in sent)
 
 
@@ -184,7 +184,7 @@ def test_a_broadcast_goes_to_all_children_at_once(p: int, root: int, children: i
 
 
 def _children(at: int, p: int) -> list[int]:
-    """Of a rank that is so far from the root."""
+    """Returns the time of a rank at this distance from the root."""
     return [at + 2**k for k in range(at.bit_length(), p.bit_length()) if at + 2**k < p]
 
 
@@ -247,7 +247,7 @@ def test_large_segments_are_a_mebibyte() -> None:
     """A ring of two of 8 MB: shares of four segments, each announced for itself."""
     nbytes = 8 * SEGMENT_BYTES
     _, sent = performed(star(2), AllReduce(value=Null(nbytes // 4), group=group(2), key="k"))
-    words = 2 * 8 * 2 + 8  # of each segment: that it is sent, in front of it; and that the other's is waited for
+    words = 2 * 8 * 2 + 8  # announcements for each segment: that it is sent, and that the other's is awaited
     assert sent[0] > nbytes * SHARE
     assert sent[0] - nbytes * SHARE < 2 * words * (WORD_BYTES + HEADERS)
 

@@ -1,4 +1,4 @@
-"""Emulated networks without any network: what joins hosts, who may have them, and when packets leave a line."""
+"""Emulated networks without a network: paths between hosts, permissions, and times at which packets leave a line."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ NEAR = {"latency": "20 us", "bandwidth": "80 Mbit/s"}
 
 
 def test_a_star_within_this_machines_latency_is_for_token_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emulated_network, "has_netem", lambda: pytest.fail("nobody needs netem for it"))
+    monkeypatch.setattr(emulated_network, "has_netem", lambda: pytest.fail("netem is not needed for it"))
     lines = lines_for(plan({"topology": "star", "link": NEAR}, nodes=2))
     with_headers = pytest.approx(10e6 * 1514 / 1448)
     assert spokes_by_tc(lines) == [Spoke(with_headers, with_headers)] * 2  # type: ignore[arg-type]  # approx
@@ -130,7 +130,7 @@ def test_other_topologies_are_for_the_forwarder(monkeypatch: pytest.MonkeyPatch)
         assert spokes_by_tc(lines_for(plan({"topology": topology, "link": NEAR}))) is None
 
 
-# --- who may have one -------------------------------------------------------------------------------------------------
+# --- permissions ------------------------------------------------------------------------------------------------------
 
 
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_more_than_user_space_holds_is_refused_with_a_way_out(monkeypatch: pytes
     factor = round(2e9 / emulated_network.CEILING_BYTES_PER_S)
     assert "found 1.6e+04 Mbit/s on host0>host1" in str(refused.value)
     assert f"`train.time_dilation: {factor}`" in str(refused.value)
-    refuse_emulation(plan(fast, time_dilation=factor))  # as it says
+    refuse_emulation(plan(fast, time_dilation=factor))  # as stated
 
 
 def test_links_that_fail_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def tables(lines: list[Line], routes: dict[tuple[int, int], tuple[int, ...]], **
 
 
 def send(t: forwarding.Tables, source: int, to: int, size: int, now: float, seen_s: float | None = None) -> int:
-    """What a host sends: a packet with nothing but a version and where it is to go."""
+    """Returns a packet of a host, with nothing but a version and its destination."""
     t.counts[0] -= 1
     packet = int(t.spare[t.counts[0]])
     t.room[packet, 0], t.room[packet, 18], t.room[packet, 19] = 4 << 4, 0, to + 1
@@ -204,7 +204,7 @@ def send(t: forwarding.Tables, source: int, to: int, size: int, now: float, seen
 
 
 def arrivals(t: forwarding.Tables) -> list[tuple[float, int]]:
-    """Lets everything under way arrive: when, and at which host."""
+    """Delivers all packets in flight and returns when, and at which host, each arrives."""
     found = []
     while t.counts[1] > 0:
         due_s = float(t.key[0])
@@ -219,7 +219,7 @@ def arrivals(t: forwarding.Tables) -> list[tuple[float, int]]:
 
 
 class Plain:
-    """A function as Python, where others call it too."""
+    """Returns a function as Python, where others call it too."""
 
     def __init__(self, compiled: Any) -> None:
         self.py_func = compiled.py_func
@@ -243,7 +243,7 @@ def test_a_burst_leaves_a_line_at_its_rate() -> None:
 
 
 def test_packets_pipeline_over_lines() -> None:
-    """k packets over h lines of one rate: Σ α + (h + k − 1) n / r; a slower line in the way sets the pace after it."""
+    """k packets over h lines of one rate: Σ α + (h + k − 1) n / r; a slower line determines the pace after it."""
     rates = [1e6, 5e5, 1e6]
     t = tables([Line(str(at), rate, 0.01 * (at + 1)) for at, rate in enumerate(rates)], {(0, 1): (0, 1, 2)})
     for _ in range(5):
@@ -276,7 +276,7 @@ def test_headers_come_on_top_of_the_rate() -> None:
     assert arrivals(t)[-1][0] == pytest.approx(10 * (PACKET - HEADERS) / 1e6)
 
 
-def test_what_is_for_nobody_is_let_go() -> None:
+def test_packets_without_a_destination_are_dropped() -> None:
     t = tables([Line("a>b", 1e6, 0.0)], {(0, 1): (0,)})
     assert send(t, 0, 5, 100, 0.0) == send(t, 1, 0, 100, 0.0) == send(t, 0, 1, 19, 0.0) == -1
     assert arrivals(t) == []

@@ -1,4 +1,4 @@
-"""Errors of predictions, worked out by hand."""
+"""Errors of predictions, computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Extrapolation: what a scenario may ask for, what is answered, and that nothing of it looks trained."""
+"""Extrapolation: its options and results, which are always marked as estimates."""
 
 from __future__ import annotations
 

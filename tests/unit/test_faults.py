@@ -1,4 +1,4 @@
-"""Faults in scenarios: what they mean for plans, runs and comparisons, and what is refused."""
+"""Faults in scenarios: their effect on plans, runs and comparisons, and what is refused."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def steps(made: Plan) -> list[float]:
 
 
 def told(run: Run) -> dict[str, Any]:
-    """What the summary says of faults."""
+    """Returns the summary's figures on faults."""
     found = run.summary.get("faults")
     assert found is not None
     return dict(found)
@@ -139,7 +139,7 @@ def test_crashes_are_counted_and_shares_are_one() -> None:
 
 @pytest.mark.parametrize("name", ["async-sgd", "layerwise-sgd", "agd", "easgd", "hbs-sgd"])
 def test_values_do_not_change(name: str) -> None:
-    """Deterministic methods learn the same; all take the same number of steps, and the same run twice is the same."""
+    """Deterministic methods learn the same; all take the same number of steps, and repeated runs are equal."""
     faults = "cluster.crashes={mtbf: 300 ms, recovery: 10 ms, checkpoint: {every: 50 ms, cost: 1 ms}}"
     changes = ["workload.learning=train", "algorithms=[" + name + "]", "stop.samples=2560"]
     (calm,), (hard,), (again,) = (simulate(four(*changes, *more)) for more in ([], [faults], [faults]))

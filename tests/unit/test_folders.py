@@ -1,4 +1,4 @@
-"""Runs' folders in memory: what nobody uses any more is removed when the next one is made, and nothing else is."""
+"""Folders of runs in shared memory: unused ones are removed when the next one is made, and nothing else is."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from paceline.backend.posix.polling import wait_until
 
 @pytest.fixture(autouse=True)
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place of its own."""
+    """A separate folder."""
     monkeypatch.setattr(run_folders, "SHARED", tmp_path)
     return tmp_path
 
 
 def aged(folder: Path) -> None:
-    """As if it had been made a while ago."""
+    """Makes it look as if it had been made a while ago."""
     before = time.time() - 2 * run_folders.YOUNG_S
     os.utime(folder, (before, before))
 
 
 def stays_while_it_lives(folder: Path, child: int) -> None:
-    """An old folder is there as long as a process is, and is removed after it."""
+    """An old folder exists as long as a process does, and is removed after it."""
     aged(folder)
     try:
         run_folders.sweep()

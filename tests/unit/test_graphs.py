@@ -1,4 +1,4 @@
-"""Cluster graphs: what builders refuse, what composing does, the pictures and the command."""
+"""Cluster graphs: inputs that builders refuse, composition, the pictures and the command."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_graphs_are_whole(name: str) -> None:
     pairs = [frozenset(connection.ends) for connection in graph.connections]
     assert len(set(pairs)) == len(pairs)
     assert all(len(pair) == 2 for pair in pairs)
-    assert set(graph.nx) == set(names)  # no connection ends at nothing
+    assert set(graph.nx) == set(names)  # every connection has two ends
     assert nx.is_connected(graph.nx)
     assert graph.provenance
 

@@ -30,7 +30,7 @@ SERVER = Rank(4)
 
 @dataclass(frozen=True, kw_only=True)
 class Bounded(Agd):
-    """Promises a staleness of at most 2, whatever its delay."""
+    """Guarantees a staleness of at most 2, whatever its delay."""
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: 2}
@@ -38,7 +38,7 @@ class Bounded(Agd):
 
 @dataclass(frozen=True, kw_only=True)
 class Clocked(AsyncSgd):
-    """Promises what needs a gate, and has none."""
+    """Makes a guarantee that needs a gate, without having one."""
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_CLOCK_GAP: 2}
@@ -46,7 +46,7 @@ class Clocked(AsyncSgd):
 
 @dataclass(frozen=True, kw_only=True)
 class WithoutFigures(Agd):
-    """Promises what needs a figure, and gives none, or one that is no number."""
+    """Makes a guarantee that needs a figure, without one, or with a NaN."""
 
     guarantees = frozenset(WITH_FIGURE | {Guarantee.SYNCHRONOUS})
     name = "without-figures"
@@ -164,7 +164,7 @@ def test_local_steps_are_not_sync_sgd() -> None:
 
 @pytest.mark.parametrize("steps", [7, 8])
 def test_replicas_that_have_not_met_may_differ(steps: int) -> None:
-    """After seven steps of eight they do, and nothing is broken by it; as equal replicas they would be wrong."""
+    """After seven steps of eight they differ, which breaks no guarantee; as equal replicas they would be wrong."""
     job, trace = made(HBS, steps)
     assert broken(job, trace) == []
     assert bool(broken(job, trace, [Guarantee.REPLICAS_EQUAL])) == (steps == 7)

@@ -1,4 +1,4 @@
-"""State that programs keep in local variables is found before a method is used; right methods are let through."""
+"""State that programs keep in local variables is found before a method is used; correct methods are accepted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Weights
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, Stop, dismiss, server_of
-from paceline.algorithms.methods.survivors import Crew
+from paceline.algorithms.methods.survivors import LivingWorkers
 from paceline.backend.transports.launch_environment import RefusedElsewhere
 from paceline.checking import hidden_state as module
 from paceline.checking import small_runs
@@ -75,22 +75,22 @@ class Forgets(SyncSgd):
 
 @dataclass(frozen=True, kw_only=True)
 class Averages(AsyncSgd):
-    """A server that applies its gradients with a momentum that it keeps in a local variable."""
+    """A server that applies its gradients with a momentum in a local variable."""
 
     name = "averages"
 
     @program
     def server(self, me: RankContext, state: Replica) -> Program[Replica]:
-        build_team, velocity = Crew(me), 0.0 * state.weights.vector
+        team, velocity = LivingWorkers(me), 0.0 * state.weights.vector
         while step := (yield from NextStep(state)):
-            message = yield from build_team.message()
+            message = yield from team.message()
             push: Push = message.value
             velocity = 0.5 * velocity - self.learning_rate * push.vector
             weights = Weights(state.weights.vector + velocity, state.weights.version)
             version = yield from RecordUpdate(weights, [push.origin])
             state = Replica(step.number + 1, Weights(weights.vector, version))
             yield from Send(message.source, state.weights)
-        yield from dismiss(build_team)
+        yield from dismiss(team)
         return state
 
 
@@ -113,7 +113,7 @@ class Trips(SyncSgd):
 
 @dataclass(frozen=True, kw_only=True)
 class Pulls(AsyncSgd):
-    """A worker that asks the server for the weights before its first step: right."""
+    """A worker that requests the weights from the server before its first step, which is correct."""
 
     name = "pulls"
 
@@ -127,16 +127,16 @@ class Pulls(AsyncSgd):
 
     @program
     def server(self, me: RankContext, state: Replica) -> Program[Replica]:
-        rule, build_team = self.rule(me.layout.layers), Crew(me)
+        rule, team = self.rule(me.layout.layers), LivingWorkers(me)
         while step := (yield from NextStep(state)):
-            while (message := (yield from build_team.message())).value == "pull":
+            while (message := (yield from team.message())).value == "pull":
                 yield from Send(message.source, state.weights)
             vector, _ = rule.update(state.weights.vector, message.value.vector, state.optimizer_state)
             weights = Weights(vector, state.weights.version)
             version = yield from RecordUpdate(weights, [message.value.origin])
             state = Replica(step.number + 1, Weights(vector, version), state.optimizer_state)
             yield from Send(message.source, state.weights)
-        yield from dismiss(build_team)
+        yield from dismiss(team)
         return state
 
 
@@ -147,7 +147,7 @@ class Summed(Replica):
 
 @dataclass(frozen=True, kw_only=True)
 class Flushes(SgdMethod):
-    """A sum in a local variable that the program puts into the state that it returns at a stop: right."""
+    """A sum in a local variable that the program adds to the state it returns at a stop, which is correct."""
 
     name = "flushes"
     staleness_kind = StalenessKind.STEPS
@@ -172,7 +172,7 @@ class Flushes(SgdMethod):
 
 @dataclass(frozen=True, kw_only=True)
 class Random(SyncSgd):
-    """A method whose weights no run repeats, so that there is nothing to compare with."""
+    """A method whose weights differ between runs, so a comparison is impossible."""
 
     name = "random"
 
@@ -187,7 +187,7 @@ class Random(SyncSgd):
 
 @dataclass(frozen=True, kw_only=True)
 class Endless(SyncSgd):
-    """Does not end: nothing can be said of it."""
+    """A method that does not end, so the check decides nothing."""
 
     name = "endless"
 
@@ -234,7 +234,7 @@ def test_vectors_may_be_tensors() -> None:
             state.weights.vector.clone()  # which an array does not have
             return (yield from super().worker(me, state))
 
-    assert hidden_state(OfTensors(every=3)) == ()  # it cannot run on arrays, so nothing is known of it
+    assert hidden_state(OfTensors(every=3)) == ()  # it cannot run on arrays, so the check decides nothing
     module._FOUND.clear()
     assert "count and total" in hidden_state(OfTensors(every=3), tensors=True)[0]
 
@@ -274,7 +274,7 @@ FOUND = r"small: algorithms\[1\]: .*forgets\.py:Forgets: worker: after 12 steps 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a scenario and its method, which are those of this file."""
+    """A folder with a scenario and the method of this file."""
     head = "\n".join(line for line in Path(__file__).read_text().splitlines() if line.startswith("from paceline."))
     source = Path(__file__).read_text()
     start = source.index("@dataclass(frozen=True, kw_only=True)\nclass Forgets")
@@ -342,7 +342,7 @@ class Hangs(SyncSgd):
 
 
 def test_a_program_that_hangs_is_left_alone_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run that follows shows where it hangs. A timer that was there before goes on."""
+    """The following run shows where it hangs. An existing timer continues."""
     monkeypatch.setattr(module, "LIMIT_S", 0.2)
     before = signal.getitimer(signal.ITIMER_REAL), signal.getsignal(signal.SIGALRM)
     with pytest.warns(UserWarning, match="hangs: its programs were not checked .* did not end within 0.2 s"):

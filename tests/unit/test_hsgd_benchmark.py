@@ -32,11 +32,11 @@ def test_the_waterfall_is_what_the_runs_say(tmp_path: Path) -> None:
     assert [row["times"] for row in rows[1:]] == pytest.approx([after / before for after, before in pairs])
     for row in rows:
         assert sum(row["time_fraction"].values()) == pytest.approx(1.0)
-    # nothing is missing any more in the last one, which is the scenario as it comes
+    # the last row is the complete scenario as shipped
     assert rows[-1]["changes"] == [*small, "workload.batch_per_worker=1365", "stop.samples=20000"]
     (run,) = paceline.simulate(paceline.load("hsgd-tianhe2", rows[-1]["changes"]))
     assert run.summary["step_s"]["mean"] == rows[-1]["step_s"] == pytest.approx(1365 * 6 / rates[-1])
-    # each row lacks what comes after it, and nothing else
+    # each row lacks exactly the features of the later rows
     lacking = [set(row["changes"][2:-2]) for row in rows]
     assert all(after < before for before, after in pairwise(lacking))
     assert answer["paper"] == 20

@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs/methods/hsgd.md").read_text(encoding="utf-8")
 
 
 def row(begins: str) -> list[str]:
-    """The cells of the first row of a table that begins so."""
+    """Returns the cells of the first row of a table that begins like this."""
     (line,) = re.findall(rf"^\| {re.escape(begins)} \|(.*)\|$", PAGE, re.MULTILINE)[:1]
     return [cell.strip() for cell in line.split("|")]
 
@@ -32,7 +32,7 @@ def test_its_scenario_runs_as_long_as_its_schedule() -> None:
 
 
 def test_the_last_row_of_its_waterfall_is_the_shipped_scenario() -> None:
-    """As in the benchmark, from first step to last; with fewer steps, since they are all alike."""
+    """As in the benchmark, from first step to last; with fewer steps, because all steps are equal."""
     scenario = paceline.load("hsgd-tianhe2", ["stop.samples=40000"])
     (run,) = paceline.simulate(scenario)
     batch = scenario.workload.batch_per_worker * scenario.cluster.workers

@@ -1,4 +1,4 @@
-"""Cluster graphs from files: what is read, what it means, and what is refused, all mistakes at once."""
+"""Cluster graphs from files: their content, its meaning, and refusals with all mistakes at once."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_dgx1_that_is_read_is_the_one_that_is_built() -> None:
 def test_the_generation_can_be_told() -> None:
     graph = load(DATA / "dgx1-v100.txt", {"link": "nvlink1", "pcie": "4"})
     assert {one.link.name for one in graph.connections} == {"nvlink1", "pcie4-device", "pcie4-uplink", "xgmi"}
-    assert "nvlink1 as told; PCIe 4 as told" in graph.provenance
+    assert "nvlink1 as given; PCIe 4 as given" in graph.provenance
 
 
 def test_nvlinks_to_everyone_are_a_switch() -> None:
@@ -136,7 +136,7 @@ def test_gpus_of_two_sockets_go_over_their_bus() -> None:
 
 
 def test_switches_below_a_switch_and_host_bridges() -> None:
-    """GPU0 and 1 share a switch, which a further one joins to GPU2; GPU3 is behind another host bridge."""
+    """GPU0 and 1 share a switch, and a further switch joins them to GPU2; GPU3 is behind another host bridge."""
     rows = ["GPU0 X PIX PXB NODE 0", "GPU1 PIX X PXB NODE 0", "GPU2 PXB PXB X NODE 0", "GPU3 NODE NODE NODE X 0"]
     routes = Routes(machine(table(*rows), "text", "four"))
     assert routes.between("gpu0", "gpu1").vertices == ("gpu0", "pcie1", "gpu1")
@@ -160,7 +160,7 @@ def test_cards_that_are_far_from_every_gpu_make_a_socket() -> None:
 
 
 def test_cpus_are_believed_before_a_hypervisors_table() -> None:
-    """All pairs are SYS, as virtual machines say, but two of three GPUs are near the same CPUs."""
+    """All pairs are SYS, as virtual machines report, but two of three GPUs are near the same CPUs."""
     rows = ["GPU0 X SYS SYS 0-3", "GPU1 SYS X SYS 0-3", "GPU2 SYS SYS X 4-7"]
     routes = Routes(machine(table(*rows), "text", "virtual"))
     assert routes.between("gpu0", "gpu1").vertices == ("gpu0", "cpu0", "gpu1")
@@ -203,7 +203,7 @@ def test_rows_that_are_missing_or_twice(tmp_path: Path) -> None:
 
 
 def plain(graph: Graph) -> nx.Graph[str]:
-    """With the attributes that files have."""
+    """With the attributes of files."""
     found: nx.Graph[str] = nx.Graph()
     for vertex in graph.vertices:
         found.add_node(vertex.name, kind=vertex.kind)
@@ -279,23 +279,23 @@ def test_all_mistakes_of_a_graph_are_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "no JSON: line 1"),
-        ("[1]", "is no node-link graph"),
-        ('{"nodes": []}', "is no node-link graph"),
+        ("{", "not valid JSON: line 1"),
+        ("[1]", "is not a node-link graph"),
+        ('{"nodes": []}', "is not a node-link graph"),
         ('{"nodes": [], "edges": []}', "found 0 vertices"),
         ('{"nodes": [{}], "edges": [3]}', "nodes[0]: found {}, expected an object with an"),
         ('{"nodes": [{"id": 1}, {"id": 1}], "edges": []}', "a second vertex of this name"),
         ('{"nodes": [{"id": 1, "kind": "hots"}], "edges": []}', "did you mean host?"),
-        ('{"nodes": [{"id": 1, "kind": "switch"}], "edges": []}', "nothing in it computes"),
-        ('{"nodes": [{"id": 1}, {"id": 2}], "edges": []}', "falls into 2 parts that nothing joins"),
-        ("<graphml><graph></graphml>", "line 1: no XML: mismatched tag"),
+        ('{"nodes": [{"id": 1, "kind": "switch"}], "edges": []}', "has no device or host"),
+        ('{"nodes": [{"id": 1}, {"id": 2}], "edges": []}', "has 2 parts that are not connected"),
+        ("<graphml><graph></graphml>", "line 1: not valid XML: mismatched tag"),
         ("<graphml>\n<graph><edge source='a'/></graph></graphml>", "line 2: edge: target: missing"),
-        ("<graphml></graphml>", "is no GraphML that NetworkX reads"),
+        ("<graphml></graphml>", "is not GraphML that NetworkX can read"),
         ("<svg/>", "found XML of <svg>, expected <platform> (SimGrid) or <graphml>"),
         ('<!DOCTYPE a [<!ENTITY b "c">]>\n<platform>&b;</platform>', "line 1: declares an entity"),
-        ("<platform>&b;</platform>", "no XML"),
-        ("hello", "is no graph that can be read; expected the text of nvidia-smi"),
-        ("", "is no graph that can be read"),
+        ("<platform>&b;</platform>", "not valid XML"),
+        ("hello", "is not a graph in a known format; expected the text of nvidia-smi"),
+        ("", "is not a graph in a known format"),
         ("GPU0", "has a column GPU0 and no such row"),
     ],
 )
@@ -307,7 +307,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read: No such file"):
         load(tmp_path / "nothing.json")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\x01")
-    with pytest.raises(InputError, match="is no text"):
+    with pytest.raises(InputError, match="is not text"):
         load(tmp_path / "binary")
 
 
@@ -404,13 +404,13 @@ def test_a_dogbone_is_found_from_its_routes() -> None:
 @examples(25, 200)
 @given(data=st.data())
 def test_any_tree_is_found_from_its_routes(data: st.DataObject) -> None:
-    """All routes between the leaves of a tree say what the tree is, where no vertex merely passes on."""
+    """All routes between the leaves of a tree determine the tree, if every vertex has a branch."""
     size = data.draw(st.integers(2, 9))
     tree: nx.Graph[str] = nx.Graph()
     tree.add_node("v0")
     for number in range(1, size):
         tree.add_edge(f"v{number}", f"v{data.draw(st.integers(0, number - 1))}")
-    for name in list(tree):  # every inner vertex gets leaves, so that nothing about it is open
+    for name in list(tree):  # every inner vertex gets leaves, so that the tree is determined
         for side in "ab":
             tree.add_edge(name, name + side)
     names = {frozenset(edge): f"l{number}" for number, edge in enumerate(tree.edges)}
@@ -448,7 +448,7 @@ def test_a_link_between_many_becomes_a_switch() -> None:
 
 
 def test_a_route_that_contradicts_others_is_left_out() -> None:
-    """What joins c to a cannot also join c to the middle of the way from a to b."""
+    """The link from c to a may also be attached in the middle of the path from a to b."""
     body = host("a", "b", "c") + link("1", "2") + link("3", latency="9us")
     body += route("a", "b", "1", "2") + route("c", "a", "3") + route("a", "c", "1", "3")
     graph = platform(full(body), "text", "odd")
@@ -487,7 +487,7 @@ def test_a_zone_of_host_links_is_a_star() -> None:
         ("<zone id='v' routing='Vivaldi'/>", ["zone v: routing 'Vivaldi' has no links to read"]),
         (link("w", policy="WIFI"), ["sharing_policy: found 'WIFI'"]),
         ("<link id='l' bandwidth='x' latency='y'/>", ["link l: bandwidth: found 'x'", "link l: latency: found 'y'"]),
-        (host("a", "b"), ["falls into 2 parts"]),
+        (host("a", "b"), ["has 2 parts"]),
     ],
 )
 def test_platforms_that_are_refused(body: str, messages: list[str], tmp_path: Path) -> None:
@@ -514,7 +514,7 @@ def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
 @examples(25, 600)
 @given(data=st.data())
 def test_a_damaged_file_is_read_or_refused(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A piece cut out, doubled or overwritten; never anything but a graph or an `InputError`."""
+    """A piece removed, doubled or overwritten; the result is always a graph or an `InputError`."""
     text = data.draw(st.sampled_from([path.read_text(encoding="utf-8") for path in FILES]))
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, min(len(text), start + 60)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from paceline.cli.app import app
-from paceline.records.store import read_run
+from paceline.records import Run
+from paceline.records.store import read_run, save
 from paceline.simulator.runs.run import simulate
 
 IMPORTING = """
@@ -78,3 +80,31 @@ def test_between_runs_what_is_stored_is_said(
     folders = [Path(line.removeprefix("stored before: ")) for line in lines]
     assert sorted(folders) == sorted(tmp_path.iterdir())
     assert [read_run(folder).algorithm for folder in folders] == ["sync-sgd", "agd"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "where"),
+    [
+        ("simulate", "paceline.simulator.runs.run.simulate"),
+        ("train", "paceline.backend.training.run.train"),
+        ("compare", "paceline.reports.comparison.compare.compare"),
+    ],
+)
+def test_a_run_that_is_stored_when_the_interrupt_comes_is_said(
+    verb: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_run(scenario: Any, *, keep: Any, **_: Any) -> Any:
+        return [keep(run) for run in simulate(scenario)]
+
+    def saved_and_interrupted(run: Run, out: Path) -> Run:
+        stored = save(run, out)
+        signal.raise_signal(signal.SIGINT)
+        return stored
+
+    monkeypatch.setattr(where, one_run)
+    monkeypatch.setattr("paceline.records.store.save", saved_and_interrupted)
+    change = ["--set", "stop={updates: 2}", "--algorithms", "sync-sgd", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, [verb, "quickstart", *change])
+    assert result.exit_code == 130
+    (folder,) = tmp_path.iterdir()
+    assert result.stderr.splitlines()[1:] == [f"stored before: {folder}"]

@@ -1,4 +1,4 @@
-"""How a process finds out who has started it."""
+"""How a process detects the launcher that started it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_every_task_of_a_step_finds_the_same_port_and_other_steps_another() -> N
         {},
         {"MASTER_ADDR": "left over"},
         {"SLURM_JOB_ID": "77", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"},  # a batch script: srun has not run yet
-        {**SRUN, "SLURM_STEP_NUM_TASKS": "1"},  # somebody's shell
+        {**SRUN, "SLURM_STEP_NUM_TASKS": "1"},  # the shell of a user
     ],
 )
 def test_a_plain_start_joins_nothing(environment: dict[str, str]) -> None:

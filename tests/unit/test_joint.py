@@ -1,4 +1,4 @@
-"""Gradients in flight: which are computed, how many at once, and what is kept for how long."""
+"""Gradients in flight: which are computed, how many at once, and how long their inputs are kept."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ POPULATION = 4096
 
 
 class Looks(nn.Module):
-    """A module that `vmap` refuses, since it looks at numbers."""
+    """A module that `vmap` refuses, because it reads values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def simulated(name: str, learner: Any, workers: int, steps: int) -> Trace:
 
 
 def test_what_is_recorded_has_the_same_bits() -> None:
-    """The digits' model is recorded indeed, and a block after it is what it would have been."""
+    """The digits' model is really recorded, and a block after it has the same result."""
     one, other = (build("digits-mlp", seed=1) for _ in range(2))
     samples = [Samples(worker, 8, 0, 4) for worker in range(8)]
     vectors = [one.initial() * (1 + worker / 8) for worker in range(8)]
@@ -75,7 +75,7 @@ def test_what_is_recorded_has_the_same_bits() -> None:
 
 
 def test_the_rule_goes_by_weights_and_work() -> None:
-    """Weights up to 512 KiB, and 16 million operations: one more sample than fits is one too many."""
+    """Weights up to 512 KiB, and 16 million operations: one more sample exceeds the limit."""
     assert [learner(mlp(width)).together for width in (64, 2500, 6000)] == [32, 16, 1]
     found = learner(mlp(400))  # 2 (8 × 400 + 400 × 2) = 8,000 operations a sample
     assert [found._pays(count) for count in (2000, 2001)] == [True, False]
@@ -141,7 +141,7 @@ def test_a_gradient_that_is_given_up_in_time_is_not_computed() -> None:
 
 
 def alive(size: int) -> int:
-    """Bytes of all the vectors of this size or blocks of them that something still refers to, shared memory once."""
+    """Returns the bytes of all referenced vectors of this size or blocks of them, with shared memory counted once."""
     gc.collect()
     found: dict[int, int] = {}
     for one in gc.get_objects():
@@ -152,7 +152,7 @@ def alive(size: int) -> int:
 
 
 class Weighing(TorchLearner):
-    """Looks at the memory once, when gradients have been computed for the third time."""
+    """Measures the memory once, when gradients have been computed for the third time."""
 
     most, calls = 0, 0
 

@@ -1,4 +1,4 @@
-"""Commands import what they show and nothing else: torch takes a second to import, pandas and scipy a third of one."""
+"""Commands import only what they need: torch takes a second to import, pandas and scipy a third of one."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ finally:
 
 
 def imported(*arguments: str) -> set[str]:
-    """The modules that a command has imported when it ends."""
+    """Returns the modules that a command has imported when it ends."""
     command = [sys.executable, "-c", PROGRAM, *arguments]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "Traceback" not in found.stderr, found.stderr

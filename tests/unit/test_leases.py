@@ -1,4 +1,4 @@
-"""Steps that are granted ahead: all stop at the same one, and what counts together is never more than there is."""
+"""Leases: all hosts stop at the same step, and shared counts never exceed the total."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEVER = 2**63 - 1
 
 
 def boards(folder: Path, kind: type[Lease | Shares], limit: int) -> list[StatusBoard]:
-    """Two hosts with one keeper each, and the store between them."""
+    """Two hosts with one weights' owner each, and the store between them."""
     store = dist.HashStore()  # type: ignore[attr-defined]  # torch re-exports it without saying so
     made = []
     for host in range(2):
@@ -31,12 +31,12 @@ def boards(folder: Path, kind: type[Lease | Shares], limit: int) -> list[StatusB
 
 
 def taken(board: StatusBoard, rank: Rank, most: int) -> int:
-    """Steps that a keeper is granted, one after the other."""
+    """Returns the steps that an owner is granted, one after the other."""
     return next((step for step in range(most) if not board.grant(rank, step)), most)
 
 
 def test_everybody_stops_at_the_same_step(tmp_path: Path) -> None:
-    """One host is far ahead when the other one ends the run: all go on up to the furthest lease."""
+    """One host is far ahead when the other one ends the run: all continue up to the furthest lease."""
     ahead, behind = boards(tmp_path, Lease, NEVER)
     assert taken(ahead, Rank(0), 37) == 37
     assert taken(behind, Rank(1), 5) == 5
@@ -65,7 +65,7 @@ def test_the_first_reason_stands(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [Lease, Shares])
 def test_the_budget_is_never_overdrawn(tmp_path: Path, kind: type[Lease | Shares]) -> None:
-    """Two hosts ask at once; steps that all take end at the limit for each, others for both together."""
+    """Two hosts ask at once; steps of all workers end at the limit for each, others for both together."""
     made = boards(tmp_path, kind, 200)
     found = [0, 0]
 
@@ -83,7 +83,7 @@ def test_the_budget_is_never_overdrawn(tmp_path: Path, kind: type[Lease | Shares
 
 
 def test_a_host_gets_less_and_less_towards_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However quick it is: what it takes in advance, nobody else can."""
+    """However fast it is: steps that it takes in advance are not available to other hosts."""
     monkeypatch.setattr(leases, "AHEAD_S", 1e9)
     shares = Shares(dist.HashStore(), 100, 2)  # type: ignore[attr-defined]
     given = [steps for _ in range(100) if (steps := shares.extend(0).steps)]

@@ -1,4 +1,4 @@
-"""Counts, numbers and texts that would fill the memory or never end are refused, each with what was found."""
+"""Counts, numbers and texts that would fill the memory or never end are refused, each with the value found."""
 
 from __future__ import annotations
 

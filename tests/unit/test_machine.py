@@ -1,4 +1,4 @@
-"""Other load: ours is not counted, others' is."""
+"""The load of other programs: our own is not counted, that of others is."""
 
 from __future__ import annotations
 

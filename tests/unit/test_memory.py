@@ -1,4 +1,4 @@
-"""Memory as a limit, memory that spills, and a chip cut into groups."""
+"""Memory as a limit, memory that spills, and a chip partitioned into groups."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_both_modes_have_mcdrams_speed_while_it_suffices() -> None:
 
 
 def test_a_batch_that_spills_is_slower_for_it() -> None:
-    """ResNet-152 of 64 samples needs 12 GB, of 256 more than MCDRAM has; only what memory binds gets slower."""
+    """ResNet-152 with 64 samples needs 12 GB, with 256 more than MCDRAM has; only memory-bound work gets slower."""
     per_sample = {
         batch: device(KNL, MODELS["resnet152"], samples=batch).compute_s(batch) / batch for batch in (64, 256)
     }
@@ -171,7 +171,7 @@ def test_the_benchmark_shows_gain_miss_and_cliff() -> None:
     assert rows[32]["speedup"] < rows[16]["speedup"] < rows[8]["speedup"], "the cliff"
     assert [rows[groups]["fits"] for groups in (8, 16)] == [True, False]
     papers = {groups: row["weights_and_data_bytes"] for groups, row in rows.items()}
-    assert papers[16] == pytest.approx(15.0e9, rel=5e-3)  # as the paper has it
+    assert papers[16] == pytest.approx(15.0e9, rel=5e-3)  # as in the paper
     page = (ROOT / "docs/devices.md").read_text(encoding="utf-8")
     for groups, row in rows.items():
         assert f"| {groups} | {row['speedup']:.2f} |" in page

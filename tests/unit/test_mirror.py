@@ -1,4 +1,4 @@
-"""A host is given up once its first process is gone and no other one of it sends heartbeats, not earlier."""
+"""A host counts as lost when its first process has ended and no other one sends heartbeats, not earlier."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support import job_of
 
 
 class Store:
-    """What torch's store can do, of which `HostSync` needs three methods."""
+    """A stand-in for torch's store, of which `HostSync` needs three methods."""
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
@@ -31,7 +31,7 @@ class Store:
 
 
 class Leader:
-    """The leader of two hosts of two processes each; a test controls the time and what the other host writes."""
+    """The leader of two hosts of two processes each; a test controls the time and the data of the other host."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, int] = (2, 2)) -> None:
         self.now_s, self.closed, self.heartbeat, self.store = 100.0, False, 0, Store()
@@ -59,7 +59,7 @@ class Leader:
 
 
 def test_the_next_process_tells_why_the_first_one_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the first one had been stopped, and so silent, for a while before that."""
+    """Also if the first one had been stopped, and so silent, for a while before that."""
     leader = Leader(monkeypatch)
     leader.passes(VANISHED_S - 2)
     leader.closed = True

@@ -1,4 +1,4 @@
-"""Layer tables: the totals that papers know, and that tracing gives what the tables hold."""
+"""Layer tables: the totals known from papers, and tracing gives the same layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of mutants is true: every old text is where it is said to be, and every mutated file compiles."""
+"""The list of mutants is valid: every old text is at its place, and every mutated file compiles."""
 
 from __future__ import annotations
 

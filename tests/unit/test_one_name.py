@@ -27,7 +27,7 @@ def test_no_two_modules_share_a_file() -> None:
 
 
 def test_the_guard_sees_a_folder_without_its_prefix(tmp_path: Path) -> None:
-    """The session's own check (tests/conftest.py), tried on a run that breaks the rule."""
+    """The session's own check (tests/conftest.py), applied to a run that breaks the rule."""
     (tmp_path / "workloads").mkdir()
     (tmp_path / "workloads" / "__init__.py").touch()
     (tmp_path / "conftest.py").write_text((Path(__file__).parents[1] / "conftest.py").read_text())

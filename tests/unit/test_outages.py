@@ -1,4 +1,4 @@
-"""Links that get slower, break and are repaired: exact times, ways around, and what happens where there is none."""
+"""Links that get slower, break and are repaired: exact times, detours, and what happens without one."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ def test_64_ranks_on_a_fat_tree_with_a_link_at_half_rate() -> None:
 
 
 def test_a_collective_that_begins_where_another_goes_round_shares_with_it() -> None:
-    # around a ring of six, 0 and 1 exchange 500 bytes at a time over the link that breaks, then all the way round; the
-    # others begin then, on links that nobody used before
+    # around a ring of six, 0 and 1 exchange 500 bytes at a time over the link that breaks, then over the other links;
+    # the others begin then, on links that were not used before
     cluster = on(ring(hosts=6, link=WIRE), fault("host0", "host1", 1.0))
     asked = [(0.0, 8000, 0, 1), (2.0, 4000, 3, 4)]
     shared = ends(cluster, (), asked)

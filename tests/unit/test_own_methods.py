@@ -1,4 +1,4 @@
-"""Methods of one's own: named by their class or offered by a package; whatever is wrong with one is said, all of it."""
+"""A user's own methods: named by their class or offered by a package; all errors in one are reported together."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ stop: {updates: 3}
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A current folder of its own, with a method in it."""
+    """A separate current folder, with a method in it."""
     monkeypatch.chdir(tmp_path)
     for name in ("lazy_methods", "offered_methods"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -124,7 +124,7 @@ def test_it_goes_by_its_name_in_tables_and_runs_again_from_its_record(here: Path
 @pytest.mark.backend
 @pytest.mark.parametrize("name", ["lazy_methods:Lazy", "lazy_methods.py:Lazy"])
 def test_it_runs_for_real(name: str) -> None:
-    """In processes of its own, whose last states, of a class of the file, come back."""
+    """In new processes, which return their last states, of a class of the file."""
     (run,) = paceline.train(load(small(f'["{name}"]', "train: {pace: none}")))
     assert run.summary["updates"] == 3
     assert run.trace is not None
@@ -214,7 +214,7 @@ def test_what_raises_when_it_is_imported_is_said(here: Path, form: str, source: 
     ],
 )
 def test_a_wrong_class_is_told_all_its_mistakes(here: Path, body: str, said: list[str]) -> None:
-    name = f"wrong_{abs(hash(body))}"  # Python imports a module of one name once
+    name = f"wrong_{abs(hash(body))}"  # Python imports a module name only once
     (here / f"{name}.py").write_text(HEAD + body + "\n")
     lines = mistakes(f'["{name}:Lazy", agdd]')
     assert len(lines) == 2, "and the other algorithm's mistake is said too"
@@ -405,7 +405,7 @@ def test_a_packages_method_has_a_name(offer: Any) -> None:
         ("sync-sgd = lazy_methods:Lazy", "the name is a built-in method's"),
     ],
 )
-def test_a_broken_offer_hurts_nobody_who_does_not_ask(offer: Any, entry: str, said: str) -> None:
+def test_a_broken_package_is_harmless_unless_its_method_is_used(offer: Any, entry: str, said: str) -> None:
     offer(entry)
     name = entry.partition(" ")[0]
     items, notes = listed()
@@ -434,7 +434,7 @@ def test_two_packages_with_one_name_are_told_apart_by_class(offer: Any, here: Pa
 def test_the_schema_takes_methods_of_ones_own_and_knows_parts(offer: Any) -> None:
     offer("lazy = lazy_methods:Lazy")
     whole = json_schema()
-    assert "$ref" not in json.dumps(whole["properties"]["algorithms"])  # what it refers to would be in another place
+    assert "$ref" not in json.dumps(whole["properties"]["algorithms"])  # its target would be in another place
     names, *mappings = whole["properties"]["algorithms"]["items"]["oneOf"]
     assert names["enum"] == [*METHODS, "lazy"]
     *known, reference_of_ones_own, with_hyperparameters = mappings

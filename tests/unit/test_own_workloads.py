@@ -227,7 +227,7 @@ thing = 3
 
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """The functions above in files of their own; answers the name of one of them, as a scenario has it."""
+    """Writes the functions above to files; returns the name of one of them, as a scenario has it."""
     (tmp_path / "mine.py").write_text(SOURCE, encoding="utf-8")
     (tmp_path / "wrong.py").write_text(WRONG, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -290,7 +290,7 @@ def test_learning_starts_where_the_module_was_made(mine: Callable[[str], str]) -
     assert not torch.equal(build(mine("classes"), seed=6).initial(), wanted)
 
 
-def test_the_seed_is_given_to_who_wants_it_and_nobodys_generators_move(mine: Callable[[str], str]) -> None:
+def test_functions_with_a_seed_argument_get_it_and_global_generators_stay(mine: Callable[[str], str]) -> None:
     seen = []
     for build_between in (True, False):
         torch.manual_seed(9)

@@ -1,4 +1,4 @@
-"""Whether a run held its pace: gradients' lengths and late starts against what was asked."""
+"""Whether a run kept its pace: lengths and late starts of gradients against the requested times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that end before their method's longest period has passed, and equal figures: who is compared with whom."""
+"""Runs that end before the longest period of their method, and which runs are compared at equal figures."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_every_method_says_its_longest_period() -> None:
 
 @pytest.mark.parametrize("method", AVERAGES, ids=repr)
 def test_one_worker_is_never_stale(method: Method) -> None:
-    """Its weights are the average of everyone, in virtual time and in any order."""
+    """Its weights are the average of all workers, in virtual time and in any order."""
     job = job_of(method, 1, steps=8)
     for trace in (AnyOrder(job).run(), simulate_job(job, FixedTiming(), NoCost(), Schedule(every=1))):
         assert {row.staleness for row in trace.updates} == {0}
@@ -103,7 +103,7 @@ RATES = {"sync-sgd": {1: 100.0, 4: 200.0}, "hbs-sgd": {1: 100.0, 4: 400.0}, "agd
 
 
 def test_a_run_without_a_whole_period_is_in_no_headline() -> None:
-    """Without this hbs-sgd, whose average of everyone never ran, would scale best."""
+    """Without this rule hbs-sgd, whose global average never ran, would scale best."""
     said = sweep_words(made(RATES, periods={"hbs-sgd": 5 / 8}))
     assert "agd scales best: on 4 workers it is 3.0 times as fast" in said
     assert "Fastest is agd on 4: 300 samples/s." in said

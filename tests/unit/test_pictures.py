@@ -1,4 +1,4 @@
-"""Pictures of cluster graphs: names stand beside their marks, and cover neither marks nor each other."""
+"""Pictures of cluster graphs: names are beside their marks, and cover neither marks nor each other."""
 
 from itertools import combinations
 from typing import Any
@@ -22,7 +22,7 @@ def drawn(graph: Graph) -> list[Axes]:
 
 
 def boxes(axes: Axes) -> tuple[list[Bbox], list[Bbox]]:
-    """Of names beside marks, and of marks."""
+    """Returns the boxes of names beside marks, and of marks."""
     names = [text.get_window_extent() for text in axes.texts if text.get_gid() == "name"]
     scale = axes.figure.get_dpi() / 72
     marks = []
@@ -45,7 +45,7 @@ def test_names_cover_neither_marks_nor_each_other(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["dgx1-p100", "minsky", "star"])
 def test_names_of_hosts_devices_and_nics_stand_beside_lines(name: str) -> None:
-    """A name below its mark was run through by the line that leads down from it."""
+    """A name below its mark was crossed by the line that leads down from it."""
     graph = build(name, {})
     for axes, part in zip(drawn(graph), graph.parts or (graph,), strict=True):
         free = {text for text in axes.texts if text.get_gid() == "name" and text.get_text() not in {"switch", "pcie"}}

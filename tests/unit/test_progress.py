@@ -1,4 +1,4 @@
-"""Progress: on a terminal bars, elsewhere a line now and then, with --quiet nothing."""
+"""Progress: bars on a terminal, otherwise a line now and then, nothing with --quiet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.cli.output import Output
 
 
 def said(*, quiet: bool = False, terminal: bool = False) -> str:
-    """What standard error shows of a stage with three reports, of which the last comes later."""
+    """Returns the standard error of a stage with three reports, of which the last comes later."""
     stream = io.StringIO()
     told = Output(quiet=quiet, err=Console(file=stream, force_terminal=terminal, width=100))
     with told.progress() as stage:

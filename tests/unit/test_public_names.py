@@ -18,7 +18,7 @@ PACKAGES = ("paceline", *FACADES)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MOST_TO_READ_FIRST = 5
 
-# One import statement of a page, in an example or in a listing; its names may stand in brackets over several lines.
+# One import statement of a page, in an example or in a listing; parentheses may extend it over several lines.
 IMPORT = re.compile(r"^(?:>>> )?[ ]*from (paceline(?:\.\w+)?) import (\([^)]*\)|[^\n(]+)", re.MULTILINE)
 
 

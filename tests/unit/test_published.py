@@ -1,4 +1,4 @@
-"""The published tables: words are read by rules, errors are what they are said to be, and nothing stops the command."""
+"""The published tables: words are read by rules, errors follow their definition, and no row stops the command."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def benchmarks() -> Iterator[None]:
 def part(name: str) -> Any:
     sys.path.insert(0, str(ROOT / "benchmarks"))
     try:
-        return importlib.import_module(f"published_{name}")
+        return importlib.import_module(f"published_timings.{name}")
     finally:
         sys.path.pop(0)
 
@@ -89,7 +89,7 @@ def published(*arguments: str | Path) -> Any:
     ],
 )
 def test_words_become_links(row: dict[str, str], inside: float, between: float | None) -> None:
-    machine = part("reader").read(COLLECTIVE | row)
+    machine = part("machines").read(COLLECTIVE | row)
     assert machine.inside.bytes_per_s / 1e9 == pytest.approx(inside)
     if between is not None:
         assert machine.between.bytes_per_s / 1e9 == pytest.approx(between)
@@ -97,7 +97,7 @@ def test_words_become_links(row: dict[str, str], inside: float, between: float |
 
 NDR = {"device": "H100-SXM5-80GB", "topology": "DGX SuperPOD, NDR InfiniBand", "nranks": "256", "nnodes": "32"}
 UNLIKE: list[tuple[dict[str, str], float | None, float]] = [
-    # bus bandwidth in GB/s of an all-reduce of 1 GiB that a fact gives, or None, and a factor either way
+    # bus bandwidth in GB/s of an all-reduce of 1 GiB by a published fact, or None, and a factor in both directions
     ({"device": "V100-SXM3-32GB", "topology": "DGX-2, 16 V100, NVSwitch", "nranks": "16"}, 120.0, 1.1),  # six NVLinks
     ({"device": "8x MI250X", "topology": "Infinity Fabric", "library": "RCCL 2.14"}, None, 1.0),
     ({"device": "A100-SXM4", "topology": "4 nodes x 4 A100, HDR", "nranks": "16", "nnodes": "4"}, 96.0, 1.1),
@@ -113,8 +113,8 @@ UNLIKE: list[tuple[dict[str, str], float | None, float]] = [
     ({"device": "V100-SXM2-32GB", "topology": "p3dn.24xlarge, EFA 100 Gb/s", "nranks": "16", "nnodes": "2",
       "library": "NCCL 2.4"}, 8.9, 1.1),  # 8.8 to 8.95 at 1 GiB
     (NDR, None, 1.0),
-    ({"device": "H100-SXM5-80GB", "topology": "NVSwitch gen3"}, 480.0, 1.1),  # near it, says a maintainer
-    ({"device": "L40S", "topology": "8 GPUs, PCIe4, dual socket"}, 16.0, 1.1),  # what passes from socket to socket
+    ({"device": "H100-SXM5-80GB", "topology": "NVSwitch gen3"}, 480.0, 1.1),  # close to it, according to a maintainer
+    ({"device": "L40S", "topology": "8 GPUs, PCIe4, dual socket"}, 16.0, 1.1),  # the rate between sockets
     ({"device": "T4", "topology": "25 GbE RoCE", "nranks": "4", "nnodes": "4"}, 3.06, 1.1),
     ({"device": "GB200 NVL72", "topology": "NVLink Switch", "nranks": "72", "nnodes": "18"}, None, 1.0),
     ({"device": "not stated", "topology": "2 CPU sockets, 4 GPUs", "nranks": "4", "library": "NCCL 2.4"}, None, 1.0),
@@ -125,12 +125,12 @@ UNLIKE: list[tuple[dict[str, str], float | None, float]] = [
 
 @pytest.mark.parametrize(("row", "busbw", "within"), UNLIKE)
 def test_other_systems_are_plausible(row: dict[str, str], busbw: float | None, within: float) -> None:
-    model, machine = part("model"), part("reader").read(COLLECTIVE | row)
+    model, machine = part("cost_model"), part("machines").read(COLLECTIVE | row)
     times = [model.cheapest_s(model.costs(machine, "allreduce", 1024.0 * 4**n)) for n in range(11)]
     assert all(earlier <= later for earlier, later in itertools.pairwise(times))
     assert 1e-6 < times[0] < 5e-3
     found = 2 * (machine.ranks - 1) / machine.ranks * 2**30 / times[-1] / 1e9
-    if busbw is None:  # not faster than what leaves a GPU, and not a hundred times slower than its network
+    if busbw is None:  # not faster than the links of a GPU, and not a hundred times slower than its network
         assert found < 2 * machine.inside.bytes_per_s / 1e9
         assert found > 0.01 * min(machine.inside.bytes_per_s, machine.between.bytes_per_s) / 1e9
     else:
@@ -139,13 +139,13 @@ def test_other_systems_are_plausible(row: dict[str, str], busbw: float | None, w
 
 def test_what_has_no_model_is_not_predicted() -> None:
     with pytest.raises(PacelineError, match="tpu"):
-        part("reader").read(COLLECTIVE | {"device": "TPU v3"})
+        part("machines").read(COLLECTIVE | {"device": "TPU v3"})
 
 
 def test_open_mpi_5_goes_by_levels_of_segments() -> None:
     row = {"device": "CPU", "topology": "EDR", "nranks": "32", "nnodes": "4", "library": "Open MPI 5.0"}
-    machine = part("reader").read(COLLECTIVE | row)
-    one, sixteen = ([*part("model").costs(machine, "allreduce", n * 65536.0)] for n in (1.0, 16.0))
+    machine = part("machines").read(COLLECTIVE | row)
+    one, sixteen = ([*part("cost_model").costs(machine, "allreduce", n * 65536.0)] for n in (1.0, 16.0))
     assert [cost.name for cost in one] == ["hierarchy"]
     # eight ranks of a node: three messages of a segment up, two down; the slower of node and leaders 16 times
     up_s = 3 * (65536 / 5e9 + 65536 * max(1e-10, 8 / (2 * 204.8e9 / 3) / 2))
@@ -153,13 +153,13 @@ def test_open_mpi_5_goes_by_levels_of_segments() -> None:
 
 
 def test_what_words_do_not_say_is_said() -> None:
-    machine = part("reader").read(COLLECTIVE | {"nnodes": "2"})
+    machine = part("machines").read(COLLECTIVE | {"nnodes": "2"})
     assert "no chip named" in machine.assumed[0]
-    assert any("network cards not told" in text for text in machine.assumed)
+    assert any("network cards not given" in text for text in machine.assumed)
 
 
 def test_old_nccl_has_rings_of_one_protocol_and_new_has_more() -> None:
-    model, read = part("model"), part("reader").read
+    model, read = part("cost_model"), part("machines").read
     row = COLLECTIVE | {"device": "V100-SXM2", "topology": "DGX-1"}
     old = model.costs(read(row | {"library": "NCCL 2.0"}), "allreduce", 1e6)
     new = model.costs(read(row | {"library": "NCCL 2.18"}), "allreduce", 1e6)
@@ -171,7 +171,7 @@ def test_old_nccl_has_rings_of_one_protocol_and_new_has_more() -> None:
 @pytest.mark.parametrize("nodes", [8, 12])
 def test_one_rank_a_node_is_the_closed_form(nbytes: float, formula: Any, nodes: int) -> None:
     row = {"device": "CPU", "nranks": str(nodes), "nnodes": str(nodes), "topology": "EDR", "library": "Open MPI 4.1"}
-    (cost,) = part("model").costs(part("reader").read(COLLECTIVE | row), "allreduce", nbytes)
+    (cost,) = part("cost_model").costs(part("machines").read(COLLECTIVE | row), "allreduce", nbytes)
     latency_s = 1e-6 if nbytes < 8192 else 3e-6
     if nbytes > 8192 and nodes == 8:  # the last messages are still above the limit of eager ones
         assert nbytes / 8 > 8192
@@ -182,8 +182,8 @@ def test_one_rank_a_node_is_the_closed_form(nbytes: float, formula: Any, nodes: 
 @pytest.mark.parametrize(("ranks", "nodes", "slowest"), [(4, 1, 21.9e9), (8, 4, 6.2e9), (6, 2, 6.2e9)])
 def test_rings_of_nccl_are_played_on_the_machine(ranks: int, nodes: int, slowest: float) -> None:
     row = {"device": "RTX 3090", "nranks": str(ranks), "nnodes": str(nodes), "topology": "1 socket; InfiniBand FDR"}
-    machine = part("reader").read(COLLECTIVE | row | {"library": "NCCL 2.0"})
-    (cost,) = part("model").costs(machine, "allreduce", 1e9)
+    machine = part("machines").read(COLLECTIVE | row | {"library": "NCCL 2.0"})
+    (cost,) = part("cost_model").costs(machine, "allreduce", 1e9)
     assert cost.transfer_s == pytest.approx(2 * (ranks - 1) / ranks * 1e9 / slowest, rel=2e-3)
     inside = machine.inside.bytes_per_s
     assert slowest == pytest.approx(min(inside, machine.between.bytes_per_s if nodes > 1 else inside), rel=1e-3)
@@ -259,7 +259,7 @@ def test_the_fit_finds_what_made_the_times(latency: float, bandwidth: float, bas
     ways = [[(base, crossing * 2.0**n / rate), (4 * base, crossing * 2.0**n / (2 * rate))] for n in range(-6, 7)]
     made = fit.predicted_s(ways, (latency, bandwidth))
     found = fit.fitted(ways, made)
-    # the pull towards the catalogue costs at most 5 %
+    # the regularisation towards the catalogue costs at most 5 %
     assert fit.mean_error(fit.predicted_s(ways, found), made) < 0.05
 
 
@@ -270,7 +270,7 @@ def test_software_without_a_vendor_s_library_is_slower_unless_the_device_s_own_r
         sum(training.gradient_parts_s(training.job_of(THROUGHPUT | row | words), frozenset({"titanx-maxwell"})))
         for words in ({}, {"framework": "Caffe native"}, {"framework": "cuDNN R2"})
     )
-    # layers bound by memory take as long; the others 3.2 and 2.1 times
+    # memory-bound layers take as long; the others 3.2 and 2.1 times
     assert 2.0 < own / plain <= 3.2 and 1.5 < early / plain <= 2.1
     known = {"device": "TitanX (Maxwell)", "model": "vgg16", "framework": "Caffe native"}
     told = training.gradient_parts_s(training.job_of(THROUGHPUT | known))
@@ -284,8 +284,8 @@ def test_a_guessed_precision_is_none() -> None:
 
 
 def test_errors_are_means_of_means(tmp_path: Path) -> None:
-    predicted_us = 1e6 * part("model").cheapest_s(
-        part("model").costs(part("reader").read(COLLECTIVE | {"device": "T4"}), "allreduce", 1048576.0)
+    predicted_us = 1e6 * part("cost_model").cheapest_s(
+        part("cost_model").costs(part("machines").read(COLLECTIVE | {"device": "T4"}), "allreduce", 1048576.0)
     )
     rows = [
         {"system": "one", "device": "T4", "time_us": str(predicted_us / 1.2)},
@@ -307,10 +307,10 @@ def test_errors_are_means_of_means(tmp_path: Path) -> None:
 
 
 def test_a_machine_slower_by_two_factors_is_tested_without_error(tmp_path: Path) -> None:
-    model = part("model")
+    model = part("cost_model")
     rows = []
     for size in [2**n for n in range(10, 28)]:
-        costs = model.costs(part("reader").read(COLLECTIVE | {"device": "P100"}), "allreduce", float(size))
+        costs = model.costs(part("machines").read(COLLECTIVE | {"device": "P100"}), "allreduce", float(size))
         rows.append({"device": "P100", "bytes": str(size), "time_us": str(model.cheapest_s(costs, 1.5, 0.8) * 1e6)})
     found = published("--collectives", write(tmp_path / "c.csv", COLLECTIVE, *rows))
     (system,) = found["collectives"]["systems"]
@@ -332,13 +332,13 @@ def test_the_repository_s_own_tables_are_predicted() -> None:
         overall = found[name]["overall"]
         assert len(found[name]["systems"]) >= systems
         assert all(math.isfinite(overall[key]) for key in ("mape_catalogue", "mape_tested"))
-    # what docs/results/validation.md promises, rounded up
+    # the errors stated in docs/results/validation.md, rounded up
     assert found["collectives"]["overall"]["mape_tested"] < 18.0
     assert found["throughput"]["scaling"]["mape"] < 10.0
 
 
 def test_rows_without_sense_say_so() -> None:
-    read = part("reader").read
+    read = part("machines").read
     for row in ({"nranks": "1"}, {"nranks": "two"}, {"nnodes": "9"}, {"nranks": ""}):
         with pytest.raises(PacelineError, match="found"):
             read(COLLECTIVE | row)

@@ -1,4 +1,4 @@
-"""Notes on runs that lie outside what their models were fitted on."""
+"""Notes on runs outside the range of the data on which their models were fitted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def notes(*changes: str, text: Any = TIMED, timed: bool = True) -> list[str]:
 
 
 def test_the_shipped_scenarios() -> None:
-    """Published are AlexNet on that GPU at 512 alone, GoogLeNet on KNL at 32, and nothing on P100s behind PCIe."""
+    """Published data: AlexNet on that GPU only at 512, GoogLeNet on KNL at 32, and nothing on P100s behind PCIe."""
     found = {name: outside(load(name).plans()[0]) for name in ("quickstart", "dgx1-p100", "cori-knl", "fat-tree-1024")}
     assert found["quickstart"] == []
     assert [len(found[name]) for name in ("dgx1-p100", "cori-knl", "fat-tree-1024")] == [1, 1, 1]
@@ -127,7 +127,7 @@ def test_a_measured_machine_is_held_against_what_was_measured() -> None:
     ]
     wide = Profile(messages=((size, 1e-3),), inside_messages=((size, 1e-3),))
     (server,) = simulate(load("quickstart", ["stop.epochs=1"], algorithms=["async-sgd"]), network=wide)
-    assert server.machine["warnings"] == []  # the server's goodbyes carry no vector
+    assert server.machine["warnings"] == []  # the last messages of the server carry no vector
 
 
 def test_what_is_done_in_a_nodes_memory_is_held_against_what_was_measured_there() -> None:

@@ -48,7 +48,7 @@ def test_the_samples_of_a_run_are_those_of_the_weights_owner() -> None:
 
 
 def test_two_processes_of_a_host_see_one_board(tmp_path: Path) -> None:
-    """Both map the file; the one that comes second does not reset it."""
+    """Both map the file; the second one does not reset it."""
     one = StatusBoard(3, ALL, folder=tmp_path)
     filled(one)
     other = StatusBoard(3, ALL, folder=tmp_path)

@@ -1,4 +1,4 @@
-"""Reading ahead in a real run: what is read, in which order, how far ahead, and what becomes of a failure."""
+"""Reading ahead in a real run: the files, the order, the distance, and failures."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from tests.records import numbered
 
 PROGRAM = Thread("main")
 TIMES: list[tuple[Activity, float, float]] = [("load", 0.0, 0.2), ("compute", 0.3, 0.7), ("update", 0.7, 0.8)]
-"""of a step of 1 s: what is done, from when to when"""
+"""the phases of a step of 1 s, with start and end"""
 
 
 @dataclass
 class Source:
-    """A learner whose batches are their own names; it counts 10 requests, 1 seek and 100 bytes for each."""
+    """A learner whose batches are names; it counts 10 requests, 1 seek and 100 bytes for each."""
 
     broken: dict[int, Exception] = field(default_factory=dict)
     asked: list[Samples] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Source:
 
 
 class Readings:
-    """A loader, and what it wrote down."""
+    """A loader, and its log."""
 
     def __init__(self, source: Source, depth: int | None, path: Path) -> None:
         me = build_team(SyncSgd(), [[Rank(0)]], Layout((Layer("all", 0, 4),)))[0]
@@ -94,7 +94,7 @@ def step(index: int, count: int = 4) -> Samples:
 
 
 def settled(source: Source, count: int) -> list[int]:
-    """The steps asked for, a while after there were so many: no more than these should come."""
+    """Returns the requested steps, a while after the expected number was reached: no more should follow."""
     assert wait_until(lambda: len(source.asked) >= count, within_s=60.0)
     time.sleep(0.05)
     return [samples.index for samples in source.asked]
@@ -108,7 +108,7 @@ def test_batches_are_those_asked_for_whatever_is_read_ahead(tmp_path: Path, dept
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
 def test_so_many_are_read_ahead_and_one_more_is_in_hand(tmp_path: Path, depth: int) -> None:
-    """Number P3's w: the queue's places; the one in hand waits for a place."""
+    """Number P3's w: the places of the queue; the batch in hand waits for a place."""
     source = Source()
     with reading(source, depth, tmp_path) as found:
         assert settled(source, 0) == [], "nothing is read before the first batch is asked for"
@@ -130,7 +130,7 @@ def test_without_a_depth_the_program_reads_itself(tmp_path: Path, depth: int | N
 
 
 def test_a_batch_that_was_not_predicted_is_read_anew(tmp_path: Path) -> None:
-    """As where the batch has another size than before: what was read ahead of the old size is dropped."""
+    """As if the batch had another size than before: batches of the old size that were read ahead are dropped."""
     source = Source()
     with reading(source, 2, tmp_path) as found:
         found.load(step(0))
@@ -147,7 +147,7 @@ def test_a_batch_that_was_not_predicted_is_read_anew(tmp_path: Path) -> None:
 
 
 def test_figures_are_those_of_the_batches_taken(tmp_path: Path) -> None:
-    """So they are the same however far the thread had got when the run ended; dropped batches were asked for, too."""
+    """The counts do not depend on the thread's position when the run ended; dropped batches were requested, too."""
     source = Source()
     with reading(source, 3, tmp_path) as found:
         for index in range(4):
@@ -184,7 +184,7 @@ def test_a_failure_is_raised_at_the_load_of_its_batch(tmp_path: Path, depth: int
     source = Source(broken={2: InputError("data.records: ends at offset 4096")})
     with reading(source, depth, tmp_path) as found:
         assert [found.load(step(index)) for index in (0, 1)] == ["batch 0 of 4", "batch 1 of 4"]
-        for _ in range(2):  # whoever asks for it again has it read again
+        for _ in range(2):  # it is read again on the next request
             with pytest.raises(InputError, match="ends at offset 4096"):
                 found.load(step(2))
         assert max(settled(source, 4)) == 2, "nothing is read behind a failure"
@@ -250,7 +250,7 @@ def test_a_disk_that_fails_is_named_with_file_and_offset(
 
 
 def test_a_probe_takes_what_is_read_ahead_for_no_part_of_a_step(tmp_path: Path) -> None:
-    """Loading is the 0.2 s that the program waited; the 0.3 s between its operations are a cost of their own."""
+    """Loading is the 0.2 s that the program waited; the 0.3 s between its operations are a separate cost."""
     with reading(Source(), 2, tmp_path) as found:
         me = found.station.me
     job: Any = SimpleNamespace(team=[me], batch=4)

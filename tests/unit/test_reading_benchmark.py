@@ -1,4 +1,4 @@
-"""benchmarks/reading.py: what it prints follows from what it measured. How good the prediction is, it says itself."""
+"""benchmarks/reading.py: its output follows from its measurements. It reports the accuracy of the prediction itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/reading.md says is what the code says, and its examples run."""
+"""docs/reading.md agrees with the code, and its examples run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REAL = pytest.param("train", marks=pytest.mark.backend)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the page's scenario lies, and its first command was called."""
+    """The folder of the page's scenario, in which its first command was run."""
     whole = tmp_path_factory.mktemp("page")
     (source,) = blocks(PAGE, "yaml")
     (whole / "records.yaml").write_text(source, encoding="utf-8")

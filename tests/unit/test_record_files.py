@@ -1,4 +1,4 @@
-"""Record files and their readers: what is written is read, and what is cut off or no record file is told."""
+"""Record files and their readers: they are read as written, and truncated or wrong files are reported."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_reader_answers_the_records_that_the_order_says(strategy: Strategy, di
 
 
 def test_requests_seeks_and_bytes_are_counted(tmp_path: Path) -> None:
-    """Windows of 4 records of a run of 10, three a step; then the other half of the file, where it has to go back."""
+    """Windows of 4 records of a run of 10, three a step; then the other half of the file, which needs a seek back."""
     file = numbered(tmp_path / "train.npy", 20)
     reader = Reader(file, order_of(file))
     counts = []
@@ -268,7 +268,7 @@ def test_a_reader_may_be_shared_by_threads(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_a_file_that_nobody_has_any_more_is_closed(tmp_path: Path) -> None:
+def test_a_file_without_readers_is_closed(tmp_path: Path) -> None:
     file = numbered(tmp_path / "train.npy", 20)
     before, reader = files_open(), Reader(file, order_of(file))
     assert files_open() == before + 1

@@ -1,4 +1,4 @@
-"""Data sets in record files: converted, trained with the same numbers as in memory, and told where they are wrong."""
+"""Data sets in record files: conversion, training with the same values as in memory, and reports of errors."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_normalisation_is_the_one_of_pictures_in_memory(mnist: Path, tmp_pat
 
 
 def both(folder: Path, strategy: Strategy, model: str, precision: str) -> tuple[Any, InMemory]:
-    """A learner from files, and the draw of the same records in memory."""
+    """A learner from files, and the sampling of the same records in memory."""
     reading = Reading(strategy=strategy, buffer=7)
     learner: Any = build(model, dataset="records", data_dir=str(folder), seed=5, reading=reading, dtype=precision)  # type: ignore[arg-type]
     records = np.load(folder / TRAIN)
@@ -277,7 +277,7 @@ def test_a_scenario_says_how_records_are_read(mnist: Path) -> None:
 
 
 def changed(key: str, value: Any) -> Callable[[Path], None]:
-    """dataset.json with something else at a key, such as train.records."""
+    """Writes dataset.json with another value at a key, such as train.records."""
 
     def change(folder: Path) -> None:
         *outer, last = key.split(".")

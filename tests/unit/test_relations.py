@@ -1,4 +1,4 @@
-"""Relations between batch, staleness and samples, against the oracles and what they were derived from."""
+"""Relations between batch, staleness and samples, against the oracles and the data they were derived from."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_steps_and_samples_lie_on_a_hyperbola(batch: float, noise: float) -> Non
 
 @pytest.mark.parametrize("slowdown", [1.0, 3.0, 50.0])
 def test_a_slowdown_of_the_curvature_multiplies_the_batch(slowdown: float) -> None:
-    """What is derived here: samples ∝ batch / gain, of a step whose curvature term alone is larger."""
+    """Derived here: samples ∝ batch / gain, of a step of which only the curvature term is larger."""
     noise, small, large = 100.0, 2.0, 40.0
     needed = (large / best_gain(large, noise, slowdown)) / (small / best_gain(small, noise))
     assert penalty(large, small, noise, slowdown) == pytest.approx(needed, rel=1e-3)

@@ -32,7 +32,7 @@ ZERO = Rank(0)
 
 @pytest.mark.parametrize("seed", range(10))
 def test_asynchronous_sgd_ends_in_the_recorded_weights(seed: int) -> None:
-    """The orders differ among themselves and from the replay's own, so there is something to get right."""
+    """The orders differ from each other and from the replay's default one, so the test is not trivial."""
     job = job_of(find("async-sgd")(), 4, steps=40)
     recorded = AnyOrder(job).run(Shuffled(seed))
     again = replay(job, Recording.of(recorded.heard))
@@ -43,7 +43,7 @@ def test_asynchronous_sgd_ends_in_the_recorded_weights(seed: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ByTheClock(Case):
-    """Rank 0 hears whoever comes in time and does as the clock says: all that a record must hold."""
+    """Rank 0 receives from any rank in time and decides by the clock: everything that a record must contain."""
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
@@ -84,17 +84,17 @@ def heard() -> list[tuple[Rank, Rank | None]]:
 
 
 def test_a_program_that_listens_to_another_has_left_the_record(heard: list[tuple[Rank, Rank | None]]) -> None:
-    """EASGD's server takes its workers in turn; the record is made to say that it did not."""
+    """EASGD's server takes its workers in turn; the record is changed to claim another order."""
     server = Rank(2)
     wrong = [(r, Rank(1) if (r, s) == (server, Rank(0)) else s) for r, s in heard]
     with pytest.raises(
-        ReplayError, match=r"rank 2 \(server\) at algorithms/methods/elastic\.py:\d+ .*its record hears rank 1 next"
+        ReplayError, match=r"rank 2 \(server\) at algorithms/methods/elastic\.py:\d+ .*record is a message of rank 1"
     ):
         replay(job_of(find("easgd")(), 2, steps=6), Recording.of(wrong))
 
 
 def test_a_record_that_is_too_short_is_said(heard: list[tuple[Rank, Rank | None]]) -> None:
-    with pytest.raises(ReplayError, match=r"rank 2 .*its record hears no more"):
+    with pytest.raises(ReplayError, match=r"rank 2 .*next in its record is no message"):
         replay(job_of(find("easgd")(), 2, steps=6), Recording.of(heard[:5]))
 
 
@@ -111,7 +111,9 @@ class Sharing(Case):
 
 
 def test_what_the_record_does_not_hold_is_refused() -> None:
-    with pytest.raises(ReplayError, match=r"rank 0 \(worker\) at .*: asks for Access, whose answer depends on"):
+    with pytest.raises(
+        ReplayError, match=r"rank 0 \(worker\) at .*: asks for Access, whose answer is not in the record"
+    ):
         replay(job_of(Sharing(), 1, steps=1), Recording({}))
 
 
@@ -121,7 +123,7 @@ def test_a_clock_that_was_not_recorded_is_said() -> None:
         replay(job, Recording({ZERO: [None]}))
 
 
-# --- who was first ----------------------------------------------------------------------------------------------------
+# --- arrival order ----------------------------------------------------------------------------------------------------
 
 
 def impatient() -> Job:
@@ -142,7 +144,7 @@ def assert_same(again: Trace, recorded: Trace) -> None:
 )
 @pytest.mark.parametrize("seed", range(12))
 def test_who_was_first_is_replayed(seed: int, other_order: Callable[[], Chooser]) -> None:
-    """Gradients and receives given up in time, or not in time, end the same, whatever the replay's own order."""
+    """Gradients and receives cancelled in time, or not in time, end the same, whatever the replay's default order."""
     recorded = AnyOrder(impatient()).run(Shuffled(seed))
     assert_same(Replay(impatient(), Recording.of_run(recorded)).run(other_order()), recorded)
 
@@ -163,7 +165,7 @@ def test_a_simulated_run_of_impatient_workers_is_replayed() -> None:
 
 
 def test_every_kind_of_outcome_occurs_in_those_runs() -> None:
-    """A gradient first, news first, both; a `Cancel` in time and one too late: else nothing is shown."""
+    """A gradient first, a message first, both; a `Cancel` in time and one too late: all of them must occur."""
     runs = [AnyOrder(impatient()).run(Shuffled(seed)) for seed in range(12)]
     seen = {outcome for run in runs for outcomes in run.outcomes.values() for outcome in outcomes}
     assert {(0,), (1,), (2,), (0, 1), True, False} <= seen
@@ -179,19 +181,19 @@ def ends_there(recording: Recording, recorded: Trace) -> bool:
 
 
 def test_nothing_less_than_the_record_is_enough() -> None:
-    """Without the lanes that heard, a receive takes what another one heard; without the outcomes, nothing is known."""
+    """Without the lanes of receives, one takes the message of another; without the outcomes, nothing is known."""
     runs = [AnyOrder(impatient()).run(Shuffled(seed)) for seed in range(12)]
     whole = [Recording.of_run(run) for run in runs]
     assert all(map(ends_there, whole, runs))
     deaf = [dataclasses.replace(recording, hearers={}) for recording in whole]
     assert not all(map(ends_there, deaf, runs))
-    with pytest.raises(ReplayError, match=r"asks for WaitFor, of whose answer its record is silent"):
+    with pytest.raises(ReplayError, match=r"asks for WaitFor; its record has no more answers"):
         replay(impatient(), dataclasses.replace(whole[0], outcomes={}))
 
 
 def test_outcomes_of_another_program_are_said() -> None:
     recording = Recording.of_run(AnyOrder(impatient()).run(Shuffled(1)))
-    for wrong, says in (((7,), "its record found"), (True, r"of whose answer its record says True")):
+    for wrong, says in (((7,), "its record found"), (True, r"its record has the answer True")):
         outcomes = {lane: [wrong, *rest[1:]] for lane, rest in recording.outcomes.items()}
         with pytest.raises(ReplayError, match=says):
             replay(impatient(), dataclasses.replace(recording, outcomes=outcomes))
@@ -203,7 +205,7 @@ def test_outcomes_of_another_program_are_said() -> None:
 def test_an_outcome_that_does_not_come_is_said() -> None:
     """The record says that the first receive was done, and holds no message for it."""
     recording = Recording({}, outcomes={(Rank(rank), ""): [(1,)] for rank in range(3)})
-    with pytest.raises(ReplayError, match=r"rank 0 .*waits for any of 3 handles.*; its record says \(1,\)"):
+    with pytest.raises(ReplayError, match=r"rank 0 .*waits for any of 3 handles.*; its record has the answer \(1,\)"):
         replay(impatient(), recording)
 
 
@@ -222,5 +224,5 @@ class GivesUpALane(Case):
 def test_a_cancelled_sub_program_is_refused() -> None:
     recorded = AnyOrder(job_of(GivesUpALane(), 1, steps=1)).run()
     assert recorded.outcomes == {(ZERO, ""): [True]}
-    with pytest.raises(ReplayError, match="cancels a sub-program; how far it had come is not in the record"):
+    with pytest.raises(ReplayError, match="cancels a sub-program; its progress at that time is not in the record"):
         replay(job_of(GivesUpALane(), 1, steps=1), Recording.of_run(recorded))

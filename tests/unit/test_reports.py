@@ -1,4 +1,4 @@
-"""Comparisons of made-up runs: the JSON answer, the tables, the words and the figure."""
+"""Comparisons of artificial runs: the JSON output, the tables, the text and the figure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is mapped is reserved first: a full file system is told in one sentence, and no write ends a process."""
+"""Mapped files are allocated first: a full file system is reported in one sentence, and no write ends a process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MAPPINGS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", MAPPINGS)
 def test_every_mapping_has_all_its_room(name: str, tmp_path: Path) -> None:
-    """Of a segment, what has been claimed; a file that was only truncated has no blocks."""
+    """The claimed part of a segment is allocated; a file that was only truncated has no blocks."""
     MAPPINGS[name](tmp_path)
     status = (tmp_path / name).stat()
     needed = claimed(tmp_path).begins(1) if name == "node0.segment" else status.st_size
@@ -84,7 +84,7 @@ def test_what_is_there_keeps_its_content(tmp_path: Path) -> None:
 
 
 def test_errors_of_a_full_memory_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a library tells of it in its own words; other errors stay as they are."""
+    """Also if a library reports it in its own words; other errors stay unchanged."""
     errors = [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("write: No space left on device")]
     assert [explained(error, tmp_path) for error in errors] == errors, "there is room here"
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 4096}))
@@ -97,7 +97,7 @@ def test_errors_of_a_full_memory_are_explained(tmp_path: Path, monkeypatch: pyte
 
 @pytest.fixture
 def small_files() -> Iterator[int]:
-    """For a while, no file of this process may be longer: then a write takes a part, and the next one fails."""
+    """Limits the length of this process's files during the block: a write is truncated, and the next one fails."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
     yield 20_000
@@ -105,7 +105,7 @@ def small_files() -> Iterator[int]:
 
 
 def test_a_record_holds_whole_pieces_when_the_disk_is_full(small_files: int, tmp_path: Path) -> None:
-    """What is cut off in the middle is taken back, so what follows it can be read."""
+    """A truncated record is removed, so the following ones can be read."""
     recorder = Recorder(Rank(0), tmp_path / "rank0.stream")
     recorder.add("now", 1.0)
     recorder.flush()
@@ -128,7 +128,7 @@ def test_the_board_says_why_a_rank_failed_that_cannot_record_it() -> None:
 
 
 def test_ranks_that_all_fail_at_once_have_not_come_to_their_end() -> None:
-    """As when none of them finds room: a joined run took that for its end, and answered 0 updates."""
+    """As if none of them had room: a joined run once took that for its end, and reported 0 updates."""
     board = StatusBoard(2, [Rank(0)])
     board.ranks[Rank(0)].fail()
     board.ranks[Rank(1)].fail()

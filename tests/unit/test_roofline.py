@@ -59,7 +59,7 @@ def test_memory_binds_a_thin_layer() -> None:
 
 
 def test_weights_bind_a_small_batch() -> None:
-    """400 MB of weights read once forward are worth more time than a sample's 0.2 GFLOP."""
+    """400 MB of weights read once forward take more time than the 0.2 GFLOP of a sample."""
     layer = LayerWork("fc", 10**8, 0, Pass(2 * 10**8, 0, 4 * 10**8, 0), Pass(0, 0, 0, 0))
     one, many = (device(P100, Net((layer,)), efficiency=HALF, samples=b) for b in (1, 256))
     assert one.compute_s(1) == pytest.approx(4e8 / (0.8 * 732e9), rel=1e-12)
@@ -129,7 +129,7 @@ def test_published_figures_come_out_again() -> None:
 
 
 def test_no_efficiency_is_at_its_limit() -> None:
-    """There the memory model alone would be slower than what was measured."""
+    """There the memory model alone would be slower than the measured time."""
     assert all(0.02 < row.efficiency < 2 for row in rows())
 
 
@@ -156,7 +156,7 @@ def row(name: str, family: str, value: float, **other: object) -> Row:
 
 
 def test_a_device_twice_as_good_at_one_family_is_taken_to_be_so_at_another() -> None:
-    """e = family's mean × what the device is above the mean of the family it was measured with."""
+    """e = mean of the family × efficiency of the device relative to the mean of the family it was measured with."""
     known = [row("a", "vgg", 0.2), row("b", "vgg", 0.8), row("a", "resnet", 0.1), row("b", "resnet", 0.1)]
     known += [row("m40", "vgg", 0.8)]
     mean = (0.2 * 0.8 * 0.8) ** (1 / 3)
@@ -217,7 +217,7 @@ def test_a_plan_takes_the_devices_shares() -> None:
 
 
 def test_a_device_never_seen_is_missed_by_about_half() -> None:
-    """Every published row, predicted without any row of its device: what docs/devices.md says, and no better."""
+    """Every published row, predicted without any row of its device: as exact as docs/devices.md says, and no better."""
     with (DATA / "throughput.csv").open(newline="", encoding="utf-8") as file:
         lines = [line for line in csv.DictReader(file) if line["typical"] == "yes"]
     errors = []

@@ -1,4 +1,4 @@
-"""Long simulations: each row is printed when it is ready, and the expected duration is said and refined."""
+"""Long simulations: each row is printed when it is ready, and the expected duration is printed and refined."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Clock:
 
 @pytest.fixture
 def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], list[Any]]:
-    """Runs made-up simulations; answers what a look found just before each of them, and after the last."""
+    """Runs artificial simulations; returns the output just before each of them, and after the last."""
 
     def install(seen: Callable[[], Any]) -> list[Any]:
         found: list[Any] = []

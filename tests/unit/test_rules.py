@@ -1,4 +1,4 @@
-"""The links of a rule, each for itself and chained: against torch.optim.SGD, closed forms and exact arithmetic."""
+"""The links of a rule, each alone and chained: against torch.optim.SGD, closed forms and exact arithmetic."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def steps_of(rule: Chain, start: Any, gradients: list[Any]) -> list[Any]:
 def test_torch_takes_the_same_steps(
     precision: torch.dtype, tolerance: float, nesterov: bool, seed: int, rate: float, momentum: float, decay: float
 ) -> None:
-    """Relative to the weights, which may grow; torch keeps the rate outside its buffer, so the last bits differ."""
+    """Relative to the weights, which may grow; torch applies the rate outside its buffer, so the last bits differ."""
     numbers = torch.Generator().manual_seed(seed)
     start = torch.randn(5, generator=numbers, dtype=precision)
     gradients = [torch.randn(5, generator=numbers, dtype=precision) for _ in range(6)]
@@ -191,7 +191,7 @@ def test_steps_and_exponential() -> None:
 
 
 def test_a_step_is_an_update_of_this_rule() -> None:
-    """A server's rule counts all pushes, wherever they come from; a worker's counts its own steps."""
+    """A server's rule counts all pushes from all workers; a worker's counts its own steps."""
     sync: Any = METHODS["sync-sgd"]
     server: Any = METHODS["async-sgd"]
     for method, rank in ((sync, Rank(1)), (server, Rank(2))):

@@ -1,4 +1,4 @@
-"""What docs/rules.md says of groups of hyper-parameters is what their classes say, and its examples are scenarios."""
+"""docs/rules.md agrees with the classes of groups of hyper-parameters, and its examples are scenarios."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_options_are_the_classes(header: str, group: type[Options]) -> None:
 
 
 def test_the_schedules_are_the_classes() -> None:
-    """Each kind, and its own options with their defaults; those of the ramp are told below the table."""
+    """Each kind and its own options with their defaults; the text below the table describes those of the ramp."""
     rows = {row[0]: row[2] for row in table(PAGE, "kind | rate of step t")}
     assert list(rows) == [kind().kind for kind in get_args(LearningRateSchedule)]
     for kind in get_args(LearningRateSchedule):
@@ -57,7 +57,7 @@ def test_the_schedules_are_the_classes() -> None:
 
 
 def built(value: Any, name: str = "") -> Any:
-    """A value of an example, mappings as the groups that they stand for."""
+    """A value of an example, with mappings as the groups that they describe."""
     if not isinstance(value, dict):
         return tuple(value) if isinstance(value, list) else value
     group = Lars if name == "lars" else KINDS[value["kind"]]
@@ -73,7 +73,7 @@ def test_an_example_is_a_method(entry: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("entry", EXAMPLES, ids=str)
 def test_an_example_can_be_loaded(entry: dict[str, Any]) -> None:
-    """As a scenario's own; the groups come out as the classes would build them."""
+    """As in a scenario; the groups are equal to those that the classes build."""
     (plan,) = paceline.load({**paceline.load("quickstart").dump(), "algorithms": [entry]}).plans()
     for name, value in entry.items():
         if name != "name":

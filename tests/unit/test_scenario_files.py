@@ -23,7 +23,7 @@ TREE = {
 
 
 def written(folder: Path, cluster: dict[str, Any]) -> Path:
-    """A scenario file with this cluster, and files beside it that it may name."""
+    """Returns a scenario file with this cluster, and writes the files that it names."""
     for sample in SAMPLES.iterdir():
         shutil.copy(sample, folder)
     (folder / "tree.json").write_text(json.dumps(TREE))

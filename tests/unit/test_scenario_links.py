@@ -1,4 +1,4 @@
-"""Scenarios whose links fail, and which way their messages go."""
+"""Scenarios whose links fail, and the paths of their messages."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_slow_link_makes_a_run_longer_while_it_is_slow() -> None:
 
 
 def test_a_collective_that_begins_while_a_link_is_broken_waits_for_its_repair() -> None:
-    """It begins after 10 ms of computing; the link is there again after 15."""
+    """It begins after 10 ms of computing; the link works again after 15."""
     network = {"link": {"latency": "0 s", "bandwidth": "1 GB/s"}}
     whole, broken = (
         simulate(scenario(faults, network))[0].summary["wall_s"]

@@ -1,4 +1,4 @@
-"""Malformed scenarios: every mistake is reported, with its path, the value found, and what would be right."""
+"""Malformed scenarios: every mistake is reported with its path, the value found, and the expected one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def mistakes(source: str | Path, overrides: Sequence[str] = (), algorithms: Sequ
 
 
 def changed(*overrides: str) -> list[str]:
-    """The mistakes of quickstart with these changes, without the file's name."""
+    """Returns the mistakes of quickstart with these changes, without the file's name."""
     return [line.removeprefix("quickstart.yaml: ") for line in mistakes("quickstart", overrides)]
 
 
@@ -214,8 +214,8 @@ def test_devices_too_fast_to_be_paced_here() -> None:
         scenario.plans(paced=True)
     assert str(caught.value) == (
         "quickstart: cluster.nodes[0].device: found 0.42 ms a step on quick, too fast to be paced on this machine; "
-        "expected at least 2 ms (give `train.time_dilation: 48` to stretch the clock, or give "
-        "`train.pace: none` to run freely)"
+        "expected at least 2 ms (give `train.time_dilation: 48` to stretch the clock, or "
+        "run `paceline train` with `train.pace: none`)"
     )
     for way in ("train.time_dilation=48", "train.pace=none"):
         assert len(load(scenario, [way]).plans(paced=True)) == 6

@@ -1,4 +1,4 @@
-"""docs/scenario-reference.md is the page that the schema gives, and the page is complete."""
+"""docs/scenario-reference.md is generated from the schema, and the page is complete."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_command_prints_the_page() -> None:
 
 
 def test_every_key_of_the_schema_has_a_row_with_a_type_and_a_meaning(schema: dict[str, Any]) -> None:
-    """Counted in the schema directly; a page that left a section out, or printed it twice, would differ."""
+    """Counted in the schema directly; a page without a section, or with a duplicate, would differ."""
     shown = rows(PAGE, "| key | type | unit | default | meaning |")
     keys = [key for part in [schema, *schema["$defs"].values()] for key in part["properties"]]
     assert sorted(row[0].strip("`") for row in shown) == sorted(keys)

@@ -1,4 +1,4 @@
-"""Right scenarios: what they mean, and the plans they give."""
+"""Correct scenarios: their meaning, and their plans."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_the_stretch_holds_for_paced_runs_alone() -> None:
 
 
 def test_a_plan_knows_what_stays_inside_a_node() -> None:
-    """Parts of a node do, the server does not: it stands on none."""
+    """Parts of a node do, the server does not, because it is on no node."""
     pair, part, across = (Group(tuple(map(Rank, ranks))) for ranks in ((0, 1), (1,), (1, 2)))
     (plan,) = load("quickstart", algorithms=["async-sgd"]).plans()
     assert [plan.inside(group) for group in (pair, part, across)] == [True, True, False]

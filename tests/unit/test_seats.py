@@ -1,4 +1,4 @@
-"""Which process is which rank."""
+"""The assignment of ranks to processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support import job_of
 
 
 def hosts(*counts: int) -> tuple[Host, ...]:
-    """Hosts with so many processes each, numbered in order."""
+    """Returns hosts with these numbers of processes, numbered in order."""
     ends = [sum(counts[: index + 1]) for index in range(len(counts))]
     return tuple(Host(f"h{i}", tuple(range(end - counts[i], end))) for i, end in enumerate(ends))
 
@@ -34,11 +34,11 @@ def ranks(mapping: RankMapping) -> list[list[int]]:
     [
         ("sync-sgd", [2, 2], [4], [[0, 1, 2, 3]]),
         ("sync-sgd", [2, 2], [2, 2], [[0, 1], [2, 3]]),
-        ("sync-sgd", [2, 2], [4, 4], [[0, 1], [2, 3]]),  # dealt evenly, though the first host had room
+        ("sync-sgd", [2, 2], [4, 4], [[0, 1], [2, 3]]),  # distributed evenly, although the first host had room
         ("async-sgd", [2, 2], [3, 3], [[0, 1, 4], [2, 3]]),
         ("async-sgd", [2, 2], [2, 3], [[0, 1], [2, 3, 4]]),
         ("sync-sgd", [1, 2], [1, 2], [[0], [1, 2]]),
-        ("sync-sgd", [2, 1], [1, 2], [[2], [0, 1]]),  # the first node finds no room where it is dealt
+        ("sync-sgd", [2, 1], [1, 2], [[2], [0, 1]]),  # the first node does not fit on its assigned host
         ("sync-sgd", [4], [2, 2], [[0, 1], [2, 3]]),  # no host has room for all of it
         ("sequential-sgd", [2, 2], [2, 2], [[0], []]),
         ("sync-sgd", [1, 1, 1, 1], [2, 2], [[0, 1], [2, 3]]),
@@ -73,7 +73,7 @@ def test_shared_memory_does_not_reach_from_host_to_host() -> None:
 def test_lines_and_record_say_the_same() -> None:
     mapping = seated("async-sgd", [1, 1], hosts(2, 2))
     assert mapping.lines[0] == "host 0 (h0): process 0 is rank 0 (worker, leader), process 1 is rank 2 (server)"
-    assert mapping.lines[1] == "host 1 (h1): process 2 is rank 1 (worker, leader), process 3 sits out"
+    assert mapping.lines[1] == "host 1 (h1): process 2 is rank 1 (worker, leader), process 3 takes no part"
     assert [(one["rank"], one["role"], one["process"], one["host"]) for one in mapping.record()] == [
         (0, "worker, leader", 0, 0),
         (1, "worker, leader", 2, 1),

@@ -1,4 +1,4 @@
-"""Several seeds: intervals, who reached the target, and what seeds tell apart."""
+"""Several seeds: intervals, algorithms that reached the target, and differences that seeds can prove."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_seeds_tell_apart_what_a_paired_t_test_does(pairs: list[tuple[float, flo
 
 
 def at(name: str, *steps_s: float | None) -> list[Run]:
-    """A run per seed whose smoothed accuracy passes 0.9 so many seconds after 2 s; None never gets there."""
+    """Returns a run per seed whose smoothed accuracy passes 0.9 so many seconds after 2 s; None never reaches it."""
     return [
         run(name, seed=seed, accuracies=(0.1, 0.2, 0.3, 0.5) if after is None else (0.1, 0.2, 0.5, 0.5 + 0.4 / after))
         for seed, after in enumerate(steps_s, start=1)
@@ -84,12 +84,12 @@ def test_a_constant_figure_has_an_interval_without_width() -> None:
         ),
         pytest.param(
             [*at("agd", 0.5, 0.6, 0.7), *at("ssp", 0.7, 0.8, 0.91)],
-            "agd reaches 90 % accuracy soonest, in 2.60 ±0.25 s; 3 seeds tell it apart from the others",
+            "agd reaches 90 % accuracy soonest, in 2.60 ±0.25 s; 3 seeds distinguish it from the others",
             id="told apart by pairs, though the intervals overlap",
         ),
         pytest.param(
             [*at("agd", 0.5, 0.6, 0.7), *at("ssp", 0.7, 0.7, 0.55), *at("easgd", 0.65, 0.5, 0.9)],
-            "soonest, in 2.60 ±0.25 s; it is not told apart from ssp and easgd by 3 seeds",
+            "soonest, in 2.60 ±0.25 s; it is not distinguished from ssp and easgd by 3 seeds",
             id="not told apart",
         ),
         pytest.param(
@@ -100,9 +100,9 @@ def test_a_constant_figure_has_an_interval_without_width() -> None:
         pytest.param(
             [*at("ssp", 0.4, None), *at("easgd", None, None)],
             "90 % accuracy was reached with every seed by no algorithm. ssp reached it with 1 of 2 seeds.",
-            id="nobody with every seed",
+            id="no algorithm with every seed",
         ),
-        pytest.param(at("easgd", None), "90 % accuracy was reached by no algorithm.", id="nobody"),
+        pytest.param(at("easgd", None), "90 % accuracy was reached by no algorithm.", id="no algorithm"),
         pytest.param([run("agd", target=None)], "", id="no target"),
     ],
 )

@@ -1,4 +1,4 @@
-"""How many gradients make an update, for any number of workers, and what is refused."""
+"""The number of gradients per update, for any number of workers, and refused values."""
 
 from __future__ import annotations
 

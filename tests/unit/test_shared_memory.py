@@ -1,4 +1,4 @@
-"""Runs of methods that learn in shared memory: how they end, where they may run, what cannot be done with them."""
+"""Runs of methods that learn in shared memory: their end, their placement, and what they do not support."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOTH = pytest.mark.parametrize("method", [HogwildSgd, HogwildEasgd])
 
 @BOTH
 def test_the_quick_take_more_of_the_budget(method: type[SharedMemory]) -> None:
-    """Rank r's step takes 1 + r seconds: the steps are the budget's all together, and go as the speeds do."""
+    """Rank r's step takes 1 + r seconds: all ranks together use up the budget, in proportion to their speeds."""
     job = job_of(method(), nodes=[[0, 1, 2]], steps=110)
     trace = simulate_job(job, FixedTiming(compute=lambda rank, _: 1.0 + rank), NoCost(), Schedule(every=1))
     assert [trace.states[Rank(rank)].step for rank in range(3)] == [60, 30, 20]
@@ -27,7 +27,7 @@ def test_the_quick_take_more_of_the_budget(method: type[SharedMemory]) -> None:
 
 @BOTH
 def test_seconds_end_everybody_at_once(method: type[SharedMemory]) -> None:
-    """Nobody begins a step after 10 s; steps of 1, 2 and 3 seconds that have begun are done."""
+    """No rank begins a step after 10 s; steps of 1, 2 and 3 seconds that have begun are finished."""
     job = job_of(method(), nodes=[[0, 1, 2]], steps=None, seconds=10.0)
     trace = simulate_job(job, FixedTiming(compute=lambda rank, _: 1.0 + rank), NoCost(), Schedule(every=1))
     assert [trace.states[Rank(rank)].step for rank in range(3)] == [10, 5, 4]
@@ -45,7 +45,7 @@ def test_all_workers_must_be_on_one_node(method: type[SharedMemory]) -> None:
 
 @BOTH
 def test_a_run_is_not_replayed(method: type[SharedMemory]) -> None:
-    """Number 57 excepts it: who came first to the memory is not in the record."""
+    """Number 57 excludes it: the record does not contain the order of accesses to the memory."""
     job = job_of(method(), nodes=[[0, 1]], steps=4)
     trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(every=1))
     with pytest.raises(ReplayError, match="asks for Access, whose answer depends on what the record does not hold"):
@@ -54,7 +54,7 @@ def test_a_run_is_not_replayed(method: type[SharedMemory]) -> None:
 
 @pytest.mark.parametrize("name", ["hogwild-sgd", "hogwild-easgd"])
 def test_it_runs_without_numbers(name: str) -> None:
-    """Timing only: what is lost is worked out all the same, and accesses take what the node's memory takes."""
+    """Timing only: losses are computed anyway, and accesses take the time of the node's memory."""
     node = "{device: {name: socket, overhead: 4 ms, per_sample: 0.5 ms}, workers_per_node: 4}"
     changes = ["workload.learning=none", "stop.epochs=null", "stop.updates=40", f"cluster.nodes=[{node}]"]
     scenario = paceline.load("quickstart", changes, algorithms=[name])

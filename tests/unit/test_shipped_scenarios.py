@@ -1,4 +1,4 @@
-"""The scenarios that come with Paceline: every method of each runs, and what is predicted can be believed."""
+"""The shipped scenarios: every method of each runs, and the predictions are plausible."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ SHORT = {
     "fat-tree-1024": ["stop.samples=2048", "cluster.nodes[0].count=4"],
     "fat-tree-128": ["stop.samples=2048", "cluster.nodes[0].count=4"],
 }
-"""a few gradients of each worker; fewer machines where there are very many"""
+"""a few gradients of each worker; fewer machines in very large clusters"""
 EXTRAPOLATED = [
     "seeds=1",
     "stop.samples=2560",
@@ -27,7 +27,7 @@ EXTRAPOLATED = [
     "extrapolate.stand_in.epochs=1",
     "extrapolate.stand_in.learning_rates=[0.1]",
 ]
-"""one that nothing reaches its target in"""
+"""a scenario in which no algorithm reaches its target"""
 
 
 def summaries(name: str) -> dict[str, dict[str, Any]]:
@@ -46,7 +46,7 @@ def test_every_method_of_a_shipped_scenario_runs(name: str) -> None:
     for summary in found.values():
         assert summary["samples"] > 0
         assert sum(summary["time_fraction"].values()) == pytest.approx(1.0)
-    # what hides its communication is no slower than what waits for it, and strict turns are slowest of all
+    # overlapped communication is no slower than waiting, and strict turns are slowest of all
     rate = {algorithm: summary["samples_per_s"] for algorithm, summary in found.items()}
     assert rate["layerwise-sgd"] >= rate["sync-sgd"]
     assert min(rate, key=rate.__getitem__) == "easgd"

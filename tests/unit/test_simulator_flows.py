@@ -1,4 +1,4 @@
-"""Flows in virtual time that are limited, slowed down, held up and sent another way: when each is through."""
+"""Flows in virtual time that are limited, slowed down, stopped and rerouted: their end times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Act = Callable[[Flows, list[simpy.Event]], None]
 def ends(
     capacity: dict[str, float], begin: Sequence[Callable[[Flows], simpy.Event]], acts: dict[float, Act], until: float
 ) -> tuple[list[float | None], Flows]:
-    """When flows that begin at 0 are through, if such things happen at such times."""
+    """Returns when flows that begin at 0 end, with these events."""
     env = simpy.Environment(0.0)
     flows = Flows(env, capacity)
     events = [one(flows) for one in begin]
@@ -162,7 +162,7 @@ def test_a_link_cannot_carry_that(bytes_per_s: float) -> None:
 def test_machine_code_goes_on_where_very_many_flows_are_under_way(
     monkeypatch: pytest.MonkeyPatch, limited: bool
 ) -> None:
-    """Waves of flows of two lengths: arrays have to grow, numbers are used again."""
+    """Waves of flows of two lengths: arrays have to grow, and indices are reused."""
 
     def finish_s() -> list[float]:
         env = simpy.Environment(0.0)

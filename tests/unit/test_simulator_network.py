@@ -1,4 +1,4 @@
-"""Who gets how much of a link, and when messages arrive."""
+"""The shares of flows in a link, and the arrival times of messages."""
 
 from collections.abc import Generator
 from typing import Any
@@ -108,7 +108,7 @@ def test_collectives_of_one_group_and_stream_are_served_in_turn() -> None:
 
 
 def in_memory(pair: Group) -> InMemory:
-    """What this pair does goes through memory."""
+    """The messages of this pair go through memory."""
     return InMemory(
         collective_s=lambda *asked: asked[2] / 100,
         holds=pair.__eq__,
@@ -147,7 +147,7 @@ def test_rates_are_max_min_fair(flows: list[tuple[str, ...]], capacity: dict[str
     rates = fair_rates(flows, capacity)
     load = {port: sum(rate for flow, rate in zip(flows, rates, strict=True) if port in flow) for port in capacity}
     assert all(load[port] <= capacity[port] * (1 + 1e-9) for port in capacity)
-    for flow, rate in zip(flows, rates, strict=True):  # each has a full port on which nobody is faster
+    for flow, rate in zip(flows, rates, strict=True):  # no flow is faster than its own full port
         assert any(
             load[port] >= capacity[port] * (1 - 1e-9)
             and rate >= max(other for ports, other in zip(flows, rates, strict=True) if port in ports) * (1 - 1e-9)

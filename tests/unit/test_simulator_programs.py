@@ -1,4 +1,4 @@
-"""What operations mean in virtual time: when each is answered, what is cancelled, who waits for whom."""
+"""Operations in virtual time: when each is answered, what is cancelled, and which ranks wait for each other."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def number(vector: Any) -> float:
 
 @program
 def after(seconds: int) -> Program[int]:
-    """Takes so many seconds where a piece of work takes one, and answers them."""
+    """Waits for so many seconds, if a piece of work takes one, and returns them."""
     for _ in range(seconds):
         yield from Charge("wait", 0)
     return seconds
@@ -207,7 +207,7 @@ def test_sub_programs_have_an_order_of_collectives_of_their_own() -> None:
 
     @program
     def run(me: RankContext, state: Replica) -> Program[list[Any]]:
-        delays = (1, 2) if me.rank == 0 else (2, 1)  # so they come to their collectives in opposite orders
+        delays = (1, 2) if me.rank == 0 else (2, 1)  # so they enter their collectives in opposite orders
         handles = []
         for seconds, key in zip(delays, "ab", strict=True):
             handles.append((yield from Start(exchange(me, seconds, key))))
@@ -216,7 +216,7 @@ def test_sub_programs_have_an_order_of_collectives_of_their_own() -> None:
     assert answer(played(run, workers=2, timing=ONE_S)) == [2.0, 2.0]
 
 
-def test_a_failure_that_nobody_waits_for_ends_the_run() -> None:
+def test_a_failure_that_is_not_waited_for_ends_the_run() -> None:
     @program
     def fail() -> Program[None]:
         yield from Charge("wait", 0)
@@ -286,7 +286,7 @@ def test_waiting_for_what_was_cancelled_is_a_mistake() -> None:
 
 @pytest.mark.parametrize("message_s", [1.0, 1.5])
 def test_a_cancelled_receive_leaves_the_message_to_the_next(message_s: float) -> None:
-    """Also one that has been handed to it in the very moment of the cancelling, before it could answer."""
+    """Also a message that was handed to it at the moment of the cancellation, before it could answer."""
 
     @program
     def talk(me: RankContext, state: Replica) -> Program[None]:

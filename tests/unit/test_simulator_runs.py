@@ -1,4 +1,4 @@
-"""Whole simulated runs: where they stop, what they record, that they repeat, and that they cost what they should."""
+"""Complete simulated runs: their end, their records, that they repeat, and their expected cost."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_run_ends_with_the_step_in_which_its_time_is_up() -> None:
 
 
 def test_ranks_behind_go_as_far_as_the_foremost_had_got() -> None:
-    """With nothing to hold them together, the stop finds rank 1 far behind; it does not stop short of rank 0."""
+    """Without synchronisation, the stop finds rank 1 far behind; it does not stop short of rank 0."""
     job = job_of(Agd(delay=10), 2, steps=None, seconds=4.5)
     trace = simulate_job(job, FixedTiming(compute=lambda rank, _: 1.0 + 3 * rank), NoCost(), Schedule(1))
     assert steps_by_rank(trace) == {0: 5, 1: 5}
@@ -82,7 +82,7 @@ def test_a_smoothed_accuracy_ends_the_run_at_the_evaluation_that_reaches_it() ->
 def test_a_run_that_ends_for_its_accuracy_has_a_time_to_it() -> None:
     changes = ["stop.accuracy=0.6", "target=null", "evaluate.every=128 samples"]
     (run,) = simulate(load("quickstart", changes, algorithms=["sync-sgd"]))
-    assert run.tables.evaluations["epoch"].iloc[-1] < 2  # of 14: it did end for its accuracy
+    assert run.tables.evaluations["epoch"].iloc[-1] < 2  # of 14: it ended because of its accuracy
     assert run.summary["time_to_accuracy_s"] is not None
 
 
@@ -130,7 +130,7 @@ def test_a_scenario_ends_at_divergence_unless_it_says_otherwise() -> None:
 
 
 def test_a_prediction_of_a_real_run_ends_as_that_does() -> None:
-    """Which is scored while it lasts only where that is to end it."""
+    """Accuracy is evaluated during a run only if it may end the run."""
     ends = ["algorithms.agd.learning_rate=40", "evaluate.every=32 samples", "stop.epochs=1"]
     machine = Profile(collectives={("AllReduce", 4): ((0, 1e-4), (10**6, 1e-3))}, messages=((0, 1e-4), (10**6, 1e-3)))
     (free,) = simulate(load("quickstart", ends, algorithms=["agd"]), network=machine)
@@ -166,7 +166,7 @@ def test_a_server_counts_single_gradients_and_says_goodbye_to_all() -> None:
     trace = simulate_job(job_of(AsyncSgd(), 3, steps=10), FixedTiming(), NoCost(), Schedule(1))
     assert len(trace.updates) == 10 and sum(update.samples for update in trace.updates) == 80
     assert len(trace.states) == 4
-    assert sum(steps_by_rank(trace).values()) == 10 + 3  # one of each worker was under way
+    assert sum(steps_by_rank(trace).values()) == 10 + 3  # one of each worker was in flight
 
 
 # --- what is recorded -------------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def test_simulator_wide_invariants(name: str, seed: int) -> None:
 
 
 def test_events_per_step_do_not_creep_up() -> None:
-    """Sync SGD on P ranks: a compute event each, then the network's and the door's; a step is P + 2 events."""
+    """Sync SGD on P ranks: a compute event each, then those of the network and the gate; a step is P + 2 events."""
     for workers in (2, 16):
         counts = [events(job_of(SyncSgd(), workers, steps=steps)) for steps in (10, 20)]
         assert counts[1] - counts[0] == 10 * (workers + 2)
@@ -287,7 +287,7 @@ def test_the_same_scenario_and_seed_give_the_same_tables_and_shares_add_up(name:
 def test_a_run_that_diverges_says_so_without_warnings(name: str) -> None:
     quadratic = "workload={model: quadratic, learning: quadratic, batch_per_worker: 4}"
     changes = [quadratic, f"algorithms=[{{name: {name}, learning_rate: 1e15}}]", "hyperparameters={}"]
-    late = ["stop={updates: 600}", "evaluate={every: 600 updates}"]  # when the weights are no numbers any more
+    late = ["stop={updates: 600}", "evaluate={every: 600 updates}"]  # when the weights become NaN
     (run,) = simulate(load("quickstart", [*changes, *late, *placed(name)]))
     assert run.summary["diverged"] and run.summary["final_loss"] is None
 

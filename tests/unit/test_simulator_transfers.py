@@ -1,4 +1,4 @@
-"""Lists of flows: known answers, what is solved and how often, mistakes, and the benchmark that judges case files."""
+"""Lists of flows: known results, the number of solves, mistakes, and the benchmark with case files."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Staleness by every notion, on tables small enough to be worked out on paper, and the command that shows it."""
+"""Staleness of every kind, on tables small enough to compute by hand, and the command that shows it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_one_worker_alone_has_no_clock_gap() -> None:
 
 
 def test_age_is_from_the_start_of_the_gradient_to_its_application() -> None:
-    """Of two layers the first counts; a gradient that was lost was begun when it was first; what is unknown is null."""
+    """Of two layers the first counts; a lost gradient began at its first attempt; unknown values are null."""
     spans = [gradient(0, 0, 1.0, 2.0, "fc"), gradient(0, 0, 2.0, 3.0, "conv"), gradient(1, 0, 4.0, 6.0)]
     spans += [Span(Rank(1), "main", "redo", None, 0, 3.0, 4.0)]
     updates = [Update(5.0, Rank(rank), 0, 0, 0, 0, 8) for rank in (0, 1, 2)]
@@ -229,7 +229,7 @@ def test_drift_is_the_distance_from_the_mean_of_all_workers() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_can_be_asked(name: str) -> None:
-    """Who has no probes or no drift has none, as the page says; nobody fails."""
+    """A run without probes or drift shows none, as the page says, and no command fails."""
     job = job_of(built(name), nodes=[[0, 1, 2, 3]], steps=8)
     trace = simulate_job(job, FixedTiming(lambda rank, _: 1.0 + rank / 8), NoCost(), Schedule(100, probes=1, drift=1))
     method: Method = job.method
@@ -255,7 +255,7 @@ def test_a_real_run_and_a_timing_refuse_probes(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run of each of three methods, the first two with all that can be asked for."""
+    """A run of each of three methods, the first two with all optional records."""
     folder = tmp_path_factory.mktemp("runs")
     (folder / "scenario.yaml").write_text(SCENARIO)
     names = ["async-sgd", "k-avg", "layerwise-agd"]

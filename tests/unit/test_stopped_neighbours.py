@@ -1,4 +1,4 @@
-"""A process that was stopped for too long is killed, and is said to have been stopped, however long it takes to end."""
+"""A process that was stopped for too long is killed and reported as stopped, however long it takes to end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMEOUT_S = 2.0
 
 
 class Host:
-    """Two processes, of which this one looks after the other; its state and the time are what a test says."""
+    """Two processes, of which this one supervises the other; a test sets its state and the time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s, self.stopped, self.alive = 100.0, False, True
@@ -45,7 +45,7 @@ class Host:
 
 
 def test_a_killed_process_that_takes_a_while_to_end_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the signal and its end it is alive and not stopped any more."""
+    """Between the signal and its end it is alive and no longer stopped."""
     host = Host(monkeypatch)
     host.stopped = True
     host.passes(TIMEOUT_S + 0.5)

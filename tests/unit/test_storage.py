@@ -1,4 +1,4 @@
-"""Batches read from storage in a run: what is waited for and counted, how it ends, and what scenarios say of it."""
+"""Batches read from storage in a run: waiting times and counts, the end of a run, and scenario options."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_without_prefetch_the_program_waits_for_all_of_it() -> None:
 
 
 def test_what_is_read_ahead_is_waited_for_only_as_far_as_it_is_late() -> None:
-    """Reading takes 8 s, computing 2 s: the reader never rests, and the last two seconds are computing."""
+    """Reading takes 8 s, computing 2 s: the reader is never idle, and the last two seconds are computing."""
     trace = sequential(1, compute_s=2.0)
     assert loads(trace) == [(0, 0.0, 8.0), (1, 10.0, 16.0), (2, 18.0, 24.0), (3, 26.0, 32.0)]
     assert trace.wall_s == 34.0
@@ -72,7 +72,7 @@ def test_what_is_read_ahead_is_waited_for_only_as_far_as_it_is_late() -> None:
 
 @pytest.mark.parametrize("prefetch", [1, 2, 5])
 def test_a_quick_reader_fills_its_queue_and_has_one_batch_in_hand(prefetch: int) -> None:
-    """Computing takes 100 s: while it does, d + 1 batches are read, and no more."""
+    """Computing takes 100 s: meanwhile d + 1 batches are read, and no more."""
     trace = sequential(prefetch, compute_s=100.0)
     reads = [(span.step, span.start_s, span.end_s) for span in trace.spans if span.activity == "read"]
     first = [(step, 8.0 * step, 8.0 * step + 8.0) for step in range(prefetch + 2)]
@@ -81,7 +81,7 @@ def test_a_quick_reader_fills_its_queue_and_has_one_batch_in_hand(prefetch: int)
     assert loads(trace) == [(0, 0.0, 8.0), *((step, 8.0 + 100.0 * step, 8.0 + 100.0 * step) for step in (1, 2, 3))]
 
 
-def test_what_is_read_after_the_end_belongs_to_nobody() -> None:
+def test_reads_after_the_end_are_not_counted() -> None:
     trace = sequential(3, compute_s=2.0, steps=2)
     assert trace.wall_s == 18.0
     assert max(span.end_s for span in trace.spans) == 18.0
@@ -110,7 +110,7 @@ def test_windows_that_are_held_are_not_read_again() -> None:
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != DbsSgd.name])
 def test_requests_seeks_and_bytes_are_those_of_the_order(name: str) -> None:
-    """Counted here from what each rank's steps are, whoever asked for them when."""
+    """Counted here from the steps of each rank, independent of the order of requests."""
     method = built(name)
     nodes, cut = nodes_for(method), part_of if name == ChipPartitionedSgd.name else lambda whole: whole
     job = job_of(method, nodes=nodes, steps=6)
@@ -129,7 +129,7 @@ def test_requests_seeks_and_bytes_are_those_of_the_order(name: str) -> None:
 
 
 def test_a_batch_that_was_not_foreseen_is_read_anew() -> None:
-    """dbs-sgd changes batches between steps: what was read ahead of a change was read for nothing, and counts."""
+    """dbs-sgd changes batches between steps: batches read ahead of a change are discarded, and count."""
     order = scattered()
     given = supply(SLOW, workers=2, prefetch=2, order=order)
     timing = FixedTiming(compute=lambda rank, _: 10.0 + 30.0 * rank)
@@ -149,7 +149,7 @@ def test_stalls_are_the_time_spent_loading() -> None:
 
 
 def test_a_batch_of_many_requests_is_a_few_events() -> None:
-    """Its timer and, where the program waits, its coming; whoever else reads, as long as the device has enough."""
+    """Its timer and, where the program waits, its arrival; independent of other readers while the capacity suffices."""
     storage = Storage(name="x", latency_s=1e-4, bytes_per_s=1e12, depth=64, shared=True)
     workers, steps = 50, 4
     order = Noted(strategy="scattered", num_samples=10**6, seed=1)
@@ -192,7 +192,7 @@ def test_lanes_of_a_rank_load_one_after_the_other() -> None:
 
 @pytest.mark.parametrize(("asked", "there_s"), [(0, 8.0), (1, 16.0)])
 def test_a_load_that_was_given_up_leaves_its_batch(asked: int, there_s: float) -> None:
-    """After 1 s. The same batch is there as soon as it had been; another one is read after it."""
+    """After 1 s. The same batch is ready at the same time as before; another one is read after it."""
 
     @program
     def fickle(me: RankContext, state: Replica) -> Program[float]:
@@ -294,7 +294,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         scenario("hddd"),
         "cluster.storage: found 'hddd', expected one of hdd, sata-ssd, nvme, lustre, gpfs, cloud-disk, or",
     ),
-    (scenario({"latency": "1 ms"}), "cluster.storage.bandwidth: missing; expected a bandwidth with its unit: what"),
+    (scenario({"latency": "1 ms"}), "cluster.storage.bandwidth: missing; expected a bandwidth with its unit: total"),
     (scenario({"name": "hdd", "latency": 4}), "cluster.storage.latency: found 4, expected a time of 0 or more"),
     (scenario({"name": "hdd", "latancy": "4 ms"}), "cluster.storage.latancy: unknown key (did you mean latency?)"),
     (scenario({"name": "hdd", "stripes": 2}), "cluster.storage.depth: found 1, expected 2 or more, or null, where"),
@@ -366,7 +366,7 @@ def test_crashes_and_storage_go_together() -> None:
 
 
 def test_learning_is_the_same_with_and_without_storage() -> None:
-    """Synchronous steps see the same samples however long they take to come."""
+    """Synchronous steps see the same samples however long the reading takes."""
     runs = [simulate(scenario(storage, learning="train"))[0] for storage in ("hdd", None)]
     losses = [run.tables.evaluations["loss"].tolist() for run in runs]
     assert losses[0] == losses[1]

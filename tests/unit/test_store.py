@@ -1,4 +1,4 @@
-"""What is written is read again; what is written halfway is not there."""
+"""Stored runs are read as written; incompletely written ones do not exist."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_round_trip(tmp_path: Path, vector: object) -> None:
 
 @pytest.mark.parametrize("name", ["a:b", "s3:runs", "file:runs", "mit Länge", os.fsdecode(b"\xff")], ids=ascii)
 def test_any_folder_name_will_do(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Relative, because only then could it be taken for a URI; the last is no UTF-8."""
+    """Relative, because only then could it be taken for a URI; the last one is not UTF-8."""
     monkeypatch.chdir(tmp_path)
     written = save(a_run(np.arange(3.0)), Path(name))
     assert written.path is not None and written.path.parent == Path(name)
@@ -116,7 +116,7 @@ def test_a_crash_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_full_disk_is_told_with_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that fails does not say where it was."""
+    """A failed write does not report its path."""
 
     def full_disk(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

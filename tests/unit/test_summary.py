@@ -1,4 +1,4 @@
-"""Figures of runs small enough to be worked out on paper."""
+"""Figures of runs small enough to compute by hand."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_total_variation() -> None:
 
 
 def test_in_shared_memory_each_row_is_an_update_even_of_the_same_version() -> None:
-    """Two workers may have replaced the same version, as neither had counted when the other looked."""
+    """Two workers may have replaced the same version, because neither had counted when the other read."""
     trace = Trace(updates=[Update(1.0, Rank(rank), 0, 0, 1, 1, 10) for rank in (0, 1)], wall_s=1.0)
     trace.lost_updates = {"adds": 2, "lost_share": 0.25}
     found = summarise(

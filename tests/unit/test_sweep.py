@@ -1,4 +1,4 @@
-"""The command `paceline sweep`: what it answers, keeps and says when something goes wrong."""
+"""The command `paceline sweep`: its output, its files and its messages when something goes wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Axes and grids of a sweep: how values are written, and how mistakes are told."""
+"""Axes and grids of a sweep: how values are written, and how mistakes are reported."""
 
 from __future__ import annotations
 

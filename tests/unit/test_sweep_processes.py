@@ -1,4 +1,4 @@
-"""Processes that share work: order, failures, deaths. The work is functions of the standard library."""
+"""Processes that share work: order, failures, deaths. The work consists of functions of the standard library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared cells in virtual time: what overlapping accesses read and lose, on paper and whatever the times."""
+"""Shared cells in virtual time: the values that overlapping accesses read and lose, by hand and for random times."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TWO_BLOCKS = 2 * IN_A_BLOCK
 
 @dataclass(frozen=True)
 class One:
-    """An access of two blocks: each block has its moment, and an add writes one half of its time later."""
+    """An access of two blocks: each block has its time, and an add writes one half of its duration later."""
 
     start_s: float
     seconds: float
@@ -40,14 +40,14 @@ class One:
 
 
 def play(accesses: Sequence[One], size: int = TWO_BLOCKS, *, ends_first: bool = True, null: bool = False) -> CellMemory:
-    """The cell after these accesses, asked for in this order where they begin at one moment."""
+    """Returns the cell after these accesses, requested in this order where they begin at the same time."""
     return played(accesses, size, ends_first=ends_first, null=null)[0]
 
 
 def played(
     accesses: Sequence[One], size: int = TWO_BLOCKS, *, ends_first: bool = True, null: bool = False
 ) -> tuple[CellMemory, list[Any]]:
-    """Also what each access found."""
+    """Returns also what each access read."""
 
     def vector(number: float) -> Any:
         return Null(size, 8) if null else np.full(size, number)
@@ -117,7 +117,7 @@ def test_a_swap_goes_block_by_block_and_may_be_overwritten_by_an_add() -> None:
     memory, (_, before) = played([One(0, 2, 1), One(0.5, 2, 50, "swap")])
     assert blocks(memory) == [1.0, 1.0]
     assert before.tolist() == [0.0] * TWO_BLOCKS
-    assert memory.lost == 0  # it was no add
+    assert memory.lost == 0  # it was not an add
 
 
 def test_an_access_alone_answers_the_value_before_in_one_piece() -> None:
@@ -177,7 +177,7 @@ def test_adds_that_do_not_overlap_lose_nothing(gaps: list[tuple[float, float]]) 
 def test_the_order_of_ends_and_beginnings_at_one_moment_makes_no_difference(
     accesses: list[One], reads: list[One]
 ) -> None:
-    """An interpreter may tell of them in either order; what counts is the order of asking."""
+    """An interpreter may report them in either order; only the order of requests counts."""
     everything = [One(one.start_s, one.seconds, 2.0**at) for at, one in enumerate(accesses)]
     everything += [One(one.start_s, one.seconds, action="read") for one in reads]
     (one, found), (other, seen) = (played(everything, ends_first=first) for first in (True, False))
@@ -211,7 +211,7 @@ class Adding(Case):
 
 @program
 def wait(quarters: int) -> Program[None]:
-    """Lets so many quarters of a second pass."""
+    """Waits for so many quarters of a second."""
     for _ in range(quarters):
         yield from Charge("wait", 0)
 

@@ -1,4 +1,4 @@
-"""Names that people know from papers and libraries lead to the methods that come closest."""
+"""Names from papers and libraries lead to the most similar methods."""
 
 import json
 

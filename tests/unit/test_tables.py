@@ -1,4 +1,4 @@
-"""Traces small enough to be worked out on paper, and the tables that must come of them."""
+"""Traces small enough to compute by hand, and their tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Event files of runs: written while a run lasts, kept with it, read back with the library's own messages."""
+"""Event files of runs: written during a run, stored with it, read back with the library's own messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Points = dict[str, list[tuple[int, float, float]]]
 
 
 def events(path: Path) -> Iterator[Any]:
-    """Every event of a file; the checksum of each is looked at."""
+    """Yields every event of a file and checks its checksum."""
     event, crc32c = import_module("tensorboardX.proto.event_pb2").Event, import_module("tensorboardX.crc32c").crc32c
     data, at = path.read_bytes(), 0
     while at < len(data):

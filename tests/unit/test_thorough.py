@@ -1,4 +1,4 @@
-"""The tests' own helpers: what `make test` leaves out, and checks that are made together."""
+"""The helpers of the tests: what `make test` leaves out, and checks that share a test."""
 
 from __future__ import annotations
 

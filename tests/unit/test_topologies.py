@@ -1,4 +1,4 @@
-"""Devices, spread, links and clusters."""
+"""Devices, jitter, links and clusters."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_draw_below_zero_counts_as_zero() -> None:
 
 
 def test_factors_are_drawn_in_blocks() -> None:
-    """So that a factor costs a look-up; a draw of its own would take a hundred times as long."""
+    """A factor costs a table look-up; a separate draw would take a hundred times as long."""
     law = Jitter.of("lognorm", sigma=0.3)
     _block.cache_clear()
     for step in range(8 * BLOCK):

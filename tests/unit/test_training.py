@@ -1,4 +1,4 @@
-"""Models of the zoo on the data sets: which fit, what a batch looks like, that something is learned."""
+"""Models of the zoo on the data sets: compatible pairs, the shape of a batch, and that training reduces the loss."""
 
 from __future__ import annotations
 

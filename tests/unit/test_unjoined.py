@@ -1,4 +1,4 @@
-"""A gradient whose parts lie apart is the same vector as one whose parts lie end to end, whatever is done with it."""
+"""A gradient whose parts are separate is the same vector as a contiguous one, in every operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users install: every module under its name and every scenario, and nothing else."""
+"""The installed package: every module under its name and every scenario, and nothing else."""
 
 import shutil
 import subprocess
@@ -24,7 +24,7 @@ class Built:
     archive: Path
 
     def shipped(self) -> set[str]:
-        """What the package holds, through its links."""
+        """Returns the files of the package, through its links."""
         package = self.repository / "paceline"
         files = (path for folder in (package, *package.iterdir()) if folder.is_dir() for path in folder.rglob("*"))
         kinds = {".py", ".yaml", ".csv", ".typed"}
@@ -33,7 +33,7 @@ class Built:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Built from a copy, so that nothing is left in the repository."""
+    """Built from a copy, so that no files are left in the repository."""
     copy, out = tmp_path_factory.mktemp("copy") / "repository", tmp_path_factory.mktemp("dist")
     left_out = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs")
     shutil.copytree(ROOT, copy, symlinks=True, ignore=left_out)

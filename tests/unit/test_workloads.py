@@ -1,4 +1,4 @@
-"""Learners: same numbers everywhere, gradients that are gradients, nothing given is changed."""
+"""Learners: equal values everywhere, correct gradients, unchanged arguments."""
 
 import math
 import multiprocessing

@@ -1,4 +1,4 @@
-"""What docs/workloads.md says is what the code says: the data sets, and the example of one's own."""
+"""docs/workloads.md agrees with the code: the data sets, and the example of a user's own workload."""
 
 from __future__ import annotations
 

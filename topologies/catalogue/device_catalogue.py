@@ -1,8 +1,8 @@
-"""The device catalogue: what chips can do, by name, each value with its provenance.
+"""The device catalogue: figures of chips by name, each value with its provenance.
 
-Rules of this file: values live in `FILES` of `data/`, never here, and are read when first asked for. A peak is what
-the vendor prints without sparsity, at boost clock. FOUND means published by the source named; MEMORY means remembered,
-with the confidence that follows; DERIVED is computed from such values; INFERENCE is our guess.
+Rules of this file: values are in `FILES` of `data/`, not here, and are read when first needed. A peak is the vendor's
+figure without sparsity, at boost clock. FOUND means published by the named source; MEMORY means remembered, with the
+confidence that follows; DERIVED is computed from such values; INFERENCE is our guess.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ FILES = ("cpus.yaml", "gpus.yaml", "manycores.yaml")
 Kind = Literal["gpu", "manycore", "cpu"]
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
 ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
-"""of a number in memory, where arithmetic is in this precision"""
+"""bytes of a number in memory for each precision of arithmetic"""
 ALIASES = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "amp": "fp16", "mixed": "fp16", "bfloat16": "bf16"}
 TILE = 2
 """cores of a tile of Knights Landing: FOUND (NERSC)"""
 SUSTAINED = 0.8
-"""of the memory's peak, where no copy was measured: INFERENCE; 0.83 to 0.89 FOUND on A100, H100, H200"""
+"""sustained share of the memory's peak if no copy was measured: INFERENCE; 0.83 to 0.89 FOUND on A100, H100, H200"""
 LAUNCH_S: dict[Kind, float] = {"gpu": 10e-6, "manycore": 20e-6, "cpu": 5e-6}
-"""what starting a kernel costs in a framework: INFERENCE"""
+"""seconds to launch a kernel in a framework: INFERENCE"""
 ASSUMED = {"memory_sustained_gb_per_s": f"INFERENCE: {SUSTAINED} of the peak", "launch_s": "INFERENCE: by kind"}
 
 _WHENCE = r"^(FOUND|DERIVED|INFERENCE|MEMORY (certain|high|medium|low))"
@@ -39,7 +39,7 @@ _Figure = tuple[float, Annotated[str, StringConstraints(pattern=_WHENCE)]]
 
 
 class _Entry(BaseModel):
-    """A device as its file has it."""
+    """A device as in its file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -70,7 +70,7 @@ class _Entry(BaseModel):
     host_gb_per_s: _Figure | None = None
 
     def spec(self, name: str) -> Spec:
-        """The values in SI units."""
+        """Returns the values in SI units."""
         given = {key: value for key, value in self if isinstance(value, tuple) and key != "aliases"}
         figures = {key: value[0] for key, value in given.items()}
 
@@ -106,20 +106,20 @@ class _Entry(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What a device can do, in FLOP/s, bytes and bytes/s; None where it is not known.
+    """The figures of a device, in FLOP/s, bytes and bytes/s; None if not known.
 
     Args:
         peaks: FLOP/s by precision.
-        gemms: the best matrix product measured, FLOP/s by precision.
-        sustained_bytes_per_s: what a copy in its own memory reaches; `SUSTAINED` of the peak where not measured.
+        gemms: the best measured matrix product, FLOP/s by precision.
+        sustained_bytes_per_s: the rate of a copy in its own memory; `SUSTAINED` of the peak if not measured.
         far_bytes, far_bytes_per_s: a second, slower memory: the DDR of Knights Landing.
-        host_bytes_per_s: what a copy from the host reaches.
-        architecture: the design that the chip shares with others; "" where it is not known.
+        host_bytes_per_s: the rate of a copy from the host.
+        architecture: the design that the chip shares with others; "" if not known.
         units: multiprocessors of a GPU.
-        sockets: that work as one.
-        launch_s: what starting a kernel costs.
-        part_of: the chip that this is a group of cores of.
-        provenance: of each value, under the name that it has in the file.
+        sockets: number of sockets that work as one device.
+        launch_s: the time to launch a kernel.
+        part_of: the chip of which this is a group of cores.
+        provenance: of each value, by its name in the file.
     """
 
     name: str
@@ -146,7 +146,8 @@ class Spec:
     part_of: str | None = None
 
     def peak(self, precision: str) -> float:
-        """FLOP/s in this precision; where there is no unit for it, numbers are small but the arithmetic is float32's.
+        """Returns FLOP/s in this precision; if there is no unit for it, numbers are stored in it but computed in
+        float32.
 
         >>> SPECS["v100-sxm2"].peak("fp16") / 1e12, SPECS["k80"].peak("fp16") / 1e12
         (125.0, 4.365)
@@ -159,7 +160,7 @@ class Spec:
         return self.peaks["bf16" if precision == "fp16" and "bf16" in self.peaks else "fp32"]
 
     def times(self, sockets: int) -> Spec:
-        """So many of them that work as one: the sockets of a node.
+        """Returns several of them combined to one device: the sockets of a node.
 
         >>> SPECS["xeon-e5-2670"].times(2).peak("fp32") / 1e12
         0.6656
@@ -184,14 +185,15 @@ class Spec:
         )
 
     def part(self, groups: int) -> Spec:
-        """One of so many equal groups of cores, of whole tiles, with its share of the memories and their speed.
+        """Returns one of `groups` equal groups of cores, of whole tiles, with its share of the memories and their
+        bandwidth.
 
         >>> SPECS["knl-7250"].part(4).cores, SPECS["knl-7250"].part(4).bytes_per_s / 1e9
         (16, 120.0)
         """
         tiles = (self.cores or 0) // TILE
         if self.kind != "manycore":
-            raise InputError(f"{self.name}: found a {self.kind} to cut into groups; expected a many-core chip")
+            raise InputError(f"{self.name}: found a {self.kind} to divide into groups; expected a many-core chip")
         if not 1 <= groups <= tiles:
             raise InputError(f"groups: found {groups}, expected 1 to {tiles}, the tiles of {self.name}")
         if groups == 1:
@@ -219,7 +221,7 @@ class Spec:
 
 
 def precision_named(name: str) -> str:
-    """The catalogue's name of a precision.
+    """Returns the catalogue's name of a precision.
 
     >>> precision_named("float32"), precision_named("amp")
     ('fp32', 'fp16')
@@ -245,7 +247,7 @@ def _read() -> dict[str, Spec]:
 
 
 class _Specs(Mapping[str, Spec]):
-    """Reads the files when it is first asked."""
+    """Reads the files at the first access."""
 
     def __getitem__(self, name: str) -> Spec:
         return _read()[name]

@@ -1,8 +1,8 @@
 """Devices by the names that people write: exact names, aliases, and free text of tables.
 
-A text is cut into runs of letters and of digits. An alias fits where each of its words stands in the text, run by run;
-of those that fit, the one with the most digits wins, then the longest; accelerators go before the sockets that host
-them.
+A text is split into runs of letters and of digits. An alias matches if each of its words occurs in the text, run by
+run. Of several matches, the one with the most digits wins, then the longest; accelerators precede the sockets of their
+hosts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def _runs(text: str) -> Runs:
 
 
 def _words(alias: str) -> list[Runs]:
-    """
+    """Splits an alias into words of runs.
+
     >>> _words("V100-SXM2 16GB")
     [('v', '100'), ('sxm', '2'), ('16', 'gb')]
     """
@@ -35,7 +36,7 @@ def _stands(word: Runs, text: Runs) -> bool:
 
 @cache
 def _aliases() -> dict[str, str]:
-    """Every alias, and every name, with the name of its device; words are joined by hyphens."""
+    """Returns the device's name for every alias and every name; words are joined by hyphens."""
     return {_joined(alias): spec.name for spec in SPECS.values() for alias in (spec.name, *spec.aliases)}
 
 
@@ -44,13 +45,13 @@ def _joined(alias: str) -> str:
 
 
 def named(name: str) -> Spec:
-    """The device of this name or alias; `this-machine` is measured, which takes a second or two.
+    """Returns the device with this name or alias; `this-machine` is measured, which takes a second or two.
 
-    Several sockets that work as one are asked for as ``xeon-e5-2670-x2``, one of several groups of a many-core chip's
-    cores as ``knl-7250/4``.
+    Several sockets combined to one device have names like ``xeon-e5-2670-x2``, and one of several groups of a many-core
+    chip's cores names like ``knl-7250/4``.
 
     Raises:
-        InputError: there is none; with a near miss.
+        InputError: there is none; the message suggests a similar name.
 
     >>> named("p100").name, named("knl").name, named("a100").name, named("xeon-e5-2670-x2").cores
     ('p100-sxm2', 'knl-7250', 'a100-sxm4-80', 16)
@@ -77,16 +78,16 @@ def named(name: str) -> Spec:
 
 @cache
 def _measured() -> Spec:
-    from paceline.topologies.catalogue.this_machine import this_machine  # needs torch, which the catalogue does not
+    from paceline.topologies.catalogue.this_machine import this_machine  # imports torch, unlike the catalogue
 
     return this_machine()
 
 
 def find(text: str) -> Spec:
-    """The device that a table means by this text.
+    """Returns the device that a table means by this text.
 
     Raises:
-        InputError: no device of the catalogue is in it.
+        InputError: the text contains no device of the catalogue.
 
     >>> [find(text).name for text in ("V100-SXM2-16GB", "P100-SXM2 (DGX-1)", "Tesla K80", "A100-PCIe-80GB")]
     ['v100-sxm2', 'p100-sxm2', 'k80', 'a100-pcie-80']

@@ -1,8 +1,8 @@
-"""Communication libraries: what their protocols cost and which algorithm they take for how many ranks and bytes.
+"""Communication libraries: the costs of their protocols, and their choice of algorithm by ranks and bytes.
 
-Rules of this file: constants are those that a library's own source decides with, named by file and version; FOUND and
-MEMORY as in `links`. A protocol says what a step costs beyond moving its bytes, the library when it takes which. What
-is measured on one machine has no place here: latencies and rates of hardware stand in `links` and `wires`.
+Rules of this file: constants are those by which a library's own source decides, with file and version; FOUND and
+MEMORY as in `links`. A protocol gives the costs of a step beyond moving its bytes, and a library when it uses which
+protocol. Measurements of one machine do not belong here: latencies and rates of hardware are in `links` and `wires`.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ LATENCY_US = {
     ("ring", "Simple"): (8.4, 3.4, 5.7, 14.0),
     ("nvls", "Simple"): (0.0, 25.0, 25.0, 18.0),
 }
-"""of NCCL's algorithms and protocols: once, and a step over NVLink, over PCIe, over the network; FOUND as above"""
+"""latencies of NCCL's algorithms and protocols: once, and per step over NVLink, PCIe and network; FOUND as above"""
 TREE_CORRECTION = {
     "LL": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1, 1),
     "LL128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, *(4 * (0.9,)), 1, 1, 1),
     "Simple": (*(7 * (0.9,)), 0.8, 0.7, 0.6, 0.6, *(4 * (0.5,)), 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
 }
-"""what share of its rate a tree reaches, for messages of 64 bytes, 128, 256 … 512 MiB; FOUND as above"""
+"""the share of its rate that a tree reaches, for messages of 64 bytes, 128, 256 … 512 MiB; FOUND as above"""
 LL_LIMIT_GB_PER_S = {
     "volta": (39.0, 39.0, 20.4),
     "ampere": (87.7, 22.5, 19.0),
     "hopper": (141.0, 45.0, 35.0),
     "blackwell": (282.0, 90.0, 70.0),
 }
-"""what protocol LL moves at most within a node, between two, between more, by the GPUs' generation; FOUND as above"""
+"""the limit of protocol LL within a node, between two nodes, and more, by the GPUs' generation; FOUND as above"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
     """How a library moves the messages of an algorithm.
 
-    A step over a medium takes step_s[medium], where that is given, or else latency_factor · latency + step_extra_s, and
-    its bytes pass at bandwidth_factor of the rate, at most at limit_bytes_per_s.
+    A step over a medium takes step_s[medium] if that is given, else latency_factor · latency + step_extra_s, and its
+    bytes are transferred at bandwidth_factor of the rate, at most at limit_bytes_per_s.
 
     Args:
-        name: what the library calls it.
-        algorithm: which algorithm it is for; `any` is for all.
-        transport: what it runs over: `tcp`, or `any` where nothing more special fits.
+        name: the library's name of it.
+        algorithm: the algorithm that it is for; `any` is for all.
+        transport: the transport that it uses: `tcp`, or `any` if no more specific one matches.
         base_s: once for the whole collective.
-        step_s: by medium (`memory`, `nvlink`, `pcie`, `network`), seconds of a step, the link's own latency included.
-        latency_factor: how often a message pays for the latency: 3 where it asks, is answered and then sends.
-        step_extra_s: beside the latency.
-        bandwidth_factor: share of the link's rate that carries data.
-        limit_bytes_per_s: the most that one rank moves, however fast links are.
-        from_bytes: messages from this size on, and
-        below_bytes: below this one, are moved by it.
+        step_s: by medium (`memory`, `nvlink`, `pcie`, `network`), seconds of a step, including the link's own latency.
+        latency_factor: how often a message incurs the latency: 3 for request, answer and data.
+        step_extra_s: in addition to the latency.
+        bandwidth_factor: the share of the link's rate that carries data.
+        limit_bytes_per_s: the highest rate of one rank, however fast the links are.
+        from_bytes: the smallest message that uses it.
+        below_bytes: messages of this size and above do not use it.
         since: the library's first version that has it.
         provenance: where the figures come from.
     """
@@ -77,7 +77,7 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Below so many ranks and so many bytes, this algorithm; the first that fits is taken."""
+    """The algorithm below this number of ranks and bytes; the first decision that matches is used."""
 
     below_ranks: float
     below_bytes: float
@@ -90,9 +90,9 @@ class Library:
 
     Args:
         name: its name.
-        protocols: what its algorithms are carried out by; of several that fit, the cheapest is taken.
-        algorithms: those for an all-reduce, in the words of `paceline.topologies.closed_forms`.
-        decisions: by the library's version since when they hold, which algorithm an all-reduce takes; without any, the
+        protocols: the protocols of its algorithms; of several that match, the cheapest is used.
+        algorithms: those for an all-reduce, by their names in `paceline.topologies.closed_forms`.
+        decisions: the algorithm of an all-reduce, by the first version of the library that decides so; without any, the
             cheapest.
         provenance: where the algorithms come from.
 
@@ -107,7 +107,13 @@ class Library:
     provenance: str
 
     def algorithm(self, ranks: int, nbytes: float, version: tuple[int, int] = (999, 0)) -> str | None:
-        """What this version takes for an all-reduce of so many bytes among so many ranks; None: the cheapest."""
+        """Returns this version's algorithm for an all-reduce of `nbytes` among `ranks`; None: the cheapest.
+
+        Args:
+            ranks: the number of ranks.
+            nbytes: bytes of the vector of one rank.
+            version: (major, minor) of the library; the latest by default.
+        """
         known = [since for since in self.decisions if since <= version]
         for decision in self.decisions[max(known)] if known else ():
             if ranks < decision.below_ranks and nbytes < decision.below_bytes:
@@ -115,7 +121,11 @@ class Library:
         return None
 
     def message(self, nbytes: float, transport: str = "any") -> Protocol:
-        """What moves one message of so many bytes, for libraries whose protocols go by size.
+        """Returns the protocol of one message, for libraries that choose it by size.
+
+        Args:
+            nbytes: the size in bytes.
+            transport: the transport, such as "tcp".
 
         >>> LIBRARIES["mpi"].message(100_000, "tcp").latency_factor
         4.5
@@ -141,7 +151,7 @@ def _nccl_protocol(algorithm: str, name: str) -> Protocol:
 
 
 def _over_tcp() -> tuple[Protocol, ...]:
-    """One packet, several, and more than the limit, from which on the receiver is asked first."""
+    """Messages of one packet, of several, and above the limit from which the receiver is asked first."""
     found = "FOUND osu_latency of Open MPI over TCP (GKE): 19.3, 38.4 and 87 us, in pieces of at most 6 % error"
     sizes = ((0.0, 1460.0, 1.0), (1460.0, 65_536.0 - 64, 2.0), (65_536.0 - 64, math.inf, 4.5))
     return tuple(
@@ -170,11 +180,11 @@ OPEN_MPI_4_1 = _table(
     (ALL, 2048, TREE), (ALL, 16384, RD), (ALL, ALL, HD),
 )  # fmt: skip
 HIERARCHY_SINCE = (5, 0)
-"""Open MPI's first version in which all-reduces of several nodes go by coll/han: MEMORY high; its priority is FOUND"""
+"""Open MPI's first version in which all-reduces of several nodes use coll/han: MEMORY high; its priority is FOUND"""
 HIERARCHY_SEGMENT_BYTES = 65_536
-"""which it cuts vectors into: FOUND open-mpi/ompi coll_han_component.c (allreduce_segsize; priority 35, tuned: 30)"""
+"""segment size of vectors: FOUND open-mpi/ompi coll_han_component.c (allreduce_segsize; priority 35, tuned: 30)"""
 KNOMIAL_RADIX = 4
-"""of the tree that 32 to 127 ranks broadcast along: tree FOUND (coll_tuned_decision_fixed.c), radix MEMORY high"""
+"""radix of the broadcast tree of 32 to 127 ranks: tree FOUND (coll_tuned_decision_fixed.c), radix MEMORY high"""
 OPEN_MPI_1 = _table((ALL, 10_000, RD), (ALL, ALL, RING))
 
 LIBRARIES: dict[str, Library] = {

@@ -1,6 +1,6 @@
-"""What a quick probe of a machine found: the costs that a prediction of this very machine is made with.
+"""The profile of a machine: costs measured by a short probe, used to predict runs on this machine.
 
-Nothing in a profile is fitted to a run that it is to predict. Times are medians over launches of each launch's mean.
+Nothing in a profile is fitted to a run that it predicts. Times are medians over launches of each launch's mean.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Literal
 
 MESSAGE = "message"
 Handled = Literal["send", "receive", "start"]
-"""what takes time of a rank's own processor: handing over a message, taking one that has already come, and starting a
-collective to be waited for later"""
+"""work that takes time of a rank's own processor: handing over a message, taking one that has already arrived, and
+starting a collective that is waited for later"""
 Points = tuple[tuple[int, float], ...]
 """(bytes, seconds) as measured, smallest first"""
 Collectives = Mapping[tuple[str, int], Points]
@@ -22,7 +22,11 @@ Collectives = Mapping[tuple[str, int], Points]
 
 
 def seconds_at(points: Points, nbytes: int) -> float:
-    """The time for `nbytes`: linear between the measured sizes, the nearest one's beyond them.
+    """Returns the time for `nbytes`: linear between the measured sizes, and that of the nearest size outside them.
+
+    Args:
+        points: measured (bytes, seconds), smallest first.
+        nbytes: the size in bytes.
 
     >>> seconds_at(((100, 1.0), (200, 3.0)), 150)
     2.0
@@ -38,13 +42,13 @@ def seconds_at(points: Points, nbytes: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A collective that runs are going to ask for: what a probe has to measure.
+    """A collective of the runs, which a probe has to measure.
 
     Args:
         operation: its name ("AllReduce", …).
-        members: how many ranks enter it.
-        nbytes: of a member's value, 0 for a barrier; of all members' values for an all-gather.
-        groups: those that enter such ones, none of which shares a member with another.
+        members: the number of ranks that enter it.
+        nbytes: bytes of a member's value, 0 for a barrier; of all members' values for an all-gather.
+        groups: the groups that enter such collectives, none of which shares a member with another.
     """
 
     operation: str
@@ -52,7 +56,7 @@ class Asked:
     nbytes: int
     groups: tuple[tuple[int, ...], ...]
     inside: bool = False
-    """whether real runs do it in memory that the ranks of a node share, and not over the network"""
+    """whether real runs perform it in shared memory of the ranks of a node, and not over the network"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,19 +64,19 @@ class Profile:
     """Costs of this machine, for this number of ranks on its cores and messages of about these sizes.
 
     Args:
-        collectives: per operation and number of members, seconds from the last entry to a member's exit.
-        inside: the same of collectives in memory that the ranks of a node share.
-        messages: seconds from a send to the moment the receiver, already waiting, has the value.
-        inside_messages: the same of messages in memory that the ranks of a host share.
-        handling: seconds of a rank's own processor by their bytes, for each kind, and whether memory is shared. Those
-            of a send are part of its message's time, those of a start part of its collective's.
+        collectives: by operation and number of members, seconds from the last entry to a member's exit.
+        inside: the same for collectives in shared memory of the ranks of a node.
+        messages: seconds from a send to the moment when the receiver, already waiting, has the value.
+        inside_messages: the same for messages in shared memory of the ranks of a host.
+        handling: seconds of a rank's own processor by bytes, for each kind and whether memory is shared. Those of a
+            send are part of its message's time, those of a start part of its collective's.
         load_s: loading a batch.
-        late_s: by how much a paced gradient takes longer than its device would.
-        rest_s: a worker's step outside all its operations: what the program and the interpreter need between them.
-        lane_s: starting a sub-program, or an operation that is no collective.
+        late_s: by how much a paced gradient takes longer than its modelled time.
+        rest_s: a worker's step outside all its operations: the time of the program and the interpreter between them.
+        lane_s: starting a sub-program, or an operation that is not a collective.
         update_s: an update at a worker.
-        serve_s: what a server does for a message, from having it to waiting for the next, without its sends.
-        samples: how many operations each figure comes from.
+        serve_s: a server's time for a message, from having it to waiting for the next, without its sends.
+        samples: the number of operations from which each figure was computed.
     """
 
     collectives: Collectives = field(default_factory=dict)
@@ -89,7 +93,17 @@ class Profile:
     samples: Mapping[str, int] = field(default_factory=dict)
 
     def collective_s(self, operation: str, members: int, nbytes: int, inside: bool = False) -> float:
-        """Seconds of a collective after its last entry; scaled from the nearest number of members that was probed."""
+        """Returns seconds of a collective after its last entry, scaled from the nearest probed number of members.
+
+        Args:
+            operation: its name, such as "AllReduce".
+            members: the number of ranks.
+            nbytes: bytes as in `Asked`.
+            inside: whether it uses shared memory of a node.
+
+        Raises:
+            KeyError: no such collective was measured.
+        """
         if members < 2:
             return 0.0
         measured = self.measured(inside)
@@ -103,41 +117,55 @@ class Profile:
         return seconds_at(measured[operation, near], nbytes) * members / near
 
     def measured(self, inside: bool) -> Collectives:
-        """Collectives in the memory of a node, or over the network."""
+        """Returns the collectives in shared memory of a node, or over the network."""
         return self.inside if inside else self.collectives
 
     def message_s(self, nbytes: int, inside: bool = False) -> float:
-        """Seconds of one message, one way."""
+        """Returns the seconds of one message, one way.
+
+        Args:
+            nbytes: the size in bytes.
+            inside: whether it uses shared memory of a host.
+
+        Raises:
+            KeyError: no such messages were measured.
+        """
         if not (points := self.measured_messages(inside)):
             raise KeyError(f"the profile has no messages {'inside a host' if inside else 'between hosts'}")
         return seconds_at(points, nbytes)
 
     def measured_messages(self, inside: bool) -> Points:
-        """Messages in the memory of a host, or over the network."""
+        """Returns the messages in shared memory of a host, or over the network."""
         return self.inside_messages if inside else self.messages
 
     def handling_s(self, kind: Handled, nbytes: int, inside: bool) -> float:
-        """Seconds of a rank's own processor; 0 where they were not measured."""
+        """Returns seconds of a rank's own processor; 0 if they were not measured.
+
+        Args:
+            kind: what the processor does.
+            nbytes: the size in bytes.
+            inside: whether it uses shared memory.
+        """
         points = self.handling.get((kind, inside))
         return seconds_at(points, nbytes) if points else 0.0
 
 
 MESSAGE_LEGS = 3
-"""how often a message's way is gone, which is a rendezvous of gloo's: asked whether it may come, answered, sent"""
+"""latencies per message in gloo's rendezvous: request, answer, data"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedProfile:
-    """What this machine adds to a network that it emulates, whose rates and latencies are known.
+    """Costs that this machine adds to a network that it emulates, whose rates and latencies are known.
 
     Args:
-        machine: this machine alone: ranks' own work, and messages and collectives inside a host.
-        message_s: of a message between hosts without a vector, beside `MESSAGE_LEGS` latencies of its way.
-        all_reduce_s: an all-reduce of `few_bytes` by all workers, its way included.
-        few_bytes: what was reduced for that.
-        packet_bytes: of the largest packet, which a line passes on when it is whole.
-        leads_s: of each worker: how long before the last one it entered that all-reduce; none: all at once.
-        start_s: what a program needs to start a collective, until it can start the next.
+        machine: this machine alone: the ranks' own work, and messages and collectives inside a host.
+        message_s: a message between hosts without a vector, in addition to `MESSAGE_LEGS` latencies of its route.
+        all_reduce_s: an all-reduce of `few_bytes` by all workers, with its route.
+        few_bytes: the size of its value.
+        packet_bytes: the size of the largest packet, which a line forwards when it is complete.
+        leads_s: how long before the last worker each one entered that all-reduce; empty: all at the same time.
+        start_s: the time that a program needs to start a collective, until it can start the next.
     """
 
     machine: Profile
@@ -151,7 +179,7 @@ class EmulatedProfile:
 
 @dataclass(frozen=True, slots=True)
 class Consulted:
-    """A profile, and what has been asked of it."""
+    """A profile that records which of its costs were requested."""
 
     profile: Profile
     asked: dict[tuple[str, int, int, bool], None] = field(default_factory=dict)
@@ -166,9 +194,9 @@ class Consulted:
         return self.profile.message_s(nbytes, inside)
 
     def outside(self) -> list[str]:
-        """What was asked that lies outside what was measured, in words; one line for each kind of question.
+        """Returns the requests outside the measured range, as text; one line for each kind of request.
 
-        A message without a vector is small change, which costs about as much as any that fits into a packet.
+        A message without a vector is not reported: it costs about as much as any that fits into a packet.
 
         >>> consulted = Consulted(Profile(messages=((8, 1e-4), (1000, 2e-4))))
         >>> [consulted.message_s(nbytes) for nbytes in (500, 4000)][1]
@@ -195,7 +223,7 @@ class Consulted:
         if operation == MESSAGE:
             return self.profile.measured_messages(inside)
         if members < 2:
-            return ((0, 0.0), (sys.maxsize, 0.0))  # nothing crosses anything
+            return ((0, 0.0), (sys.maxsize, 0.0))  # a single member sends nothing
         return self.profile.measured(inside).get((operation, members))
 
     def _members(self, operation: str, inside: bool) -> str:

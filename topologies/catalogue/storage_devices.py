@@ -1,18 +1,18 @@
-"""Storage: what a request for bytes of a file costs, alone and beside others.
+"""Storage: the cost of a request for bytes of a file, alone and with concurrent readers.
 
 The model:
 
-* A reader has one request under way at a time. A request costs a latency, then its bytes.
-* A reader that goes on where its last request ended has been read ahead of: no latency. Without `read_ahead_bytes`
-  nobody is, and every request costs it.
+* A reader has one request in flight at a time. A request costs a latency, then the transfer of its bytes.
+* A request that continues at the end of the reader's last one was read ahead, and costs no latency. Without
+  `read_ahead_bytes` every request costs the latency.
 * The bytes come from `stripes` servers with equal parts of the bandwidth, which all readers share max-min fairly:
-  stripe number i of `stripe_bytes` lies on server i mod `stripes`. Readers of one node share the client bandwidth, too.
-* `depth` latencies pass at once, so there are never more than depth / latency requests a second. Where part of each
-  has to wait until nobody else's passes, `waiting`, k readers have k / (latency (1 + waiting (k − 1))) at most.
+  stripe number i of `stripe_bytes` is on server i mod `stripes`. Readers of one node also share the client bandwidth.
+* `depth` latencies overlap, so there are never more than depth / latency requests per second. If a fraction `waiting`
+  of each latency cannot overlap with others, k readers make at most k / (latency (1 + waiting (k − 1))) requests.
 * A device of depth 1 has one arm. It does one thing at a time, a latency or a transfer, and serves its readers in turn.
-  Where it has served somebody else it must go back: a latency for every `read_ahead_bytes` of who reads on.
+  After it has served another reader it must seek back: a latency for every `read_ahead_bytes` of a sequential reader.
 
-Rules of this file: values of known storage live in `data/storage.yaml`, never here, and are read when first asked for.
+Rules of this file: values of known storage are in `data/storage.yaml`, not here, and are read when first needed.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from paceline.topologies.catalogue.device_catalogue import DATA
 
 KIB, MIB = 2**10, 2**20
 READ_AHEAD = 128 * KIB
-"""bytes, where nobody says: what Linux reads ahead, MEMORY high"""
+"""default in bytes: what Linux reads ahead, MEMORY high"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """Where files lie; see the head of this file.
+    """Storage for files; the model is described at the head of this file.
 
-    A run of r records of s bytes each that nobody else disturbs takes L + r s / B.
+    A run of r records of s bytes each takes L + r s / B without concurrent readers.
 
     Args:
-        latency_s: L, of a request that continues none.
-        bytes_per_s: B, what all its readers have together.
-        one_bytes_per_s: what one reader has, though nobody else reads; None: no limit.
-        client_bytes_per_s: what the readers of one node have together; None: no limit.
-        depth: requests whose latencies pass at once, on average; 1: one arm; None: no limit.
-        waiting: share of a latency in which nobody else's passes, 0 to 1.
-        stripes: servers that a file lies on.
-        stripe_bytes: of a file that lie on one server before the next one follows.
-        read_ahead_bytes: how far a reader that goes on is read ahead of; None: not at all.
-        shared: whether there is one for all nodes, or one in each.
-        title: what it is, in words.
-        provenance: of each value, under the name that scenarios have for it.
+        latency_s: L, of a request that does not continue another one.
+        bytes_per_s: B, the bandwidth of all readers together.
+        one_bytes_per_s: the bandwidth limit of one reader; None: no limit.
+        client_bytes_per_s: the bandwidth limit of the readers of one node together; None: no limit.
+        depth: requests whose latencies overlap, on average; 1: one arm; None: no limit.
+        waiting: the fraction of a latency that cannot overlap with others, 0 to 1.
+        stripes: the number of servers of a file.
+        stripe_bytes: bytes of a file on one server before the next one follows.
+        read_ahead_bytes: how far the system reads ahead of a sequential reader; None: not at all.
+        shared: whether there is one storage for all nodes, or one in each.
+        title: a description.
+        provenance: of each value, by its name in scenarios.
 
     >>> round(STORAGE["hdd"].run_s(110_000) * 1e3, 2), round(STORAGE["hdd"].run_s(64 * 110_000) * 1e3, 2)
     (9.03, 55.23)
@@ -73,7 +73,7 @@ class Storage:
 
     @property
     def server_bytes_per_s(self) -> float:
-        """Of one of its servers."""
+        """The bandwidth of one of its servers."""
         return self.bytes_per_s / self.stripes
 
     @property
@@ -83,16 +83,16 @@ class Storage:
 
     @property
     def limited(self) -> bool:
-        """Whether there is a limit to the requests a second that continue none."""
+        """Whether the number of requests per second that do not continue another one is limited."""
         return self.latency_s > 0 and (self.depth is not None or self.waiting > 0)
 
     def requests_per_s(self, readers: int) -> float:
-        """How many that continue none it serves so many readers at most.
+        """Returns the highest rate of requests that do not continue another one, for `readers` readers.
 
         min(D, k / (1 + w (k − 1))) / L
 
-        The second is Amdahl's law, or Gunther's of scalability without his term of coherence: w of a request is served
-        by one who serves nobody else meanwhile.
+        The second term is Amdahl's law, or Gunther's law of scalability without its coherence term: a fraction w of a
+        request is served while no other request is.
 
         >>> half = Storage(name="x", latency_s=0.25, bytes_per_s=1.0, depth=8, waiting=0.5)
         >>> [round(half.requests_per_s(readers), 3) for readers in (1, 2, 10_000)]
@@ -103,24 +103,28 @@ class Storage:
 
     @property
     def limit_bytes_per_s(self) -> float:
-        """What one reader has at most, of however many servers."""
+        """The highest bandwidth of one reader, for any number of servers."""
         return min(self.client_bytes_per_s or inf, self.one_bytes_per_s or inf)
 
     @property
     def reader_bytes_per_s(self) -> float:
-        """What one reader gets of one server."""
+        """The bandwidth of one reader from one server."""
         return min(self.server_bytes_per_s, self.limit_bytes_per_s)
 
     def transfer_s(self, parts: Mapping[int, float]) -> float:
-        """Seconds in which the bytes of one request come, so many from each server, to a reader that is alone."""
+        """Returns the seconds to transfer one request, with these bytes from each server, to a single reader."""
         return max(max(parts.values()) / self.server_bytes_per_s, sum(parts.values()) / self.limit_bytes_per_s)
 
     def run_s(self, nbytes: int) -> float:
-        """Seconds of a request from the beginning of a file, with its latency, when nobody else reads."""
+        """Returns the seconds of a request from the beginning of a file, with its latency, for a single reader."""
         return self.latency_s + self.transfer_s(self.parts(0, nbytes))
 
     def parts(self, start: int, nbytes: int) -> dict[int, float]:
-        """How many of the bytes from `start` on lie on each server, of those that have any.
+        """Returns how many of the bytes from `start` on are on each server, for servers with any.
+
+        Args:
+            start: offset in the file, in bytes.
+            nbytes: the number of bytes.
 
         >>> Storage(name="x", latency_s=0.0, bytes_per_s=1.0, stripes=3, stripe_bytes=10).parts(5, 32)
         {0: 12.0, 1: 10.0, 2: 10.0}
@@ -152,11 +156,11 @@ KEYS = {
     "stripe_kib": "stripe",
     "read_ahead_kib": "read_ahead",
 }
-"""what a value of the file is called where there is no unit in its name, as in scenarios"""
+"""names of values of the file without a unit, as in scenarios"""
 
 
 class _Entry(BaseModel):
-    """Storage as its file has it."""
+    """Storage as in its file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -171,7 +175,7 @@ class _Entry(BaseModel):
     read_ahead_kib: _Figure
 
     def storage(self, name: str) -> Storage:
-        """The values in SI units."""
+        """Returns the values in SI units."""
         given: dict[str, _Figure] = {key: value for key, value in self if isinstance(value, tuple)}
 
         def whole(key: str, scale: int = 1) -> int | None:
@@ -179,7 +183,7 @@ class _Entry(BaseModel):
 
         return Storage(
             name=name,
-            latency_s=float(f"{self.latency_ms[0]}e-3"),  # exactly what is written
+            latency_s=float(f"{self.latency_ms[0]}e-3"),  # exactly the decimal value of the file
             bytes_per_s=self.gb_per_s[0] * 1e9,
             client_bytes_per_s=self.client_gb_per_s[0] * 1e9 if self.client_gb_per_s else None,
             depth=whole("depth"),
@@ -199,7 +203,7 @@ def _read() -> dict[str, Storage]:
 
 
 class _Known(Mapping[str, Storage]):
-    """Reads the file when it is first asked."""
+    """Reads the file at the first access."""
 
     def __getitem__(self, name: str) -> Storage:
         return _read()[name]

@@ -1,7 +1,7 @@
-"""This machine as a device of the catalogue, by measuring it: products, copies, and what starting a kernel costs.
+"""This machine as a device of the catalogue: measures matrix products, copies, and the time to launch a kernel.
 
-Rules of this file: it measures what torch reaches with the threads that it has, for a second or two, and only when
-asked. Each figure is the best of several repetitions, because other load can only slow a repetition down.
+Rules of this file: torch is measured with its current number of threads, for a second or two, and only on request.
+Each figure is the best of several repetitions, because other load can only slow a repetition down.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 from paceline.topologies.catalogue.device_catalogue import THIS_MACHINE, Spec
 
 SIDE = 1536
-"""of the square matrices multiplied"""
+"""side of the square matrices"""
 COPY_BYTES = 128 * 2**20
-"""more than caches hold"""
+"""larger than the caches"""
 REPEATS = 5
 
 
 def _best_s(action: Callable[[], Any], repeats: int = REPEATS) -> float:
-    """The shortest of several repetitions, after one that warms up."""
+    """Returns the shortest of several repetitions after a warm-up."""
     action()
     times = []
     for _ in range(repeats):
@@ -43,7 +43,7 @@ def _copy_bytes_per_s(torch: Any) -> float:
 
 
 def _launch_s(torch: Any) -> float:
-    """A kernel with next to nothing to do, forward and backward, in the framework."""
+    """Returns the time of a kernel with almost no work, forward and backward, in the framework."""
     weight, many = torch.ones(8, requires_grad=True), 200
 
     def chain() -> None:

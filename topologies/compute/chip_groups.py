@@ -1,11 +1,11 @@
-"""A many-core chip cut into groups of cores, each with its own weights and data: data parallelism inside one chip.
+"""A many-core chip divided into groups of cores with their own weights and data: data parallelism inside one chip.
 
     t(P) = Σ max(b/P · FLOPs / rate(cores of a group), (P · fixed + b · moved) / bandwidth) + kernels · launch
            + bytes of the tree sum over groups and of every copy's update / bandwidth
 
-Rules of this file: groups are equal and made of whole tiles of two cores, as the chip's second-level caches are; what
-is left over idles (`Spec.part`). All groups share the memory. What cores lose to each other is `scaling.Scaling`.
-A chip of 34 tiles makes four groups of 8 in quadrant and in SNC-4 mode alike; what else these modes differ in was not
+Rules of this file: groups are equal and consist of whole tiles of two cores, as the chip's second-level caches do; the
+remaining cores idle (`Spec.part`). All groups share the memory. `scaling.Scaling` models how cores slow each other. A
+chip of 34 tiles makes four groups of 8 in quadrant and in SNC-4 mode alike; other differences of these modes were not
 found.
 """
 
@@ -26,11 +26,11 @@ class Partition:
     """A chip in groups, for one gradient of the whole batch.
 
     Args:
-        cores: of one group.
+        cores: the cores of one group.
         compute_s: forward and backward, memory included.
         exchange_s: summing the gradients and updating every copy.
-        needed_bytes: of all copies together.
-        bytes_per_s: what memory sustains with so many bytes in use.
+        needed_bytes: the memory of all copies together.
+        bytes_per_s: the sustained memory bandwidth with so many bytes in use.
     """
 
     groups: int
@@ -56,14 +56,17 @@ def partitioned(
     optimizer_copies: int = 0,
     mode: Mode = "flat",
 ) -> Partition:
-    """A gradient over `samples`, cut among groups of cores.
+    """Returns the times of a gradient over `samples`, divided among groups of cores.
 
     Args:
-        groups: 1 is the whole chip as one.
-        data_bytes: of each group's copy of its data.
-        gradients: do gradients and activations count for the memory? The paper counts weights and data only.
-        optimizer_copies: numbers that the optimizer keeps per weight.
-        mode: of the near memory, see `memory.sustained_bytes_per_s`.
+        spec: the chip.
+        work: the model.
+        groups: the number of groups; 1 is the whole chip.
+        samples: the whole batch.
+        data_bytes: bytes of each group's copy of its data.
+        gradients: whether gradients and activations count towards the memory. The paper counts weights and data only.
+        optimizer_copies: numbers of optimizer state per weight.
+        mode: the mode of the near memory, see `memory.sustained_bytes_per_s`.
 
     Raises:
         InputError: the chip has too few tiles, or its memories are too small.
@@ -86,10 +89,10 @@ def partitioned(
 
 
 def _copies_moved(groups: int, optimizer_copies: int) -> int:
-    """How often the weights' bytes move after backward.
+    """Returns how often the weights' bytes move after backward.
 
     P − 1 sums read two and write one; P − 1 groups copy the result; every group's update reads the sum and its weights
-    and writes these, and reads and writes what its optimizer keeps.
+    and writes these, and reads and writes its optimizer state.
 
     >>> _copies_moved(1, 0), _copies_moved(4, 0), _copies_moved(4, 1)
     (3, 27, 35)

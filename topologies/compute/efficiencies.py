@@ -1,13 +1,13 @@
-"""What part of its peak a device reaches: per device, model family and precision.
+"""The share of its peak that a device reaches: by device, model family and precision.
 
-    ln e(device, family) = family's mean over devices, near ones in age counting most
-                           + mean of what the device's own rows are above their families' means
+    ln e(device, family) = family's mean over devices, weighted by closeness in age
+                           + mean of the differences of the device's own rows from their families' means
 
 Rules of this file: each row of `data/efficiencies.csv` is DERIVED from one published throughput in
-`data/throughput.csv`: the efficiency at which the roofline gives exactly that figure, and the cost of a kernel where
-two batches were published (`paceline.scenarios.sections.derived_efficiencies` derives them). A row of this very model
-or family is taken as it is; otherwise the formula, over devices of the same kind and arithmetic of the same sort.
-Untypical rows, such as code without a vendor's library, speak for their own device only.
+`data/throughput.csv`: the efficiency at which the roofline gives exactly that figure, and the cost of a kernel if two
+batches were published (`paceline.scenarios.sections.derived_efficiencies` derives them). A row of the same model or
+family is used unchanged; otherwise the formula is used, over devices of the same kind and the same sort of arithmetic.
+Untypical rows, such as code without a vendor's library, are used for their own device only.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from paceline.topologies.catalogue.device_catalogue import DATA, ITEM_BYTES, SPE
 from paceline.topologies.compute.scaling import scaling_of
 
 TENSOR = 4.0
-"""peaks so many times float32's belong to units for matrix products, which are harder to keep busy"""
+"""peaks of at least this multiple of float32's belong to units for matrix products, which are harder to keep busy"""
 GENERATION = 1.5
-"""years between one generation of chips and the next: a device so much younger or older counts half"""
+"""years between two generations of chips: a device that is older or younger by this has half the weight"""
 NOTHING = {"gpu": 0.5, "manycore": 0.3, "cpu": 0.27}
-"""where not even the kind of device has rows: DERIVED from the ranges in the throughput tables"""
+"""if no device of this kind has rows: DERIVED from the ranges in the throughput tables"""
 
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """What part of the peak arithmetic reaches, what a kernel costs, and where both are from.
+    """The share of peak arithmetic, the cost of a kernel, and their provenance.
 
     Args:
-        batches: those at which the throughput was published that it follows from, smallest first.
-        inferred: whether that is of other chips or other families of models.
+        batches: the batches of the published throughput from which it follows, smallest first.
+        inferred: whether that throughput is of other chips or other families of models.
     """
 
     value: float
@@ -52,9 +52,9 @@ class Row:
     """An efficiency that reproduces a published throughput.
 
     Args:
-        launch_s: of a kernel; None where only one batch was published.
-        typical: may it speak for other devices?
-        batches: at which the throughput was published.
+        launch_s: the cost of a kernel; None if only one batch was published.
+        typical: whether it may be used for other devices.
+        batches: the batches of the published throughput.
     """
 
     device: str
@@ -71,7 +71,7 @@ class Row:
 
 
 def is_tensor(spec: Spec, precision: str) -> bool:
-    """Are products in this precision made by units of their own?
+    """Whether products in this precision use units of their own.
 
     >>> is_tensor(SPECS["v100-sxm2"], "fp16"), is_tensor(SPECS["p100-sxm2"], "fp16")
     (True, False)
@@ -81,13 +81,13 @@ def is_tensor(spec: Spec, precision: str) -> bool:
 
 @cache
 def rows() -> tuple[Row, ...]:
-    """All rows of the file."""
+    """Returns all rows of the file."""
     with (DATA / "efficiencies.csv").open(newline="", encoding="utf-8") as file:
         return tuple(_row(line) for line in csv.DictReader(file))
 
 
 def _row(line: dict[str, str]) -> Row:
-    from paceline.topologies.catalogue.device_names import named  # which knows how sockets are counted
+    from paceline.topologies.catalogue.device_names import named  # which parses numbers of sockets
 
     spec = named(line["device"])
     return Row(
@@ -108,10 +108,14 @@ def _row(line: dict[str, str]) -> Row:
 def efficiency_of(
     spec: Spec, model: str, family: str, precision: str, *, known: Sequence[Row] | None = None
 ) -> Efficiency:
-    """What is known of this device, model family and precision.
+    """Returns the efficiency of this device, model family and precision.
 
     Args:
-        known: the rows to judge by; all if not given. A test leaves some out.
+        spec: the device.
+        model: the name of the model.
+        family: the family of the model.
+        precision: the precision of arithmetic.
+        known: the rows to use; None: all rows. A test leaves some out.
 
     >>> efficiency_of(SPECS["p100-sxm2"], "resnet50", "resnet", "fp32").provenance
     'efficiency DERIVED from published throughput of resnet50 on p100-sxm2'
@@ -121,7 +125,7 @@ def efficiency_of(
     if spec.part_of is not None:
         chip = SPECS[spec.part_of]
         whole = efficiency_of(chip, model, family, precision, known=known)
-        words = f"{whole.provenance}, and what {spec.cores} cores lose less to each other than {chip.cores}"
+        words = f"{whole.provenance}, corrected for the smaller loss between {spec.cores} cores than {chip.cores}"
         return replace(whole, value=scaling_of(chip, whole).efficiency(spec.cores or 1), provenance=words)
     precision, tensor = precision_named(precision), is_tensor(spec, precision)
     alike = [row for row in (rows() if known is None else known) if (row.kind, row.tensor) == (spec.kind, tensor)]
@@ -141,12 +145,12 @@ def efficiency_of(
     over = family if family in means else "all families"
     words = f"efficiency INFERENCE: mean over {over} on {len(devices)} devices of kind {spec.kind}"
     if own:
-        words += f", times what {spec.name} is above it in {len(own)} rows"
+        words += f", times the mean ratio of {spec.name} to it in {len(own)} rows"
     return Efficiency(exp(base + (fmean(above) if above else 0.0)), launch_s, words, inferred=True)
 
 
 def _closest(own: Sequence[Row], model: str, family: str, precision: str) -> Iterator[tuple[list[Row], str]]:
-    """A device's own rows that say most about a model: of it, or of its family, in this precision or one as small."""
+    """Yields a device's own rows, closest first: of the model or its family, in this precision or one of equal size."""
     size = ITEM_BYTES[precision]
     for few, what in (
         ([row for row in own if row.model == model and row.precision == precision], model),
@@ -159,7 +163,7 @@ def _closest(own: Sequence[Row], model: str, family: str, precision: str) -> Ite
 
 
 def _same_chip(spec: Spec) -> set[str]:
-    """Names of the devices with the same arithmetic and memory speed, which differ in the size of memory only."""
+    """Returns the devices with the same arithmetic and memory speed, which differ only in the size of memory."""
     rates = spec.peaks, spec.bytes_per_s
     return {spec.name} | {other.name for other in SPECS.values() if (other.peaks, other.bytes_per_s) == rates}
 
@@ -169,7 +173,7 @@ def _mean(some: Iterable[Row]) -> float:
 
 
 def _family_means(some: Iterable[Row], year: int) -> dict[str, float]:
-    """The mean of ln e per family over devices, each counting the more the nearer it is in age."""
+    """Returns the mean of ln e per family over devices, weighted by closeness in age."""
     by_device: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in some:
         by_device[row.family][row.device].append(row)

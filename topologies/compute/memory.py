@@ -1,10 +1,10 @@
-"""Memory as a limit: what training a model needs, whether it fits, and how fast memory is where it spills.
+"""Memory as a limit: the memory for training a model, whether it fits, and the bandwidth if it does not.
 
     needed(b) = weights + gradients + optimizer + b · activations + workspace
 
-Rules of this file: activations are those that the backward pass waits for, each once; in half precision they take half,
-and weights are kept in both precisions. What does not fit is an error that says by how much. A device with a far
-memory (Knights Landing: DDR behind MCDRAM) spills into it and gets slower instead.
+Rules of this file: activations are those that the backward pass needs, each once; in half precision they need half the
+memory, and weights are stored in both precisions. If a model does not fit, the error says by how much. A device with a
+far memory (Knights Landing: DDR behind MCDRAM) uses it too and becomes slower instead.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from paceline.topologies.compute.model_work import WorkLike
 
 Mode = Literal["flat", "cache"]
 WORKSPACE_BYTES: dict[Kind, float] = {"gpu": 0.6e9, "manycore": 0.2e9, "cpu": 0.2e9}
-"""of the framework. MEMORY medium on a GPU: 0.3 to 0.5 GB of context, the rest for convolutions; else INFERENCE"""
+"""workspace of the framework. MEMORY medium on a GPU: 0.3 to 0.5 GB of context, the rest for convolutions; else
+INFERENCE"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """What training needs, in bytes; activations per sample."""
+    """The memory for training, in bytes; activations per sample."""
 
     weights_bytes: float
     gradients_bytes: float
@@ -33,11 +34,12 @@ class Footprint:
 
     @property
     def fixed_bytes(self) -> float:
-        """What is needed however small the batch."""
+        """The memory that does not depend on the batch."""
         return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes + self.workspace_bytes
 
     def needed_bytes(self, samples: float) -> float:
-        """
+        """Returns the memory for a batch of so many samples.
+
         >>> Footprint(weights_bytes=4, gradients_bytes=4, optimizer_bytes=4, activation_bytes=2,
         ...           workspace_bytes=0).needed_bytes(10)
         32
@@ -45,17 +47,19 @@ class Footprint:
         return self.fixed_bytes + samples * self.activation_bytes
 
     def largest_batch(self, memory_bytes: float) -> int:
-        """The most samples that fit; 0 if none does."""
+        """Returns the largest number of samples that fit; 0 if none does."""
         left = memory_bytes - self.fixed_bytes
         return max(0, int(left // self.activation_bytes)) if self.activation_bytes else 0
 
 
 def footprint(spec: Spec, work: WorkLike, precision: str = "fp32", *, optimizer_copies: int = 1) -> Footprint:
-    """What training a model on a device needs.
+    """Returns the memory for training a model on a device.
 
     Args:
-        precision: of arithmetic. Below float32, weights are kept in float32 too, and gradients in float32.
-        optimizer_copies: numbers that the optimizer keeps per weight: 0 for plain SGD, 1 for momentum, 2 for Adam.
+        spec: the device.
+        work: the model.
+        precision: the precision of arithmetic. Below float32, weights and gradients are stored in float32 too.
+        optimizer_copies: numbers of optimizer state per weight: 0 for plain SGD, 1 for momentum, 2 for Adam.
     """
     item = ITEM_BYTES[precision_named(precision)]
     parameters = sum(row.parameters for row in work.works)
@@ -72,9 +76,16 @@ def footprint(spec: Spec, work: WorkLike, precision: str = "fp32", *, optimizer_
 def check_fits(
     spec: Spec, work: WorkLike, precision: str = "fp32", samples: int = 32, *, optimizer_copies: int = 1
 ) -> None:
-    """Raises `InputError` where a batch does not fit into the device's memory, far memory included.
+    """Raises `InputError` if a batch does not fit into the device's memory, including far memory.
 
-    A device whose memory is not known, such as a socket, takes everything.
+    If the memory of a device is not known, such as a socket's, every batch fits.
+
+    Args:
+        spec: the device.
+        work: the model.
+        precision: the precision of arithmetic.
+        samples: the batch.
+        optimizer_copies: numbers of optimizer state per weight.
 
     >>> from types import SimpleNamespace as Row
     >>> from paceline.topologies.catalogue.device_names import named
@@ -100,14 +111,17 @@ def check_fits(
 
 
 def sustained_bytes_per_s(spec: Spec, needed_bytes: float, mode: Mode = "flat") -> float:
-    """What memory sustains where so many bytes are in use, all equally often.
+    """Returns the sustained bandwidth of memory with so many bytes in use, all equally often.
 
-    - flat: what fits lies near, the rest far: ``needed / (near / fast + far / slow)``.
-    - cache: the near memory caches the far one, and each line has one place in it. Sweeps over W bytes through C bytes
-      of cache hit with what has its place alone, 2C − W of W; every miss is read from far and written near.
+    - flat: as much as fits is in near memory, the rest in far memory: ``needed / (near / fast + far / slow)``.
+    - cache: the near memory is a direct-mapped cache of the far one. Sweeps over W bytes through C bytes of cache hit
+      the lines that share their place with no other, 2C − W of W; every miss is read from far and written to near
+      memory.
 
     Args:
-        mode: how the near memory is booted; a device without a far memory has one speed.
+        spec: the device.
+        needed_bytes: the bytes in use.
+        mode: the boot mode of the near memory; a device without far memory has one bandwidth.
 
     >>> from paceline.topologies.catalogue.device_names import named
     >>> knl = named("knl-7250")
@@ -119,9 +133,9 @@ def sustained_bytes_per_s(spec: Spec, needed_bytes: float, mode: Mode = "flat") 
     fast = spec.sustained_bytes_per_s
     if spec.far_bytes_per_s is None or spec.memory_bytes is None or needed_bytes <= spec.memory_bytes:
         return fast
-    stragglers = spec.far_bytes_per_s  # what was measured, so nothing is taken off it
+    slow = spec.far_bytes_per_s  # a measured figure, so it is not reduced
     if mode == "cache":
         hits = max(0.0, 2 * spec.memory_bytes - needed_bytes)
-        return needed_bytes / (needed_bytes / fast + (needed_bytes - hits) / stragglers)
+        return needed_bytes / (needed_bytes / fast + (needed_bytes - hits) / slow)
     far = needed_bytes - spec.memory_bytes
-    return needed_bytes / (spec.memory_bytes / fast + far / stragglers)
+    return needed_bytes / (spec.memory_bytes / fast + far / slow)

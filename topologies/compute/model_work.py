@@ -1,4 +1,4 @@
-"""What the compute and memory models ask of a model; `workloads.ModelInfo` answers it. All of it in float32."""
+"""The properties of a model that the compute and memory models need; `workloads.ModelInfo` has them. All in float32."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ProductLike(Protocol):
 
 
 class RowLike(Protocol):
-    """A module: its parameters, what it keeps per sample, its two passes, and the products of its forward pass."""
+    """A module: its parameters, saved activations per sample, its two passes, and the products of its forward pass."""
 
     @property
     def name(self) -> str: ...

@@ -1,11 +1,12 @@
-"""The compute model: how long a gradient takes on a device of the catalogue.
+"""The compute model: the time of a gradient on a device of the catalogue.
 
     t(b) = Σ over modules and both passes of max(b · FLOPs / (peak · efficiency), (fixed + b · moved) / bandwidth)
            + kernels · launch
 
-Rules of this file: the work of a model comes in as layer rows, so this file knows no model. A row is bound by
-arithmetic or by memory. The efficiency is what arithmetic reaches where memory does not bind; it may pass 1, because
-fast convolutions need fewer products than are counted. Numbers in half the bytes move in half the time.
+Rules of this file: the work of a model is given as rows of layers, so this file is independent of models. A row is
+bound by arithmetic or by memory. The efficiency is the share of peak arithmetic that is reached when memory does not
+bind. It may exceed 1, because fast convolutions need fewer products than are counted. Numbers of half the size move in
+half the time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from paceline.topologies.compute.model_work import PassLike, RowLike, WorkLike
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Seconds of some work over the batch, near one batch: overhead_s + b · per_sample_s."""
+    """Seconds of some work as a function of the batch, near one batch: overhead_s + b · per_sample_s."""
 
     overhead_s: float
     per_sample_s: float
@@ -36,13 +37,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roof:
-    """A device as the model sees it.
+    """The roofline of a device.
 
     Args:
         flops_per_s: peak times efficiency.
-        bytes_per_s: what memory sustains.
-        launch_s: of one kernel.
-        scale: bytes of a number, in those of float32.
+        bytes_per_s: sustained memory bandwidth.
+        launch_s: the cost of one kernel.
+        scale: the size of a number relative to float32.
     """
 
     flops_per_s: float
@@ -51,7 +52,7 @@ class Roof:
     scale: float = 1.0
 
     def line(self, work: PassLike, samples: float) -> Line:
-        """The time of one pass through one module: exact at this batch, and as long as the same roof binds it."""
+        """Returns the time of one pass through one module: exact at this batch, and while the same roof binds it."""
         launch_s = work.kernels * self.launch_s
         fixed_s = work.fixed_bytes * self.scale / self.bytes_per_s
         moved_s = work.moved_bytes * self.scale / self.bytes_per_s
@@ -62,7 +63,14 @@ class Roof:
 
 
 def roof_of(spec: Spec, precision: str, efficiency: Efficiency, *, needed_bytes: float = 0.0) -> Roof:
-    """The device's roof at this efficiency; its memory is slower where so many bytes spill into a far one."""
+    """Returns the device's roof at this efficiency; memory is slower if so many bytes reach into a far memory.
+
+    Args:
+        spec: the device.
+        precision: the precision of arithmetic.
+        efficiency: the share of peak arithmetic, and the cost of a kernel.
+        needed_bytes: the memory in use, in bytes.
+    """
     precision = precision_named(precision)
     return Roof(
         flops_per_s=spec.peak(precision) * efficiency.value,
@@ -73,13 +81,13 @@ def roof_of(spec: Spec, precision: str, efficiency: Efficiency, *, needed_bytes:
 
 
 def lines(works: Sequence[RowLike], roof: Roof, samples: float) -> Iterator[tuple[RowLike, Line, Line]]:
-    """Forward and backward of each module."""
+    """Yields each module with its forward and backward lines."""
     for row in works:
         yield row, roof.line(row.forward, samples), roof.line(row.backward, samples)
 
 
 def whole(works: Sequence[RowLike], roof: Roof, samples: float) -> Line:
-    """The line of all modules together."""
+    """Returns the line of all modules together."""
     both = [line for _, *ways in lines(works, roof, samples) for line in ways]
     return Line(sum(line.overhead_s for line in both), sum(line.per_sample_s for line in both))
 
@@ -94,19 +102,20 @@ def device(
     efficiency: Efficiency | None = None,
     profile: Sequence[tuple[float, float]] | None = None,
 ) -> Device:
-    """A device of the catalogue, computing gradients of a model.
+    """Returns a device of the catalogue that computes gradients of a model.
 
     Args:
         spec: from `device_names.named` or `device_names.find`.
-        work: the model's layer rows.
-        precision: of the arithmetic: fp32, tf32, fp16, bf16, fp64, or amp, float32, …
-        samples: of one gradient: the straight line is exact there.
-        optimizer_copies: numbers that the optimizer keeps per weight: 1 for momentum.
-        efficiency: of the device's peak; what is known of device and family if not given (`efficiency_of`).
-        profile: measured (batch, seconds) points instead: the line is fitted to them, the layers share it.
+        work: the model's rows of layers.
+        precision: the precision of arithmetic: fp32, tf32, fp16, bf16, fp64, or amp, float32, …
+        samples: the batch of one gradient, at which the straight line is exact.
+        optimizer_copies: numbers of optimizer state per weight: 1 for momentum.
+        efficiency: the share of the device's peak; None: that of device and family (`efficiency_of`).
+        profile: measured (batch, seconds) points, to which the line is fitted instead; the roofline divides it among
+            the layers.
 
     Raises:
-        InputError: nothing is known of the model's arithmetic, or of the precision; or the memory is too small.
+        InputError: the model's layers or the precision are not known, or the memory is too small.
 
     >>> from paceline.topologies.catalogue.device_names import named
     >>> from types import SimpleNamespace as Row
@@ -145,7 +154,7 @@ def device(
 
 
 def _by_layer(rows: Sequence[tuple[RowLike, float, float]]) -> tuple[list[float], list[float]]:
-    """Seconds of each layer with parameters; what has none belongs to the one before it, or to the first."""
+    """Returns the seconds of each layer with parameters; other layers are added to the one before, or to the first."""
     forward: list[float] = []
     backward: list[float] = []
     early = [0.0, 0.0]
@@ -163,7 +172,7 @@ def _by_layer(rows: Sequence[tuple[RowLike, float, float]]) -> tuple[list[float]
 
 
 def fitted(points: Sequence[tuple[float, float]]) -> Line:
-    """The line t₀ + b / r through measured (batch, seconds) points, by least squares of relative errors, none below 0.
+    """Fits t₀ + b / r to measured (batch, seconds) points, by least squares of relative errors, none below 0.
 
     >>> line = fitted([(32, 0.1641), (64, 0.2922)])  # ResNet-50 on a P100 (TensorFlow's benchmarks)
     >>> round(line.overhead_s * 1e3), round(1 / line.per_sample_s)

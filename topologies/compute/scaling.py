@@ -1,9 +1,9 @@
-"""What the cores of a chip lose to each other: the rate of one computation on c of them.
+"""How the cores of a chip slow each other: the rate of one computation on c cores.
 
     rate(c) = peak of c cores · e₁ / (1 + σ (c − 1))
 
-Rules of this file: σ is what a core loses to each further one, and follows from two figures that have nothing to do
-with cutting up chips: what the best matrix product reaches, and what training on all cores reaches.
+Rules of this file: σ is the loss of a core by each further one. It follows from two figures that do not depend on
+dividing chips into groups: the rate of the best matrix product, and the rate of training on all cores.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from paceline.topologies.catalogue.device_catalogue import Spec
 
 
 class Known(Protocol):
-    """An efficiency and where it is from."""
+    """An efficiency with its provenance."""
 
     @property
     def value(self) -> float: ...
@@ -41,7 +41,14 @@ class Scaling:
 
 
 def scaling_of(spec: Spec, efficiency: Known) -> Scaling:
-    """The scaling that gives the chip's best product to one core, and the efficiency of training to all of them.
+    """Returns the scaling in which one core has the chip's best product and all cores the efficiency of training.
+
+    Args:
+        spec: the chip.
+        efficiency: the efficiency of training on all cores.
+
+    Raises:
+        InputError: the number of cores or a measured product of the chip is not known.
 
     >>> from paceline.topologies.catalogue.device_catalogue import SPECS
     >>> from paceline.topologies.compute.efficiencies import Efficiency

@@ -5,8 +5,8 @@ Rules of this file:
 * A factor is a pure function of (seed, rank, step): simulated and paced real runs draw the same one, in any order.
 * Every distribution has mean 1, so that jitter never makes a device faster or slower on average.
 
-Drawing one number at a time from SciPy costs tens of microseconds, so each rank's factors are drawn in blocks, each
-from a generator of its own, and blocks are cached. Losing one from the cache costs time, never another answer.
+Drawing one number at a time from SciPy costs tens of microseconds. So each rank's factors are drawn in blocks, each
+with a generator of its own, and blocks are cached. A block that leaves the cache is drawn again with the same values.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import near_miss
 
 STREAM = 7
-"""keeps these draws apart from others of the same seed"""
+"""separates these draws from others with the same seed"""
 BLOCK = 256
-"""steps drawn together"""
+"""steps per block"""
 NEGLIGIBLE = 1e-9
-"""the share of a distribution that may lie below 0; such a draw counts as 0"""
+"""how much probability a distribution may have below 0; such a draw counts as 0"""
 LARGEST = 1e15
-"""of any parameter; beyond it SciPy overflows"""
+"""the largest parameter; SciPy overflows beyond it"""
 COMMON_NAMES = {"lognorm": {"sigma": "s"}, "gamma": {"shape": "a"}, "weibull_min": {"shape": "c"}}
-"""what the field calls parameters for which SciPy has a letter"""
+"""usual names of parameters for which SciPy has a letter"""
 
 
 @dataclass(frozen=True, slots=True)
 class Jitter:
-    """A distribution of `scipy.stats`, scaled to mean 1; build it with `Jitter.of`.
+    """Jitter with a distribution of `scipy.stats`, scaled to mean 1; create it with `Jitter.of`.
 
     >>> distribution = Jitter.of("lognorm", sigma=0.3)
     >>> distribution.factor(seed=1, rank=0, step=5) == distribution.factor(seed=1, rank=0, step=5)
@@ -50,12 +50,12 @@ class Jitter:
 
     @staticmethod
     def of(distribution: str, **parameters: float) -> Jitter:
-        """The jitter of this distribution, with SciPy's parameter names or the field's (``sigma`` of ``lognorm``).
+        """Returns the jitter of this distribution, with SciPy's names of parameters or usual ones (``sigma`` of
+        ``lognorm``).
 
         Raises:
-            InputError: for an unknown distribution or parameter, a missing one, or a distribution that has no finite
-            mean above 0 or
-                reaches below 0.
+            InputError: the distribution or a parameter is unknown, a parameter is missing, or the distribution has no
+                finite mean above 0 or takes values below 0.
 
         >>> Jitter.of("lognormal", sigma=0.3)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
@@ -72,14 +72,31 @@ class Jitter:
         return jitter
 
     def factor(self, seed: int, rank: int, step: int) -> float:
-        """The factor of one step of one rank."""
+        """Returns the factor of one step of one rank.
+
+        Args:
+            seed: the seed of the run.
+            rank: the rank.
+            step: the step, from 0.
+
+        Returns:
+            The step's time divided by the device's time.
+        """
         if self.distribution == "none":
             return 1.0
         block, place = divmod(step, BLOCK)
         return float(_block(self, seed, rank, block)[place])
 
     def factors(self, seed: int, rank: int, steps: int) -> np.ndarray:
-        """The factors of a rank's first steps, an array of so many; the same as one by one.
+        """Returns the factors of a rank's first `steps` steps as an array, equal to those of `factor`.
+
+        Args:
+            seed: the seed of the run.
+            rank: the rank.
+            steps: the number of steps.
+
+        Returns:
+            Float64 array of shape (steps,).
 
         >>> distribution = Jitter.of("gamma", shape=4.0)
         >>> bool(distribution.factors(1, 0, 300)[299] == distribution.factor(seed=1, rank=0, step=299))
@@ -96,7 +113,7 @@ NO_JITTER = Jitter("none")
 
 
 def _stats() -> Any:
-    """`scipy.stats`, which takes half a second to import: only where there is a jitter."""
+    """Imports `scipy.stats`, which takes half a second, only if there is jitter."""
     import scipy.stats
 
     return scipy.stats
@@ -104,7 +121,7 @@ def _stats() -> Any:
 
 @lru_cache(maxsize=1)
 def distributions() -> tuple[str, ...]:
-    """Every continuous distribution that SciPy knows by name.
+    """Returns the names of SciPy's continuous distributions.
 
     >>> "lognorm" in distributions()
     True
@@ -155,7 +172,7 @@ def _check_distribution(jitter: Jitter) -> None:
     words = ", ".join(f"{name} = {value}" for name, value in jitter.parameters)
     described = f"{jitter.distribution} with {words}" if words else jitter.distribution
     try:
-        with warnings.catch_warnings():  # SciPy warns on the way to refusing; what it refuses is said below
+        with warnings.catch_warnings():  # SciPy may warn before it refuses a parameter; the error below is enough
             warnings.simplefilter("ignore")
             distribution = _frozen(jitter)
             support, mean, below = distribution.support(), _mean(jitter), float(distribution.cdf(0.0))

@@ -1,11 +1,11 @@
-"""Links that are slower or broken for a while, as frozen values.
+"""Links that are slower or broken for some time, as frozen values.
 
 Rules of this file:
 
-* A fault is on a connection of the graph as `paceline topology` draws it: on all its cables, in both directions.
-* Of several faults on one connection at one time, the worst counts.
-* Switches of a plane act as one (`Graph.striped`): the plane's name means all of them, and what one of them loses is
-  its share of what the plane carries.
+* A fault applies to a connection of the graph as `paceline topology` draws it: to all its cables, in both directions.
+* If several faults apply to one connection at one time, the worst one counts.
+* Switches of a plane act as one (`Graph.striped`): the plane's name means all of them. A fault of one switch reduces
+  the plane's bandwidth by its share.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Ends = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkFault:
-    """A connection that carries less for a while.
+    """A connection that has less bandwidth for some time.
 
     Args:
         between: the names of its ends, in any order.
-        at_s: when that begins.
-        lasts_s: for how long; infinite: for ever.
-        rate: the share of its bandwidth that is left; at 0 it is broken.
+        at_s: the time when the fault begins.
+        lasts_s: its duration; infinite: for ever.
+        rate: the remaining fraction of the bandwidth; 0: broken.
     """
 
     between: Ends
@@ -40,17 +40,21 @@ class LinkFault:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From this moment on, these connections of the striped graph carry such shares of their bandwidths."""
+    """New fractions of the bandwidths of connections of the striped graph, from a time on."""
 
     at_s: float
     rates: Mapping[Ends, float]
 
 
 def changes(graph: Graph, faults: Sequence[LinkFault]) -> tuple[Change, ...]:
-    """What faults make of a graph, in the order of time.
+    """Returns the changes of a graph's bandwidths by faults, in the order of time.
+
+    Args:
+        graph: the graph.
+        faults: its faults, in any order.
 
     Raises:
-        InputError: for each fault whose ends nothing joins, a line.
+        InputError: the ends of a fault are not connected; one line for each such fault.
 
     >>> from paceline.topologies.graphs.network_graphs import star
     >>> slow, broken = (LinkFault(between=("host1", "switch"), at_s=at_s, lasts_s=4.0, rate=rate)
@@ -83,7 +87,11 @@ def _rate(faults: Sequence[LinkFault], at_s: float) -> float:
 
 
 def mistakes(graph: Graph, between: Ends) -> list[str]:
-    """Why there is no such connection, with what would be right; nothing if there is one.
+    """Returns why there is no such connection, with suggestions; an empty list if there is one.
+
+    Args:
+        graph: the graph.
+        between: the names of the ends.
 
     >>> from paceline.topologies.graphs.network_graphs import star
     >>> mistakes(star(hosts=3), ("host1", "swich"))
@@ -106,12 +114,12 @@ def mistakes(graph: Graph, between: Ends) -> list[str]:
 
 
 def _planes(graph: Graph) -> dict[str, str]:
-    """The name of each vertex in the striped graph."""
+    """Returns the name of each vertex in the striped graph."""
     return {vertex.name: vertex.plane or vertex.name for vertex in graph.vertices}
 
 
 def _members(graph: Graph, name: str) -> set[str]:
-    """The vertices that a name means."""
+    """Returns the vertices that a name means."""
     return {vertex.name for vertex in graph.vertices if name in {vertex.name, vertex.plane}}
 
 

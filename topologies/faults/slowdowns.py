@@ -1,10 +1,10 @@
-"""How fast one worker is at each time, and how long its work therefore takes.
+"""The speed of one worker over time, and the duration of its work.
 
 Rules of this file:
 
-* Work is counted in seconds at full speed. It is integrated over the slow intervals exactly: a step that spans the
+* Work is counted in seconds at full speed. It is integrated over the slow intervals exactly: a step that includes the
   beginning or the end of one takes the right time.
-* Times are on the run's own clock. Answers depend on the arguments alone, in whatever order they are asked for.
+* Times are on the run's own clock. Results depend on the arguments alone, not on the order of calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paceline.topologies.faults.worker_faults import BLOCK, GAPS, LASTING, Slowd
 
 @dataclass(slots=True)
 class Intervals:
-    """The slow intervals of one slowdown at one place, in order; random ones are drawn as far as anybody has asked."""
+    """The slow intervals of one slowdown at one place, in order; random ones are drawn as far as they are requested."""
 
     factor: float
     coming: Iterator[tuple[float, float]]
@@ -29,7 +29,7 @@ class Intervals:
     ends_s: list[float] = field(default_factory=list)
 
     def at(self, time_s: float) -> tuple[float, float]:
-        """The factor at a time, and until when it holds."""
+        """Returns the factor at a time, and until when it applies."""
         while not self.starts_s or self.starts_s[-1] <= time_s:
             start_s, end_s = next(self.coming, (math.inf, math.inf))
             self.starts_s.append(start_s)
@@ -42,7 +42,7 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """One worker's speed over time: 1 / (product of the factors of the slowdowns that hold).
+    """One worker's speed over time: 1 / (product of the factors of the slowdowns that apply).
 
     >>> from paceline.topologies.faults.worker_faults import Place
     >>> twice_as_long = given(Slowdown(place=Place(), factor=2.0, at_s=10.0, lasts_s=4.0))
@@ -56,7 +56,12 @@ class Speed:
     sources: tuple[Intervals, ...] = ()
 
     def end_s(self, start_s: float, work_s: float) -> float:
-        """When work of so many seconds at full speed is done that begins at `start_s`."""
+        """Returns when work that takes `work_s` seconds at full speed and begins at `start_s` is done.
+
+        Args:
+            start_s: when the work begins, in seconds on the run's clock.
+            work_s: the work in seconds at full speed.
+        """
         now_s = start_s
         while True:
             factor, until_s = self._at(now_s)
@@ -66,7 +71,12 @@ class Speed:
             now_s = until_s
 
     def work_s(self, start_s: float, end_s: float) -> float:
-        """The seconds of work at full speed that are done between two times."""
+        """Returns the work that is done between two times, in seconds at full speed.
+
+        Args:
+            start_s: the first time, in seconds on the run's clock.
+            end_s: the second time.
+        """
         now_s, done_s = start_s, 0.0
         while now_s < end_s:
             factor, until_s = self._at(now_s)
@@ -88,25 +98,25 @@ FULL_SPEED = Speed()
 
 
 def given(slowdown: Slowdown) -> Intervals:
-    """The one interval of a slowdown at a given time."""
+    """Returns the single interval of a slowdown at a fixed time."""
     assert slowdown.at_s is not None
     return Intervals(slowdown.factor, iter([(slowdown.at_s, slowdown.at_s + slowdown.lasts_s)]))
 
 
 def recurring(slowdown: Slowdown, seed: int, entry: int, place: int) -> Intervals:
-    """The intervals of a slowdown that comes again and again, at one place.
+    """Returns the intervals of a recurring slowdown at one place.
 
     Args:
         slowdown: its gaps and durations.
-        seed: of the run.
-        entry: tells slowdowns of one list apart.
-        place: tells apart the nodes, or the one worker, that it comes to.
+        seed: the seed of the run.
+        entry: the index of the slowdown in its list.
+        place: the number of the node or worker.
     """
     return Intervals(slowdown.factor, _renewals(slowdown, seed, entry, place))
 
 
 def _renewals(slowdown: Slowdown, seed: int, entry: int, place: int) -> Iterator[tuple[float, float]]:
-    """A gap, a duration, a gap, …"""
+    """Yields the beginnings and ends after alternating gaps and durations."""
     assert slowdown.every_s is not None
     generator = np.random.default_rng(np.random.SeedSequence((seed, GAPS, entry, place)))
     lasting = np.random.SeedSequence((seed, LASTING, entry)).generate_state(1).tolist()[0]
@@ -120,7 +130,15 @@ def _renewals(slowdown: Slowdown, seed: int, entry: int, place: int) -> Iterator
 
 
 def speed_of(slowdowns: Sequence[Slowdown], *, rank: int, node: int, nodes: int, seed: int) -> Speed:
-    """The speed of a worker under these slowdowns."""
+    """Returns the speed of a worker under these slowdowns.
+
+    Args:
+        slowdowns: all slowdowns of the cluster.
+        rank: the worker.
+        node: the index of its node.
+        nodes: the number of nodes.
+        seed: the seed of the run.
+    """
     sources = []
     for entry, slowdown in enumerate(slowdowns):
         if not slowdown.place.holds(rank=rank, node=node, nodes=nodes, seed=seed, entry=entry):

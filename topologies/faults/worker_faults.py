@@ -1,11 +1,11 @@
-"""What goes wrong on a cluster, as frozen values: slow places, slowdowns for a while, crashes.
+"""Faults of a cluster as frozen values: stragglers, slowdowns, crashes.
 
 Rules of this file:
 
-* A value says what happens and where. Which nodes a share means, and when a random thing happens, follows from the seed
-  alone, so that simulated and paced real runs meet the same.
+* A value defines what happens and where. The nodes of a share, and the times of random events, follow from the seed
+  alone, so that simulated and paced real runs have the same faults.
 * Only gradients are slowed and lost. Messages, loading, updates and servers have no faults here.
-* Several slow places or slowdowns that hold for one worker at one time multiply.
+* The factors of several stragglers or slowdowns that apply to one worker at one time multiply.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import numpy as np
 from paceline.topologies.faults.jitter import NO_JITTER, Jitter
 
 CHOICE, GAPS, LASTING, FAILURES, NODE_FAILURES = 11, 12, 13, 14, 15
-"""keep draws of one seed apart from each other, and from those of `jitter`"""
+"""separate draws with one seed from each other, and from those of `jitter`"""
 BLOCK = 64
 """random times drawn together"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A node with all its workers, one worker, a share of the nodes drawn by the seed, or, with none given, everybody.
+    """A node with all its workers, one worker, a share of the nodes drawn by the seed, or, by default, all workers.
 
     >>> Place(node=2).holds(rank=5, node=2, nodes=4, seed=1), Place(worker=3).holds(rank=5, node=2, nodes=4, seed=1)
     (True, False)
@@ -41,7 +41,7 @@ class Place:
     share: float | None = None
 
     def holds(self, *, rank: int, node: int, nodes: int, seed: int, entry: int = 0) -> bool:
-        """Whether a worker is here; `entry` tells apart places of one list, which draw their nodes independently."""
+        """Whether a worker is included; `entry` is the index in a list of places, which draw nodes independently."""
         if self.worker is not None:
             return rank == self.worker
         if self.node is not None:
@@ -50,7 +50,11 @@ class Place:
 
 
 def count_of(share: float, nodes: int) -> int:
-    """So many nodes are a share of them, rounded to the nearest whole number.
+    """Returns the number of nodes in a share, rounded to the nearest integer.
+
+    Args:
+        share: the share, 0 to 1.
+        nodes: the number of nodes.
 
     >>> count_of(0.05, 64), count_of(0.05, 4)
     (3, 0)
@@ -60,14 +64,21 @@ def count_of(share: float, nodes: int) -> int:
 
 @lru_cache(maxsize=64)
 def drawn_nodes(share: float, nodes: int, seed: int, entry: int) -> frozenset[int]:
-    """The nodes that a share means: `count_of` them, each set as likely as any other."""
+    """Draws the nodes of a share: `count_of` them, each set with equal probability.
+
+    Args:
+        share: the share, 0 to 1.
+        nodes: the number of nodes.
+        seed: the seed of the run.
+        entry: the index in the list of places.
+    """
     generator = np.random.default_rng(np.random.SeedSequence((seed, CHOICE, entry)))
     return frozenset(generator.permutation(nodes)[: count_of(share, nodes)].tolist())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnStepTime:
-    """Workers whose steps differ by a distribution of their own."""
+    """Workers whose steps have a distribution of their own."""
 
     place: Place
     step_time: Jitter
@@ -75,7 +86,7 @@ class OwnStepTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
-    """Workers whose every step takes `factor` times as long."""
+    """Workers that always take `factor` times as long for a step."""
 
     place: Place
     factor: float
@@ -83,15 +94,15 @@ class Straggler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slowdown:
-    """Workers that are slower for a while, once or again and again.
+    """Workers that are slower for some time, once or repeatedly.
 
     Args:
-        place: where; every worker of a node is slow at the same times, and nodes at times of their own.
-        factor: work takes so many times as long meanwhile.
-        lasts_s: how long one lasts, in the mean.
-        at_s: when it begins, if there is one.
-        every_s: if they recur: mean time from the end of one to the beginning of the next, exponential.
-        spread: how much the durations of recurring ones differ, by a distribution of mean 1.
+        place: the workers; all workers of a node are slow at the same times, and each node at times of its own.
+        factor: work takes this many times as long.
+        lasts_s: the mean duration.
+        at_s: when it begins, if it occurs once.
+        every_s: if it recurs: mean time from the end of one to the beginning of the next, exponential.
+        spread: the distribution, with mean 1, by which the durations of recurring ones vary.
     """
 
     place: Place
@@ -112,15 +123,15 @@ class CrashAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crashes:
-    """When workers crash, and what that costs.
+    """When workers crash, and the costs of crashes.
 
     Args:
-        at: given crashes.
-        mtbf_s: mean time between failures of one worker, exponential; None: it has none of its own.
-        node_mtbf_s: of one node, which takes all its workers down.
-        recovery_s: for so long a worker does nothing after a crash; a crash meanwhile begins it again.
+        at: crashes at fixed times.
+        mtbf_s: mean time between failures of one worker, exponential; None: no such failures.
+        node_mtbf_s: the same of one node, whose workers all crash.
+        recovery_s: how long a worker does nothing after a crash; another crash meanwhile starts this time anew.
         checkpoint_every_s: useful seconds between checkpoints; None: there are none, a crash loses all work so far.
-        checkpoint_cost_s: what writing one takes; a crash meanwhile loses what it was to keep.
+        checkpoint_cost_s: the time to write one; a crash meanwhile loses the work that it would have saved.
     """
 
     at: tuple[CrashAt, ...] = ()
@@ -133,7 +144,7 @@ class Crashes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """Everything that goes wrong on a cluster beside the common spread.
+    """All faults of a cluster, except the common jitter.
 
     >>> Faults() == NO_FAULTS, NO_FAULTS.shows
     (True, False)
@@ -146,7 +157,7 @@ class Faults:
 
     @property
     def shows(self) -> bool:
-        """Whether there is anything that a run's figures of faults could tell of."""
+        """Whether there are faults that a run's figures report."""
         return bool(self.slowdowns) or self.crashes is not None
 
 
@@ -154,7 +165,13 @@ NO_FAULTS = Faults()
 
 
 def poisson(mean_s: float, seed: int, stream: int, place: int) -> Iterator[float]:
-    """The times of a Poisson process: gaps are independent and exponential with this mean.
+    """Yields the times of a Poisson process: gaps are independent and exponential with this mean.
+
+    Args:
+        mean_s: the mean gap in seconds.
+        seed: the seed of the run.
+        stream: separates kinds of events.
+        place: the number of the node or worker.
 
     >>> times = poisson(10.0, seed=1, stream=FAILURES, place=0)
     >>> first, second = next(times), next(times)

@@ -9,23 +9,23 @@ from paceline.algorithms.core.errors import InputError
 from paceline.topologies.graphs.graph import Bisection, Connection, Graph, Vertex
 
 MOST = 200_000
-"""vertices of the largest graph that is composed"""
+"""the maximum number of vertices of a composed graph"""
 
 
 def compose(name: str, network: Graph, node: Graph | Mapping[str, Graph], provenance: str) -> Graph:
-    """The network with a copy of the node in place of each host.
+    """Returns the network with a copy of the node in place of each host.
 
-    The cables of a host are dealt out to the node's NICs in turn; a node without NICs is joined at its first socket or
-    device. What was ``gpu0`` is now ``host3.gpu0``.
+    The cables of a host are distributed to the node's NICs in turn; a node without NICs is connected at its first
+    socket or device. The vertex ``gpu0`` of a node becomes ``host3.gpu0``.
 
-    Bisection: an upper bound, the cheaper of two cuts that keep nodes whole: the network's own, and cutting half of the
-    nodes off where their devices reach the network.
+    Bisection: an upper bound, the cheaper of two cuts that do not divide nodes: the network's own, and separating half
+    of the nodes where their devices reach the network.
 
     Args:
-        name: of the whole.
+        name: the name of the new graph.
         network: a graph with hosts and without devices.
-        node: what stands in place of each host, or of those that are named; the others stay as they are.
-        provenance: where the shape of the whole comes from.
+        node: replaces each host, or those that are named; the others remain.
+        provenance: where the shape of the new graph comes from.
 
     >>> from paceline.topologies.graphs.network_graphs import star
     >>> from paceline.topologies.graphs.gpu_machines import dgx1
@@ -59,18 +59,18 @@ def compose(name: str, network: Graph, node: Graph | Mapping[str, Graph], proven
 
 
 def _doors(node: Graph) -> tuple[str, ...]:
-    """Where a node is joined to a network: its NICs or, without any, its first socket or device."""
+    """Returns where a node is connected to a network: its NICs or, without any, its first socket or device."""
     return node.of_kind("nic") or (node.of_kind("host") or node.of_kind("device"))[:1]
 
 
 def _inside(vertex: Vertex, host: str) -> Vertex:
-    """A vertex of the copy that stands in place of a host."""
+    """Returns a vertex of the copy that replaces a host."""
     plane = None if vertex.plane is None else f"{host}.{vertex.plane}"
     return dataclasses.replace(vertex, name=f"{host}.{vertex.name}", host=host, plane=plane)
 
 
 def _dealt(connection: Connection, nics: Mapping[str, tuple[str, ...]]) -> list[Connection]:
-    """The cables of a connection, each from NIC to switch or from NIC to NIC."""
+    """Returns the cables of a connection, each from NIC to switch or from NIC to NIC."""
     ways = max((len(nics[end]) for end in connection.ends if end in nics), default=1)
     dealt = []
     for number in range(min(ways, connection.count)):
@@ -88,6 +88,6 @@ def _bisection(network: Graph, node: Graph) -> Bisection:
         return Bisection(None, "one node has no halves")
     hosts = set(network.of_kind("host"))
     nics = _doors(node)[: max(one.count for one in network.connections if hosts.intersection(one.ends))]
-    if not set(nics).intersection(node.endpoints):  # what computes sits behind NICs, which may be slower than cables
+    if not set(nics).intersection(node.endpoints):  # devices are behind NICs, which may be slower than cables
         across = min(across, len(network.endpoints) // 2 * least_cut(node, node.endpoints, nics))
-    return Bisection(across, "upper bound: the cheapest cut that keeps nodes whole")
+    return Bisection(across, "upper bound: the cheapest cut that does not divide nodes")

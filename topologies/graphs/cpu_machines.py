@@ -11,7 +11,7 @@ from paceline.topologies.graphs.network_graphs import whole
 
 
 def minsky_node(*, gpus_per_socket: int = 2) -> Graph:
-    """IBM's S822LC "Minsky": two POWER8, each joined to its P100s and these to each other by two NVLinks.
+    """Returns IBM's S822LC "Minsky": two POWER8, each joined to its P100s, and these to each other, by two NVLinks.
 
     Args:
         gpus_per_socket: 1 or 2.
@@ -27,7 +27,10 @@ def minsky_node(*, gpus_per_socket: int = 2) -> Graph:
 
 
 def ac922_node(*, gpus_per_socket: int = 3) -> Graph:
-    """IBM's AC922, the node of Summit: two POWER9, each joined to its V100s and these to each other by two NVLinks.
+    """Returns IBM's AC922, the node of Summit: two POWER9, each joined to its V100s, and these to each other, by
+    NVLink.
+
+    Each pair has two links.
 
     Args:
         gpus_per_socket: 1 to 3; Summit has 3.
@@ -58,7 +61,7 @@ def _power_node(name: str, gpus: int, kind: str, nvlink: str, bus: str, card: st
 
 
 def xeon_node(*, sockets: int = 2) -> Graph:
-    """A node of Xeon E5-2670 (Sandy Bridge) sockets, joined by two QPI links, with one NIC.
+    """Returns a node of Xeon E5-2670 (Sandy Bridge) sockets, joined by two QPI links, with one NIC.
 
     Args:
         sockets: 1 or 2.
@@ -82,11 +85,11 @@ def xeon_node(*, sockets: int = 2) -> Graph:
 
 
 def knl_node(*, parts: int = 4, nics: int = 1) -> Graph:
-    """A Knights Landing 7250: cores in equal parts on one mesh, with MCDRAM and DDR4 on it.
+    """Returns a Knights Landing 7250: cores in equal parts on one mesh, with MCDRAM and DDR4 on it.
 
     Args:
-        parts: groups of cores that each compute on their own; 4 are the quadrants, 1 is the chip as one device.
-        nics: 0 or 1.
+        parts: groups of cores that are devices of their own; 4 are the quadrants, 1 is the chip as one device.
+        nics: the number of NICs, 0 or 1.
 
     >>> knl_node(parts=1).of_kind("device")
     ('cores',)
@@ -121,10 +124,10 @@ def knl_node(*, parts: int = 4, nics: int = 1) -> Graph:
 
 
 def tianhe2_node(*, phis: int = 3) -> Graph:
-    """A node of Tianhe-2: two Xeon E5-2692 v2 and Xeon Phi 31S1P cards on PCIe 2.
+    """Returns a node of Tianhe-2: two Xeon E5-2692 v2 and Xeon Phi 31S1P cards on PCIe 2.
 
     Args:
-        phis: cards, 1 to 3, the first half on the first socket; Tianhe-2 has 3.
+        phis: the number of cards, 1 to 3, the first half on the first socket; Tianhe-2 has 3.
 
     >>> tianhe2_node().of_kind("device")
     ('phi0', 'phi1', 'phi2')

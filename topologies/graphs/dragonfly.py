@@ -1,7 +1,7 @@
 """The dragonfly of Cray's Aries. The rules are those of `network_graphs`.
 
-Routers of a group stand in a grid: all of a row are joined to each other, and all of a column, by several links. Any
-two groups are joined by so many global links, which are dealt out to the routers of each group in turn.
+Routers of a group form a grid: all routers of a row are joined to each other, and all of a column, by several links.
+Any two groups are joined by `pair_links` global links, which are distributed to the routers of each group in turn.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ def dragonfly(
     within: str | Link = "aries-local",
     between: str | Link = "aries-global",
 ) -> Graph:
-    """Groups of routers in rows and columns, all rows, columns and groups joined all to all.
+    """Returns groups of routers in rows and columns, in which all rows, columns and groups are joined all to all.
 
     Bisection: no formula; measured, so from 17 hosts on an upper bound, halved group by group.
 
     Args:
-        groups: how many; one has no global links.
-        rows: of routers in a group; 6 in Aries.
-        columns: of routers in a group; 16 in Aries.
-        hosts_per_router: 4 in Aries.
-        hosts: how many there are, router by router; 0 fills all routers.
+        groups: the number of groups; one has no global links.
+        rows: rows of routers in a group; 6 in Aries.
+        columns: columns of routers in a group; 16 in Aries.
+        hosts_per_router: hosts of a router; 4 in Aries.
+        hosts: the number of hosts, router by router; 0 fills all routers.
         column_links: links between two routers of a column; 3 in Aries (MEMORY high).
         pair_links: global links between two groups.
         link: from a host to its router.
@@ -84,10 +84,10 @@ def _routers(group: int, rows: int, columns: int) -> list[str]:
 
 
 def _places(groups: int, rows: int, columns: int) -> list[Place]:
-    """The middles of the groups: on a circle that keeps them apart."""
+    """Returns the centres of the groups: on a circle large enough to separate them."""
     size = math.hypot(columns * COLUMN_GAP, rows * ROW_GAP)
     radius = 0.0 if groups == 1 else max(size * 0.62, groups * size * 1.05 / (2 * math.pi))
-    turned = math.pi / groups if groups % 2 == 0 else 0.0  # an even number stands in rows, not on its tip
+    turned = math.pi / groups if groups % 2 == 0 else 0.0  # an even number is turned, so that its groups form rows
     return [
         (x * math.cos(turned) - y * math.sin(turned), x * math.sin(turned) + y * math.cos(turned))
         for x, y in on_circle(groups, radius)
@@ -110,12 +110,12 @@ def _inside(grid: list[str], columns: int, within: str | Link, column_links: int
 
 
 def _bow(one: int, other: int) -> float:
-    """Over the routers between two of a row, and no higher than the room above the row."""
+    """Returns the bend of a link over the routers between its ends, at most the space above the row."""
     return 0.0 if other == one + 1 else -min(0.25, 2.2 / ((other - one) * COLUMN_GAP))
 
 
 def _global(grids: list[list[str]], pair_links: int, between: str | Link) -> Iterator[Connection]:
-    """Deals the links of every pair of groups out to routers in turn; two that meet the same routers are one."""
+    """Distributes the links of every pair of groups to routers in turn; several between two routers become one."""
     wire, turn = link_named(between), [0] * len(grids)
     for one, other in itertools.combinations(range(len(grids)), 2):
         counts: dict[tuple[str, str], int] = {}

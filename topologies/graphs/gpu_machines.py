@@ -1,8 +1,8 @@
-"""The insides of machines with GPUs, one function each; `cpu_machines` has the others.
+"""The links inside machines with GPUs, one function each; `cpu_machines` has the others.
 
 Rules of this file:
 
-* GPUs are devices, sockets are hosts, and every NIC is a vertex, which is where a network is joined on.
+* GPUs are devices, sockets are hosts, and every NIC is a vertex, to which a network is connected.
 * Bandwidths are what copies sustain, as in `wires`; a picture shows sockets at the top and devices below.
 """
 
@@ -17,7 +17,7 @@ from paceline.topologies.graphs.network_graphs import whole
 from paceline.topologies.graphs.wires import link_named
 
 GAP = 1.3
-"""between neighbours in a row of a picture"""
+"""distance between neighbours in a row of a picture"""
 
 HYBRID_CUBE_MESH = {
     "p100": ("01111000", "10110100", "11010010", "11100001", "10000111", "01001011", "00101101", "00011110"),
@@ -27,12 +27,12 @@ HYBRID_CUBE_MESH = {
 
 
 def joined(one: str, other: str, link: str | Link, count: int = 1, bend: float = 0.0) -> Connection:
-    """So many links of a name between two vertices."""
+    """Returns a connection of `count` links of a name between two vertices."""
     return Connection(ends=(one, other), link=link_named(link), count=count, bend=bend)
 
 
 def at(name: str, kind: Kind, x: float, y: float, device: str | None = None) -> Vertex:
-    """A vertex and its place, and what computes there."""
+    """Returns a vertex with its place in a picture, and its device."""
     return Vertex(name=name, kind=kind, place=(x, y), device=device)
 
 
@@ -46,16 +46,16 @@ def pcie_tree(
     between: str | Link = "qpi",
     gpu: str = "",
 ) -> Graph:
-    """GPUs on PCIe switches, switches on sockets, sockets on a bus such as QPI.
+    """Returns GPUs on PCIe switches, switches on sockets, and sockets on a bus such as QPI.
 
     Args:
-        roots: sockets; two are joined by `between`.
+        roots: the number of sockets; two are joined by `between`.
         switches: PCIe switches of each socket.
-        gpus_per_switch: how many.
-        nics: dealt out to the switches in turn.
-        generation: of PCIe, 3 to 5; all links have 16 lanes.
+        gpus_per_switch: GPUs of each PCIe switch.
+        nics: the number of NICs, distributed to the switches in turn.
+        generation: the generation of PCIe, 3 to 5; all links have 16 lanes.
         between: the bus from socket to socket.
-        gpu: which GPUs, by their name in the catalogue.
+        gpu: the GPUs' name in the catalogue.
 
     >>> tree = pcie_tree(roots=1, switches=2, gpus_per_switch=5)  # DeepBench's node of ten GPUs
     >>> len(tree.of_kind("device")), tree.describe().diameter_hops
@@ -95,12 +95,12 @@ def pcie_tree(
 
 
 def dual_root_pcie(*, switches: int = 2, gpus_per_switch: int = 2, nics: int = 1) -> Graph:
-    """Two sockets on QPI, each with PCIe switches and GPUs on these.
+    """Returns two sockets on QPI, each with PCIe switches and GPUs on these.
 
     Args:
         switches: PCIe switches of each socket.
-        gpus_per_switch: how many.
-        nics: dealt out to the switches in turn.
+        gpus_per_switch: GPUs of each PCIe switch.
+        nics: the number of NICs, distributed to the switches in turn.
 
     >>> dual_root_pcie().describe().bisection.bytes_per_s / 1e9  # QPI
     6.0
@@ -148,7 +148,7 @@ def dgx1(*, gpu: str = "p100") -> Graph:
 
 
 def _nvlinks(matrix: tuple[str, ...], link: str) -> Iterator[Connection]:
-    """The links of each pair; those that would hide behind a GPU in its row bow away from it."""
+    """Yields the links of each pair; a link that would be hidden behind a GPU of its row bends away from it."""
     for one, row in enumerate(matrix):
         for other, count in enumerate(row[:one]):
             if count != "0":
@@ -167,19 +167,19 @@ def nvswitch_node(
     between: str | Link = "xgmi",
     gpu: str = "a100-sxm4-40",
 ) -> Graph:
-    """GPUs that reach each other over NVSwitches: DGX-2, DGX A100, DGX H100 and their kin.
+    """Returns GPUs joined by NVSwitches: DGX-2, DGX A100, DGX H100 and similar machines.
 
-    Every GPU deals its NVLinks out to all switches in turn. Beside them stand two sockets, a PCIe switch for each pair
-    of GPUs and a NIC for each GPU.
+    The NVLinks of every GPU are distributed to all switches in turn. The graph also has two sockets, a PCIe switch for
+    each pair of GPUs, and a NIC for each GPU.
 
     Args:
-        gpus: how many, an even number.
+        gpus: the number of GPUs, even.
         links_per_gpu: NVLinks of each GPU.
-        switches: NVSwitches.
-        link: which NVLink.
-        generation: of PCIe.
+        switches: the number of NVSwitches.
+        link: the name of the NVLink.
+        generation: the generation of PCIe.
         between: the bus from socket to socket.
-        gpu: which GPUs, by their name in the catalogue.
+        gpu: the GPUs' name in the catalogue.
 
     >>> node = nvswitch_node(gpus=8, links_per_gpu=12, switches=6)
     >>> sum(connection.count for connection in node.connections if connection.link.name == "nvlink3")

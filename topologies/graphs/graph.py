@@ -5,11 +5,11 @@ Read this first, then `network_graphs`, `gpu_machines`, `compose` and `systems`.
 Rules of this file:
 
 * A graph is a value: vertices (devices, hosts, switches, NICs, memories) and the connections between them. A
-  connection is `count` equal links side by side; every link is full duplex and as fast in one direction as in the
-  other. `bytes_per_s` is always of one direction.
-* The end points of a graph are its devices or, where it has none, its hosts: what computes.
-* Who builds a graph also says where each vertex stands in a picture, as nobody else knows its family.
-* What NetworkX can do is asked of `Graph.nx`; nothing here repeats it.
+  connection is `count` equal parallel links; every link is full duplex and equally fast in both directions.
+  `bytes_per_s` is always of one direction.
+* The end points of a graph are its devices or, if it has none, its hosts.
+* The builder of a graph also defines the place of each vertex in a picture, since it depends on the family of graphs.
+* Functions of NetworkX are called on `Graph.nx` and are not repeated here.
 """
 
 from __future__ import annotations
@@ -30,48 +30,48 @@ Place = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vertex:
-    """Something that links end at."""
+    """A vertex at which links end."""
 
     name: str
     kind: Kind
     place: Place
-    """where it stands in a picture; 1 is a comfortable distance between neighbours"""
+    """its place in a picture; 1 is a suitable distance between neighbours"""
     host: str | None = None
-    """the host that it is a part of, in a graph composed of a network and nodes"""
+    """the host to which it belongs, in a graph composed of a network and nodes"""
     device: str | None = None
-    """what computes here, by its name in the catalogue; None where nothing does or nobody knows"""
+    """its device, by its name in the catalogue; None if there is none or it is not known"""
     plane: str | None = None
-    """switches of one plane share every transfer among them in equal parts, as hardware does: they act as one"""
+    """switches of one plane carry equal parts of every transfer, as in hardware: they act as one"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """So many equal links between two vertices."""
+    """Several equal parallel links between two vertices."""
 
     ends: tuple[str, str]
     link: Link
     count: int = 1
     bend: float | None = 0.0
-    """how far a picture draws it beside the straight line, as a share of its length; None: only its two ends"""
+    """how far a picture bends it, as a fraction of its length; None: only its two ends are drawn"""
 
     @property
     def bytes_per_s(self) -> float:
-        """What all its links carry together, in one direction."""
+        """The bandwidth of all its links together, in one direction."""
         return self.count * self.link.bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)
 class Bisection:
-    """Bytes per second, one way, across the worst split of the end points into halves; None where there is but one."""
+    """Bytes per second, one way, across the worst split of the end points into halves; None for one end point."""
 
     bytes_per_s: float | None
     method: str
-    """how it was found: by a formula, by an exact search, or as a bound"""
+    """how it was determined: by a formula, by an exact search, or as a bound"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """A graph in four figures."""
+    """The main figures of a graph."""
 
     name: str
     nodes: int
@@ -97,17 +97,17 @@ class Graph:
     vertices: tuple[Vertex, ...]
     connections: tuple[Connection, ...]
     provenance: str
-    """where the shape comes from; each link says it for itself"""
+    """where the shape comes from; each link has its own provenance"""
     bisection: Bisection | None = None
-    """what the family's formula says; without one it is searched for"""
+    """the result of the family's formula; without one it is searched for"""
     all_alike: bool = False
-    """whether every vertex sees the same graph, so that one search finds the diameter"""
+    """whether the graph is the same from every vertex, so that one search finds the diameter"""
     parts: tuple[Graph, ...] = ()
-    """the network and the node that it was composed of"""
+    """the network and the node of which it was composed"""
 
     @cached_property
     def nx(self) -> nx.Graph[str]:
-        """The same as a NetworkX graph, with `vertex` and `connection` as attributes."""
+        """The same graph in NetworkX, with `vertex` and `connection` as attributes."""
         import networkx as nx
 
         graph: nx.Graph[str] = nx.Graph(name=self.name)
@@ -118,7 +118,7 @@ class Graph:
         return graph
 
     def striped(self) -> Graph:
-        """The same graph with each plane of switches as one switch, which is how traffic sees it.
+        """Returns the same graph with each plane of switches as one switch, as it carries traffic.
 
         >>> from paceline.topologies.graphs.gpu_machines import nvswitch_node
         >>> node = nvswitch_node(gpus=2, links_per_gpu=12, switches=6)
@@ -144,15 +144,15 @@ class Graph:
 
     @cached_property
     def endpoints(self) -> tuple[str, ...]:
-        """What computes: the devices, or the hosts of a graph that has no devices."""
+        """The end points: the devices, or the hosts of a graph without devices."""
         return self.of_kind("device") or self.of_kind("host")
 
     def of_kind(self, kind: Kind) -> tuple[str, ...]:
-        """The names of all vertices of a kind, in order."""
+        """Returns the names of all vertices of a kind, in order."""
         return tuple(vertex.name for vertex in self.vertices if vertex.kind == kind)
 
     def describe(self) -> Description:
-        """Vertices, links, diameter and bisection bandwidth."""
+        """Returns the numbers of vertices and links, the diameter and the bisection bandwidth."""
         from paceline.topologies.graphs import measures
 
         return Description(

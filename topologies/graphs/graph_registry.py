@@ -1,4 +1,4 @@
-"""Every graph by the name that users give it, and how their text becomes its parameters."""
+"""Every graph by its name, and the conversion of text to its parameters."""
 
 from __future__ import annotations
 
@@ -38,21 +38,25 @@ NODES = _named(
     cpu_machines.minsky_node, cpu_machines.ac922_node, cpu_machines.xeon_node, cpu_machines.knl_node,
     cpu_machines.tianhe2_node,
 )  # fmt: skip
-"""the insides of machines"""
+"""graphs of the insides of machines"""
 
 SYSTEMS = _named(
     systems.cori_knl, systems.summit, systems.dgx1_p100, systems.dgx1_v100, systems.dgx_a100, systems.dgx_h100,
     systems.minsky, systems.tianhe2, systems.k80_cluster, systems.sandy_bridge_ib,
 )  # fmt: skip
-"""machines with names"""
+"""named machines"""
 
 TOPOLOGIES = NETWORKS | NODES | SYSTEMS
 
 
 def build(name: str, settings: Mapping[str, object] | None = None) -> Graph:
-    """The graph of this name with these parameters, as text or as values; raises `InputError` with a near miss.
+    """Returns the graph of this name; raises `InputError` with a suggestion if there is none.
 
-    A network also takes ``node``: the name of a node that stands in place of each of its hosts.
+    Parameters may be text or values. A network also takes ``node``: the name of a node that replaces each of its hosts.
+
+    Args:
+        name: the name of the topology.
+        settings: its parameters; others have their defaults.
 
     >>> build("torus", {"sides": "3x4"}).describe().nodes
     12
@@ -76,7 +80,12 @@ def build(name: str, settings: Mapping[str, object] | None = None) -> Graph:
 
 
 def sized(name: str, hosts: int, given: Mapping[str, object]) -> dict[str, object]:
-    """The parameters of a network that has room for so many hosts, where those given leave its size open.
+    """Returns the parameters of a network for at least `hosts` hosts; given parameters are not changed.
+
+    Args:
+        name: the name of the network.
+        hosts: the smallest number of hosts.
+        given: parameters that are set already.
 
     >>> sized("fat-tree", 1000, {}), sized("torus", 12, {"link": "ib-hdr"})
     ({'k': 16}, {'sides': '4x3', 'link': 'ib-hdr'})
@@ -103,12 +112,12 @@ def sized(name: str, hosts: int, given: Mapping[str, object]) -> dict[str, objec
 
 
 def _whole(value: object) -> int:
-    """The number, or 1 where it is none, which `build` will say."""
+    """Returns the number, or 1 if it is not valid, which `build` reports."""
     return int(value) if re.fullmatch(r"[1-9]\d{0,8}", str(value)) else 1  # type: ignore[call-overload]
 
 
 def parameters(name: str) -> dict[str, int | str]:
-    """The parameters of a topology with their defaults, as a user would write them.
+    """Returns the parameters of a topology with their defaults, as a user would write them.
 
     >>> parameters("torus")
     {'sides': '4x4', 'link': 'eth-10g'}

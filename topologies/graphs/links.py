@@ -1,12 +1,12 @@
 """Links: latency and bandwidth of one direction.
 
-Rules of this file: latency is one way, for a small message, as the message layer named in `provenance` sees it;
-bandwidth is what that layer sustains, not what is printed on the box. FOUND means published by the source named;
-MEMORY means remembered, with the confidence that follows, and is never claimed as validation.
+Rules of this file: latency is one way, for a small message, as measured by the message layer named in `provenance`;
+bandwidth is the sustained rate of that layer, not the nominal one. FOUND means published by the named source; MEMORY
+means remembered, with the confidence that follows, and is never claimed as validation.
 
-A message layer changes its protocol with a message's size, so a link may have pieces: each has an α and a β of its own
-up to a size. And of every latency a part is work of the sender's and of the receiver's processor, which does it for one
-message at a time: many small messages into one rank queue for it, however wide the link is.
+A message layer changes its protocol with the size of messages, so a link may have pieces, each with its own α and β up
+to a size. A part of every latency is work of the sender's and the receiver's processor, which handle one message at a
+time: many small messages to one rank queue for it, however fast the link is.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 Medium = Literal["memory", "nvlink", "pcie", "network"]
-"""what a hop goes through, quickest first; a communication library tunes itself for the slowest on the way"""
+"""the medium of a hop, fastest first; a communication library tunes itself for the slowest on a route"""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """α and β of the messages of up to so many bytes that no smaller piece is for."""
+    """α and β of messages of up to so many bytes, above the sizes of smaller pieces."""
 
     up_to_bytes: float
     latency_s: float
@@ -30,17 +30,17 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A link, in the α–β model: a message of n bytes takes latency_s + n / bytes_per_s when it is alone.
+    """A link in the α–β model: a message of n bytes takes latency_s + n / bytes_per_s when it is alone.
 
     Args:
         latency_s: α, from one end to the other.
-        bytes_per_s: 1 / β, what all messages in one direction have together.
+        bytes_per_s: 1 / β, the bandwidth of all messages in one direction together.
         provenance: where the values come from.
-        medium: what it goes through.
-        pieces: where α and β change with the size, smallest first; what is larger than all has the link's own.
-        fitted_bytes: the largest message that its values were fitted to; None where they were not, or nobody said.
-        send_s: of the latency, what the sender's processor does for one message at a time.
-        receive_s: of the latency, what the receiver's processor does for one message at a time.
+        medium: the medium of the link.
+        pieces: where α and β change with the size, smallest first; larger messages have the link's own values.
+        fitted_bytes: the largest message to which its values were fitted; None if they were not, or it is not known.
+        send_s: the part of the latency that the sender's processor needs for one message at a time.
+        receive_s: the part of the latency that the receiver's processor needs for one message at a time.
 
     >>> round(LINKS["eth-10g"].message_s(1_150_000) * 1e3, 3)
     1.02
@@ -59,23 +59,23 @@ class Link:
     receive_s: float = 0.0
 
     def piece(self, nbytes: float) -> Piece:
-        """The α and β of a message of so many bytes."""
+        """Returns α and β of a message of so many bytes."""
         own = Piece(float("inf"), self.latency_s, self.bytes_per_s)
         return next((piece for piece in self.pieces if nbytes <= piece.up_to_bytes), own)
 
     def message_s(self, nbytes: float) -> float:
-        """Seconds from sending to arrival of a message that shares the link with nobody."""
+        """Returns the seconds from sending to arrival of a message that does not share the link."""
         piece = self.piece(nbytes)
         return piece.latency_s + nbytes / piece.bytes_per_s
 
 
 SOFTWARE = 0.25
-"""the share of a latency that is the sender's own work, and again the receiver's: INFERENCE from LogP's o, which for
-kernel TCP and for RDMA alike is of the size of a quarter to a half of the one-way time (Culler et al. 1993)"""
+"""the share of a latency that is the sender's own work, and the same for the receiver: INFERENCE from LogP's o, which
+for kernel TCP and for RDMA alike is a quarter to a half of the one-way time (Culler et al. 1993)"""
 
 
 def _link(name: str, latency_us: float, gigabytes_per_s: float, provenance: str, medium: Medium = "network") -> Link:
-    latency_s = float(f"{latency_us}e-6")  # exactly what is written; a product would end in …98e-05
+    latency_s = float(f"{latency_us}e-6")  # the exact decimal value; a product would end in …98e-05
     return Link(
         name=name,
         latency_s=latency_s,

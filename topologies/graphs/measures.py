@@ -1,7 +1,7 @@
-"""What can be measured on any graph: its diameter and its bisection bandwidth.
+"""Measures of any graph: its diameter and its bisection bandwidth.
 
-The bisection bandwidth is the least capacity, in one direction, that separates one half of the end points from the
-other; with an odd number, one half has one more. Switches, NICs and memories stand on whichever side is cheaper.
+The bisection bandwidth is the smallest capacity, in one direction, that separates one half of the end points from the
+other; with an odd number, one half has one more. Switches, NICs and memories are on the side where they cost less.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ SEARCHED = 16
 """up to so many end points the best halves are searched for"""
 
 ROWS = 256
-"""breadth-first searches whose distances are held at once"""
+"""breadth-first searches whose distances are in memory at the same time"""
 
 
 def diameter_hops(graph: Graph) -> int:
-    """The hops between the two vertices that are farthest apart.
+    """Returns the number of hops between the two vertices that are farthest apart.
 
-    Of parts that could change places without anyone noticing (hosts on one switch, spines of the same leaves), two are
-    looked at: leaving out the others changes no distance between those that stay, and what a part left out sees, one
-    that stays sees too.
+    Of parts that are interchangeable (hosts on one switch, spines of the same leaves), two are examined. Leaving out
+    the others changes no distance between the remaining ones, and each part left out has the same distances as a
+    remaining one.
 
     >>> from paceline.topologies.graphs.network_graphs import ring
     >>> diameter_hops(ring(hosts=7))
@@ -62,7 +62,7 @@ def _without_doubles(graph: Graph) -> nx.Graph[str]:
 
 
 def _outside(graph: nx.Graph[str], part: str, members: list[str]) -> frozenset[tuple[str, str]]:
-    """What a part is joined to, and by which of its members: equal for parts that can change places."""
+    """Returns the neighbours of a part, with the members that they join: equal for interchangeable parts."""
     inside = set(members)
     kinds = [("", graph.nodes[member]["kind"] + member.removeprefix(part)) for member in members]
     joined = [
@@ -72,9 +72,9 @@ def _outside(graph: nx.Graph[str], part: str, members: list[str]) -> frozenset[t
 
 
 def bisection(graph: Graph) -> Bisection:
-    """The bisection bandwidth of a graph whose family has no formula.
+    """Returns the bisection bandwidth of a graph whose family has no formula.
 
-    Up to 16 end points the best halves are searched for by an integer program, which is exact. With more, the answer
+    Up to 16 end points the best halves are searched for by an integer program, which is exact. With more, the result
     is an upper bound: the least cut between the first and the second half of the end points, in the builder's order.
 
     >>> from paceline.topologies.graphs.cpu_machines import minsky_node
@@ -92,20 +92,26 @@ def bisection(graph: Graph) -> Bisection:
 
 
 def least_cut(graph: Graph, one: tuple[str, ...], other: tuple[str, ...]) -> float:
-    """Bytes per second, one way, that can go from some vertices to others when nothing else uses the graph."""
+    """Returns the bytes per second, one way, from some vertices to others when nothing else uses the graph.
+
+    Args:
+        graph: the graph.
+        one: the names of the first vertices.
+        other: the names of the other vertices.
+    """
     directed: nx.DiGraph[Any] = nx.DiGraph()
     for a, b, data in graph.nx.edges(data=True):
         directed.add_edge(a, b, capacity=data["bytes_per_s"])
         directed.add_edge(b, a, capacity=data["bytes_per_s"])
     ends = object(), object()  # equal to no name
-    directed.add_edges_from((ends[0], name) for name in one)  # without a capacity: without a limit
+    directed.add_edges_from((ends[0], name) for name in one)  # no capacity means no limit
     directed.add_edges_from((name, ends[1]) for name in other)
     value: float = nx.minimum_cut_value(directed, *ends)
     return value
 
 
 def _searched(graph: Graph) -> float:
-    """min Σ c_e y_e with y_e ≥ |x_u − x_v|, x of the end points 0 or 1 and half of them 1."""
+    """Minimises Σ c_e y_e with y_e ≥ |x_u − x_v|, x of the end points 0 or 1 and half of them 1."""
     names = [vertex.name for vertex in graph.vertices]
     at = {name: index for index, name in enumerate(names)}
     capacities = np.array([connection.bytes_per_s for connection in graph.connections])
@@ -118,7 +124,7 @@ def _searched(graph: Graph) -> float:
     whole, lower, upper = np.zeros(size), np.zeros(size), np.ones(size)
     for name in graph.endpoints:
         whole[at[name]] = rows[2 * len(capacities), at[name]] = 1.0
-    upper[at[graph.endpoints[0]]] = 0.0 if len(graph.endpoints) % 2 == 0 else 1.0  # the halves have no names
+    upper[at[graph.endpoints[0]]] = 0.0 if len(graph.endpoints) % 2 == 0 else 1.0  # equal halves are interchangeable
     half = len(graph.endpoints) // 2
     ends = np.concatenate([np.zeros(2 * len(capacities)), [half]])
     starts = np.concatenate([np.full(2 * len(capacities), -np.inf), [half]])

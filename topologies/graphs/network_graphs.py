@@ -2,10 +2,11 @@
 
 Rules of this file:
 
-* Every builder takes whole numbers and names of links (`paceline list topologies` shows both), and refuses what makes
-  no network with what would be right. Sizes have an upper bound, so that a slip of the finger does not fill the memory.
-* In star and trees hosts hang on switches; in ring, torus and hypercube hosts are joined directly.
-* Bisection bandwidths are formulas with b for what one connection carries one way.
+* Every builder takes integers and names of links (`paceline list topologies` shows both), and raises an error with the
+  remedy for parameters that define no network. Sizes have an upper bound, so that a typing error does not fill the
+  memory.
+* In a star and in trees hosts are connected to switches; in a ring, torus and hypercube hosts are joined directly.
+* Formulas of bisection bandwidths use b for the bandwidth of one connection in one direction.
 """
 
 from __future__ import annotations
@@ -21,11 +22,17 @@ from paceline.topologies.graphs.wires import host_end, link_named, switch_hop
 
 FAMILY = "a family of graphs, no machine"
 MOST = 16384
-"""hosts of the largest network that is built"""
+"""hosts of the largest network"""
 
 
 def whole(name: str, value: int, least: int, most: int) -> int:
-    """The value, or an `InputError` that says what would be right.
+    """Returns the value, or raises an `InputError` with the expected range.
+
+    Args:
+        name: the name of the parameter, for the message.
+        value: its value.
+        least: the smallest valid value.
+        most: the largest valid value.
 
     >>> whole("hosts", 1, 2, 9)
     Traceback (most recent call last):
@@ -37,19 +44,19 @@ def whole(name: str, value: int, least: int, most: int) -> int:
 
 
 def on_circle(count: int, radius: float) -> Iterator[Place]:
-    """Places around (0, 0), clockwise from the top."""
+    """Yields places around (0, 0), clockwise from the top."""
     for number in range(count):
         angle = math.pi / 2 - 2 * math.pi * number / count
         yield radius * math.cos(angle), radius * math.sin(angle)
 
 
 def star(*, hosts: int = 8, link: str | Link = "eth-10g", cables: int = 1) -> Graph:
-    """Hosts around one switch.
+    """Returns hosts around one switch.
 
     Bisection: ⌊hosts/2⌋ b, exact.
 
     Args:
-        hosts: how many.
+        hosts: the number of hosts.
         link: from a host to the switch.
         cables: links per host.
 
@@ -73,12 +80,12 @@ def star(*, hosts: int = 8, link: str | Link = "eth-10g", cables: int = 1) -> Gr
 
 
 def ring(*, hosts: int = 8, link: str | Link = "eth-10g") -> Graph:
-    """Hosts in a ring, each joined to the next.
+    """Returns hosts in a ring, each joined to the next.
 
     Bisection: 2 b, exact.
 
     Args:
-        hosts: how many, at least 3.
+        hosts: the number of hosts, at least 3.
         link: from a host to the next.
 
     >>> ring(hosts=8).describe().diameter_hops
@@ -99,9 +106,9 @@ def ring(*, hosts: int = 8, link: str | Link = "eth-10g") -> Graph:
 
 
 def torus(*, sides: tuple[int, ...] = (4, 4), link: str | Link = "eth-10g") -> Graph:
-    """Hosts on a grid of two or three dimensions whose rows close to rings.
+    """Returns hosts on a grid of two or three dimensions whose rows close to rings.
 
-    A side of 2 has one connection, not two. Bisection: 2 hosts / (longest side) b where the longest side is even and
+    A side of 2 has one connection, not two. Bisection: 2 hosts / (longest side) b if the longest side is even and
     above 2, exact (Aroca and Fernández Anta 2014); otherwise measured.
 
     Args:
@@ -146,18 +153,18 @@ def _torus_connections(spots: list[tuple[int, ...]], sides: tuple[int, ...], wir
             after = (*spot[:axis], (spot[axis] + 1) % side, *spot[axis + 1 :])
             if spot[axis] < side - 1:
                 yield Connection(ends=(_spot(spot), _spot(after)), link=wire)
-            elif side > 2:  # closes the ring; a cube's would cross everything, so only their ends are drawn
+            elif side > 2:  # closes the ring; in three dimensions only its two ends are drawn, to avoid crossings
                 bend = (0.18 if axis == 0 else -0.18) if flat else None
                 yield Connection(ends=(_spot(after), _spot(spot)), link=wire, bend=bend)
 
 
 def hypercube(*, dimensions: int = 4, link: str | Link = "eth-10g") -> Graph:
-    """2^dimensions hosts, joined where their numbers differ in one bit.
+    """Returns 2^dimensions hosts, joined where their numbers differ in one bit.
 
     Bisection: 2^(dimensions − 1) b, exact. Diameter: dimensions.
 
     Args:
-        dimensions: how many bits a host's number has.
+        dimensions: the number of bits of a host's number.
         link: from a host to each neighbour.
 
     >>> figures = hypercube(dimensions=3).describe()
@@ -190,7 +197,7 @@ def hypercube(*, dimensions: int = 4, link: str | Link = "eth-10g") -> Graph:
 
 
 def spread_out(count: int, width: float, y: float) -> list[Place]:
-    """Places in a row of this width around x = 0, each in the middle of its share.
+    """Returns places in a row of this width around x = 0, each in the middle of its share.
 
     >>> spread_out(2, 4.0, 1.0)
     [(-1.0, 1.0), (1.0, 1.0)]
@@ -199,5 +206,5 @@ def spread_out(count: int, width: float, y: float) -> list[Place]:
 
 
 def hop(one: str, other: str, wire: Link, count: int = 1) -> Connection:
-    """Cables between two switches."""
+    """Returns cables between two switches."""
     return Connection(ends=(one, other), link=switch_hop(wire), count=count)

@@ -1,22 +1,22 @@
-"""Which way a message goes: routes through a cluster graph, by the rule that a network follows.
+"""Routes of messages through a cluster graph, by the rule that a network follows.
 
 Rules of this file:
 
 * Devices and memories begin and end routes and never forward. Switches and NICs do, and so do hosts: CPUs inside
   nodes, and the hosts of direct networks (torus, ring, hypercube).
-* ``shortest`` goes the way of fewest hops; of these, the one whose slowest connection is the fastest; of these, the
-  first in the graph's order. All pairs alike crowd onto the same switches, as a network without any spreading does.
-* ``ecmp`` picks at every fork among the next hops of all ways of fewest hops, by a hash of source, target, flow, hop.
+* ``shortest`` uses the path with the fewest hops; of these, the one whose slowest connection is the fastest; of these,
+  the first in the graph's order. All pairs use the same switches, as in a network that does not spread its load.
+* ``ecmp`` picks at every fork among the next hops of all shortest paths, by a hash of source, target, flow, hop.
 * ``minimal`` is for dragonflies: hops inside the source's group, one global link, hops inside the target's group
-  (Kim, Dally, Scott and Abts, ISCA 2008), the fewest of each that there are; forks as in ``ecmp``.
-* ``valiant`` is for dragonflies: first to a group in between, which a hash of the pair, the flow and the seed picks,
-  then on to the target's; inside one group, and where there is none in between, it is ``minimal``.
-* ``auto`` is what such networks do: ``ecmp`` in leaf-spines and fat trees, and what is built on them; ``minimal`` in
-  dragonflies; ``shortest`` elsewhere.
-* Where a group has lost the global links that its rule asks for, ``valiant`` takes another group, and at last both go
-  the way of fewest hops: a broken link makes a detour, not an error, as long as anything is left.
-* Parallel cables are one link as fast as all of them. Vertices of one plane are one vertex (`Graph.striped`).
-* Nothing depends on Python's hash(), so every process finds the same routes.
+  (Kim, Dally, Scott and Abts, ISCA 2008), as few of each as possible; forks as in ``ecmp``.
+* ``valiant`` is for dragonflies: first to an intermediate group, which a hash of the pair, the flow and the seed picks,
+  then to the target's. Inside one group, and if there is no intermediate group, it is ``minimal``.
+* ``auto`` is the usual rule of a network: ``ecmp`` in leaf-spines and fat trees, and systems built on them;
+  ``minimal`` in dragonflies; ``shortest`` elsewhere.
+* If a group has lost the global links that its rule needs, ``valiant`` takes another group, and finally both use the
+  path with the fewest hops: a broken link causes a detour and not an error, as long as a path remains.
+* Parallel cables are one link with their total bandwidth. Vertices of one plane are one vertex (`Graph.striped`).
+* The result does not depend on Python's hash(), so every process finds the same routes.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ Rule = Literal["auto", "shortest", "ecmp", "minimal", "valiant"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 
 ROUTER = re.compile(r"router(\d+)\.\d+\.\d+")
-"""how the routers of a dragonfly are named: group, row, column"""
+"""the pattern of names of a dragonfly's routers: group, row, column"""
 TOP = re.compile(r"(spine|core)\d+")
-"""how the uppermost switches of leaf-spines and fat trees are named, which all ways of a pair are equal through"""
+"""the pattern of names of the top switches of leaf-spines and fat trees, over which all paths of a pair are equal"""
 
 
 class NoRoute(PacelineError):
-    """Nothing joins two vertices any more."""
+    """Two vertices are no longer connected."""
 
 
 def port(one: str, other: str) -> str:
-    """The name of one direction of the connection between two neighbours.
+    """Returns the name of one direction of the connection between two neighbours.
 
     >>> port("host0", "switch")
     'host0>switch'
@@ -58,7 +58,7 @@ def port(one: str, other: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A way from one vertex to another.
+    """A path from one vertex to another.
 
     >>> from paceline.topologies.graphs.network_graphs import star
     >>> route = Routes(star(hosts=3, link="eth-10g")).between("host0", "host2")
@@ -68,22 +68,22 @@ class Route:
 
     vertices: tuple[str, ...]
     latency_s: float
-    """of all its hops together"""
+    """the latency of all its hops together"""
     connections: tuple[Connection, ...]
 
     @property
     def ports(self) -> tuple[str, ...]:
-        """Its hops, each the direction of a connection that it goes."""
+        """Its hops, each as the direction of a connection."""
         return tuple(port(one, other) for one, other in pairwise(self.vertices))
 
     @property
     def bytes_per_s(self) -> float:
-        """What its slowest connection carries; infinite where there is none."""
+        """The bandwidth of its slowest connection; infinite without any."""
         return min((one.bytes_per_s for one in self.connections), default=float("inf"))
 
 
 def usual(graph: Graph) -> Rule:
-    """The rule that networks of such a kind follow.
+    """Returns the rule that networks of this kind usually follow.
 
     >>> from paceline.topologies.graphs.graph_registry import build
     >>> [usual(build(name)) for name in ("summit", "cori-knl", "torus")]
@@ -99,12 +99,12 @@ class Routes:
     """The routes of a graph by one rule.
 
     Args:
-        graph: whose vertices and connections.
+        graph: the graph.
         rule: ``auto``, ``shortest``, ``ecmp``, ``minimal`` or ``valiant``; the last two for dragonflies.
-        seed: shifts what is picked by hash.
+        seed: changes what is picked by hash.
 
     Raises:
-        InputError: for a rule that is none, or that is not for such a graph.
+        InputError: the rule is unknown, or is not for such a graph.
 
     >>> from paceline.topologies.graphs.trees import fat_tree
     >>> routes = Routes(fat_tree(k=4), rule="ecmp")
@@ -134,16 +134,16 @@ class Routes:
             _ = self._groups  # refuses other graphs at once
 
     def between(self, source: str, to: str, flow: int = 0) -> Route:
-        """The route from one vertex to another.
+        """Returns the route from one vertex to another.
 
         Args:
-            source: where it begins.
-            to: where it ends; the same vertex gives a route without hops.
-            flow: tells apart messages that may go different ways.
+            source: the first vertex.
+            to: the last vertex; the same vertex gives a route without hops.
+            flow: separates messages that may use different paths.
 
         Raises:
-            NoRoute: where nothing joins the two.
-            InputError: for an unknown vertex.
+            NoRoute: the two are not connected.
+            InputError: a vertex is unknown.
         """
         one, other = self._number(source), self._number(to)
         way = self._way(one, other, flow)
@@ -154,12 +154,12 @@ class Routes:
 
     @cached_property
     def capacity(self) -> Mapping[str, float]:
-        """Bytes per second of every port: of both directions of every connection that is not broken."""
+        """Returns the bytes per second of every port: of both directions of every connection that is not broken."""
         names = self._wiring.names
         return {port(names[a], names[b]): one.bytes_per_s for (a, b), one in self._wiring.connection.items()}
 
     def without(self, broken: Iterable[tuple[str, str]]) -> Routes:
-        """The same rule on a graph that has lost the connections between these pairs, in both directions.
+        """Returns the routes by the same rule on a graph without the connections of these pairs, in both directions.
 
         >>> from paceline.topologies.graphs.network_graphs import ring
         >>> routes = Routes(ring(hosts=4))
@@ -204,7 +204,7 @@ class Routes:
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
     def _choices(self, a: int, b: int, source: int, to: int, flow: int) -> list[tuple[int, ...]]:
-        """The groups that the rule goes through, what it likes best first."""
+        """Returns the sequences of groups that the rule may use, in order of preference."""
         if self.rule in {"shortest", "ecmp"}:
             return []
         here, there = self._groups[a], self._groups[b]
@@ -216,7 +216,7 @@ class Routes:
         return [*((here, group, there) for group in between[first:] + between[:first]), direct]
 
     def _ways(self, a: int, b: int, choices: Sequence[tuple[int, ...]]) -> Ways | None:
-        """Through the first of these lists of groups that lead there, or else by the fewest hops."""
+        """Returns the paths through the first of these sequences of groups with any, or else those of fewest hops."""
         for stages in (*choices, ()):
             key = a, b, stages
             if key not in self._found:
@@ -228,7 +228,7 @@ class Routes:
 
     @cached_property
     def _groups(self) -> Sequence[int]:
-        """The group of every vertex: of a router by its name, of a node's parts from the router that it hangs on."""
+        """The group of every vertex: of a router by its name, of a node's parts by the node's router."""
         groups = [int(match[1]) if (match := ROUTER.fullmatch(name)) else -1 for name in self._wiring.names]
         if max(groups) < 0:
             raise InputError(

@@ -1,13 +1,13 @@
-"""The shortest ways through a graph, found only where they are asked for.
+"""The shortest paths through a graph, computed on demand.
 
 Rules of this file:
 
-* Vertices are numbers, their places in the graph's order. What does not forward (devices, memories) can begin or end a
-  way and stands on none.
-* The answer to "from here to there" is a `Ways`: for every vertex on some shortest way, all its next hops. Whoever
-  asks picks among them.
-* Nothing is computed for pairs that nobody asks for: a graph of a hundred thousand vertices costs its wiring, and each
-  pair the neighbourhood that it spans.
+* Vertices are numbers, their indices in the graph's order. Vertices that do not forward (devices, memories) can begin
+  or end a path and are never inside one.
+* The paths from one vertex to another are a `Ways`: for every vertex on some shortest path, all its next hops. The
+  caller picks among them.
+* Nothing is computed for pairs that are not requested: a graph of a hundred thousand vertices costs its wiring, and
+  each pair the neighbourhood that it spans.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from paceline.topologies.graphs.graph import Connection, Graph
 
 Ways = Mapping[int, tuple[int, ...]]
-"""the next hops of every vertex on a shortest way, in the graph's order"""
+"""the next hops of every vertex on a shortest path, in the graph's order"""
 
 FORWARDERS = frozenset({"switch", "nic", "host"})
-"""kinds of vertices that pass on what is not for them"""
+"""kinds of vertices that forward traffic"""
 
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """Who is joined to whom, in numbers."""
+    """The connections of a graph, with vertices as numbers."""
 
     names: tuple[str, ...]
     number: Mapping[str, int]
@@ -39,7 +39,7 @@ class Wiring:
 
     @classmethod
     def of(cls, graph: Graph, broken: frozenset[frozenset[str]] = frozenset()) -> Wiring:
-        """The wiring of a graph without the pairs that are broken."""
+        """Returns the wiring of a graph without the broken pairs."""
         names = tuple(vertex.name for vertex in graph.vertices)
         number = {name: at for at, name in enumerate(names)}
         forwards = [vertex.kind in FORWARDERS for vertex in graph.vertices]
@@ -59,10 +59,10 @@ class Wiring:
         return cls(names=names, number=number, forwards=forwards, connection=connection, onward=onward)
 
     def climb(self, source: int, to: int) -> list[int]:
-        """From the source as far as there is only one way to go, or until next to `to`.
+        """Follows the path from the source as long as there is only one, or until next to `to`.
 
-        Every way to `to` begins so, because what is left behind leads nowhere else; so pairs that leave their nodes by
-        the same switch share one search.
+        Every path to `to` begins with it, because the other vertices lead nowhere else. So pairs that leave their nodes
+        by the same switch share one search.
         """
         chain, came = [source], -1
         here = source
@@ -77,7 +77,13 @@ class Wiring:
 
 
 def shortest(wiring: Wiring, source: int, to: int) -> Ways | None:
-    """All ways of fewest hops, by a search from both ends that stops where they meet; None where there is none."""
+    """Returns all paths of fewest hops, by a search from both ends until they meet; None if there is none.
+
+    Args:
+        wiring: the graph.
+        source: the first vertex.
+        to: the last vertex.
+    """
     if (source, to) in wiring.connection:
         return {source: (to,)}
     known: tuple[dict[int, int], dict[int, int]] = {source: 0}, {to: 0}
@@ -104,7 +110,7 @@ def _spread(
     side: int,
     depth: list[int],
 ) -> list[int]:
-    """Goes one hop further on a side; where that meets the other side."""
+    """Advances the search of a side by one hop; returns where it meets the other side."""
     own, other = known[side], known[1 - side]
     depth[side] += 1
     hops = depth[side]
@@ -117,14 +123,14 @@ def _spread(
             own[after] = hops
             if after in other:
                 met.append(after)
-            elif hops == 1 or len(onward[after]) > 1:  # a dead end is no way on, except as an end point's only door
+            elif hops == 1 or len(onward[after]) > 1:  # skip dead ends, except the only exit of an end point
                 later.append(after)
     edge[side] = later
     return met
 
 
 def _towards(onward: Sequence[Sequence[int]], met: Iterable[int], known: Mapping[int, int]) -> dict[int, list[int]]:
-    """From each of these to where `known` began: the neighbours that are one hop nearer."""
+    """Returns, from each of these to where `known` began, the neighbours that are one hop nearer."""
     (start,) = (vertex for vertex, hops in known.items() if hops == 0)
     found: dict[int, list[int]] = {}
     level = list(met)
@@ -142,7 +148,15 @@ def _towards(onward: Sequence[Sequence[int]], met: Iterable[int], known: Mapping
 
 
 def in_stages(wiring: Wiring, source: int, to: int, group: Sequence[int], stages: Sequence[int]) -> Ways | None:
-    """All ways of fewest hops that pass these groups in this order, each once; None where there is none."""
+    """Returns all paths of fewest hops through these groups in this order, each once; None if there is none.
+
+    Args:
+        wiring: the graph.
+        source: the first vertex.
+        to: the last vertex.
+        group: the group of every vertex.
+        stages: the groups in order.
+    """
     if not stages or group[source] != stages[0] or group[to] != stages[-1]:
         return None
     hops = {source: 0}
@@ -166,7 +180,7 @@ def in_stages(wiring: Wiring, source: int, to: int, group: Sequence[int], stages
 
 
 def _allowed(wiring: Wiring, here: int, source: int, to: int) -> Iterator[int]:
-    """Where one may go on from here: dead ends are left out, unless they are doors of the source or the target."""
+    """Yields the possible next hops: dead ends are left out, unless they join the source or the target."""
     for after in wiring.onward[here]:
         if here == source or len(wiring.onward[after]) > 1 or after == to or (after, to) in wiring.connection:
             yield after
@@ -188,7 +202,14 @@ def _backwards(before: Mapping[int, Sequence[int]], to: int) -> Ways:
 
 
 def follow(ways: Ways, source: int, to: int, pick: Callable[[tuple[int, ...], int], int]) -> list[int]:
-    """One of the ways: at every fork, `pick` chooses among the next hops, told how many hops are behind."""
+    """Returns one of the paths: `pick` chooses among the next hops, given the number of hops so far.
+
+    Args:
+        ways: the next hops of every vertex.
+        source: the first vertex.
+        to: the last vertex.
+        pick: returns one of the next hops; arguments: these hops, and the number of hops so far.
+    """
     way = [source]
     while way[-1] != to:
         nexts = ways[way[-1]]
@@ -197,7 +218,14 @@ def follow(ways: Ways, source: int, to: int, pick: Callable[[tuple[int, ...], in
 
 
 def widest(wiring: Wiring, ways: Ways, source: int, to: int) -> list[int]:
-    """The way whose slowest connection is the fastest; of equals the first in the graph's order."""
+    """Returns the path whose slowest connection is the fastest; of equals the first in the graph's order.
+
+    Args:
+        wiring: the graph.
+        ways: the next hops of every vertex.
+        source: the first vertex.
+        to: the last vertex.
+    """
     order = {source: None}  # level by level, so that every next hop comes later
     level = [source]
     while level:

@@ -1,7 +1,7 @@
-"""Machines with names. What is not published is said to be MEMORY, INFERENCE or NOT FOUND in their provenance.
+"""Named machines. Figures that are not published are marked MEMORY, INFERENCE or NOT FOUND in their provenance.
 
-Rules of this file: by default a system is as large as the jobs that were measured on it, not as the whole machine, as
-no picture shows 9,688 nodes; `nodes` says how many there are, up to all of them.
+Rules of this file: by default a system has the size of the jobs that were measured on it, not of the whole machine,
+because a picture cannot show 9,688 nodes; `nodes` sets the number, up to all of them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from paceline.topologies.graphs.trees import leaf_spine
 
 
 def cori_knl(*, nodes: int = 64) -> Graph:
-    """Cori's Knights Landing nodes on Aries: 4 nodes a router, 6 × 16 routers a group.
+    """Returns Cori's Knights Landing nodes on Aries: 4 nodes a router, 6 × 16 routers a group.
 
-    Nodes stand next to each other, router by router: 64 fill a chassis, 384 a group.
+    Nodes are adjacent, router by router: 64 fill a chassis, 384 a group.
 
     Args:
-        nodes: 2 to 9688.
+        nodes: the number of nodes, 2 to 9688.
 
     >>> cori_knl(nodes=8).describe().nodes  # two routers, and six vertices in a node with its NIC
     42
@@ -43,12 +43,12 @@ def cori_knl(*, nodes: int = 64) -> Graph:
 
 
 def summit(*, nodes: int = 36) -> Graph:
-    """Summit: AC922 nodes with six V100s, dual-rail EDR, a fat tree without oversubscription.
+    """Returns Summit: AC922 nodes with six V100s, dual-rail EDR, a fat tree without oversubscription.
 
-    The upper two levels, which stand in director switches, are one level here.
+    The upper two levels, which are inside director switches, are one level here.
 
     Args:
-        nodes: 2 to 4608, rounded up to full leaves of 18.
+        nodes: the number of nodes, 2 to 4608, rounded up to full leaves of 18.
 
     >>> len(summit(nodes=36).endpoints)
     216
@@ -65,15 +65,15 @@ def summit(*, nodes: int = 36) -> Graph:
 
 
 def _leaves(nodes: int, most: int, each: int) -> int:
-    """How many leaf switches so many nodes fill, two at least."""
+    """Returns the number of leaf switches for so many nodes, at least two."""
     return max(2, -(-whole("nodes", nodes, 2, most) // each))
 
 
 def minsky(*, nodes: int = 32) -> Graph:
-    """Minsky nodes with four P100s each on EDR; 32 make 128 GPUs.
+    """Returns Minsky nodes with four P100s each on EDR; 32 have 128 GPUs.
 
     Args:
-        nodes: 1 to 36, as many as one switch has ports.
+        nodes: the number of nodes, 1 to 36, as many as one switch has ports.
 
     >>> len(minsky().endpoints)
     128
@@ -83,7 +83,7 @@ def minsky(*, nodes: int = 32) -> Graph:
 
 
 def _on_a_switch(name: str, node: Graph, nodes: int, cables: int, where: str, link: str | Link = "ib-edr") -> Graph:
-    """One node as it is, or several around a switch."""
+    """Returns a single node unchanged, or several around a switch."""
     if nodes == 1:
         return dataclasses.replace(node, name=name)
     return compose(name, star(hosts=nodes, link=link, cables=cables), node, f"{node.provenance}; {where}")
@@ -93,10 +93,10 @@ SWITCH = "several around one switch INFERENCE"
 
 
 def dgx1_p100(*, nodes: int = 1) -> Graph:
-    """DGX-1 with eight P100s: four NVLinks a GPU, four EDR NICs.
+    """Returns DGX-1 with eight P100s: four NVLinks a GPU, four EDR NICs.
 
     Args:
-        nodes: 1 to 36.
+        nodes: the number of nodes, 1 to 36.
 
     >>> len(dgx1_p100().endpoints)
     8
@@ -105,10 +105,10 @@ def dgx1_p100(*, nodes: int = 1) -> Graph:
 
 
 def dgx1_v100(*, nodes: int = 1) -> Graph:
-    """DGX-1 with eight V100s: six NVLinks a GPU, four EDR NICs.
+    """Returns DGX-1 with eight V100s: six NVLinks a GPU, four EDR NICs.
 
     Args:
-        nodes: 1 to 36.
+        nodes: the number of nodes, 1 to 36.
 
     >>> len(dgx1_v100(nodes=2).endpoints)
     16
@@ -117,10 +117,10 @@ def dgx1_v100(*, nodes: int = 1) -> Graph:
 
 
 def dgx_a100(*, nodes: int = 1) -> Graph:
-    """DGX A100: twelve NVLinks a GPU to six NVSwitches, eight HDR NICs.
+    """Returns DGX A100: twelve NVLinks a GPU to six NVSwitches, eight HDR NICs.
 
     Args:
-        nodes: 1 to 40.
+        nodes: the number of nodes, 1 to 40.
 
     >>> len(dgx_a100().endpoints)
     8
@@ -132,10 +132,10 @@ def dgx_a100(*, nodes: int = 1) -> Graph:
 
 
 def dgx_h100(*, nodes: int = 1) -> Graph:
-    """DGX H100: eighteen NVLinks a GPU to four NVSwitches, eight NDR NICs.
+    """Returns DGX H100: eighteen NVLinks a GPU to four NVSwitches, eight NDR NICs.
 
     Args:
-        nodes: 1 to 32.
+        nodes: the number of nodes, 1 to 32.
 
     >>> len(dgx_h100().endpoints)
     8
@@ -149,10 +149,10 @@ def dgx_h100(*, nodes: int = 1) -> Graph:
 
 
 def tianhe2(*, nodes: int = 56) -> Graph:
-    """Tianhe-2: two Xeons and three Xeon Phis a node, TH Express-2, a fat tree under 13 core switches.
+    """Returns Tianhe-2: two Xeons and three Xeon Phis a node, TH Express-2, a fat tree under 13 core switches.
 
     Args:
-        nodes: 2 to 16000, rounded up to full leaves of 28.
+        nodes: the number of nodes, 2 to 16000, rounded up to full leaves of 28.
 
     >>> len(tianhe2().endpoints)
     168
@@ -167,10 +167,10 @@ def tianhe2(*, nodes: int = 56) -> Graph:
 
 
 def k80_cluster(*, nodes: int = 16) -> Graph:
-    """The GPU cluster of You, Buluç and Demmel 2017: two K80 boards a node, which are four devices.
+    """Returns the GPU cluster of You, Buluç and Demmel 2017: two K80 boards a node, which are four devices.
 
     Args:
-        nodes: 1 to 36.
+        nodes: the number of nodes, 1 to 36.
 
     >>> len(k80_cluster().endpoints)
     64
@@ -184,10 +184,10 @@ def k80_cluster(*, nodes: int = 16) -> Graph:
 
 
 def sandy_bridge_ib(*, nodes: int = 64) -> Graph:
-    """The cluster of the PNNL's layer-wise method: dual Sandy Bridge sockets on InfiniBand.
+    """Returns the cluster of the PNNL's layer-wise method: dual Sandy Bridge sockets on InfiniBand.
 
     Args:
-        nodes: 2 to 256, rounded up to full leaves of 16.
+        nodes: the number of nodes, 2 to 256, rounded up to full leaves of 16.
 
     >>> len(sandy_bridge_ib().endpoints)
     128

@@ -19,17 +19,18 @@ def leaf_spine(
     cables: int = 1,
     uplinks: int = 1,
 ) -> Graph:
-    """Hosts on leaf switches, every leaf on every spine.
+    """Returns hosts on leaf switches, with every leaf connected to every spine.
 
-    Bisection: a half holds whole leaves or cuts hosts off; the cost is linear between, so it is the least of
-    ⌊hosts/2⌋ b and spines ⌊leaves/2⌋ u + (⌊hosts/2⌋ − hosts_per_leaf ⌊leaves/2⌋) b, with u from a leaf to a spine.
+    Bisection: a half consists of whole leaves or separates single hosts; the cost is linear between, so it is the
+    smaller of ⌊hosts/2⌋ b and spines ⌊leaves/2⌋ u + (⌊hosts/2⌋ − hosts_per_leaf ⌊leaves/2⌋) b, with u from a leaf to a
+    spine.
 
     Args:
-        leaves: switches that hosts hang on.
-        spines: switches that join the leaves.
-        hosts_per_leaf: how many.
+        leaves: the number of switches with hosts.
+        spines: the number of switches that join the leaves.
+        hosts_per_leaf: hosts of each leaf.
         link: from a host to its leaf.
-        uplink: from a leaf to a spine: a cable by its name, which adds a hop between switches, or a link as it is.
+        uplink: from a leaf to a spine: a cable by its name, which adds a hop between switches, or a link unchanged.
         cables: links per host.
         uplinks: links from each leaf to each spine.
 
@@ -74,12 +75,12 @@ def leaf_spine(
 
 
 def fat_tree(*, k: int = 4, link: str | Link = "eth-10g") -> Graph:
-    """The k-ary fat tree of Al-Fares, Loukissas and Vahdat 2008: k pods, k³/4 hosts, all switches with k ports.
+    """Returns the k-ary fat tree of Al-Fares, Loukissas and Vahdat 2008: k pods, k³/4 hosts, switches with k ports.
 
     Bisection: k³/8 b, exact, as any permutation of the hosts can be routed at full speed. Diameter: 6.
 
     Args:
-        k: ports of a switch, an even number.
+        k: the number of ports of a switch, even.
         link: every link.
 
     >>> figures = fat_tree(k=4).describe()

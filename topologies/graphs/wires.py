@@ -1,10 +1,10 @@
-"""Links that stand only inside graphs: one hop of a network, a bus in a machine, a channel to memory.
+"""Links that occur only inside graphs: one hop of a network, a bus in a machine, a channel to memory.
 
 Rules of this file:
 
-* `LINKS` holds what a message layer sees from end to end; a graph has hops. Where a host hangs on a switch, its link
-  carries half of the latency in `LINKS`, so that two hosts on one switch see all of it; `SWITCH_HOP` is what each
-  further hop from switch to switch adds.
+* `LINKS` has end-to-end values of a message layer; a graph has hops. The link from a host to a switch has half of the
+  latency in `LINKS`, so that two hosts on one switch have all of it; `SWITCH_HOP` is added for each further hop from
+  switch to switch.
 * FOUND, MEMORY (with its confidence) and NOT FOUND say how well a value is known; DERIVED is computed from such
   values, INFERENCE is our guess.
 """
@@ -19,7 +19,7 @@ from paceline.topologies.graphs.links import LINKS, Link, Medium
 
 PREFIXES: dict[str, Medium] = {"pcie": "pcie", "qpi": "pcie", "xbus": "pcie", "xgmi": "pcie", "upi": "pcie"}
 PREFIXES |= {"nvlink": "nvlink", "infinity": "nvlink", "mcdram": "memory", "knl": "memory"}
-"""what links of these names go through; the others are networks"""
+"""the medium of links with these names; the others are networks"""
 
 
 def _wire(name: str, latency_us: float, gigabytes_per_s: float, provenance: str) -> Link:
@@ -62,11 +62,11 @@ WIRES: dict[str, Link] = {
 """the links that only graphs have, by name"""
 
 SWITCH_HOP_S = 0.24e-6
-"""what one more hop between switches adds: FOUND for HDR100 (perftest, 20000 pings), INFERENCE for other networks"""
+"""the latency of one more hop between switches: FOUND for HDR100 (perftest, 20000 pings), INFERENCE for others"""
 
 
 def link_named(name: str | Link) -> Link:
-    """The link of this name, or the link given; raises `InputError` with a near miss.
+    """Returns the link of this name, or the given link; raises `InputError` with a suggestion.
 
     >>> link_named("nvlink3").bytes_per_s
     20000000000.0
@@ -84,12 +84,12 @@ def link_named(name: str | Link) -> Link:
 
 
 def host_end(link: Link) -> Link:
-    """The hop from a host to its switch: half of the latency, all of the processor's work."""
+    """Returns the hop from a host to its switch: half of the latency, all of the processor's work."""
     pieces = tuple(dataclasses.replace(piece, latency_s=piece.latency_s / 2) for piece in link.pieces)
     return dataclasses.replace(link, latency_s=link.latency_s / 2, pieces=pieces)
 
 
 def switch_hop(link: Link) -> Link:
-    """The hop from one switch to the next over a cable of this kind."""
+    """Returns the hop from one switch to the next over a cable of this kind."""
     pieces = tuple(dataclasses.replace(piece, latency_s=SWITCH_HOP_S) for piece in link.pieces)
     return dataclasses.replace(link, latency_s=SWITCH_HOP_S, pieces=pieces, send_s=0.0, receive_s=0.0)

@@ -1,6 +1,6 @@
-"""Cluster graphs from files that others wrote. Start at `load`; `assembly` has what all formats share.
+"""Cluster graphs from files of other programs. Start at `load`; `assembly` has what all formats share.
 
-Rules of this file: the content of a file decides what it is, not its name, so that text saved under any name is read.
+Rules of this file: the format is detected from the content of a file, not from its name, so any name is accepted.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from paceline.topologies.importing import attributed, elements, nvidia_smi, simg
 FORMATS = "the text of nvidia-smi topo -m, NetworkX node-link JSON, GraphML or SimGrid platform XML"
 
 LARGEST = 64 * 1024 * 1024
-"""bytes of the largest file that is read"""
+"""the maximum size of a file, in bytes"""
 
 
 def load(path: Path, settings: Mapping[str, str] | None = None) -> Graph:
-    """The graph in a file; its name is the file's without the ending.
+    """Returns the graph in a file; its name is the file's without the suffix.
 
     Args:
         path: nvidia-smi topo -m text, node-link JSON, GraphML or SimGrid XML.
-        settings: for nvidia-smi's text, ``link`` (nvlink1 to nvlink4) and ``pcie`` (3 to 5), which it does not say.
+        settings: for nvidia-smi's text, ``link`` (nvlink1 to nvlink4) and ``pcie`` (3 to 5), which it does not contain.
 
     Raises:
-        InputError: with all mistakes of the file, each with its line or element.
+        InputError: lists all errors of the file, each with its line or element.
     """
     given = dict(settings or {})
     text = _read(path)
@@ -50,7 +50,7 @@ def load(path: Path, settings: Mapping[str, str] | None = None) -> Graph:
             raise InputError(f"pcie: found {pcie!r}, expected 3, 4 or 5")
         generation = None if pcie is None else int(pcie)
         return nvidia_smi.machine(text, str(path), path.stem, link=link, pcie=generation)
-    raise InputError(f"{path}: is no graph that can be read; expected {FORMATS}")
+    raise InputError(f"{path}: is not a graph in a known format; expected {FORMATS}")
 
 
 def _read(path: Path) -> str:
@@ -59,7 +59,7 @@ def _read(path: Path) -> str:
             raise InputError(f"{path}: found {path.stat().st_size} bytes, expected at most {LARGEST}")
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError(f"{path}: is no text; expected {FORMATS}") from None
+        raise InputError(f"{path}: is not text; expected {FORMATS}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
 

@@ -1,7 +1,7 @@
-"""From what a file says to a graph: the checks and the picture that all formats share.
+"""From the content of a file to a graph: the checks and the picture that all formats share.
 
-Rules of this file: every mistake of a file is told at once, each with the place in the file where it is. A graph is in
-one piece, has something that computes, and no more than 200,000 vertices.
+Rules of this file: all errors of a file are reported together, each with its place in the file. A graph must be
+connected, have at least one device or host, and at most 200,000 vertices.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from paceline.topologies.graphs.graph import Connection, Graph, Kind, Place, Ver
 from paceline.topologies.graphs.links import Link
 
 MOST = 200_000
-"""vertices of the largest graph that is read"""
+"""the maximum number of vertices of a graph"""
 
 SHOWN = 20
-"""mistakes that are told; the rest are counted"""
+"""how many errors are listed; the rest are counted"""
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A connection as a file gives it."""
+    """A connection as in a file."""
 
     one: str
     other: str
@@ -30,13 +30,13 @@ class Wire:
     latency_s: float
     count: int = 1
     name: str | None = None
-    """of its kind of link; without one it is named after its figures"""
+    """the name of its kind of link; without one it is named by its figures"""
     provenance: str | None = None
     bend: float = 0.0
 
 
 def refuse(where: str, problems: Sequence[str]) -> None:
-    """Raises all mistakes as one `InputError`, if there are any."""
+    """Raises all errors as one `InputError`, if there are any."""
     if problems:
         more = [f"and {len(problems) - SHOWN} more like these"] if len(problems) > SHOWN else []
         raise InputError("\n".join([*(f"{where}: {problem}" for problem in problems[:SHOWN]), *more]))
@@ -51,25 +51,25 @@ def assemble(
     hosts: Mapping[str, str] | None = None,
     at: Mapping[str, Place] | None = None,
 ) -> Graph:
-    """The graph of these vertices and connections, with a place for each vertex.
+    """Returns the graph of these vertices and connections, with a place for each vertex.
 
     Args:
-        name: of the graph.
+        name: the name of the graph.
         where: the file, for messages.
         kinds: the kind of every vertex, by name.
-        wires: at most one between two vertices.
-        provenance: where it comes from and what of it is approximated.
-        hosts: the machine that a vertex is a part of, where that is known.
-        at: where vertices stand in a picture, where the format knows.
+        wires: the connections, at most one between two vertices.
+        provenance: where it comes from, and which parts are approximated.
+        hosts: the machine of a vertex, if it is known.
+        at: the places of vertices in a picture, if the format defines them.
 
     Raises:
-        InputError: for a graph that is empty, too large, in pieces or without anything that computes.
+        InputError: the graph is empty, too large, not connected, or has no device or host.
     """
     if not kinds or len(kinds) > MOST:
         raise InputError(f"{where}: found {len(kinds)} vertices, expected 1 to {MOST}")
     if not {"device", "host"}.intersection(kinds.values()):
-        raise InputError(f"{where}: nothing in it computes; expected a vertex of kind device or host")
-    import networkx as nx  # slow to import: only where a graph is read
+        raise InputError(f"{where}: has no device or host; expected a vertex of one of these kinds")
+    import networkx as nx  # slow to import, so only when a graph is read
 
     from paceline.topologies.importing.places import places
 
@@ -80,7 +80,7 @@ def assemble(
     if len(pieces) > 1:
         pieces.sort(key=len)
         raise InputError(
-            f"{where}: falls into {len(pieces)} parts that nothing joins; the smallest holds {', '.join(pieces[0][:5])}"
+            f"{where}: has {len(pieces)} parts that are not connected; the smallest contains {', '.join(pieces[0][:5])}"
         )
     at = at or places(shape, kinds)
     return Graph(

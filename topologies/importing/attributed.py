@@ -2,16 +2,15 @@
 
 Rules of this file:
 
-* A vertex may have ``kind`` (device, host, switch, nic, memory; without it a host) and ``host`` (the machine that it
-  is a part of). Other attributes are left alone.
+* A vertex may have ``kind`` (device, host, switch, nic, memory; by default host) and ``host`` (the machine to which it
+  belongs). Other attributes are ignored.
 * An edge has ``bandwidth``, or ``link``, the name of a link of our catalogue, which also gives its latency;
-  ``latency`` (without it and without ``link``, 0) and ``count`` (parallel cables). A network's link has in the
-  catalogue the latency of two hosts under a switch: a hop from or to a switch has half of it, one between switches
-  what a switch adds. Quantities are text with a unit, or SI numbers; ``bytes_per_s`` and ``latency_s`` are other names
+  ``latency`` (by default 0 without ``link``) and ``count`` (parallel cables). In the catalogue, a network link has the
+  latency between two hosts under a switch: a hop from or to a switch has half of it, and a hop between switches the
+  latency of a switch. Quantities are text with a unit, or SI numbers; ``bytes_per_s`` and ``latency_s`` are other names
   for them.
-* Parallel edges that are equal are one connection of so many cables; so are the two directions of a directed graph one
-  full-duplex link. Where they differ, the file is refused, since a link here is as fast in one direction as in the
-  other.
+* Equal parallel edges are one connection with several cables, and the two directions of a directed graph are one
+  full-duplex link. If they differ, the file is refused, since a link here is equally fast in both directions.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from paceline.topologies.importing.assembly import Wire, assemble, refuse
 KINDS: tuple[Kind, ...] = get_args(Kind)
 INSIDE = ("nvlink", "pcie", "shared-memory", "loopback")
 END_TO_END = frozenset(name for name in LINKS if not name.startswith(INSIDE))
-"""links of networks, whose latency in the catalogue is of two hosts under a switch"""
+"""links of networks, whose latency in the catalogue is between two hosts under a switch"""
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An edge as a file gives it, and the words that say where."""
+    """An edge as in a file, with a description of its place."""
 
     one: str
     other: str
@@ -48,16 +47,24 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Attributed:
-    """What both formats come down to."""
+    """The common content of both formats."""
 
     nodes: Sequence[tuple[str, Mapping[str, Any], str]]
-    """name, attributes, and the words that say where"""
+    """name, attributes, and a description of the place"""
     edges: Sequence[Edge]
     directed: bool
 
 
 def node_link(text: str, where: str, name: str) -> Graph:
-    """The graph that ``networkx.node_link_data`` wrote, with its edges under "edges" or "links".
+    """Returns the graph that ``networkx.node_link_data`` wrote, with its edges under "edges" or "links".
+
+    Args:
+        text: the JSON text.
+        where: the file, for messages.
+        name: the name of the graph.
+
+    Raises:
+        InputError: lists all errors of the text.
 
     >>> text = '{"nodes": [{"id": 0}, {"id": 1}], "edges": [{"source": 0, "target": 1, "bandwidth": "10 Gbit/s"}]}'
     >>> node_link(text, "text", "pair").describe().bisection.bytes_per_s
@@ -67,11 +74,11 @@ def node_link(text: str, where: str, name: str) -> Graph:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         line = f"line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise InputError(f"{where}: no JSON: {line}") from None
+        raise InputError(f"{where}: not valid JSON: {line}") from None
     keys = [key for key in ("edges", "links") if isinstance(document, dict) and isinstance(document.get(key), list)]
     if len(keys) != 1 or not isinstance(document.get("nodes"), list):
         raise InputError(
-            f'{where}: is no node-link graph; expected an object with lists "nodes" and "edges" (or "links")'
+            f'{where}: is not a node-link graph; expected an object with lists "nodes" and "edges" (or "links")'
         )
     problems: list[str] = []
     nodes = []
@@ -94,7 +101,15 @@ def node_link(text: str, where: str, name: str) -> Graph:
 
 
 def graphml(text: str, where: str, name: str) -> Graph:
-    """The graph of a GraphML document.
+    """Returns the graph of a GraphML document.
+
+    Args:
+        text: the XML text.
+        where: the file, for messages.
+        name: the name of the graph.
+
+    Raises:
+        InputError: lists all errors of the text.
 
     >>> key = '<key id="b" for="edge" attr.name="bandwidth" attr.type="string"/>'
     >>> body = '<node id="a"/><node id="b"/><edge source="a" target="b"><data key="b">1 GB/s</data></edge>'
@@ -103,22 +118,22 @@ def graphml(text: str, where: str, name: str) -> Graph:
     >>> graph.connections[0].bytes_per_s
     1000000000.0
     """
-    root = elements.parse(text, where)  # refuses what is no XML, and entities, with a line
+    root = elements.parse(text, where)  # refuses invalid XML and entities, with the line
     ends = [(element, key) for element in root.walk() if element.local == "edge" for key in ("source", "target")]
     refuse(where, [f"line {one.line}: edge: {key}: missing" for one, key in ends if key not in one.attributes])
-    import networkx as nx  # slow to import: only where such a file is read
+    import networkx as nx  # slow to import, so only when such a file is read
 
     try:
         read: Any = nx.read_graphml(io.BytesIO(text.encode()))
-    except Exception as error:  # NetworkX lets through whatever its parser meets
-        raise InputError(f"{where}: is no GraphML that NetworkX reads: {error}") from None
+    except Exception as error:  # NetworkX does not catch the errors of its parser
+        raise InputError(f"{where}: is not GraphML that NetworkX can read: {error}") from None
     nodes = [(str(node), data, f"node {node}") for node, data in read.nodes(data=True)]
     edges = [Edge(str(a), str(b), data, f"edge {a} to {b}") for a, b, data in read.edges(data=True)]
     return _graph(Attributed(nodes, edges, read.is_directed()), where, name, "GraphML")
 
 
 def _name(value: object) -> str | None:
-    """A vertex's name: NetworkX allows anything that can be a key, and writes tuples as lists."""
+    """Returns a vertex's name: NetworkX accepts anything that can be a key, and writes tuples as lists."""
     if isinstance(value, list) and value:
         parts = [_name(part) for part in value]
         return None if None in parts else ".".join(map(str, parts))
@@ -157,7 +172,7 @@ def _graph(read: Attributed, where: str, name: str, form: str) -> Graph:
 
 
 def _wire(edge: Edge, kinds: Mapping[str, Kind], problems: list[str]) -> Wire | None:
-    """The connection of an edge; what is wrong with it goes to the problems."""
+    """Returns the connection of an edge; adds its errors to the problems."""
     data, before = edge.data, len(problems)
     named = None
     if data.get("link") is not None:
@@ -210,7 +225,7 @@ def _value(data: Mapping[str, Any], keys: tuple[str, str], parse: Any, where: st
 
 
 def _merged(several: Sequence[tuple[Edge, Wire]], directed: bool, problems: list[str]) -> Wire:
-    """The one connection of all edges between two vertices."""
+    """Returns one connection for all edges between two vertices."""
     first_edge, first = several[0]
     if any((wire.bytes_per_s, wire.latency_s) != (first.bytes_per_s, first.latency_s) for _, wire in several):
         problems.append(f"{first_edge.where}: edges between these two differ; expected equal ones, each way as fast")

@@ -1,7 +1,7 @@
-"""XML as a tree whose elements know their lines.
+"""XML as a tree whose elements have line numbers.
 
-Rules of this file: a document type may be named, and is not fetched; entities are refused, since a few lines of them
-can stand for gigabytes or for other files.
+Rules of this file: a document type may be declared and is not fetched; entities are refused, since a few lines of them
+can expand to gigabytes or include other files.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class Element:
         return self.tag.rpartition(":")[2]
 
     def walk(self) -> Iterator[Element]:
-        """This element and all below it, in the document's order."""
+        """Yields this element and all below it, in the document's order."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
 def parse(text: str, where: str) -> Element:
-    """The root of a document; raises `InputError` with the line where it is none.
+    """Returns the root of a document; raises `InputError` with the line if it is not valid.
 
     >>> parse("<a><b c='1'/></a>", "file").children[0].attributes
     {'c': '1'}
     >>> parse("<a><b></a>", "file")
     Traceback (most recent call last):
-    paceline.algorithms.core.errors.InputError: file: line 1: no XML: mismatched tag
+    paceline.algorithms.core.errors.InputError: file: line 1: not valid XML: mismatched tag
     """
     parser = expat.ParserCreate()
     root = Element("", {}, 0)
@@ -65,5 +65,5 @@ def parse(text: str, where: str) -> Element:
     try:
         parser.Parse(text, True)
     except expat.ExpatError as error:
-        raise InputError(f"{where}: line {error.lineno}: no XML: {expat.ErrorString(error.code)}") from None
+        raise InputError(f"{where}: line {error.lineno}: not valid XML: {expat.ErrorString(error.code)}") from None
     return root.children[0]

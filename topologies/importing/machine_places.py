@@ -1,7 +1,7 @@
-"""The picture of a machine that was read: sockets above, PCIe below them, GPUs in a row; NVLinks bow where needed.
+"""The picture of an imported machine: sockets above, PCIe below them, GPUs in a row; NVLinks bend where needed.
 
-Rules of this file: where NVLinks join two sockets directly, the second stands upside down below the first, so that
-these NVLinks are short; otherwise all stand side by side.
+Rules of this file: if NVLinks join two sockets directly, the second socket is placed upside down below the first, so
+that these NVLinks are short; otherwise all are placed side by side.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from paceline.topologies.graphs.graph import Kind, Place
 from paceline.topologies.importing.assembly import Wire
 
 SLOT = 1.3
-"""between neighbours in the row of GPUs"""
+"""distance between neighbours in the row of GPUs"""
 
 BUSES = frozenset({"qpi", "xgmi", "upi"})
 
 RISE = 1.5
-"""from one row of switches to the next"""
+"""distance between two rows of switches"""
 
 
 def places(kinds: Mapping[str, Kind], wires: Sequence[Wire], sockets: int) -> dict[str, Place]:
-    """A place for every vertex of a machine of so many sockets."""
+    """Returns a place for every vertex of a machine with so many sockets."""
     below: dict[str, list[str]] = {}
     for wire in wires:
         if kinds[wire.one] != "device" and kinds[wire.other] != "host":
@@ -60,7 +60,7 @@ def places(kinds: Mapping[str, Kind], wires: Sequence[Wire], sockets: int) -> di
 def _beside(
     kinds: Mapping[str, Kind], below: Mapping[str, Sequence[str]], at: Mapping[str, Place], tree: Sequence[str]
 ) -> dict[str, Place]:
-    """The NICs of a socket, each outside of what it hangs on."""
+    """Returns the places of a socket's NICs, each to the side of its parent."""
     found: dict[str, Place] = {}
     for parent in tree:
         cards = [child for child in below.get(parent, ()) if kinds[child] == "nic"]
@@ -71,7 +71,7 @@ def _beside(
 
 
 def bowed(wires: Sequence[Wire], at: Mapping[str, Place]) -> list[Wire]:
-    """The same, where those that would run through others of their row bow away from it."""
+    """Returns the same wires, in which those that would cross other vertices of their row bend away from it."""
     return [dataclasses.replace(wire, bend=_bend(at[wire.one], at[wire.other], wire.name or "", at)) for wire in wires]
 
 
@@ -80,15 +80,15 @@ def _bend(one: Place, other: Place, name: str, at: Mapping[str, Place]) -> float
         if name not in BUSES or abs(one[0] - other[0]) > SLOT:
             return 0.0
         beyond = max(x for x, _ in at.values()) - one[0] + SLOT / 2
-        return -2 * beyond / (one[1] - other[1])  # the bus of two sockets that face each other runs beside all else
+        return -2 * beyond / (one[1] - other[1])  # the bus of two opposite sockets is drawn beside everything else
     low, high = sorted((one[0], other[0]))
     between = sum(low < x < high and y == one[1] for x, y in at.values())
-    away = -1 if one[1] >= 1 else 1  # up from a first socket that faces the second, down otherwise
+    away = -1 if one[1] >= 1 else 1  # up from a first socket opposite the second, down otherwise
     return away * min(0.45, 0.2 + 0.08 * between) * (1 if one[0] < other[0] else -1) if between else 0.0
 
 
 def _tree(root: str, below: Mapping[str, Sequence[str]]) -> list[str]:
-    """The root and all below it, each before its own, GPUs before NICs."""
+    """Returns the root and all below it, each before its children, GPUs before NICs."""
     found = [root]
     for child in below.get(root, ()):
         found += _tree(child, below)

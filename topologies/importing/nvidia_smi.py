@@ -1,16 +1,16 @@
-"""What ``nvidia-smi topo -m`` prints: a machine's GPUs and NICs, and how each pair of them is joined.
+"""The output of ``nvidia-smi topo -m``: a machine's GPUs and NICs, and the connection of each pair.
 
 Rules of this file:
 
-* The table says of each pair which is the farthest thing on its PCIe way, or how many NVLinks join it. From that: what
-  is PIX shares a PCIe switch; what is PXB, switches below one more; PHB, a host bridge; NODE and SYS go through
-  sockets. A host bridge is a vertex of its own only where its socket has several.
-* Sockets are told apart by CPU affinity; NICs, which have none, belong to a GPU that they are not SYS to, or to a
-  socket of their own.
-* Where all pairs of GPUs have the same number of NVLinks, and together more than any GPU has (18), they go over
-  NVSwitches, which are one switch here, as hardware deals traffic out to all of them alike.
-* The table names no generation. Without one, that of the NVLinks is the oldest since Volta with so many per GPU, and
-  PCIe is what machines with such GPUs have; the graph's provenance says what was taken.
+* For each pair the table has the farthest component on its PCIe path, or the number of its NVLinks. PIX means one
+  shared PCIe switch, PXB several PCIe switches, PHB a host bridge; NODE and SYS paths cross sockets. A host bridge is a
+  vertex of its own only if its socket has several.
+* Sockets are identified by CPU affinity. NICs, which have none, belong to the socket of a GPU to which they are not
+  SYS, or to a socket of their own.
+* If all pairs of GPUs have the same number of NVLinks, and together more than any GPU has (18), they use NVSwitches,
+  which are one switch here, as hardware spreads traffic over all of them equally.
+* The table does not contain generations. By default, that of the NVLinks is the oldest since Volta with so many per
+  GPU, and PCIe is that of machines with such GPUs; the graph's provenance states the choice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from paceline.topologies.importing.assembly import Wire, assemble, refuse
 from paceline.topologies.importing.machine_places import bowed, places
 
 CODES = ("PIX", "PXB", "PHB", "NODE", "SYS", "SOC")
-"""from near to far; SOC is what drivers before 384 print for SYS"""
+"""from near to far; drivers before 384 print SOC for SYS"""
 
 NVLINK = re.compile(r"NV(\d{1,2})")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -39,12 +39,12 @@ LINKS_PER_GPU = {"nvlink1": 4, "nvlink2": 6, "nvlink3": 12, "nvlink4": 18}
 
 PCIE_OF = {"nvlink1": 3, "nvlink2": 3, "nvlink3": 4, "nvlink4": 5}
 BUS_OF = {3: "qpi", 4: "xgmi", 5: "upi"}
-"""between the sockets of machines with such PCIe: INFERENCE from DGX-1, DGX A100, DGX H100"""
+"""the bus between the sockets of machines with this PCIe: INFERENCE from DGX-1, DGX A100, DGX H100"""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The rows that were found: who there is, how pairs are joined, and the CPUs that are near."""
+    """The table: its GPUs and NICs, the connections of pairs, and the near CPUs."""
 
     names: tuple[str, ...]
     cells: dict[tuple[str, str], str]
@@ -55,28 +55,28 @@ class Table:
         return tuple(name for name in self.names if name.startswith("GPU"))
 
     def joined(self, codes: Iterable[str]) -> list[tuple[str, str]]:
-        """The pairs that are joined by one of these."""
+        """Returns the pairs with one of these codes."""
         wanted = set(codes)
         return [pair for pair in itertools.combinations(self.names, 2) if self.cells[pair] in wanted]
 
     def nvlinks(self) -> dict[tuple[str, str], int]:
-        """How many join each pair of GPUs that any join."""
+        """Returns the number of NVLinks of each pair of GPUs that has any."""
         found = {pair: NVLINK.fullmatch(self.cells[pair]) for pair in itertools.combinations(self.gpus, 2)}
         return {pair: int(match[1]) for pair, match in found.items() if match}
 
 
 def machine(text: str, where: str, name: str, *, link: str | None = None, pcie: int | None = None) -> Graph:
-    """The inside of the machine that printed this.
+    """Returns the inside of the machine that printed this table.
 
     Args:
-        text: what was printed; the prompt before it and the legend after it may stay.
+        text: the output; a prompt before it and the legend after it are ignored.
         where: the file, for messages.
-        name: of the graph.
-        link: which NVLink: nvlink1 (P100), nvlink2 (V100), nvlink3 (A100) or nvlink4 (H100).
-        pcie: its generation, 3 to 5.
+        name: the name of the graph.
+        link: the NVLink: nvlink1 (P100), nvlink2 (V100), nvlink3 (A100) or nvlink4 (H100).
+        pcie: the generation of PCIe, 3 to 5.
 
     Raises:
-        InputError: with every line that is wrong.
+        InputError: lists every line that is wrong.
 
     >>> table = "GPU0 GPU1 CPU Affinity\\nGPU0 X NV2 0-9\\nGPU1 NV2 X 0-9"
     >>> [(one.link.name, one.count) for one in machine(table, "text", "pair").connections]
@@ -101,11 +101,11 @@ def machine(text: str, where: str, name: str, *, link: str | None = None, pcie: 
         kinds["nvswitch"] = "switch"
     said = [f"nvidia-smi topo -m ({where}); bandwidths are the catalogue's"]
     if nvlinks:
-        said.append(f"{nvlink} {'as told' if link else f'INFERENCE from {real} NVLinks a GPU'}")
+        said.append(f"{nvlink} {'as given' if link else f'INFERENCE from {real} NVLinks a GPU'}")
     if switched:
-        said.append("NVSwitches as one INFERENCE from NVLinks to everyone")
+        said.append("NVSwitches as one INFERENCE from NVLinks between all GPUs")
     said.append(
-        f"PCIe {generation} {'as told' if pcie else 'INFERENCE'}, x16 throughout; bus between sockets INFERENCE"
+        f"PCIe {generation} {'as given' if pcie else 'INFERENCE'}, x16 throughout; bus between sockets INFERENCE"
     )
     at = places(kinds, wires, len(sockets))
     return assemble(name, where, kinds, bowed(wires, at), "; ".join(said), at=at)
@@ -115,7 +115,7 @@ def machine(text: str, where: str, name: str, *, link: str | None = None, pcie: 
 
 
 def read(text: str, where: str) -> Table:
-    """The table in the text; raises `InputError` with every line that is wrong."""
+    """Returns the table in the text; raises `InputError` with every line that is wrong."""
     lines = [COLOUR.sub("", line) for line in text.splitlines()]
     start = next((number for number, line in enumerate(lines) if _heads(line)), None)
     if start is None:
@@ -169,7 +169,7 @@ def _wrong(row: str, found: Sequence[str], names: Sequence[str], number: int) ->
 
 
 def _sets(members: Iterable[str], pairs: Iterable[tuple[str, str]]) -> list[list[str]]:
-    """The members in sets that the pairs hold together, in order."""
+    """Returns the connected components of the members under these pairs, in order."""
     of = {name: [name] for name in members}
     for one, other in pairs:
         if one in of and other in of and of[one] is not of[other]:
@@ -181,13 +181,13 @@ def _sets(members: Iterable[str], pairs: Iterable[tuple[str, str]]) -> list[list
 
 
 def _sockets(table: Table) -> list[list[str]]:
-    """Who is near the same CPUs: GPUs by affinity, or what is not SYS; NICs by the GPU that is nearest."""
+    """Groups GPUs by CPU affinity, or by codes other than SYS; NICs join the nearest GPU."""
     near = table.joined(CODES[:4])
     known = table.affinity
     pairs = [(one, other) for one, other in near if known.get(one, one) == known.get(other, other)]
     pairs += [pair for pair in itertools.combinations(known, 2) if known[pair[0]] == known[pair[1]]]
-    nvlinked = [pair for pair in table.nvlinks() if not known]  # nothing says otherwise
-    for code in CODES[:4]:  # nearest first; who has no affinity joins one who has
+    nvlinked = [pair for pair in table.nvlinks() if not known]  # unless affinities say otherwise
+    for code in CODES[:4]:  # nearest first; a member without an affinity joins one that has it
         for one, other in near:
             if table.cells[one, other] == code and (one in known) != (other in known):
                 loose = other if one in known else one
@@ -206,7 +206,7 @@ def _pcie(table: Table, sockets: list[list[str]], generation: int) -> tuple[dict
     switches, roots = itertools.count(), itertools.count()
 
     def below(members: list[str], level: int, parent: str) -> None:
-        """Hangs the members on the parent; those that a code of this level holds together get a vertex of their own."""
+        """Connects the members to the parent; members joined by a code of this level get a common vertex."""
         for group in _sets(members, table.joined(CODES[: level + 1])):
             if len(group) == 1:
                 wires.append(_wire(parent, group[0].lower(), device))
@@ -226,7 +226,7 @@ def _pcie(table: Table, sockets: list[list[str]], generation: int) -> tuple[dict
         cpu = f"cpu{number}"
         kinds[cpu] = "host"
         bridges = _sets(socket, table.joined(CODES[:3]))
-        below(socket, 1 if len(bridges) == 1 else 2, cpu)  # a socket's only host bridge is the socket
+        below(socket, 1 if len(bridges) == 1 else 2, cpu)  # a single host bridge is represented by its socket
     bus = BUS_OF[generation]
     wires += [_wire(f"cpu{a}", f"cpu{b}", bus) for a, b in itertools.combinations(range(len(sockets)), 2)]
     return kinds, wires

@@ -1,12 +1,12 @@
-"""Where the vertices of a graph stand in a picture when nobody has said so.
+"""The default places of a graph's vertices in a picture.
 
 Rules of this file:
 
-* What computes stands at the bottom, and what is k hops away from it in row k above, each row in the order that its
-  neighbours below suggest; so trees look like trees.
-* Where many are joined inside a row (rings, tori, dragonflies, meshes of GPUs) there are no rows: distances in the
-  picture follow distances in the graph (Kamada and Kawai 1989), or forces between neighbours (Fruchterman and Reingold
-  1991) where there are more than 150 vertices. More than 1,500 are not drawn in any case, and only put apart.
+* Devices, or hosts without devices, are at the bottom, and vertices k hops away from them in row k above. The order of
+  each row follows the neighbours below, so that trees look like trees.
+* If many connections are inside rows (rings, tori, dragonflies, meshes of GPUs) there are no rows: distances in the
+  picture follow distances in the graph (Kamada and Kawai 1989), or, for more than 150 vertices, forces between
+  neighbours (Fruchterman and Reingold 1991). More than 1,500 vertices are never drawn, and are only put apart.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from paceline.topologies.graphs.graph import Kind, Place
 GAP = 1.2
 RISE = 2.0
 LEVEL = 0.1
-"""up to so many connections inside rows, as a share of the vertices, there are rows"""
+"""the largest number of connections inside rows, as a share of the vertices, for which rows are used"""
 
 DRAWN = 1500
 EXACT = 150
-"""up to so many vertices distances are followed, at a cost that grows with their cube"""
+"""the largest number of vertices for which distances are used, at a cost that grows with its cube"""
 
 
 def places(graph: nx.Graph[str], kinds: Mapping[str, Kind]) -> dict[str, Place]:
-    """A place for every vertex; the same graph gives the same places."""
+    """Returns a place for every vertex; the same graph gives the same places."""
     if len(graph) == 1:
         return dict.fromkeys(graph, (0.0, 0.0))
     computing = [name for name, kind in kinds.items() if kind == "device"]
@@ -41,7 +41,7 @@ def places(graph: nx.Graph[str], kinds: Mapping[str, Kind]) -> dict[str, Place]:
 
 
 def _free(graph: nx.Graph[str]) -> dict[str, Place]:
-    """By distances or forces; what hangs on one vertex alone stands around it, away from the middle."""
+    """Places vertices by distances or forces; leaves of one vertex are around it, away from the centre."""
     core = graph.subgraph([name for name, degree in graph.degree if degree > 1] or list(graph))
     if len(core) == 1:
         found: Mapping[str, Any] = dict.fromkeys(core, (0.0, 0.0))
@@ -66,7 +66,7 @@ def _free(graph: nx.Graph[str]) -> dict[str, Place]:
 
 
 def _rows(graph: nx.Graph[str], height: Mapping[str, float]) -> dict[str, Place]:
-    """Row by row from below; within a row by the mean place of the neighbours in the rows beneath."""
+    """Places vertices row by row from below; in a row by the mean place of the neighbours in the rows beneath."""
     rows: dict[int, list[str]] = {}
     for name in graph:
         rows.setdefault(int(height[name]), []).append(name)
@@ -86,7 +86,7 @@ def _mean(found: list[float], otherwise: float) -> float:
 
 
 def _apart(wanted: list[float]) -> list[float]:
-    """As near to these places as neighbours a gap apart can be, in this order.
+    """Returns the places nearest to these, in this order, with at least a gap between neighbours.
 
     >>> [round(x, 3) for x in _apart([5.0, 5.0, 9.0])]
     [4.6, 5.8, 8.6]

@@ -1,6 +1,6 @@
-"""Bandwidths and latencies as files write them.
+"""Parses bandwidths and latencies in files.
 
-Rules of this file: a number without a unit counts SI, bytes per second or seconds. ``B`` is a byte and ``b`` or
+Rules of this file: a number without a unit is in SI units, bytes per second or seconds. ``B`` is a byte and ``b`` or
 ``bit`` a bit; k, M, G, T, P, E are powers of 1000, and with an ``i`` powers of 1024. The spellings are those of
 SimGrid (``125MBps``, ``50us``) and of our scenarios (``10 Gbit/s``).
 """
@@ -23,7 +23,7 @@ NOTHING = Decimal("NaN")
 
 
 def bytes_per_s(value: object) -> float:
-    """A bandwidth in bytes per second; raises `ValueError` that says what would be right.
+    """Parses a bandwidth and returns bytes per second; raises `ValueError` with the expected form.
 
     >>> bytes_per_s("125MBps"), bytes_per_s("10 Gbit/s"), bytes_per_s("1 KiBps"), bytes_per_s(5e9)
     (125000000.0, 1250000000.0, 1024.0, 5000000000.0)
@@ -48,7 +48,7 @@ def bytes_per_s(value: object) -> float:
 
 
 def seconds(value: object) -> float:
-    """A latency in seconds; raises `ValueError` that says what would be right.
+    """Parses a latency and returns seconds; raises `ValueError` with the expected form.
 
     >>> seconds("50us"), seconds("1.5 ms"), seconds(0)
     (5e-05, 0.0015, 0.0)
@@ -61,7 +61,7 @@ def seconds(value: object) -> float:
 
 
 def _split(value: object) -> tuple[Decimal, str]:
-    """The number, exactly as it is written, and what stands behind it."""
+    """Returns the exact decimal number and the text after it."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return NOTHING, ""
     match = QUANTITY.fullmatch(str(value))

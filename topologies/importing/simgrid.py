@@ -2,14 +2,15 @@
 
 Rules of this file:
 
-* Zones whose routing is Full, Floyd, Dijkstra, DijkstraCache, Cluster or None are read. Vivaldi and Wi-Fi have no links
-  and are refused, as is what this file does not know.
-* Hosts are hosts, routers switches. What links join follows from the routes (`simgrid_routes`), since a platform only
-  lists the links of each route; routes between zones run from gateway to gateway.
-* SPLITDUPLEX is what our links are. A SHARED link, which both directions share, counts as full duplex; a FATPIPE,
-  which nobody shares, as one cable for each host. What is approximated is said in the graph's provenance.
-* Speeds, disks, properties, loopbacks, traces, bypasses and limiters are passed over: the rest of a scenario says how
-  fast hosts are.
+* Zones with the routing Full, Floyd, Dijkstra, DijkstraCache, Cluster or None are read. Vivaldi and Wi-Fi have no links
+  and are refused, as are elements that this file does not know.
+* Hosts are hosts, routers are switches. The ends of links follow from the routes (`simgrid_routes`), since a platform
+  only lists the links of each route; routes between zones go from gateway to gateway.
+* SPLITDUPLEX links are like ours. A SHARED link, whose bandwidth both directions share, is read as full duplex. A
+  FATPIPE, whose bandwidth is not shared, is read as one cable for each host. The graph's provenance lists the
+  approximations.
+* Speeds, disks, properties, loopbacks, traces, bypasses and limiters are ignored: the rest of a scenario defines the
+  speed of hosts.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ROUTINGS = ("Full", "Floyd", "Dijkstra", "DijkstraCache", "Cluster", "None")
 POLICIES = ("SHARED", "SPLITDUPLEX", "FULLDUPLEX", "FATPIPE")
 ROUTES = {"route": ("src", "dst"), "zoneRoute": ("gw_src", "gw_dst"), "ASroute": ("gw_src", "gw_dst")}
 COMPARED = 1000
-"""listed routes whose latency is compared with what the graph gives"""
+"""listed routes whose latency is compared with the graph's"""
 
 PASSED_OVER = {
     "prop", "config", "trace", "trace_connect", "bypassRoute", "bypassZoneRoute", "bypassASroute", "storage_type",
@@ -46,7 +47,15 @@ REFUSED = {
 
 
 def platform(text: str, where: str, name: str) -> Graph:
-    """The graph of a SimGrid platform.
+    """Returns the graph of a SimGrid platform.
+
+    Args:
+        text: the XML text.
+        where: the file, for messages.
+        name: the name of the graph.
+
+    Raises:
+        InputError: lists all errors of the text.
 
     >>> hosts = '<host id="a" speed="1Gf"/><host id="b" speed="1Gf"/><link id="l" bandwidth="125MBps" latency="50us"/>'
     >>> route = '<route src="a" dst="b"><link_ctn id="l"/></route>'
@@ -72,7 +81,7 @@ def platform(text: str, where: str, name: str) -> Graph:
 
 
 def _compared(graph: Graph, read: Platform) -> str:
-    """How many of the listed routes between hosts, or of the first of them, the graph's shortest ways differ from."""
+    """Describes how many of the first listed routes between hosts differ in latency from the graph's shortest paths."""
     listed = [route for route in read.routes if read.kinds[route.source] == read.kinds[route.to] == "host"][:COMPARED]
     routes = Routes(graph)
     off = 0
@@ -86,7 +95,7 @@ def _compared(graph: Graph, read: Platform) -> str:
 
 
 def _zone(zone: Element, read: Platform) -> None:
-    """Reads what is inside of a zone, or of the platform itself."""
+    """Reads the content of a zone, or of the platform itself."""
     routing = zone.attributes.get("routing", "None")
     if routing not in ROUTINGS:
         reason = "has no links to read" if routing in {"Vivaldi", "Wifi"} else "is unknown"
@@ -126,7 +135,7 @@ def _element(child: Element, read: Platform, hub: str) -> None:
             hint = f" (did you mean <{near}>?)" if near else ""
             read.problems.append(f"line {child.line}: <{tag}> is no element of a platform{hint}")
         case tag if tag.startswith(("bypass", "trace")):
-            read.notes[f"<{tag}> passed over"] = None
+            read.notes[f"<{tag}> ignored"] = None
 
 
 def _vertex(name: str, kind: Kind, element: Element, read: Platform) -> None:
@@ -151,17 +160,17 @@ def _link(element: Element, read: Platform) -> None:
 def _route(element: Element, read: Platform) -> None:
     keys = ROUTES[element.tag]
     source, to = (element.attributes.get(key, "") for key in keys)
-    who = f"line {element.line}: {element.tag} from {source} to {to}"
+    subject = f"line {element.line}: {element.tag} from {source} to {to}"
     if not source or not to:
         read.problems.append(f"line {element.line}: {element.tag}: expected {keys[0]} and {keys[1]}")
         return
     if source == to:
-        return  # a loopback, which never leaves the host
+        return  # a loopback, which does not leave the host
     if any(child.tag != "link_ctn" for child in element.children):
-        read.problems.append(f"{who}: expected <link_ctn> elements alone")
+        read.problems.append(f"{subject}: expected <link_ctn> elements alone")
     links = tuple(child.attributes.get("id", "") for child in element.children if child.tag == "link_ctn")
     if not links:
-        read.problems.append(f"{who}: has no links")
+        read.problems.append(f"{subject}: has no links")
     if element.attributes.get("symmetrical", "YES").upper() == "NO":
         read.notes["one-way routes as both ways"] = None
     read.lines[len(read.routes)] = element.line
@@ -183,25 +192,25 @@ def _cluster(element: Element, read: Platform) -> None:
     if part.gateway and part.gateway != router and router in read.asked:
         read.notes[f"{router} as {part.gateway}"] = None
     if given.get("limiter_link"):
-        read.notes["limiters passed over"] = None
+        read.notes["limiters ignored"] = None
 
 
 def _host_link(element: Element, read: Platform, hub: str) -> None:
-    """A host of a zone whose routing is Cluster: one link up and one down, to the zone's router."""
+    """Reads a host of a zone with Cluster routing: one link up and one down, to the zone's router."""
     host, up, down = (element.attributes.get(key, "") for key in ("id", "up", "down"))
     cables = [_cable(name, read) for name in (up, down)]
-    who = f"line {element.line}: host_link {host}"
+    subject = f"line {element.line}: host_link {host}"
     if host not in read.kinds or None in cables:
         missing = host if host not in read.kinds else up if cables[0] is None else down
-        read.problems.append(f"{who}: there is no {missing!r}")
+        read.problems.append(f"{subject}: there is no {missing!r}")
     elif cables[0] != cables[1]:
-        read.problems.append(f"{who}: {up} and {down} differ; expected links as fast up as down")
+        read.problems.append(f"{subject}: {up} and {down} differ; expected links as fast up as down")
     elif cables[0]:
         read.wires.append(Wire(host, hub, cables[0].bytes_per_s, cables[0].latency_s))
 
 
 def _backbone(zone: Element, read: Platform, hub: str) -> None:
-    """Deals the backbone of a zone whose routing is Cluster out to its hosts, as a flat cluster's."""
+    """Distributes the backbone of a zone with Cluster routing to its hosts, as that of a flat cluster."""
     for child in zone.children:
         if child.tag == "backbone":
             across = quantity(child, "bandwidth", quantities.bytes_per_s, read.problems)
@@ -219,12 +228,12 @@ def _backbone(zone: Element, read: Platform, hub: str) -> None:
 
 
 def _cable(name: str, read: Platform) -> Cable | None:
-    """A link by its name, or by that of one of its directions."""
+    """Returns a link by its name, or by the name of one of its directions."""
     return read.cables.get(name) or read.cables.get(name.removesuffix("_UP").removesuffix("_DOWN"))
 
 
 def _check_routes(read: Platform) -> None:
-    """Puts vertices for clusters' routers and links for their directions, and tells what is not there."""
+    """Replaces clusters' routers by vertices and directions by links, and reports missing ones."""
     for number, route in enumerate(read.routes):
         ends = [read.gateways.get(end, end) for end in (route.source, route.to)]
         line = read.lines[number]

@@ -3,11 +3,11 @@
 Rules of this file:
 
 * The shapes are SimGrid's: ``FAT_TREE`` has "levels; children per level; parents per level; cables per level",
-  ``TORUS`` its sides, ``DRAGONFLY`` "groups, cables; chassis, cables; routers, cables; nodes". All links are those of
-  ``bw`` and ``lat``; cables add up.
-* A flat cluster's backbone lies on the way of every message once: its latency goes, halved, to every host's link, and
-  its bandwidth to the connection with the outside. What hosts inside can take from it together is not limited.
-* A dragonfly's routers are named as ours are, so that the dragonflies' routing rules hold for it.
+  ``TORUS`` its sides, ``DRAGONFLY`` "groups, cables; chassis, cables; routers, cables; nodes". All links have ``bw``
+  and ``lat``; cables add up.
+* Every message crosses a flat cluster's backbone once: half of its latency is added to every host's link, and its
+  bandwidth limits the connection with the outside. The total traffic between hosts inside is not limited.
+* A dragonfly's routers are named as ours, so that the routing rules for dragonflies apply to it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RADICAL = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Vertices and connections of a cluster, and the vertex that the outside is joined to."""
+    """The vertices and connections of a cluster, and the vertex to which the outside is connected."""
 
     kinds: dict[str, Kind] = field(default_factory=dict)
     wires: list[Wire] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What the attributes say."""
+    """The attributes of a cluster."""
 
     name: str
     hosts: tuple[str, ...]
@@ -49,19 +49,19 @@ class Cluster:
     shape: str
     numbers: tuple[tuple[int, ...], ...]
     reached: bool
-    """whether the outside asks for it"""
+    """whether routes from outside end at it"""
 
     def wire(self, one: str, other: str, count: int = 1) -> Wire:
-        """A connection of the cluster's links."""
+        """Returns a connection with the bandwidth and latency of the cluster's links."""
         return Wire(one, other, self.bytes_per_s, self.latency_s, count)
 
 
 def cluster(element: Element, problems: list[str], reached: bool) -> Part:
-    """The part of the platform that a ``cluster`` element stands for; what is wrong with it goes to the problems.
+    """Returns the part of the platform that a ``cluster`` element defines; adds its errors to the problems.
 
     Args:
         element: the cluster.
-        problems: where mistakes are told.
+        problems: receives the errors.
         reached: whether routes from outside end at its router.
     """
     read = _read(element, problems, reached)
@@ -75,28 +75,35 @@ def cluster(element: Element, problems: list[str], reached: bool) -> Part:
 
 
 def quantity(element: Element, key: str, parse: Callable[[object], float], problems: list[str]) -> float:
-    """A quantity among the attributes; what is wrong with it goes to the problems."""
-    who = f"line {element.line}: {element.tag} {element.attributes.get('id', '')}".rstrip()
+    """Parses a quantity among the attributes; adds errors to the problems.
+
+    Args:
+        element: the element.
+        key: the name of the attribute.
+        parse: converts its text; raises `ValueError`.
+        problems: receives the errors.
+    """
+    subject = f"line {element.line}: {element.tag} {element.attributes.get('id', '')}".rstrip()
     if key not in element.attributes:
-        problems.append(f"{who}: {key}: missing")
+        problems.append(f"{subject}: {key}: missing")
         return math.nan
     try:
         return parse(element.attributes[key])
     except ValueError as error:
-        problems.append(f"{who}: {key}: {error}")
+        problems.append(f"{subject}: {key}: {error}")
         return math.nan
 
 
 def _read(element: Element, problems: list[str], reached: bool) -> Cluster | None:
     given, before = element.attributes, len(problems)
     name, prefix, suffix = given.get("id", ""), given.get("prefix", ""), given.get("suffix", "")
-    who = f"line {element.line}: cluster {name}"
+    subject = f"line {element.line}: cluster {name}"
     shape = given.get("topology", "FLAT")
     if shape not in SHAPES:
-        problems.append(f"{who}: topology: found {shape!r}, expected {', '.join(SHAPES)}")
+        problems.append(f"{subject}: topology: found {shape!r}, expected {', '.join(SHAPES)}")
     numbers = [part for part in given.get("topo_parameters", "").split(";") if part]
     if not all(re.fullmatch(r"\s*\d{1,6}\s*(,\s*\d{1,6}\s*)*", part) for part in numbers):
-        problems.append(f"{who}: topo_parameters: found {given['topo_parameters']!r}, expected whole numbers")
+        problems.append(f"{subject}: topo_parameters: found {given['topo_parameters']!r}, expected whole numbers")
         numbers = []
     backbone = None
     if given.get("bb_bw"):
@@ -104,7 +111,7 @@ def _read(element: Element, problems: list[str], reached: bool) -> Cluster | Non
         backbone = quantity(element, "bb_bw", quantities.bytes_per_s, problems), bb_lat
     read = Cluster(
         name=name,
-        hosts=tuple(f"{prefix}{number}{suffix}" for number in _radical(given.get("radical", ""), who, problems)),
+        hosts=tuple(f"{prefix}{number}{suffix}" for number in _radical(given.get("radical", ""), subject, problems)),
         router=given.get("router_id") or f"{prefix}{name}_router{suffix}",
         bytes_per_s=quantity(element, "bw", quantities.bytes_per_s, problems),
         latency_s=quantity(element, "lat", quantities.seconds, problems),
@@ -116,8 +123,8 @@ def _read(element: Element, problems: list[str], reached: bool) -> Cluster | Non
     return read if len(problems) == before else None
 
 
-def _radical(text: str, who: str, problems: list[str]) -> list[int]:
-    """The numbers of a radical, such as 0-3,7.
+def _radical(text: str, subject: str, problems: list[str]) -> list[int]:
+    """Returns the numbers of a radical, such as 0-3,7.
 
     >>> _radical("0-3,7", "", [])
     [0, 1, 2, 3, 7]
@@ -126,11 +133,13 @@ def _radical(text: str, who: str, problems: list[str]) -> list[int]:
     for part in text.split(","):
         match = RADICAL.fullmatch(part.strip())
         if match is None:
-            problems.append(f"{who}: radical: found {text!r}, expected numbers such as 0-15 or 0-3,7")
+            problems.append(f"{subject}: radical: found {text!r}, expected numbers such as 0-15 or 0-3,7")
             return []
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or len(found) + last - first >= MOST:
-            problems.append(f"{who}: radical: found {part.strip()!r}, expected rising numbers, at most {MOST} in all")
+            problems.append(
+                f"{subject}: radical: found {part.strip()!r}, expected rising numbers, at most {MOST} in all"
+            )
             return []
         found += range(first, last + 1)
     return found
@@ -158,7 +167,7 @@ def _flat(read: Cluster) -> Part:
 
 
 def _fat_tree(read: Cluster) -> Part:
-    """Level by level: a switch differs from its children in one digit, which is the child's number below it."""
+    """Builds a fat tree by level: a switch differs from its children in one digit, the child's number below it."""
     numbers = read.numbers
     levels = numbers[0][0] if numbers and len(numbers[0]) == 1 else 0
     if len(numbers) != 4 or not levels or any(len(part) != levels or 0 in part for part in numbers[1:]):
@@ -192,7 +201,7 @@ def _torus(read: Cluster) -> Part:
     if not sides or 0 in sides:
         raise ValueError("topo_parameters: expected the sides, as in 3,2,2")
     _counted(read, math.prod(sides), "topo_parameters, the product of the sides")
-    spots = [spot[::-1] for spot in itertools.product(*map(range, reversed(sides)))]  # the first side runs fastest
+    spots = [spot[::-1] for spot in itertools.product(*map(range, reversed(sides)))]  # the first side varies fastest
     name = dict(zip(spots, read.hosts, strict=True))
     wires = []
     for spot in spots:

@@ -1,17 +1,17 @@
-"""From routes that list links to links with ends: a SimGrid platform does not say what its links join.
+"""Determines the ends of links from routes: a SimGrid platform lists links of routes, but not the ends of links.
 
 Rules of this file:
 
-* A link has two ends. A route that goes over it enters at one and leaves at the other; where it follows another link,
-  the two meet in a junction, which is a switch of no name. So each route says of its links what they join, and what all
-  routes say together is solved, the certain first: a link that no route has put anywhere is taken as the first route
-  goes over it.
-* A link that cannot have two ends, since routes want it to join more than two places, is shared by all of them: it
-  becomes a switch, each of whose connections is as fast as the link and has half of its latency. So the link is still
-  on the way, but what its users can take together is no longer limited.
-* A link whose two ends turn out to be one junction lies on the way of all that cross it: its latency goes, halved, to
-  every connection of the junction, and what crosses it together is no longer limited.
-* A route after which both ends of a link would be one host contradicts those before it, and is left out.
+* A link has two ends. A route enters it at one and leaves at the other. Two successive links of a route meet in a
+  junction, which is a switch without a name. So each route gives equations for the ends of its links, and the equations
+  of all routes are solved, the certain ones first. A link whose ends are still open gets the direction of the first
+  route that uses it.
+* A link that cannot have two ends, because routes require it to join more than two places, is shared by all of them: it
+  becomes a switch, each of whose connections has the link's bandwidth and half of its latency. So the link is still
+  part of the path, but the total bandwidth of its users is no longer limited.
+* A link whose two ends are one junction is crossed by everything that crosses the junction: half of its latency is
+  added to every connection of the junction, and the total bandwidth is no longer limited.
+* A route that would put both ends of a link at one host contradicts the routes before it, and is left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A route: from a named place to another over these links."""
+    """A route from one named place to another over these links."""
 
     source: str
     to: str
@@ -31,26 +31,26 @@ class Listed:
 
 @dataclass(slots=True)
 class Joined:
-    """What the links join, and which of them were given up."""
+    """The ends of the links, and the links and routes that were approximated."""
 
     ends: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """of each link, two places; junctions have names of ours"""
+    """the two places of each link; junctions have generated names"""
     shared: list[str] = field(default_factory=list)
-    """links that became switches; in `touching`, what they join"""
+    """links that became switches; `touching` has the places that they join"""
     touching: dict[str, list[str]] = field(default_factory=dict)
     inside: dict[str, str] = field(default_factory=dict)
-    """links whose ends are one junction, which is named"""
+    """links whose ends are one junction, with its name"""
     left_out: int = 0
-    """routes that contradict others"""
+    """number of routes that contradict others"""
 
 
 def joined(routes: Sequence[Listed], places: Iterable[str], hosts: Iterable[str] = ()) -> Joined:
-    """What the links of all routes join.
+    """Returns the ends of the links of all routes.
 
     Args:
-        routes: in any order.
-        places: whatever routes begin and end at.
-        hosts: those of them at which a link cannot have both ends.
+        routes: the routes, in any order.
+        places: the named places at which routes begin and end.
+        hosts: the places at which a link cannot have both ends.
 
     >>> star = [Listed("a", "b", ("la", "lb")), Listed("a", "c", ("la", "lc")), Listed("b", "c", ("lb", "lc"))]
     >>> joined(star, "abc").ends
@@ -67,7 +67,7 @@ def joined(routes: Sequence[Listed], places: Iterable[str], hosts: Iterable[str]
 
 
 class _Solver:
-    """One attempt, with the links that are known to be shared."""
+    """One attempt to find the ends, with the links that are known to be shared."""
 
     def __init__(self, named: set[str], hosts: set[str], shared: Mapping[str, None]) -> None:
         self.named = named
@@ -83,7 +83,7 @@ class _Solver:
         return place
 
     def merge(self, one: str, other: str) -> bool:
-        """Makes two places one; False where both have names."""
+        """Unites two places; returns False if both have names."""
         one, other = self.find(one), self.find(other)
         if one == other:
             return True
@@ -98,7 +98,7 @@ class _Solver:
         return place in self.named or place in self.shared
 
     def solve(self, routes: Sequence[Listed]) -> str | None:
-        """The first link that cannot have two ends, or None when all can."""
+        """Returns the first link that cannot have two ends, or None if all can."""
         left = sorted(routes, key=lambda route: len(route.links))
         while left:
             later = []
@@ -116,13 +116,13 @@ class _Solver:
         return None
 
     def _try(self, route: Listed, *, guess: bool) -> tuple[bool, str | None]:
-        """Follows a route, and takes it back where it would put both ends of a link at one host."""
+        """Follows a route, and undoes it if it would put both ends of a link at one host."""
         merged, placed = len(self.above), len(self.ends)
         certain, wrong = self._walk(route, guess=guess)
         if wrong is None and len(self.above) > merged:
             places = [tuple(map(self.find, ends)) for ends in self.ends.values()]
             if any(one == other and one in self.hosts for one, other in places):
-                while len(self.above) > merged:  # both only ever grow, so the last ones are this route's
+                while len(self.above) > merged:  # both only grow, so the last entries are this route's
                     self.above.popitem()
                 while len(self.ends) > placed:
                     self.ends.popitem()
@@ -131,7 +131,7 @@ class _Solver:
         return certain, wrong
 
     def _walk(self, route: Listed, *, guess: bool) -> tuple[bool, str | None]:
-        """Follows a route; whether all of it was certain, and the link at which it contradicts another."""
+        """Follows a route; returns whether all of it was certain, and the link at which it contradicts another."""
         here = route.source
         for at, link in enumerate(route.links):
             if link in self.shared:
@@ -159,7 +159,7 @@ class _Solver:
         return True, None
 
     def _ways_out(self, ends: list[str], route: Listed, at: int) -> list[int]:
-        """The sides at which a link is left, as far as what comes after it in the route tells."""
+        """Returns the ends at which a link may be left, as far as the rest of the route determines it."""
         if at == len(route.links) - 1:
             after = [self.find(route.to)]
         else:

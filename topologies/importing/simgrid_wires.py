@@ -1,7 +1,7 @@
-"""What has been read of a SimGrid platform, and its links as connections.
+"""The content of a SimGrid platform, and its links as connections.
 
-Rules of this file: links are named ``link NAME`` among places, so that none is taken for a host. Whatever a connection
-says less than the link did is noted.
+Rules of this file: links among places are named ``link NAME``, so that they are not mistaken for hosts. Every
+approximation of a link is noted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Cable:
 
 @dataclass(slots=True)
 class Platform:
-    """What has been read so far."""
+    """The content that has been read so far."""
 
     kinds: dict[str, Kind] = field(default_factory=dict)
     wires: list[Wire] = field(default_factory=list)
@@ -36,26 +36,26 @@ class Platform:
     lines: dict[int, int] = field(default_factory=dict)
     """of each route, by its number"""
     gateways: dict[str, str] = field(default_factory=dict)
-    """the vertex that stands for a cluster's router"""
+    """the vertex that represents a cluster's router"""
     asked: set[str] = field(default_factory=set)
     """the gateways of all routes between zones"""
     notes: dict[str, None] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def cable(self, key: str) -> Cable:
-        """The link that a place is named after."""
+        """Returns the link of a place that is named after it."""
         return self.cables[key.removeprefix(PREFIX)]
 
 
 def connections(read: Platform, found: Joined) -> list[Wire]:
-    """At most one connection for each pair: of clusters and of links, delayed by what lies inside junctions."""
+    """Returns at most one connection for each pair: of clusters and of links, with the latency of junctions."""
     if found.left_out:
         read.notes[f"left out because others contradict them: {found.left_out} of {len(read.routes)} routes"] = None
     return _together(_delayed([*read.wires, *_cabled(read, found)], found, read), read)
 
 
 def _cabled(read: Platform, found: Joined) -> list[Wire]:
-    """The connections that links are, or, of shared ones, that lead to them."""
+    """Returns the connections of links or, for shared links, the connections to them."""
     hosts = sum(kind == "host" for kind in read.kinds.values())
     wires = []
     for key, (one, other) in found.ends.items():
@@ -75,7 +75,7 @@ def _cabled(read: Platform, found: Joined) -> list[Wire]:
 
 
 def _delayed(wires: list[Wire], found: Joined, read: Platform) -> list[Wire]:
-    """The latency of links that lie inside junctions, dealt out to what meets there."""
+    """Adds the latency of links inside junctions to the connections that meet there."""
     extra: dict[str, float] = {}
     for key, junction in found.inside.items():
         extra[junction] = extra.get(junction, 0.0) + read.cable(key).latency_s / 2
@@ -87,7 +87,7 @@ def _delayed(wires: list[Wire], found: Joined, read: Platform) -> list[Wire]:
 
 
 def _together(wires: list[Wire], read: Platform) -> list[Wire]:
-    """One connection for each pair: equal ones side by side, unlike ones with what they carry together."""
+    """Returns one connection for each pair: equal ones in parallel, different ones with their total bandwidth."""
     found: dict[frozenset[str], Wire] = {}
     for wire in wires:
         pair = frozenset((wire.one, wire.other))

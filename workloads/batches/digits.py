@@ -1,6 +1,6 @@
 """Handwritten digits: scikit-learn's 1797 pictures of 8 × 8, split and standardised.
 
-The split never changes, whatever the seed: results of different seeds are about the same problem.
+The split does not depend on the seed, so that results of different seeds are about the same problem.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from paceline.workloads.batches.examples import Batch, Examples
 
 @lru_cache(maxsize=1)
 def digits() -> Examples:
-    """80 % to train on, 20 % held out, every class split alike (seed 0, whatever the run's).
+    """Returns the digits: 80 % for training, 20 % held out, each class split the same (seed 0 in every run).
 
-    Each pixel is standardised by its mean and deviation over the training part; pixels that never change there stay 0.
+    Each pixel is standardised by its mean and deviation over the training part; pixels that are constant there stay 0.
     """
     pixels, labels = load_digits(return_X_y=True)
     parts = train_test_split(pixels, labels, test_size=0.2, stratify=labels, random_state=0)

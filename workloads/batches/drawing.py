@@ -1,7 +1,7 @@
-"""Where a learner's batches come from: examples in memory, or a file.
+"""The sources of a learner's batches: examples in memory, or a file.
 
-Rules of this file: a batch follows from `Samples` alone, whoever asks, how often and in which order. What is kept
-between two batches saves time and changes nothing.
+Rules of this file: a batch is a function of `Samples` alone, independent of earlier requests. Data that is cached
+between two batches only saves time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paceline.workloads.sampling import positions
 
 
 class Draw(Protocol):
-    """Answers batches, as they are kept: `Examples.shaped` makes them into what a model takes."""
+    """A source of batches in their stored form, which `Examples.shaped` converts for a model."""
 
     @property
     def num_samples(self) -> int:
@@ -29,20 +29,20 @@ class Draw(Protocol):
         ...
 
     def batch(self, samples: Samples) -> Batch:
-        """The examples of one step of one worker."""
+        """Returns the examples of one step of one worker."""
         ...
 
     def batches(self, samples: Sequence[Samples]) -> Batch:
-        """Those of several steps with as many samples each, with a dimension more in front."""
+        """Returns the examples of several steps with equally many samples, with an additional first dimension."""
         ...
 
 
 @runtime_checkable
 class Counting(Protocol):
-    """A draw that counts what its workers ask of a file."""
+    """A source that counts the requests of its workers to a file."""
 
     def reads(self, worker: int) -> tuple[int, int, int]:
-        """Requests, seeks and bytes of this process for a worker so far."""
+        """Returns the requests, seeks and bytes of this process for a worker so far."""
         ...
 
 
@@ -52,7 +52,7 @@ class InMemory:
 
     Args:
         train: the examples.
-        order: where the samples of a step are among them.
+        order: returns the positions of a step's samples.
     """
 
     train: Batch
@@ -60,7 +60,12 @@ class InMemory:
 
     @staticmethod
     def shuffled(train: Batch, seed: int) -> InMemory:
-        """In an order that is shuffled anew every epoch; see `sampling`."""
+        """Returns a source whose order is shuffled in every epoch; see `sampling`.
+
+        Args:
+            train: the examples.
+            seed: seed of the order.
+        """
         return InMemory(train, partial(positions, num_samples=len(train.labels), seed=seed))
 
     @property
@@ -71,5 +76,5 @@ class InMemory:
         return self.train.at(torch.from_numpy(self.order(samples).copy()))
 
     def batches(self, samples: Sequence[Samples]) -> Batch:
-        chosen = {one: self.order(one) for one in samples}  # a block may be filled up with one and the same
+        chosen = {one: self.order(one) for one in samples}  # a block may be padded with copies
         return self.train.at(torch.from_numpy(np.stack([chosen[one] for one in samples])))

@@ -1,7 +1,7 @@
-"""What a model is trained on and tested on: inputs and labels, in whatever form they are kept in memory.
+"""Training and test data of a model: inputs and labels in memory.
 
-Rules of this file: data never change, whatever the seed, so that results of different seeds are about the same problem.
-They may be kept small (bytes of a picture) and are made into what a model takes when a batch is chosen.
+Rules of this file: data do not depend on the seed, so that results of different seeds are about the same problem. They
+may be stored in a compact form (bytes of a picture), and are converted for the model when a batch is drawn.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from torch import Tensor
 from paceline.workloads.reading.file import RecordFile
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""of what the module answers and the labels: the mean over the batch, as a tensor without dimensions"""
+"""a function of the module's outputs and the labels: the mean over the batch, as a tensor without dimensions"""
 
 
 class Batch(NamedTuple):
-    """Inputs and labels, as many of the one as of the other; a batch of batches has a dimension more in front."""
+    """Equally many inputs and labels; a batch of batches has an additional first dimension."""
 
     inputs: Tensor
     labels: Tensor
 
     def at(self, places: Tensor | slice) -> Batch:
-        """The examples at these places; of a tensor of places, in its shape."""
+        """Returns the examples at these positions, in the shape of a tensor of positions."""
         if isinstance(places, slice):
             return Batch(self.inputs[places], self.labels[places])
         chosen = (part.index_select(0, places.reshape(-1)) for part in self)  # five times as fast as part[places]
         return Batch(*(part.view(*places.shape, *part.shape[1:]) for part in chosen))
 
     def rounded(self, dtype: torch.dtype) -> Batch:
-        """The same, with numbers in this precision; bytes and whole numbers stay."""
+        """Returns the batch with floating-point numbers in this type; bytes and integers are not converted."""
         return Batch(*(part.to(dtype) if part.is_floating_point() else part for part in self))
 
 
 def as_they_are(inputs: Tensor, _: torch.dtype) -> Tensor:
-    """Inputs that are kept as a model takes them."""
+    """Returns the inputs unchanged, for inputs stored in the model's form."""
     return inputs
 
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """Makes samples into the model's shape, and into numbers if they are bytes.
+    """Reshapes samples for the model, and converts bytes to floating-point numbers.
 
     Args:
-        shape: of a sample as the model takes it.
-        kept: dimensions of a sample as it is kept.
+        shape: shape of a sample for the model.
+        kept: number of dimensions of a stored sample.
 
     >>> Shaped((1, 2, 2))(torch.zeros(5, 4), torch.float32).shape
     torch.Size([5, 1, 2, 2])
@@ -63,12 +63,12 @@ class Shaped:
 
 @dataclass(frozen=True, slots=True)
 class Standardised:
-    """Makes bytes of pictures into numbers of mean 0 and deviation 1 in each channel, in the model's shape.
+    """Converts bytes of pictures to numbers of mean 0 and deviation 1 in each channel, in the model's shape.
 
     Args:
-        mean: of each channel, channels × 1 × 1.
-        deviation: likewise.
-        shape: of a sample as the model takes it.
+        mean: mean of each channel, shape (channels, 1, 1).
+        deviation: standard deviation of each channel, same shape.
+        shape: shape of a sample for the model.
 
     >>> bright, two = torch.full((5, 1, 2, 2), 9, dtype=torch.uint8), torch.full((1, 1, 1), 2.0)
     >>> Standardised(two / 2, two, (4,))(bright, torch.float64)[0]
@@ -81,14 +81,24 @@ class Standardised:
 
     @staticmethod
     def by(pictures: Tensor, shape: tuple[int, ...]) -> Standardised:
-        """By the mean and deviation of these: samples × channels × height × width. What never changes becomes 0."""
+        """Returns a conversion by the mean and deviation of pictures; constant channels become 0.
+
+        Args:
+            pictures: samples × channels × height × width.
+            shape: shape of a sample for the model.
+        """
         return Standardised.counted(histogram(pictures), shape)
 
     @staticmethod
     def counted(counts: Tensor, shape: tuple[int, ...]) -> Standardised:
-        """The same, by how often every value comes: see `histogram`."""
+        """Returns the same conversion from the counts of each value.
+
+        Args:
+            counts: channels × 256, see `histogram`.
+            shape: shape of a sample for the model.
+        """
         values = torch.arange(256, dtype=torch.float64)
-        shares = counts.double() / counts.sum(dim=1, keepdim=True)  # of each value
+        shares = counts.double() / counts.sum(dim=1, keepdim=True)  # fraction of each value
         mean = shares @ values
         deviation = (shares @ values**2 - mean**2).clamp(min=0.0).sqrt()
         deviation[counts.count_nonzero(dim=1) == 1] = 1.0
@@ -100,7 +110,7 @@ class Standardised:
 
 
 def histogram(pictures: Tensor) -> Tensor:
-    """How often every value of a byte comes in each channel: channels × 256.
+    """Counts every value of a byte in each channel: channels × 256.
 
     >>> histogram(torch.full((5, 1, 2, 2), 9, dtype=torch.uint8))[0, 8:11]
     tensor([ 0, 20,  0])
@@ -113,11 +123,11 @@ class Examples:
     """A data set, split in two.
 
     Args:
-        train: to learn from; where they stay in a file, its first few.
-        test: held out.
-        classes: how many there are; None where labels are no classes, and there is no accuracy.
-        prepare: makes inputs as they are kept into what a model takes, in the run's precision.
-        file: where all that is to learn from lies, if it is not in memory.
+        train: the training data; if they are in a file, only the first few.
+        test: the held-out data.
+        classes: number of classes; None if labels are not classes, so that there is no accuracy.
+        prepare: converts stored inputs to inputs of the model, in the run's type.
+        file: the file of all training data, if they are not in memory.
     """
 
     train: Batch
@@ -128,17 +138,22 @@ class Examples:
 
     @property
     def num_samples(self) -> int:
-        """Samples to learn from."""
+        """Number of training samples."""
         return len(self.train.labels) if self.file is None else self.file.num_samples
 
     def rounded(self, dtype: torch.dtype) -> Examples:
-        """The same examples, rounded."""
+        """Returns the same examples, rounded to this type."""
         return replace(self, train=self.train.rounded(dtype), test=self.test.rounded(dtype))
 
     def first(self, count: int) -> Batch:
-        """The first few to learn from, as a model takes them in single precision."""
+        """Returns the first training samples in the model's form, in single precision."""
         return self.shaped(self.train.at(slice(0, count)).rounded(torch.float32), torch.float32)
 
     def shaped(self, batch: Batch, dtype: torch.dtype) -> Batch:
-        """A batch as a model takes it."""
+        """Converts a batch to the model's form.
+
+        Args:
+            batch: a batch in its stored form.
+            dtype: the type of floating-point numbers.
+        """
         return Batch(self.prepare(batch.inputs, dtype), batch.labels)

@@ -1,10 +1,10 @@
-"""Batches from a record file: the same that `InMemory` would draw, without the file in memory.
+"""Batches from a record file: the same batches as those of `InMemory`, without the file in memory.
 
 Rules of this file:
 
-* Every worker has a reader of its own, made when it is first asked: ranks are forked, and a process opens for itself.
-* Readers of one process share one open file. Where there are many, as in a simulation, those that have not been asked
-  for longest free their memory; that costs time and changes nothing.
+* Every worker has its own reader, made on first use: ranks are forked, and each process opens the file itself.
+* Readers of one process share one open file. If there are many, as in a simulation, the least recently used ones free
+  their memory, which costs time but does not change the batches.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from paceline.workloads.reading.orders import Order, Piece, Places
 from paceline.workloads.reading.reader import Counts, Opened, Reader
 
 KEPT = 256 << 20
-"""bytes of windows that the readers of one process keep together; provenance: ours"""
+"""bytes of windows that all readers of one process keep in memory; provenance: ours"""
 
 
 class FromFile:
-    """Draws from a record file; see the head of this file.
+    """Draws from a record file; see the top of this file.
 
     Args:
         file: the examples.
-        order: where the samples of a step lie in it.
-        dtype: of inputs that are no bytes.
-        classes: how many there are, so that a wrong label is told by its place; None: nobody knows.
+        order: the positions of a step's samples in the file.
+        dtype: type of inputs that are not bytes.
+        classes: number of classes, to report wrong labels; None if unknown.
     """
 
     def __init__(self, file: RecordFile, order: Order, *, dtype: torch.dtype, classes: int | None) -> None:
         self.file, self.order, self.dtype, self.classes = file, order, dtype, classes
         self._most = max(1, KEPT // (order.buffer * file.record_bytes))
-        self._process = 0  # that nothing has been opened in yet
+        self._process = 0  # the process that opened the file; 0: none
         self._opened: Opened | None = None
         self._readers: dict[int, Reader] = {}
         self._lock = threading.Lock()
@@ -55,19 +55,17 @@ class FromFile:
         return _batch(self.file, records, lambda: self.order.positions(samples), self.classes).rounded(self.dtype)
 
     def batches(self, samples: Sequence[Samples]) -> Batch:
-        drawn = {
-            one: self.batch(one) for one in dict.fromkeys(samples)
-        }  # a block may be filled up with one and the same
+        drawn = {one: self.batch(one) for one in dict.fromkeys(samples)}  # a block may be padded with copies
         return Batch(*(torch.stack(parts) for parts in zip(*(drawn[one] for one in samples), strict=True)))
 
     def reads(self, worker: int) -> Counts:
-        """What this process has asked of the file for a worker."""
+        """Returns the requests of this process for a worker."""
         return self._reader(worker).counts
 
     def _reader(self, worker: int) -> Reader:
-        """The worker's, as the one that was asked for last."""
+        """Returns the worker's reader, and marks it as the most recently used one."""
         with self._lock:
-            if self._process != os.getpid():  # what was opened and counted before a fork is the parent's
+            if self._process != os.getpid():  # files and counts from before a fork belong to the parent
                 self._process, self._opened, self._readers = os.getpid(), Opened(self.file), {}
             reader = self._readers.pop(worker, None) or Reader(self.file, self.order, opened=self._opened)
             self._readers[worker] = reader
@@ -78,7 +76,16 @@ class FromFile:
 
 
 def read_part(file: RecordFile, count: int, classes: int) -> Batch:
-    """The first few records of a file; raises `InputError` for a label that is no class."""
+    """Returns the first records of a file.
+
+    Args:
+        file: the record file.
+        count: number of records.
+        classes: number of classes.
+
+    Raises:
+        InputError: a label is not a class.
+    """
     opened = Opened(file)
     try:
         records = opened.read(Piece(0, count))
@@ -89,7 +96,7 @@ def read_part(file: RecordFile, count: int, classes: int) -> Batch:
 
 
 def _batch(file: RecordFile, records: Records, places: Callable[[], Places], classes: int | None) -> Batch:
-    """Records as a batch, in memory of its own; where they lie is asked only if one of them is wrong."""
+    """Copies records to a batch; `places` is called only to report a wrong record."""
     inputs, labels = np.ascontiguousarray(records["inputs"]), records["label"].astype(np.int64)
     wrong = np.flatnonzero((labels < 0) | (labels >= (MANY if classes is None else classes)))
     if wrong.size:

@@ -1,6 +1,6 @@
-"""Data sets: what is known by name, and how their files are read. Read `catalogue` first, then `dataset_files`.
+"""Data sets: the catalogue, and readers of their files. Read `catalogue` first, then `dataset_files`.
 
-Nothing here imports torch: a scenario's files are read and checked before it is known whether anything will be trained.
+Nothing here imports torch: the files of a scenario are also read and validated for scenarios that train nothing.
 """
 
 from paceline.workloads.datasets.catalogue import (

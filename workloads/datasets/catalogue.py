@@ -1,8 +1,8 @@
-"""The data sets that are known by name: what a sample is, how many there are, which files belong where.
+"""The catalogue of data sets: shape and number of samples, and the files of each.
 
-Rules of this file: what is in a folder is read once a process, whole, and kept as bytes, so that ranks forked later
-share it. Counts here are those of the complete sets, for scenarios in which nothing is trained; what is trained counts
-the samples that are there.
+Rules of this file: a folder is read completely once per process and stored as bytes, so that ranks that are forked
+later share it. The counts are those of the complete sets, for scenarios that train nothing; a training uses the number
+of samples in the files.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from paceline.workloads.datasets.dataset_files import Loaded, within
 from paceline.workloads.reading.folder import ABOUT, TEST, TRAIN, Recorded, recorded
 
 RECORDS = "records"
-"""the data set that stays in its files"""
+"""the data set that is not loaded into memory"""
 MANY = 1 << 30
-"""classes that a user's module may tell apart, for all that is known before it is tried"""
+"""assumed number of classes of a custom module before it is tried"""
 HOME = "PACELINE_DATA"
-"""the environment variable that names the folder of all data sets, each in a folder of its name"""
+"""the environment variable with the folder that contains a folder for each data set"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +33,14 @@ class DataSet:
     """A data set.
 
     Args:
-        shape: of a sample; None: the pictures are brought to the model's; (): whatever is in the folder.
-        classes: how many; None: as many as there are in the folder.
-        train: samples to learn from.
-        test: samples held out.
-        holds: what its folder holds, in words; empty: it is bundled.
-        source: where it comes from.
-        read: reads its folder; given too is the shape that a model takes.
-        item: what the numbers of a sample are, as they are kept.
+        shape: shape of a sample; None: pictures are scaled to the model's shape; (): as in the folder.
+        classes: number of classes; None: as in the folder.
+        train: number of training samples.
+        test: number of held-out samples.
+        holds: description of the content of its folder; empty: it is bundled.
+        source: where the data come from.
+        read: reads the folder, for a model with the given shape.
+        item: type of the stored numbers of a sample.
     """
 
     name: str
@@ -54,9 +54,13 @@ class DataSet:
     item: str = "uint8"
 
     def fits(self, shape: Sequence[int], classes: int | None) -> bool:
-        """Whether a model that takes samples of this shape, and tells so many classes apart, can learn it.
+        """Whether a model for samples of this shape, with this number of classes, can learn the data set.
 
-        A model of flat samples takes pictures too, with as many numbers. It may know more classes than there are.
+        A model of flat samples also accepts pictures with equally many numbers. It may have more classes than needed.
+
+        Args:
+            shape: shape of the model's samples.
+            classes: number of the model's classes; None if it does not classify.
 
         >>> DATA["mnist"].fits((784,), 10), DATA["cifar100"].fits((3, 32, 32), 10)
         (True, False)
@@ -71,7 +75,7 @@ class DataSet:
 
     @property
     def words(self) -> str:
-        """What a sample is, and how many classes there are."""
+        """Describes the shape of a sample and the number of classes."""
         if self.shape == ():
             return "what was converted, with its shape and classes"
         if self.shape is None:
@@ -111,18 +115,18 @@ DATA = _gathered(
 
 
 def fitting(shape: Sequence[int], classes: int | None) -> list[str]:
-    """The data sets that a model of these can learn; see `DataSet.fits`."""
+    """Returns the names of the data sets that a model can learn; the arguments are those of `DataSet.fits`."""
     return [name for name, one in DATA.items() if one.fits(shape, classes)]
 
 
 def misfit(model: str, name: str, shape: Sequence[int], classes: int | None) -> list[str]:
-    """Why a model cannot learn the data set of this name, as ``data: found …, expected …``; empty if it can.
+    """Returns why a model cannot learn a data set, as ``dataset: found …, expected …``; empty if it can.
 
     Args:
-        model: its name, for the message.
-        name: of the data set.
-        shape: of the samples that the model takes.
-        classes: that it tells apart at most; None: none.
+        model: the model's name, for the message.
+        name: the data set's name.
+        shape: shape of the model's samples.
+        classes: number of the model's classes; None if it does not classify.
 
     >>> misfit("lenet", "digits", (1, 28, 28), 10)  # doctest: +ELLIPSIS
     ["dataset: found 'digits' (1 × 8 × 8, 10 classes) for lenet, which takes 1 × 28 × 28 ...expected mnist, ..."]
@@ -138,11 +142,13 @@ def misfit(model: str, name: str, shape: Sequence[int], classes: int | None) -> 
 
 
 def unreadable(name: str, directory: str | None, shape: Sequence[int], classes: int) -> list[str]:
-    """What is wrong with a data set's folder, as ``data_dir: found …, expected …``.
+    """Returns the mistakes of a data set's folder, as ``data_dir: found …, expected …``.
 
     Args:
-        name, directory, shape: as of `read`.
-        classes: that the model tells apart at most.
+        name: as for `read`.
+        directory: as for `read`.
+        shape: as for `read`.
+        classes: number of the model's classes.
     """
     if DATA[name].read is None:
         return [] if directory is None else [f"data_dir: found {directory!r}, expected none: {name} is bundled"]
@@ -155,15 +161,15 @@ def unreadable(name: str, directory: str | None, shape: Sequence[int], classes: 
 
 
 def read(name: str, directory: str | None, shape: Sequence[int]) -> Loaded | Recorded:
-    """What is in the folder of a data set.
+    """Reads the folder of a data set.
 
     Args:
-        name: in `DATA`, and not bundled.
-        data_dir: the folder; None: the one of this name in the folder that the environment variable names.
-        shape: of the samples that a model takes.
+        name: the data set's name, in `DATA`; it is not bundled.
+        directory: the folder; None: the one of this name in the folder of the environment variable.
+        shape: shape of the model's samples.
 
     Raises:
-        InputError: saying what is wrong with the folder, what belongs there and where it comes from.
+        InputError: the folder is wrong; the message has the expected content and its source.
     """
     known = DATA[name]
     folder = place_of(name, directory)
@@ -174,7 +180,15 @@ def read(name: str, directory: str | None, shape: Sequence[int]) -> Loaded | Rec
 
 
 def place_of(name: str, directory: str | None) -> Path:
-    """The folder of a data set; raises `InputError` where there is none."""
+    """Returns the folder of a data set.
+
+    Args:
+        name: the data set's name.
+        directory: the folder, if given.
+
+    Raises:
+        InputError: there is no such folder.
+    """
     wanted = _wanted(DATA[name])
     if directory is None and HOME not in os.environ:
         raise InputError(f"missing; expected the folder of {name}, or {HOME} set to its parent; {wanted}")

@@ -1,7 +1,7 @@
-"""CIFAR's python batches: pickled dictionaries with a matrix of bytes, a picture a row, and a list of labels.
+"""CIFAR's python batches: pickled dictionaries with a matrix of bytes, one picture per row, and a list of labels.
 
-Rules of this file: a pickle can name any function to be called, so nothing is unpickled but what makes an array of
-numbers. The batches are read as they are, or from the archive that they come in. Source: the CIFAR page (Krizhevsky).
+Rules of this file: a pickle can call any function, so only the functions that make an array of numbers are allowed.
+The batches are read from the folder or from the downloaded archive. Source: the CIFAR page (Krizhevsky).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ SHAPE = (3, 32, 32)
 
 @dataclass(frozen=True, slots=True)
 class Cifar:
-    """How one of the two sets lies in its files."""
+    """The files of one of the two sets."""
 
     folder: str
-    """that the archive holds"""
+    """the folder in the archive"""
     archive: str
     train: tuple[str, ...]
     test: str
@@ -36,7 +36,7 @@ class Cifar:
     classes: int
 
     def read(self, folder: Path) -> Loaded:
-        """What is in a folder with the batches, or with the archive; raises `InputError` with all that is wrong."""
+        """Reads a folder with the batches or the archive; raises `InputError` with all mistakes."""
         names = (*self.train, self.test)
         archive = folder / self.archive
         inside = within(folder, self.folder)
@@ -82,7 +82,7 @@ CIFAR100 = Cifar(
 
 
 def _unpacked(archive: Path, names: tuple[str, ...]) -> Mapping[str, bytes]:
-    """The members of these names, whatever their folder; nothing is written."""
+    """Returns the members with these names in any folder of the archive; nothing is written."""
     members = {}
     try:
         with tarfile.open(archive, "r:gz") as tar:
@@ -98,7 +98,7 @@ def _unpacked(archive: Path, names: tuple[str, ...]) -> Mapping[str, bytes]:
 
 
 def _text(text: str, encoding: str) -> bytes:
-    """How Python 3 writes bytes into a pickle that Python 2 can read."""
+    """Decodes bytes as Python 3 writes them to a pickle for Python 2."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"text in {encoding}")
     return text.encode(encoding)
@@ -111,7 +111,7 @@ HARMLESS: dict[tuple[str, str], Any] = {
     ("numpy", "dtype"): np.dtype,
     ("_codecs", "encode"): _text,
 }
-"""all that a batch may name"""
+"""the only functions that a batch may name"""
 
 
 class _Numbers(pickle.Unpickler):
@@ -125,7 +125,7 @@ class _Numbers(pickle.Unpickler):
 def _unpickled(data: bytes, where: str) -> Mapping[bytes, Any]:
     try:
         batch = _Numbers(io.BytesIO(data), encoding="bytes").load()
-    except Exception as error:  # whatever a broken pickle leads to
+    except Exception as error:  # a broken pickle can raise anything
         raise InputError(f"{where} cannot be unpickled: {error}") from error
     if not isinstance(batch, dict):
         raise InputError(f"{where}: found a {type(batch).__name__}, expected a batch: a dictionary")

@@ -1,9 +1,9 @@
-"""What reading a data set gives, and what the readers of all formats share.
+"""The result of reading a data set, and functions of the readers of all formats.
 
 Rules of this file:
 
-* Pictures stay bytes, as they are in the files; they become numbers when a batch is chosen.
-* What a file says of itself is checked against what is in it. All that is wrong with a folder is said at once.
+* Pictures stay bytes, as in the files; they are converted to numbers when a batch is drawn.
+* Headers are compared with the content of the files. All mistakes of a folder are reported together.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from paceline.algorithms.core.errors import InputError
 
 SHOWN = 5
-"""names or mistakes that a message shows; of more, it says how many"""
+"""largest number of names or mistakes in a message; it counts the others"""
 Thing = TypeVar("Thing")
 Value = TypeVar("Value")
 
 
 class Half(NamedTuple):
-    """One half of a data set: what is learned from, or what is held out."""
+    """One part of a data set: the training data or the held-out data."""
 
     pictures: NDArray[np.uint8]
     """samples × channels × height × width"""
@@ -36,7 +36,7 @@ class Half(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loaded:
-    """A data set in memory; equal to itself only."""
+    """A data set in memory, compared by identity."""
 
     train: Half
     test: Half
@@ -44,7 +44,7 @@ class Loaded:
 
     @property
     def num_samples(self) -> int:
-        """Samples to learn from."""
+        """Number of training samples."""
         return len(self.train.labels)
 
 
@@ -58,15 +58,25 @@ def some(things: Sequence[object], between: str = ", ") -> str:
 
 
 def within(folder: Path, inner: str) -> Path:
-    """The folder inside this one that unpacking leaves behind, if it is there; else the folder itself."""
+    """Returns the inner folder that unpacking makes, if it exists; else the folder itself.
+
+    Args:
+        folder: the data set's folder.
+        inner: the name of the inner folder.
+    """
     return folder / inner if (folder / inner).is_dir() else folder
 
 
 def found(folder: Path, names: Iterable[str], *, ending: str) -> dict[str, Path]:
-    """The files of these names, each as it is or packed, with this ending.
+    """Finds the files with these names, each unpacked or packed with this ending.
+
+    Args:
+        folder: the data set's folder.
+        names: names of unpacked files.
+        ending: ending of packed files.
 
     Raises:
-        InputError: with the names that are missing, and what is there.
+        InputError: files are missing; with their names, and the existing files.
     """
     paths = {name: folder / name if (folder / name).is_file() else folder / (name + ending) for name in names}
     if missing := [name for name, path in paths.items() if not path.is_file()]:
@@ -76,7 +86,7 @@ def found(folder: Path, names: Iterable[str], *, ending: str) -> dict[str, Path]
 
 
 def content(path: Path) -> bytes:
-    """What is in a file, unpacked if it is gzipped; raises `InputError` where that cannot be."""
+    """Returns the content of a file, unpacked if it is gzipped; raises `InputError` if it cannot be read."""
     try:
         packed = path.read_bytes()
         return gzip.decompress(packed) if path.suffix == ".gz" else packed
@@ -85,7 +95,12 @@ def content(path: Path) -> bytes:
 
 
 def each(things: Iterable[Thing], read: Callable[[Thing], Value]) -> list[Value]:
-    """What reading each gives; raises one `InputError` with the mistakes of all of them."""
+    """Reads all things; raises one `InputError` with the mistakes of all of them.
+
+    Args:
+        things: what to read, such as paths.
+        read: reads one of them.
+    """
     values, wrong = [], []
     for thing in things:
         try:
@@ -98,7 +113,16 @@ def each(things: Iterable[Thing], read: Callable[[Thing], Value]) -> list[Value]
 
 
 def checked(half: Half, classes: int, where: object) -> Half:
-    """The half; raises `InputError` if it is empty, or labels do not belong to its pictures."""
+    """Checks a part of a data set and returns it.
+
+    Args:
+        half: the part.
+        classes: number of classes.
+        where: the file or folder, for messages.
+
+    Raises:
+        InputError: the part is empty, or its labels do not match the pictures or classes.
+    """
     pictures, labels = half
     if not len(pictures) or len(pictures) != len(labels):
         raise InputError(f"{where}: found {len(pictures)} pictures and {len(labels)} labels, expected a label for each")

@@ -1,11 +1,11 @@
-"""Folders of pictures: one folder a class, named as the class, with its pictures in it.
+"""Folders of pictures: one folder per class, with the name of the class.
 
 Rules of this file:
 
-* Classes are counted in the order of their names; pictures come in the order of theirs.
-* What is held out lies in `test` or `val` beside `train`. Where there are only classes, every fifth picture of each is
-  held out, the first to begin with: a split that never changes.
-* A picture is cut to the model's format about its middle, and then brought to the model's size.
+* Classes are numbered in the order of their names; pictures are in the order of theirs.
+* The held-out pictures are in `test` or `val` beside `train`. If there are only classes, every fifth picture of each is
+  held out, beginning with the first: a fixed split.
+* A picture is cropped to the model's aspect ratio around its centre, and then scaled to the model's size.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Listed = list[tuple[Path, int]]
 
 
 def read(folder: Path, shape: Sequence[int]) -> Loaded:
-    """The pictures below a folder.
+    """Reads the pictures below a folder.
 
     Args:
-        folder: holds ``train`` and ``test`` (or ``val``), or the classes themselves.
-        shape: channels (1 or 3), height and width of what a model takes.
+        folder: contains ``train`` and ``test`` (or ``val``), or the classes themselves.
+        shape: channels (1 or 3), height and width of the model's samples.
 
     Raises:
-        InputError: with all that is wrong.
+        InputError: the folder is wrong; with all mistakes.
     """
     train, test, classes = listed(folder)
 
@@ -49,7 +49,7 @@ def read(folder: Path, shape: Sequence[int]) -> Loaded:
 
 
 def listed(folder: Path) -> tuple[Listed, Listed, list[str]]:
-    """What is learned from, what is held out, and the classes; raises `InputError` with what is wrong."""
+    """Lists the training pictures, the held-out pictures and the classes; raises `InputError` with the mistakes."""
     if not (folder / "train").is_dir():
         classes = _classes(folder)
         train, test = _split(_pictures(folder, classes))
@@ -99,8 +99,16 @@ def _pictures(folder: Path, classes: Sequence[str]) -> Listed:
 
 
 def picture(path: Path, shape: Sequence[int]) -> NDArray[np.uint8]:
-    """A picture as channels × height × width; raises `InputError` where it cannot be read as one."""
-    from PIL import Image, ImageOps  # here, because only this reader needs it
+    """Reads a picture as channels × height × width.
+
+    Args:
+        path: the file.
+        shape: channels, height and width.
+
+    Raises:
+        InputError: the file cannot be read as a picture.
+    """
+    from PIL import Image, ImageOps  # imported here, because only this reader needs it
 
     channels, height, width = shape
     try:

@@ -23,10 +23,14 @@ CLASSES, SIDE = 10, 28
 
 
 def read_idx(path: Path, magic: int) -> NDArray[np.uint8]:
-    """The bytes of one file, in the shape that it says.
+    """Reads the bytes of one file, in the shape of its header.
+
+    Args:
+        path: the file.
+        magic: the expected magic number.
 
     Raises:
-        InputError: another magic number, or a length that is not what the sizes say.
+        InputError: the magic number differs, or the length does not match the sizes.
     """
     data = content(path)
     start = 4 + 4 * (magic & 0xFF)
@@ -44,7 +48,7 @@ def read_idx(path: Path, magic: int) -> NDArray[np.uint8]:
 
 
 def read(folder: Path) -> Loaded:
-    """The data set in a folder of the four files; raises `InputError` with all that is wrong."""
+    """Reads the data set in a folder of the four files; raises `InputError` with all mistakes."""
     paths = found(folder, NAMES, ending=".gz")
     magics = {name: PICTURES if "images" in name else LABELS for name in NAMES}
     parts = dict(zip(NAMES, each(NAMES, lambda name: read_idx(paths[name], magics[name])), strict=True))

@@ -2,9 +2,9 @@
 
 Rules of this file:
 
-* All of a gradient lies in one new vector, in the order of the parameters; a layer's is a slice of it. So layers that
-  follow one another can be joined without a copy.
-* The hooks are put onto the parameters once, and do nothing but in `ByLayer.run`.
+* The whole gradient is one new vector, in the order of the parameters, and the gradient of a layer is a slice of it. So
+  consecutive layers can be joined without a copy.
+* The hooks are registered on the parameters once, and are active only in `ByLayer.run`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch._utils import _unflatten_dense_tensors
 
 Ready = Callable[[str, Tensor], None]
-"""told a layer's name and its gradient"""
+"""called with a layer's name and its gradient"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +33,21 @@ class Piece:
 
 @dataclass(slots=True)
 class Pass:
-    """A backward pass under way: where gradients are put, how many of a layer's are missing, and who is told."""
+    """A running backward pass: the vector of gradients, the missing gradients of each layer, and the callback."""
 
     whole: Tensor
     places: Sequence[Tensor]
-    """each parameter's in it"""
+    """the slice of each parameter"""
     missing: Counter[str]
     ready: Ready
 
 
 class ByLayer:
-    """Hands out each layer's gradient once all of its parameters have theirs, whichever comes last.
+    """Calls back with each layer's gradient when those of all its parameters are complete, in any order.
 
     Args:
-        parameters: of the module.
-        pieces: their places.
+        parameters: the parameters of the module.
+        pieces: their slices of the vector.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], pieces: Sequence[Piece]) -> None:
@@ -62,7 +62,12 @@ class ByLayer:
             parameter.register_post_accumulate_grad_hook(self._hook(place, piece.layer))
 
     def run(self, loss: Tensor, ready: Ready) -> None:
-        """The backward pass of a loss."""
+        """Runs the backward pass of a loss.
+
+        Args:
+            loss: the loss.
+            ready: called with each layer's gradient.
+        """
         first = self._parameters[0]
         whole = torch.empty(self._size, dtype=first.dtype, device=first.device)
         self._pass = Pass(whole, _unflatten_dense_tensors(whole, self._parameters), self._counts.copy(), ready)
@@ -76,7 +81,7 @@ class ByLayer:
     def _hook(self, place: int, layer: str) -> Callable[[Tensor], None]:
         def arrived(parameter: Tensor) -> None:
             now = self._pass
-            if now is None:  # somebody else's backward pass
+            if now is None:  # a backward pass outside of `run`
                 return
             assert parameter.grad is not None
             now.places[place].copy_(parameter.grad)

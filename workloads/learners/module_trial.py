@@ -1,8 +1,8 @@
-"""Whether a user's module can be learned as it is: tried on a few samples, before anything runs.
+"""Tries a custom module on a few samples before anything runs, to check that it can be trained.
 
-Rules of this file: a gradient is a function of weights and samples alone, or interpreters would not agree. So a module
-that draws random numbers, or changes what it keeps, is refused. Batch normalisation goes by the batch alone: running
-means would be such a thing that is kept, and every worker would have its own.
+Rules of this file: a gradient must be a function of weights and samples alone, or the interpreters would differ. So a
+module that draws random numbers or changes its buffers is rejected. Batch normalisation uses the statistics of the
+batch only: running means would be buffers that change, and differ between workers.
 """
 
 from __future__ import annotations
@@ -23,22 +23,27 @@ from paceline.workloads.batches.examples import Batch, Examples, Loss
 from paceline.workloads.models.threads import torch_threads
 
 TRIED = 32
-"""samples that a module is tried on"""
+"""number of samples of a trial"""
 
 
 def prepared(module: nn.Module) -> nn.Module:
-    """The module, changed to learn: batch normalisation goes by the batch alone and keeps no running means."""
+    """Switches the module to training, with batch normalisation that uses the batch only and no running means."""
     return replace_all_batch_norm_modules_(module).train()
 
 
 def tried(module: nn.Module, examples: Examples, loss: Loss) -> Examples:
-    """The examples, after a few of them have been learned from.
+    """Computes gradients of a few examples to check the module.
+
+    Args:
+        module: the custom module.
+        examples: its data.
+        loss: its loss.
 
     Returns:
-        The examples; without classes where the module does not answer with a score for each, and there is no accuracy.
+        The examples; without classes if the module does not return a score for each class, so there is no accuracy.
 
     Raises:
-        InputError: the module cannot be learned as it is; says why.
+        InputError: the module cannot be trained; with the reasons.
     """
     if said := [*_unfit(module)]:
         raise InputError("; ".join(said))
@@ -49,7 +54,7 @@ def tried(module: nn.Module, examples: Examples, loss: Loss) -> Examples:
             trial = _try(module, batch, loss, classes)
     except InputError:
         raise
-    except Exception as error:  # the user's own code: anything may happen
+    except Exception as error:  # custom code can raise anything
         size = " × ".join(map(str, batch.inputs.shape[1:])) or "one number"
         raise InputError(f"it fails on a batch of {len(batch.labels)} samples of {size}: {told(error)}") from error
     if said := [*trial.changes(module, batch.inputs)]:
@@ -58,7 +63,7 @@ def tried(module: nn.Module, examples: Examples, loss: Loss) -> Examples:
 
 
 def _unfit(module: nn.Module) -> Iterator[str]:
-    """What can be told from the module as it is."""
+    """Yields the mistakes that can be found without running the module."""
     parameters = dict(module.named_parameters())
     if not parameters:
         yield "it has no parameters; expected some to learn"
@@ -75,7 +80,7 @@ def _unfit(module: nn.Module) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """What a module did with a batch."""
+    """The results of a module for a batch."""
 
     answers: Tensor
     again: Tensor
@@ -86,7 +91,7 @@ class _Trial:
     slopes: Mapping[str, Tensor | None]
 
     def changes(self, module: nn.Module, inputs: Tensor) -> Iterator[str]:
-        """What makes it no function of weights and samples alone."""
+        """Yields the reasons why the gradient is not a function of weights and samples alone."""
         if not torch.equal(self.answers, self.again):
             yield "it answers the same samples otherwise the second time"
         if not torch.equal(self.inputs, inputs):
@@ -100,7 +105,7 @@ class _Trial:
 
 
 def _scores(answers: Tensor) -> int:
-    """How many classes the module can tell apart; 0 where its answers are something else."""
+    """Returns the number of classes of the module's outputs; 0 if they are not scores."""
     return answers.shape[1] if answers.dim() == 2 else 0
 
 
@@ -108,7 +113,7 @@ def _try(module: nn.Module, batch: Batch, loss: Loss, classes: int) -> _Trial:
     buffers = copy.deepcopy(dict(module.named_buffers()))
     parameters = dict(module.named_parameters())
     inputs = batch.inputs.clone()
-    with torch.random.fork_rng(devices=[]):  # other random numbers each time, and none of the caller's used up
+    with torch.random.fork_rng(devices=[]):  # different random numbers each time
         torch.manual_seed(1)
         answers = module(inputs)
         torch.manual_seed(2)

@@ -1,15 +1,15 @@
-"""Gradient noise of samples without end: independent standard normal rows, of which the mean over a batch is cheap.
+"""Gradient noise of an infinite stream of samples: independent standard normal rows with cheap means over batches.
 
 Theory (Lévy's construction). Take the mean of 2^l samples, of variance 2^−l, and an independent detail of the same
 variance. Their sum and their difference are independent, of variance 2^−(l−1): the means of the two halves. So the mean
-over a group is drawn first, and what is inside the group only when somebody asks for a part of it.
+over a group is drawn first, and the parts of a group only when they are needed.
 
 Rules of this file:
 
 * A sample's noise is a pure function of the seed, the dimensions and the sample's number, by a counter-based generator;
-  a mean over samples is the mean of theirs, up to rounding, however they are cut into batches.
+  a mean over samples is the mean of their noise, up to rounding, however they are divided into batches.
 * A batch takes one row for each aligned power of two in it: one for 32 samples, two for 48.
-* Rows are drawn in blocks, and the last ones asked for are kept: workers that are about as far take neighbouring rows.
+* Rows are drawn in blocks, and recent blocks are cached, since workers at about the same step use neighbouring rows.
 """
 
 from __future__ import annotations
@@ -25,14 +25,18 @@ Array = NDArray[np.float64]
 TOP = 5
 """groups of 2^TOP samples are drawn as one row; a batch of 32 is the default of scenarios"""
 BLOCK_NUMBERS = 2048
-"""drawn at once, at least two rows; provenance: ours, the generator's 13 µs are then as much as its numbers' 18 µs"""
+"""numbers per block of at least two rows; provenance: ours, 13 µs for the generator and 18 µs for its numbers"""
 KEPT_BYTES = 64 * 2**20
-"""of blocks, as far as more than `FEWEST_BLOCKS` go in; provenance: ours, 60 steps of 1,024 workers in 64 dimensions"""
+"""bytes of cached blocks, at least `FEWEST_BLOCKS`; provenance: ours, 60 steps of 1,024 workers in 64 dimensions"""
 FEWEST_BLOCKS = 8
 
 
 class Noise:
-    """The noise of a seed in so many dimensions.
+    """The noise of a seed.
+
+    Args:
+        seed: the seed.
+        dimensions: numbers of a row.
 
     >>> noise = Noise(seed=1, dimensions=3)
     >>> rows = [noise.mean(number, 1) for number in range(5, 48)]
@@ -43,23 +47,23 @@ class Noise:
     def __init__(self, *, seed: int, dimensions: int) -> None:
         self.seed, self.dimensions = seed, dimensions
         self._height = 2 * max(1, BLOCK_NUMBERS // (2 * dimensions))
-        """rows of a block, an even number"""
+        """number of rows of a block, even"""
         kept = KEPT_BYTES // (8 * dimensions * self._height)
         self._block = lru_cache(maxsize=max(FEWEST_BLOCKS, kept))(self._drawn)
 
     def mean(self, first: int, count: int) -> Array:
-        """The mean over samples `first` to `first + count − 1`; a new array."""
+        """Returns the mean over samples `first` to `first + count − 1` as a new array."""
         total = sum(2**level * self._row(level, number) for level, number in _pieces(first, count))
         return np.asarray(total) / count
 
     def _row(self, level: int, number: int) -> Array:
-        """The mean over 2^level samples, counting in such pieces."""
+        """Returns the mean over the group with this number of 2^level samples."""
         block, place = divmod(number, self._height)
         row: Array = self._block(level, block)[place]
         return row
 
     def _drawn(self, level: int, block: int) -> Array:
-        """Consecutive rows of a level."""
+        """Returns a block of consecutive rows of a level."""
         counter = np.array([0, 0, block, level], dtype=np.uint64)
         generator = np.random.Generator(np.random.Philox(key=self.seed, counter=counter))
         if level == TOP:
@@ -73,7 +77,7 @@ class Noise:
 
 
 def _pieces(first: int, count: int) -> Iterator[tuple[int, int]]:
-    """The range as aligned pieces of 2^level samples, each as its level and its number among such pieces.
+    """Divides a range into aligned pieces of 2^level samples; yields the level and the number of each.
 
     >>> list(_pieces(5, 43))  # 5, 6 and 7, 8 to 15, 16 to 31, 32 to 47
     [(0, 5), (1, 3), (3, 1), (4, 1), (4, 2)]

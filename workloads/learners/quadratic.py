@@ -1,14 +1,14 @@
-"""The noisy quadratic model: a learning problem of which everything is known, cheap enough for thousands of workers.
+"""The noisy quadratic model: a learning problem with known answers, cheap enough for thousands of workers.
 
 Theory. f(w) = Σ λ_i (w_i − w*_i)² / 2. Sample n adds the noise √c_i ξ_{n,i} to the gradient, with ξ standard normal, so
 a batch of b samples has gradient noise of variance c_i / b. Under SGD with rate η and g = ηλ, the mean m of w − w* and
-its variance V obey m' = (1 − g) m and V' = (1 − g)² V + η² c / b. More of what holds exactly: docs/quadratic.md.
+its variance V obey m' = (1 − g) m and V' = (1 − g)² V + η² c / b. More exact results: docs/quadratic.md.
 
 Rules of this file:
 
-* The noise of sample n is a pure function of (seed, n), so that batches may be cut in any way (see `noise.py`). Samples
-  are numbered without end: noise that came back every epoch would not be independent.
-* float64 throughout: the point is to compare runs to the last digits.
+* The noise of sample n is a pure function of (seed, n), so that the division into batches is free (see `noise.py`).
+  Sample numbers are not repeated: noise that repeats every epoch would not be independent.
+* All numbers are float64, so that runs can be compared to the last digits.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from paceline.workloads.sampling import stream_start
 Array = NDArray[np.float64]
 
 LARGEST = 1e15
-"""of any option; squares of it are still far from the largest float"""
+"""largest value of an option; its square is still far from the largest float"""
 MOST_DIMENSIONS = 10_000_000
-"""a vector of so many numbers takes 80 MB, and noise is kept in blocks of two at least; provenance: ours"""
+"""a vector of this length takes 80 MB, and noise is stored in blocks of at least two; provenance: ours"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,24 +43,24 @@ class QuadraticOptions:
 
     dimensions: int = 64
     layers: int = 2
-    """the dimensions are shared out among so many layers"""
+    """number of layers, among which the dimensions are distributed"""
     spectrum: float = 1.0
-    """λ_i = i^−spectrum; 0 is the same curvature everywhere"""
+    """λ_i = i^−spectrum; 0: equal curvatures"""
     curvatures: tuple[float, ...] = ()
-    """in place of the spectrum: the λ, each for an equal share of the dimensions, in this order"""
+    """instead of the spectrum: the λ, each for an equal share of the dimensions, in this order"""
     noise: float = 1.0
     """c_i / λ_i"""
     variance: float | None = None
-    """in place of c_i = noise λ_i: c, the same in every dimension"""
+    """instead of c_i = noise λ_i: c, equal in all dimensions"""
     distance: float = 1.0
-    """w_i − w*_i at the start, the same in every dimension"""
+    """w_i − w*_i at the start, equal in all dimensions"""
     link: float | None = None
-    """risk at which what stands for accuracy, 1 / (1 + risk / link), is a half; None: there is no accuracy"""
+    """risk at which the substitute for accuracy, 1 / (1 + risk / link), is 0.5; None: there is no accuracy"""
     num_samples: int = 1024
-    """samples that count as one epoch"""
+    """number of samples in one epoch"""
 
     def problems(self) -> list[str]:
-        """What is wrong with these values; empty if nothing."""
+        """Returns the mistakes in these values."""
         least = {"dimensions": 1, "layers": 1, "noise": 0, "num_samples": 1}
         found = [
             f"{name}: found {getattr(self, name)}, expected {low} or more"
@@ -80,7 +80,7 @@ class QuadraticOptions:
         return found + self._problems_of_choices()
 
     def _problems_of_choices(self) -> list[str]:
-        """What is wrong with the options that need not be given."""
+        """Returns the mistakes in the optional values."""
         found = []
         if len(self.curvatures) > self.dimensions > 0:
             count = len(self.curvatures)
@@ -102,10 +102,10 @@ class QuadraticOptions:
 
 
 class Quadratic(OneByOne):
-    """The noisy quadratic model as a learner; see the head of this file for the theory.
+    """The noisy quadratic model as a learner; see the top of this file for the theory.
 
-    Gradients are computed one by one: stacked up, 64 of them in 64 dimensions took 4.4 µs each instead of 6.3, and in
-    1000 dimensions 30 instead of 9, of the some hundred that an update takes.
+    Gradients are computed one by one: stacked, 64 of them in 64 dimensions took 4.4 µs each instead of 6.3, but in
+    1000 dimensions 30 instead of 9; an update takes about a hundred.
 
     >>> problem = Quadratic(seed=1, options=QuadraticOptions(dimensions=4, layers=1, noise=0.0))
     >>> start = problem.initial()
@@ -120,7 +120,7 @@ class Quadratic(OneByOne):
         self.seed, self.options = seed, options
         self.curvature: Array = options.curvature()
         self.noise_variance: Array = options.noise * self.curvature
-        """c, of a single sample's gradient"""
+        """c, the variance of a single sample's gradient"""
         if options.variance is not None:
             self.noise_variance = np.full(options.dimensions, options.variance)
         self.target: Array = np.random.default_rng(np.random.SeedSequence((seed, 0, 1))).standard_normal(
@@ -136,22 +136,27 @@ class Quadratic(OneByOne):
         return self.options.num_samples
 
     def initial(self) -> Array:
-        """w* + distance, in every dimension."""
+        """Returns w* + distance, in every dimension."""
         return self.target + self.options.distance
 
     def load(self, samples: Samples) -> Array:
-        """The mean gradient noise of the batch."""
+        """Returns the mean gradient noise of the batch."""
         return self._noise_scale * self._noise.mean(stream_start(samples), samples.count)
 
     @may_diverge
     def gradient(self, vector: Array, data: Array) -> tuple[Array, float]:
-        """λ (w − w*) + noise, and the loss that it is the gradient of: f(w) + noise · (w − w*)."""
+        """Returns λ (w − w*) + noise and its loss f(w) + noise · (w − w*).
+
+        Args:
+            vector: w, float64, shape (dimensions,).
+            data: the noise, same shape.
+        """
         offset = vector - self.target
         pull = self.curvature * offset
         return pull + data, float(np.vecdot(0.5 * pull + data, offset))
 
     def layer_gradients(self, vector: Array, data: Array, ready: Callable[[str, Array], None]) -> float:
-        """As `gradient`, handing over each layer's part, last layer first; returns the loss."""
+        """Like `gradient`, but calls `ready` with each layer's part, last layer first; returns the loss."""
         gradient, loss = self.gradient(vector, data)
         for layer in reversed(self.layout.layers):
             ready(layer.name, gradient[layer.part])
@@ -159,7 +164,7 @@ class Quadratic(OneByOne):
 
     @may_diverge
     def evaluate(self, vector: Array) -> Evaluation:
-        """The risk f(w), without noise, and what the link makes of it."""
+        """Returns the risk f(w), without noise, and the accuracy given by the link."""
         offset = vector - self.target
         risk, half = float(0.5 * np.vecdot(self.curvature * offset, offset)), self.options.link
         return Evaluation(risk, None if half is None else half / (half + risk))

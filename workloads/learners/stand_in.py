@@ -1,11 +1,11 @@
-"""A small problem that stands in for a big model: the numbers are its own, the sizes and the batches the model's.
+"""A stand-in for a big model: the numbers of a small problem with the sizes and batches of the model.
 
 Rules of this file:
 
-* Programs, networks and clocks see the big model alone: its layers, its bytes, its batches. Only gradients and
-  evaluations are the small problem's. So the same events happen at the same times as without any numbers.
-* A batch of `batch` samples of the model stands for `stand_for` samples of the problem, and every other batch in
-  proportion, rounded so that the parts of a global batch make the whole; none is empty.
+* Programs, networks and clocks use the layers, bytes and batches of the big model. Only gradients and evaluations are
+  those of the small problem. So the same events happen at the same times as without numbers.
+* A batch of `batch` samples of the model corresponds to `stand_for` samples of the problem, and other batches in
+  proportion, rounded such that the sum over a global batch is correct and no batch is empty.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class StandIn:
     """A learner with the numbers of one problem and the sizes of another.
 
     Args:
-        problem: whose numbers are learned.
-        layout: where the model's layers lie.
+        problem: the problem that is learned.
+        layout: the model's layers.
         batch: samples of one gradient of the model.
-        stand_for: samples of the problem that such a batch stands for.
-        item_bytes: of one of the model's numbers.
+        stand_for: samples of the problem that correspond to such a batch.
+        item_bytes: bytes of one of the model's numbers.
     """
 
     problem: Learner
@@ -44,7 +44,7 @@ class StandIn:
 
     @property
     def num_samples(self) -> int:
-        """Samples in one epoch of the problem, counted as the model's."""
+        """Number of samples in one epoch of the problem, in samples of the model."""
         return self.problem.num_samples * self.batch // self.stand_for
 
     def initial(self) -> Sized:
@@ -54,10 +54,10 @@ class StandIn:
         return self.problem.load(self.scaled(samples))
 
     def scaled(self, samples: Samples) -> Samples:
-        """The problem's samples that those of the model stand for.
+        """Returns the problem's samples that correspond to those of the model.
 
-        Where all workers' batches are alike, the problem's are. A worker's part of a batch that is cut otherwise goes
-        from ⌊first s / b⌋ to ⌊(first + count) s / b⌋, by one sample further where that is none.
+        If all workers have equal batches, those of the problem are equal too. Otherwise a worker's part is from
+        ⌊first s / b⌋ to ⌊(first + count) s / b⌋, or one sample if that is empty.
         """
         if samples.before is None and samples.together is None:
             return replace(samples, count=max(1, self._fewer(samples.count)))

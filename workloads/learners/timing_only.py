@@ -1,4 +1,4 @@
-"""Nothing is learned: weights and gradients have a size and no numbers, for runs that only ask how long things take."""
+"""A learner for timing only: weights and gradients have a size but no numbers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class TimingOnly(OneByOne):
     """A learner without numbers. Losses are NaN and there is no accuracy.
 
     Args:
-        layout: of the layers that the vectors have the size of.
-        num_samples: samples in one epoch.
+        layout: the layers, which determine the size of the vectors.
+        num_samples: number of samples in one epoch.
         item_bytes: bytes of one number, 4 or 8.
     """
 
@@ -28,7 +28,7 @@ class TimingOnly(OneByOne):
         return Null(self.layout.size, self.item_bytes)
 
     def load(self, samples: Samples) -> None:
-        """No data."""
+        """Returns no data."""
 
     def gradient(self, vector: Null, data: None) -> tuple[Null, float]:
         return vector, math.nan

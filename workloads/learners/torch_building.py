@@ -41,10 +41,10 @@ def trained(
     dtype: torch.dtype,
     reading: Reading | None = None,
 ) -> TorchLearner:
-    """The learner of a workload that has no problems (`building.problems`).
+    """Builds the learner of a valid workload (see `building.problems`); the arguments are those of `building.build`.
 
     Raises:
-        InputError: the user's function fails with this seed, though not with another.
+        InputError: the custom function fails with this seed, although it works with another.
     """
     if ":" in model:
         try:
@@ -59,7 +59,7 @@ def trained(
 
 
 def _draw(examples: Examples, reading: Reading | None, seed: int, dtype: torch.dtype) -> Draw | None:
-    """Batches in the order in which they are read; None: in the usual one."""
+    """Returns a source of batches in the order of reading; None for the default order."""
     if examples.file is not None:
         order = (reading or Reading()).order(examples.num_samples, seed)
         return FromFile(examples.file, order, dtype=dtype, classes=examples.classes)
@@ -70,7 +70,13 @@ def _draw(examples: Examples, reading: Reading | None, seed: int, dtype: torch.d
 
 
 def named(name: str, directory: str | None, shape: tuple[int, ...]) -> Examples:
-    """A data set of the catalogue, for a model that takes samples of this shape."""
+    """Loads a data set of the catalogue.
+
+    Args:
+        name: the data set's name.
+        directory: its folder; None: the default.
+        shape: shape of the model's samples.
+    """
     if name == "digits":
         return digits() if len(shape) == 1 else replace(digits(), prepare=Shaped(shape))
     there = sets.read(name, directory, shape)
@@ -85,7 +91,7 @@ def _standardised(loaded: Loaded, shape: tuple[int, ...]) -> Examples:
 
 @lru_cache(maxsize=2)
 def _in_files(there: Recorded, shape: tuple[int, ...]) -> Examples:
-    """What is held out in memory; of what is to learn from, the first few."""
+    """Loads the held-out data and the first few training samples."""
     about, shape = there.about, shape or there.about.shape
     prepare: Callable[[Tensor, torch.dtype], Tensor] = Shaped(shape, kept=len(about.shape))
     if about.normalisation is not None:
@@ -101,7 +107,7 @@ def _by_channel(values: Sequence[float]) -> Tensor:
 
 
 def _batch(half: Half) -> Batch:
-    """The same bytes; nothing is copied."""
+    """Converts to tensors without copying."""
     return Batch(torch.from_numpy(half.pictures), torch.from_numpy(half.labels))
 
 
@@ -119,7 +125,13 @@ def _own(
 
 
 def own_problems(model: str, dataset: str | None, data_dir: str | None) -> list[str]:
-    """All that is wrong with a workload of the user's own that is to be trained, each as ``key: …``."""
+    """Returns all mistakes of a custom workload for training, each as ``key: …``.
+
+    Args:
+        model: as for `building.build`.
+        dataset: as for `building.build`.
+        data_dir: as for `building.build`.
+    """
     try:
         mine = custom.made(model)
     except InputError as error:
@@ -146,12 +158,12 @@ def own_problems(model: str, dataset: str | None, data_dir: str | None) -> list[
 
 
 def own_population(model: str, dataset: str | None, data_dir: str | None) -> int:
-    """Samples in one epoch."""
+    """Returns the number of samples in one epoch of a custom workload; the arguments are those of `own_problems`."""
     return _examples(custom.made(model), dataset, data_dir).num_samples
 
 
 def own_record_bytes(model: str, dataset: str | None, data_dir: str | None) -> int:
-    """Of one sample, in a record file."""
+    """Returns the bytes of one sample in a record file; the arguments are those of `own_problems`."""
     examples = _examples(custom.made(model), dataset, data_dir)
     inputs = examples.train.inputs
     if examples.file is not None:
@@ -164,7 +176,7 @@ def _examples(mine: Own, dataset: str | None, data_dir: str | None) -> Examples:
 
 
 def _shape(mine: Own, dataset: str) -> tuple[int, ...]:
-    """Of a sample: what the function says, else the data set's own; (): what is in its folder."""
+    """Returns the shape of a sample, from the function or the data set; (): as in the data set's folder."""
     known = DATA[dataset].shape if dataset in DATA else None
     return tuple(mine.sample.shape) if mine.sample is not None else USUAL if known is None else known
 
@@ -175,5 +187,5 @@ def _tried(mine: Own, examples: Examples) -> Examples:
 
 
 def _loss(mine: Own, examples: Examples) -> Loss:
-    """The user's, or what belongs to the labels."""
+    """Returns the custom loss, or the one that fits the labels."""
     return mine.loss or (custom.squared if examples.train.labels.is_floating_point() else F.cross_entropy)

@@ -2,12 +2,12 @@
 
 Rules of this file:
 
-* Weights are one flat tensor; the module's parameters are views of it while it is used. Nothing given is changed in
-  place, and every gradient is new. One thread uses a learner at a time; another may `load` meanwhile.
-* A layer is a module that has parameters of its own, in the order of the module tree, as in `layer_tables`.
-* Gradients are computed one by one, as plain torch would, or many together by `torch.func.vmap` over stacked weights
-  and batches: the same numbers up to rounding. Which of the two follows from sizes alone, never from a timing, so that
-  runs repeat bit for bit.
+* Weights are one flat tensor; the module's parameters are views of it during use. Arguments are not changed in place,
+  and every gradient is a new tensor. One thread may use a learner at a time; another may call `load` meanwhile.
+* A layer is a module with its own parameters, in the order of the module tree, as in `layer_tables`.
+* Gradients are computed one by one, or many together by `torch.func.vmap` over stacked weights and batches, with the
+  same numbers up to rounding. The choice depends on sizes only, never on timings, so that runs are reproducible bit for
+  bit.
 """
 
 from __future__ import annotations
@@ -41,35 +41,35 @@ if TYPE_CHECKING:
 
 PROCESSOR = torch.device("cpu")
 APART_BYTES = 2**21
-"""of the smallest gradient whose parts are left where they are; provenance: ours. One of 0.8 MB stays in a processor's
-cache while its parts are put end to end, and then is used more quickly; one of 39 MB does not"""
+"""bytes of the smallest gradient whose parts are not concatenated; provenance: ours. A gradient of 0.8 MB stays in a
+processor's cache while it is concatenated, and is then faster to use; one of 39 MB does not"""
 TOGETHER = 32
-"""gradients that are computed together at most, so that memory is bounded"""
+"""largest number of gradients that are computed together, which bounds the memory"""
 BLOCKS = {32: 128 * 1024, 16: 512 * 1024}
-"""gradients in a block, and bytes of the largest weights that gain by it"""
+"""gradients per block, and the bytes of the largest weights for which this is faster"""
 WORTH_FLOPS = 16e6
-"""operations of the largest forward pass of a batch that gains by it"""
+"""operations of the largest forward pass of a batch for which this is faster"""
 VMAP_REFUSES = (RuntimeError, NotImplementedError, ValueError)
-"""what `torch.func.vmap` raises for a module that it cannot take: one that looks at numbers, say"""
+"""exceptions of `torch.func.vmap` for an unsupported module, such as one that depends on values"""
 FEWEST = 5
-"""gradients that are computed together at least"""
+"""smallest number of gradients that are computed together"""
 AT_ONCE = 1024
-"""examples that are evaluated at once"""
+"""number of examples per evaluation batch"""
 
 
 class TorchLearner:
     """A torch module as a learner.
 
     Args:
-        module: answers a batch's outputs; its own weights do not matter.
-        examples: what it is trained and tested on.
+        module: returns a batch's outputs; its own weights are not used.
+        examples: the training and test data.
         start: the initial weights, flat, in the order of the module's parameters.
-        seed: of the order of samples.
-        dtype: of weights and inputs.
+        seed: seed of the order of samples.
+        dtype: type of weights and inputs.
         loss: the mean loss of a batch's outputs.
-        draw: where batches come from; None: from the examples, shuffled anew every epoch.
-        together: gradients that are computed together at most; None: by the rule on sizes.
-        device: where it computes; examples stay in the host's memory.
+        draw: the source of batches; None: the examples, shuffled in every epoch.
+        together: largest number of gradients that are computed together; None: by the rule on sizes.
+        device: the device that computes; examples stay in the host's memory.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class TorchLearner:
         self._joint = Joint(self._loss_at, [piece.shape for piece in self._pieces])
 
     def on(self, device: torch.device) -> TorchLearner:
-        """The same learner, computing there: its weights and gradients lie there, and batches are moved there."""
+        """Returns the same learner on this device, with weights and gradients there; batches are moved there."""
         return TorchLearner(
             copy.deepcopy(self.module),
             self.examples,
@@ -119,16 +119,21 @@ class TorchLearner:
         return self._start
 
     def load(self, samples: Samples) -> Batch:
-        """Inputs and labels of the batch."""
+        """Returns inputs and labels of the batch."""
         return self._shaped(self.draw.batch(samples))
 
     def _shaped(self, batch: Batch) -> Batch:
-        """A batch as the module takes it, where the module is."""
+        """Converts a batch to the module's form and moves it to the device."""
         shaped = self.examples.shaped(batch, self.dtype)
         return shaped if self.device.type == "cpu" else Batch(*(part.to(self.device) for part in shaped))
 
     def gradient(self, vector: Tensor, data: Batch) -> tuple[Tensor, float]:
-        """Mean gradient, flat, new and put together when that is needed, and mean loss over the batch."""
+        """Returns the mean gradient, a new flat vector that is concatenated on demand, and the mean loss.
+
+        Args:
+            vector: the weights, flat.
+            data: the batch.
+        """
         self._hold(vector)
         loss = self.loss(self.module(data.inputs), data.labels)
         gradients = torch.autograd.grad(loss, self._parameters)
@@ -137,7 +142,12 @@ class TorchLearner:
         return torch.cat([part.reshape(-1) for part in gradients]), loss.item()
 
     def gradients(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
-        """As `gradient` for each of the vectors on the data of its samples, `together` at a time where sizes agree."""
+        """Computes `gradient` for each vector and samples, up to `together` at a time if their sizes agree.
+
+        Args:
+            vectors: the weights of each gradient, flat.
+            samples: the samples of each gradient.
+        """
         answers: list[tuple[Tensor, float]] = [(torch.empty(0), math.nan)] * len(vectors)
         alike: dict[int, list[int]] = defaultdict(list)
         for place, one in enumerate(samples):
@@ -151,10 +161,10 @@ class TorchLearner:
         return answers
 
     def choose(self, how: Vmap) -> None:
-        """Computes gradients so from now on, whatever the rule on sizes says; auto leaves it to the rule.
+        """Selects whether gradients are computed together; auto: by the rule on sizes.
 
         Raises:
-            InputError: they shall be computed together, and the module cannot.
+            InputError: `how` is on, and the module does not support it.
         """
         if how == "auto":
             return
@@ -168,21 +178,21 @@ class TorchLearner:
                 raise InputError(f"workload.vmap: found 'on', {right}: {error}") from error
 
     def _some(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
-        """Gradients of batches of one size: together, unless there are too few or the module does not let them be."""
+        """Computes gradients of equal batches, together unless there are too few or the module does not support it."""
         if len(vectors) >= FEWEST and self.together > 1 and self._pays(samples[0].count):
             try:
                 return self._together(vectors, samples)
             except VMAP_REFUSES:
-                self.together = 1  # what is wrong in any case is wrong one by one, too
+                self.together = 1  # any other error is raised again one by one
         return [self.gradient(vector, self.load(one)) for vector, one in zip(vectors, samples, strict=True)]
 
     def _pays(self, count: int) -> bool:
-        """Whether batches of this size are small enough."""
+        """Whether batches of this size are small enough to be computed together."""
         return self.worth_flops == math.inf or count * self.forward_flops <= self.worth_flops
 
     @cached_property
     def forward_flops(self) -> int:
-        """Of one sample."""
+        """Operations of the forward pass of one sample."""
         self._hold(self._start)
         sample = self._shaped(self.examples.train.at(slice(0, 1)))
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -199,7 +209,7 @@ class TorchLearner:
         return self.loss(functional_call(self.module, named, (inputs,)), labels)
 
     def layer_gradients(self, vector: Tensor, data: Batch, ready: Ready) -> float:
-        """As `gradient`, calling `ready` with each layer's part from within the backward pass, when it is complete.
+        """Like `gradient`, but calls `ready` with each layer's part during the backward pass, when it is complete.
 
         Returns the mean loss. The parts are bit for bit those of `gradient`.
         """
@@ -213,7 +223,7 @@ class TorchLearner:
         return ByLayer(self._parameters, self._pieces)
 
     def evaluate(self, vector: Tensor) -> Evaluation:
-        """Mean loss on the examples held out, and accuracy where labels are classes."""
+        """Returns the mean loss on the held-out examples, and the accuracy if labels are classes."""
         self._hold(vector)
         test, losses, right = self.examples.test, [], 0
         whole = len(test.labels)
@@ -234,11 +244,15 @@ class TorchLearner:
 
 
 def together_of(module: nn.Module, dtype: torch.dtype) -> int:
-    """How many gradients are computed together: as many as gain by it, by their size; 1: none.
+    """Returns the number of gradients to compute together, by the size of the weights; 1: none.
 
-    A block of weights has to stay in a processor's cache, or it gains nothing over weights that are used one at a time:
-    32 vectors of at most 128 KiB, 16 of at most 512 KiB. Batches that ask for more than `WORTH_FLOPS` gain nothing,
-    either. What was measured is in docs/results/learning.md.
+    A block of weights must fit in a processor's cache to be faster than single weights: 32 vectors of at most 128 KiB,
+    16 of at most 512 KiB. Batches of more than `WORTH_FLOPS` are not faster together either. The measurements are in
+    docs/results/learning.md.
+
+    Args:
+        module: the module.
+        dtype: type of the weights.
 
     >>> [together_of(nn.Linear(64, width), torch.float32) for width in (64, 784, 4096)]
     [32, 16, 1]
@@ -248,7 +262,7 @@ def together_of(module: nn.Module, dtype: torch.dtype) -> int:
 
 
 def _layers(module: nn.Module) -> list[LayerInfo]:
-    """Modules that have parameters of their own, and how many."""
+    """Returns the modules with their own parameters, and the sizes of these."""
     sizes: dict[str, int] = {}
     for name, parameter in module.named_parameters():
         layer = name.rpartition(".")[0]

@@ -2,12 +2,12 @@
 
 Rules of this file:
 
-* `torch.func.vmap` says what is computed, for any module that it accepts; nothing is derived by hand.
-* Blocks have few sizes, powers of two, and what is missing is filled with the last gradient's weights and batch, whose
-  surplus answers are dropped: the rows of a block do not touch each other.
-* The operations of a shape that has been asked for several times are recorded and repeated (`tensor_recording`): the
-  same bits with a third of the calls, and intermediate results are dropped as soon as they have served.
-* A block ends with its call: every answer is a vector of its own, which keeps nothing else alive.
+* `torch.func.vmap` derives the computation, for any module that it supports.
+* Block sizes are powers of two. A block is padded with the last gradient's weights and batch, and the surplus results
+  are dropped: the rows of a block are independent.
+* If a shape is requested several times, its operations are recorded and repeated (`tensor_recording`): the same bits
+  with a third of the calls, and intermediate results are freed after their last use.
+* Every result is a separate vector, which does not keep its block alive.
 """
 
 from __future__ import annotations
@@ -23,18 +23,22 @@ from paceline.workloads.batches.examples import Batch
 from paceline.workloads.models.tensor_recording import Function, recorded
 
 LossAt = Callable[[tuple[Tensor, ...], Tensor, Tensor], Tensor]
-"""mean loss at a module's parameters, of inputs and labels"""
+"""the mean loss as a function of a module's parameters, inputs and labels"""
 Shape = tuple[torch.Size, torch.Size]
-"""of inputs and labels"""
+"""the shapes of inputs and labels"""
 
 SMALLEST = 8
-"""gradients in the smallest block"""
+"""number of gradients in the smallest block"""
 RECORDED_AFTER = 20
-"""calls of one shape; recording takes as long as they would gain"""
+"""number of calls of a shape before it is recorded; recording costs as much as these calls would save"""
 
 
 def block_size(wanted: int, most: int) -> int:
-    """How many gradients a block has that holds as many of the `wanted` as it can.
+    """Returns the size of a block for as many of the wanted gradients as possible.
+
+    Args:
+        wanted: number of gradients.
+        most: largest size of a block.
 
     >>> [block_size(wanted, 32) for wanted in (5, 9, 32, 57)]
     [8, 16, 32, 32]
@@ -43,11 +47,11 @@ def block_size(wanted: int, most: int) -> int:
 
 
 class Joint:
-    """A module's gradients, many at a time.
+    """Computes many gradients of a module together.
 
     Args:
-        loss_at: what the gradients are of.
-        shapes: of the parameters, in the order in which they lie in a flat vector.
+        loss_at: the loss.
+        shapes: shapes of the parameters, in their order in a flat vector.
     """
 
     def __init__(self, loss_at: LossAt, shapes: Sequence[torch.Size]) -> None:
@@ -63,14 +67,14 @@ class Joint:
         self._asked: Counter[Shape] = Counter()
         self._recorded: dict[Shape, Function] = {}
         self._blocks: dict[int, tuple[Tensor, Tensor]] = {}
-        """for each size: room for weights and gradients, used again, since fresh memory costs as much as arithmetic"""
+        """reused buffers of weights and gradients by size, since new memory costs as much as the arithmetic"""
 
     def __call__(self, vectors: Sequence[Tensor], batch: Batch) -> list[tuple[Tensor, float]]:
-        """Gradients, flat and new, and losses.
+        """Returns gradients, each a new flat vector, and losses.
 
         Args:
-            vectors: where, each flat.
-            batch: of what, with a dimension in front for the vectors.
+            vectors: the weights, each flat.
+            batch: the batches, with an additional first dimension for the vectors.
         """
         count = len(vectors)
         if count not in self._blocks:

@@ -1,4 +1,4 @@
-"""The models by name: their modules, layer tables and initial weights.
+"""The built-in models: their modules, layer tables and initial weights.
 
 Read `layer_tables` first, then `zoo`.
 """

@@ -1,10 +1,10 @@
-"""A user's own workload: a function that returns a module, and data and a loss if it wants.
+"""Custom workloads: a function that returns a module, and optionally data and a loss.
 
 Rules of this file:
 
-* The function is called with the generators of torch, NumPy and Python seeded, so that whatever it draws is the same in
-  every process. The weights that its module is made with are where learning starts.
-* What it returns is checked here for its form; whether it can be learned, in `module_trial`.
+* The function is called with seeded generators of torch, NumPy and Python, so that it draws the same numbers in every
+  process. The initial weights are those of its module.
+* The form of its result is checked here, and whether the module can be trained in `module_trial`.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ FORM = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Own:
-    """What the function returned; equal to itself only."""
+    """The result of the function, compared by identity."""
 
     module: nn.Module
     sample: Tensor | None
-    """one, as the module takes it, where that is known; only shape and type matter"""
+    """one sample in the module's form, if known; only shape and type are used"""
     examples: Examples | None
     loss: Loss | None
 
 
 def made(reference: str, seed: int = 1) -> Own:
-    """What the function of this name returns.
+    """Calls the function with this name.
 
     Args:
         reference: ``module:function`` or ``path/to/file.py:function``.
-        seed: of what it draws; given to it as well if it takes a `seed`.
+        seed: seed of the generators; also passed to the function if it has a parameter `seed`.
 
     Raises:
-        InputError: there is no such function, it fails, or returns something else.
+        InputError: there is no such function, it fails, or it returns something else.
     """
     return _made(imported(reference), seed)
 
@@ -63,19 +63,27 @@ def _made(function: Callable[..., Any], seed: int) -> Own:
 
 
 def called(function: Callable[..., Any], seed: int) -> Any:
-    """What the function returns; raises `InputError` with what it raised."""
+    """Calls a function with seeded generators.
+
+    Args:
+        function: the custom function.
+        seed: the seed.
+
+    Raises:
+        InputError: the function fails; with its error.
+    """
     try:
         wanted = {"seed": seed} if "seed" in inspect.signature(function).parameters else {}
         with _seeded(seed):
             return function(**wanted)
-    except (Exception, SystemExit) as error:  # the user's own code: anything may happen
+    except (Exception, SystemExit) as error:  # custom code can raise anything
         raise InputError(f"it fails with {told(error)}") from error
 
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Whatever is drawn follows from the seed, and torch computes with one thread; afterwards all is as before."""
-    before, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002  # the old generator, which users still draw from
+    """Seeds all generators and limits torch to one thread for the block; restores everything afterwards."""
+    before, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002  # the legacy generator, which is still in use
     with torch.random.fork_rng(devices=[]), torch_threads(1):  # ranks forked later must not inherit a pool of threads
         random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002
@@ -96,7 +104,7 @@ def _as_expected(parts: Sequence[Any]) -> bool:
 
 
 def unpacked(answer: Any) -> Own:
-    """The parts of what a function returned; raises `InputError` where they are something else."""
+    """Returns the parts of a function's result; raises `InputError` if they have another form."""
     parts: tuple[Any, ...] = answer if isinstance(answer, tuple) else (answer,)
     padded: list[Any] = [*parts, None, None, None]
     module, given, loss = padded[:3]
@@ -112,9 +120,9 @@ def unpacked(answer: Any) -> Own:
 
 
 def examples_of(data: Any) -> Examples:
-    """Data as a function returns it: arrays or tensors, ((inputs, labels), (inputs, labels)).
+    """Converts the data of a function: arrays or tensors, ((inputs, labels), (inputs, labels)).
 
-    Labels that are whole numbers, one a sample, are classes. Inputs that are bytes become numbers as they are.
+    If there is one integer label per sample, labels are classes. Byte inputs are converted to numbers without scaling.
     """
     try:
         train, test = (Batch(_tensor(inputs), _tensor(labels)) for inputs, labels in data)
@@ -146,7 +154,12 @@ def _numbers(inputs: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def squared(outputs: Tensor, labels: Tensor) -> Tensor:
-    """The mean squared error; what the module answers may have a dimension of 1 more than the labels."""
+    """Returns the mean squared error; the outputs may have an additional dimension of size 1.
+
+    Args:
+        outputs: outputs of the module.
+        labels: the labels.
+    """
     if outputs.numel() != labels.numel():
         sizes = [" × ".join(map(str, part.shape)) for part in (outputs, labels)]
         raise ValueError(f"found answers of {sizes[0]} for labels of {sizes[1]}, expected as many numbers")
@@ -154,5 +167,5 @@ def squared(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def start_of(module: nn.Module) -> Tensor:
-    """The weights that the module was made with, flat, in double precision."""
+    """Returns the initial weights of the module, flat, in double precision."""
     return torch.cat([parameter.detach().reshape(-1).double() for parameter in module.parameters()])

@@ -1,4 +1,4 @@
-"""Initial weights: a function of the seed and the module, the same in both precisions.
+"""Initial weights: a function of the seed and the module.
 
 They are drawn in float64 by NumPy and then rounded, so that both precisions start from the same point.
 """
@@ -13,9 +13,16 @@ from torch import Tensor, nn
 
 
 def uniform(module: nn.Module, seed: int) -> Tensor:
-    """Uniform in ± 1/√inputs for weights and biases of linear layers and convolutions, as torch does by default.
+    """Draws weights and biases of linear layers and convolutions uniformly in ± 1/√inputs, the default of torch.
 
-    Parameters of other layers (normalisation) keep the constants that they are built with.
+    Parameters of other layers (normalisation) keep their constants.
+
+    Args:
+        module: the module.
+        seed: the seed.
+
+    Returns:
+        The weights, flat, in float64.
 
     >>> float(uniform(nn.Linear(4, 3), seed=1).abs().max()) <= 0.5
     True

@@ -1,8 +1,8 @@
-"""What the layers of a model ask of a device: arithmetic, bytes moved, kernels started, activations kept.
+"""The costs of a model's layers: arithmetic, memory traffic, kernel launches, saved activations.
 
 Rules of this file: a row is one module without children (a convolution, a normalisation, a ReLU), in the order of the
-forward pass; what happens between two modules belongs to the first of them. Numbers are per sample, in float32, and
-come from `layer_tracing`; the files in `tables/` are its output. Nothing here needs torch.
+forward pass; operations between two modules belong to the first of them. Numbers are per sample, in float32, and come
+from `layer_tracing`; the files in `tables/` are its output. Nothing here needs torch.
 
 The column `products` holds the convolutions and matrix products of the forward pass, separated by semicolons, each as
 the fields of `Product` separated by spaces.
@@ -25,9 +25,9 @@ class Pass:
     Args:
         flops: floating point operations of products and convolutions per sample; a multiplication and an addition
             are two.
-        moved_bytes: what the kernels read and write per sample, each tensor once a kernel.
-        fixed_bytes: what they read and write however few the samples are: weights and their gradients.
-        kernels: kernels that are started, whatever the batch.
+        moved_bytes: bytes that the kernels read and write per sample, each tensor once per kernel.
+        fixed_bytes: bytes that they read and write independent of the batch: weights and their gradients.
+        kernels: number of kernels, independent of the batch.
     """
 
     flops: int
@@ -79,9 +79,9 @@ class LayerWork:
     """One module of a model.
 
     Args:
-        name: as in the module tree.
-        parameters: of its own.
-        saved_bytes: activations per sample that wait for the backward pass.
+        name: the name in the module tree.
+        parameters: number of its own parameters.
+        saved_bytes: bytes of activations per sample that are saved for the backward pass.
         products: the convolutions and matrix products of its forward pass.
     """
 
@@ -113,7 +113,7 @@ def write_table(path: Path, rows: Iterable[LayerWork]) -> None:
 
 
 def read_table(path: Path) -> tuple[LayerWork, ...]:
-    """The rows of a file that `write_table` wrote.
+    """Reads the rows of a file from `write_table`.
 
     >>> read_table(TABLES / "lenet.csv")[0].forward.flops  # 20 filters of 5 × 5 at 24 × 24 places
     576000

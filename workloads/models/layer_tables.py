@@ -1,8 +1,7 @@
-"""The models by name, as layer tables: what each layer has and asks for, first layer first.
+"""Layer tables of the models: parameters and costs of each layer, first layer first.
 
-Rules of this file: counts are derived by tracing (`workloads.trace`), never typed in as totals; the totals known from
-papers are checked in the tests. A table is read when its model is asked for, and nothing here needs torch but the
-tracing of a user's own model.
+Rules of this file: counts are derived by tracing (`layer_tracing`), never entered as totals; tests compare them with
+the totals of papers. A table is read when its model is requested. Only the tracing of custom models needs torch.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ class ModelInfo:
     """A model's layers, and the size of the data set that it is usually trained on.
 
     Args:
-        layers: those that have parameters.
-        works: all its modules and what they ask of a device; empty where that is not known.
-        family: models whose kernels are alike; the name itself where there are no others.
+        layers: the layers with parameters.
+        works: all modules with their costs; empty if unknown.
+        family: name of the models with similar kernels; the model's own name if there are no others.
 
     >>> MODELS["lenet"].parameters
     431080
@@ -44,7 +43,7 @@ class ModelInfo:
     name: str
     layers: tuple[LayerInfo, ...]
     num_samples: int
-    """samples in one epoch"""
+    """number of samples in one epoch"""
     provenance: str
     works: tuple[LayerWork, ...] = ()
     family: str = ""
@@ -55,7 +54,7 @@ class ModelInfo:
 
     @property
     def forward_flops(self) -> int:
-        """Operations of a forward pass of one sample; a multiplication and an addition are two.
+        """Floating point operations of a forward pass of one sample; a multiplication and an addition are two.
 
         >>> MODELS["resnet50"].forward_flops / 2e9
         3.857973248
@@ -64,11 +63,11 @@ class ModelInfo:
 
     @property
     def training_flops(self) -> int:
-        """Operations of the forward and the backward pass of one sample."""
+        """Floating point operations of the forward and the backward pass of one sample."""
         return self.forward_flops + sum(work.backward.flops for work in self.works)
 
     def layout(self) -> Layout:
-        """The layers end to end in one flat vector.
+        """Returns the places of the layers in one flat vector.
 
         >>> MODELS["digits-mlp"].layout().layers[1]
         Layer(name='output', start=4160, stop=4810)
@@ -77,7 +76,7 @@ class ModelInfo:
 
 
 def layout_of(layers: tuple[LayerInfo, ...]) -> Layout:
-    """Where each layer lies when they are put end to end, in elements."""
+    """Returns the place of each layer in a flat vector of all layers, in elements."""
     placed, start = [], 0
     for layer in layers:
         placed.append(Layer(layer.name, start, start + layer.parameters))
@@ -108,7 +107,7 @@ def _known(name: str) -> ModelInfo:
 
 
 class _Models(Mapping[str, ModelInfo]):
-    """Reads the table of a model when it is asked for."""
+    """Reads the table of a model when it is requested."""
 
     _names = (*ZOO, QUADRATIC.name)
 
@@ -131,10 +130,10 @@ MODELS: Mapping[str, ModelInfo] = _Models()
 
 
 def find_model(name: str) -> ModelInfo:
-    """A model by its name in `MODELS`, or a user's own as ``module:function`` or ``path/to/file.py:function``.
+    """Finds a model by its name in `MODELS`, or a custom one as ``module:function`` or ``path/to/file.py:function``.
 
     The function returns a `torch.nn.Module`, or a tuple of it with the shape of one sample (without the batch), a
-    sample itself, or data (see `own`); pictures of 3 × 224 × 224 if it says nothing. It is traced.
+    sample itself, or data (see `custom`); the default is pictures of 3 × 224 × 224. It is traced.
 
     Raises:
         InputError: there is no such model, or it cannot be traced.
@@ -161,7 +160,7 @@ def _traced(name: str) -> ModelInfo:
         maker = imported(name)
     except InputError as error:
         raise InputError(f"model {name!r}: {error}; expected module:function or path/to/file.py:function") from error
-    import torch  # here, because it takes a second that the models known by name need not pay
+    import torch  # imported here, as it takes a second and the built-in models do not need it
 
     from paceline.workloads.models.custom import FORM, Own, called, made, unpacked
     from paceline.workloads.models.layer_tracing import trace
@@ -173,9 +172,9 @@ def _traced(name: str) -> ModelInfo:
         words = "DERIVED by tracing the user's own module"
         return _of(name, works, family="", num_samples=num_samples, provenance=words)
 
-    with contextlib.suppress(Exception), torch.device("meta"):  # where a model of any size costs no memory,
+    with contextlib.suppress(Exception), torch.device("meta"):  # a model of any size costs no memory there,
         return info(unpacked(called(maker, 1)))
-    try:  # but a function that works with real data cannot do so there
+    try:  # but a function that uses real data fails there
         return info(made(name))
-    except Exception as error:  # the user's own code: anything may happen
+    except Exception as error:  # custom code can raise anything
         raise InputError(f"model {name!r} cannot be traced: {error}; expected {FORM}") from error

@@ -1,12 +1,12 @@
 """Layer tables by tracing a torch module on the meta device, where tensors have shapes and no numbers.
 
-    python -m paceline.workloads.models.layer_tracing          # are workloads/tables/ what tracing gives?
-    python -m paceline.workloads.models.layer_tracing --write  # writes them
+    python -m paceline.workloads.models.layer_tracing          # compares workloads/tables/ with the traces
+    python -m paceline.workloads.models.layer_tracing --write  # writes the tables
 
-Rules of this file: FLOPs are torch's own formulas (`torch.utils.flop_counter`). Every operator that is no view is
-one kernel, which reads its inputs and writes its outputs once. A backward operator belongs to the module whose forward
-pass made its autograd node. Two batches are traced; what does not grow with the batch is fixed. The sizes of
-convolutions and products are read from the operators of the forward pass (`product_shapes`).
+Rules of this file: FLOPs are counted by torch's formulas (`torch.utils.flop_counter`). Every operator that is not a
+view is one kernel, which reads its inputs and writes its outputs once. A backward operator belongs to the module whose
+forward pass made its autograd node. Two batch sizes are traced; costs that do not grow with the batch are fixed. The
+sizes of convolutions and products are read from the operators of the forward pass (`product_shapes`).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from paceline.workloads.models.product_shapes import Shape, product, shapes
 from paceline.workloads.models.zoo import ZOO
 
 FREE = {"detach", "_unsafe_view", "_reshape_alias", "empty", "empty_like", "empty_strided", "new_empty"}
-"""operators that start no kernel, beside the views"""
+"""operators without a kernel, besides the views"""
 SMALL, LARGE = 2, 4
-"""the batches traced; normalisation needs two samples"""
+"""the traced batch sizes; normalisation needs two samples"""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What one module did in one direction."""
+    """The costs of one module in one direction."""
 
     flops: int = 0
     moved_bytes: int = 0
@@ -48,7 +48,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Traced:
-    """One module, in one batch."""
+    """The costs of one module for one batch size."""
 
     forward: Tally = field(default_factory=Tally)
     backward: Tally = field(default_factory=Tally)
@@ -57,7 +57,7 @@ class Traced:
 
 
 class Recorder(TorchDispatchMode):
-    """Notes every operator under the module that it belongs to."""
+    """Records every operator for the module that it belongs to."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -67,7 +67,7 @@ class Recorder(TorchDispatchMode):
         self._starts: list[tuple[int, str]] = []
 
     def enter(self, name: str) -> None:
-        """The forward pass has come to this module."""
+        """Records that the forward pass has entered this module."""
         self.current = name
         self.modules.setdefault(name, Traced())
         self._starts.append((_get_sequence_nr(), name))
@@ -96,7 +96,7 @@ class Recorder(TorchDispatchMode):
 
 
 def _flops(operator: Any, args: Sequence[Any], kwargs: dict[str, Any], answer: Any) -> int:
-    """By torch's own formulas; of a backward convolution these forget that channels are in groups."""
+    """Returns the FLOPs by torch's formulas, corrected for backward convolutions with channel groups."""
     if operator is torch.ops.aten.convolution_backward:
         towards, weight, wanted = args[0], args[2], args[10]
         return int(2 * towards.numel() * weight[0].numel() * sum(wanted[:2]))
@@ -109,13 +109,13 @@ def _nbytes(leaf: object) -> int:
 
 @contextmanager
 def _hooked(model: nn.Module, recorder: Recorder) -> Iterator[None]:
-    """Tells the recorder where the forward pass is, and what is kept for the backward pass."""
+    """Records the current module of the forward pass and the tensors saved for the backward pass."""
     held: dict[int, Tensor] = {tensor.untyped_storage()._cdata: tensor for tensor in model.parameters()}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage._cdata not in held and recorder.current:
-            held[storage._cdata] = tensor  # kept, so that its address is not used again
+            held[storage._cdata] = tensor  # keeps it alive, so that its address is not reused
             recorder.modules[recorder.current].saved_bytes += storage.nbytes()
         return tensor
 
@@ -134,7 +134,7 @@ def _hooked(model: nn.Module, recorder: Recorder) -> Iterator[None]:
 
 def _run(model: nn.Module, sample: Tensor, batch: int) -> dict[str, Traced]:
     recorder = Recorder()
-    model.zero_grad(set_to_none=True)  # or gradients would be added to those of the batch before
+    model.zero_grad(set_to_none=True)  # otherwise gradients would be added to those of the previous batch
     inputs = sample.expand(batch, *sample.shape).clone()
     with _hooked(model, recorder), recorder:
         outputs = model(inputs)
@@ -144,11 +144,11 @@ def _run(model: nn.Module, sample: Tensor, batch: int) -> dict[str, Traced]:
 
 
 def trace(model: nn.Module, sample: Tensor) -> tuple[LayerWork, ...]:
-    """The rows of a model.
+    """Traces a model and returns its rows.
 
     Args:
-        model: on any device; a copy of its structure is traced on the meta device.
-        sample: one input, without the batch; only shape and type matter.
+        model: the model on any device; a copy of its structure is traced on the meta device.
+        sample: one input, without the batch dimension; only shape and type are used.
     """
     model = model.to("meta").train()
     model.requires_grad_(True)
@@ -178,7 +178,7 @@ def _pass(few: Tally, many: Tally) -> Pass:
 
 
 def trace_named(name: str) -> tuple[LayerWork, ...]:
-    """The rows of a model of the zoo.
+    """Traces a built-in model and returns its rows.
 
     >>> sum(row.parameters for row in trace_named("lenet"))
     431080

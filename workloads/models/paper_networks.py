@@ -1,8 +1,8 @@
-"""The networks of the papers as torch modules, to be traced; module trees carry the names that layers have.
+"""The networks of the papers as torch modules, for tracing and training; module names are layer names.
 
-Rules of this file: shapes are the papers'. Left out are auxiliary heads, dropout and local response normalisation: none
-has parameters in the trunk, and later implementations leave them out too. Imports torch, so it is itself imported
-only by what traces or trains.
+Rules of this file: shapes are those of the papers. Auxiliary heads, dropout and local response normalisation are
+omitted: none has parameters in the trunk, and later implementations omit them too. This file imports torch, so it is
+imported only for tracing and training.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 
 def chain(**modules: nn.Module) -> nn.Sequential:
-    """One after the other, under these names."""
+    """Chains modules in sequence, with these names."""
     return nn.Sequential(OrderedDict(modules))
 
 
@@ -25,18 +25,18 @@ def relu() -> nn.Module:
 
 
 def mlp() -> nn.Module:
-    """Digits of MNIST by two hidden layers."""
+    """Builds a network with two hidden layers for MNIST."""
     first, second = nn.Linear(784, 512), nn.Linear(512, 512)
     return chain(hidden1=first, relu1=relu(), hidden2=second, relu2=relu(), output=nn.Linear(512, 10))
 
 
 def digits_mlp() -> nn.Module:
-    """The network of `workloads.digits`, as a module."""
+    """Builds the network for `workloads.batches.digits`."""
     return chain(hidden=nn.Linear(64, 64), relu=relu(), output=nn.Linear(64, 10))
 
 
 def lenet() -> nn.Module:
-    """Caffe's LeNet for MNIST."""
+    """Builds Caffe's LeNet for MNIST."""
     return chain(
         conv1=nn.Conv2d(1, 20, 5),
         pool1=nn.MaxPool2d(2),
@@ -50,7 +50,7 @@ def lenet() -> nn.Module:
 
 
 def cifar10_full() -> nn.Module:
-    """Caffe's cifar10_full, of about 90 000 parameters."""
+    """Builds Caffe's cifar10_full, with about 90 000 parameters."""
     modules: dict[str, nn.Module] = {}
     channels = 3
     for number, filters in enumerate((32, 32, 64), start=1):
@@ -62,7 +62,7 @@ def cifar10_full() -> nn.Module:
 
 
 def _stages(channels: int, filters: Sequence[int]) -> dict[str, nn.Module]:
-    """Convolutions of 3 × 3, each with ReLU, and each followed by halving the picture."""
+    """Builds convolutions of 3 × 3, each followed by ReLU and pooling to half the size."""
     modules: dict[str, nn.Module] = {}
     for number, count in enumerate(filters, start=1):
         modules[f"conv{number}"] = nn.Conv2d(channels, count, 3, padding=1)
@@ -73,19 +73,19 @@ def _stages(channels: int, filters: Sequence[int]) -> dict[str, nn.Module]:
 
 
 def digits_cnn() -> nn.Module:
-    """Two convolutions for the pictures of 8 × 8."""
+    """Builds a network with two convolutions for pictures of 8 × 8."""
     return chain(**_stages(1, (16, 32)), flat=nn.Flatten(), output=nn.Linear(128, 10))
 
 
 def small_cnn(classes: int = 10) -> nn.Module:
-    """Three convolutions for pictures of 3 × 32 × 32."""
+    """Builds a network with three convolutions for pictures of 3 × 32 × 32."""
     return chain(**_stages(3, (16, 32, 64)), flat=nn.Flatten(), output=nn.Linear(1024, classes))
 
 
 def cifar_alexnet() -> nn.Module:
-    """AlexNet for pictures of 3 × 32 × 32.
+    """Builds AlexNet for pictures of 3 × 32 × 32.
 
-    The first convolution is 5 × 5 with a stride of 1: of 11 × 11 with a stride of 4, too little would be left to pool.
+    The first convolution is 5 × 5 with a stride of 1; after 11 × 11 with a stride of 4, too little remains to pool.
     """
     return alexnet(first=(5, 1, 2), places=9, classes=10)
 
@@ -98,14 +98,14 @@ def alexnet(
     places: int = 36,
     classes: int = 1000,
 ) -> nn.Module:
-    """AlexNet without channel groups; with 2 groups it is Caffe's.
+    """Builds AlexNet without channel groups; with 2 groups it is Caffe's version.
 
     Args:
-        filters: of the five convolutions.
-        groups: of the second, fourth and fifth.
-        first: width, stride and padding of the first.
-        places: that are left of a picture before the dense layers.
-        classes: to tell apart.
+        filters: filters of the five convolutions.
+        groups: channel groups of the second, fourth and fifth convolution.
+        first: width, stride and padding of the first convolution.
+        places: positions of a picture that remain before the dense layers.
+        classes: number of classes.
     """
     one, two, three, four, five = filters
     width, stride, padding = first
@@ -122,12 +122,12 @@ def alexnet(
 
 
 def alexnet_bvlc() -> nn.Module:
-    """AlexNet as Caffe has it: two channel groups."""
+    """Builds Caffe's AlexNet, with two channel groups."""
     return alexnet(groups=2)
 
 
 def alexnet_owt() -> nn.Module:
-    """AlexNet of "One weird trick", on one GPU."""
+    """Builds AlexNet of "One weird trick", for one GPU."""
     return alexnet((64, 192, 384, 256, 256), first=(11, 4, 2))
 
 
@@ -135,7 +135,7 @@ VGG = {11: (1, 1, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 
 
 def vgg(depth: int) -> nn.Module:
-    """VGG of 11, 16 or 19 layers, without normalisation."""
+    """Builds VGG with 11, 16 or 19 layers, without normalisation."""
     modules: dict[str, nn.Module] = {}
     channels = 3
     for stage, (count, filters) in enumerate(zip(VGG[depth], (64, 128, 256, 512, 512), strict=True), start=1):
@@ -149,14 +149,14 @@ def vgg(depth: int) -> nn.Module:
 
 
 class Branches(nn.ModuleDict):
-    """Several ways side by side, their channels put together."""
+    """Parallel branches whose channels are concatenated."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([branch(x) for branch in self.values()], dim=1)
 
 
 def _plain(channels: int, filters: int, width: int, **options: Any) -> nn.Sequential:
-    """A convolution with bias, and ReLU."""
+    """Builds a convolution with bias, and ReLU."""
     return chain(conv=nn.Conv2d(channels, filters, width, padding=width // 2, **options), relu=relu())
 
 
@@ -173,7 +173,7 @@ def _inception(channels: int, *filters: int) -> nn.Module:
 
 
 def googlenet() -> nn.Module:
-    """GoogLeNet, the first Inception, without its two auxiliary heads."""
+    """Builds GoogLeNet, the first Inception network, without its two auxiliary heads."""
 
     def pool() -> nn.Module:
         return nn.MaxPool2d(3, 2, ceil_mode=True)
@@ -191,12 +191,12 @@ def googlenet() -> nn.Module:
 
 
 def _normed(channels: int, filters: int, width: int | tuple[int, int], **options: Any) -> nn.Sequential:
-    """A convolution without bias, and batch normalisation."""
+    """Builds a convolution without bias, and batch normalisation."""
     return chain(conv=nn.Conv2d(channels, filters, width, bias=False, **options), bn=nn.BatchNorm2d(filters))
 
 
 class Residual(nn.Module):
-    """Three convolutions, and around them a way that changes as little as the shapes allow."""
+    """Three convolutions with a shortcut, which is the identity if the shapes allow it."""
 
     def __init__(self, channels: int, width: int, stride: int, *, late: bool) -> None:
         super().__init__()
@@ -235,11 +235,11 @@ RESNET = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 
 
 
 def resnet(depth: int, *, late: bool = False) -> nn.Module:
-    """ResNet of 18, 34, 50, 101 or 152 layers.
+    """Builds ResNet with 18, 34, 50, 101 or 152 layers.
 
     Args:
-        depth: in layers.
-        late: stride in the 3 × 3 convolution of a block (v1.5), not in the first (v1).
+        depth: number of layers.
+        late: whether the stride is in the 3 × 3 convolution of a block (v1.5) instead of in the first (v1).
     """
     stages: dict[str, nn.Module] = {}
     channels = 64

@@ -5,9 +5,9 @@ curvature H and per-sample noise Σ, the step gains η G'G − η²/2 (G'HG + tr
 gain_max/(1 + Bn/B), with Bn = tr(HΣ)/(G'HG). So S = Smin (1 + Bn/B) steps and E = B S = Emin (1 + B/Bn) samples reach
 a given loss: far below Bn a larger batch costs nothing, far above it is wasted.
 
-A stale gradient lowers what the curvature allows and leaves the noise alone. If the noise-free rate is smaller by a
-factor s, gain_max and Bn are too: η_max → s η_max, G'HG → G'HG/s. Then E = Emin (1 + B/(s Bn)): staleness enlarges the
-batch that counts by the slowdown 1/s. This combination is derived here, not seen in a paper.
+A stale gradient lowers the rate that the curvature allows and does not change the noise. If the noise-free rate is
+smaller by a factor s, so are gain_max and Bn: η_max → s η_max, G'HG → G'HG/s. Then E = Emin (1 + B/(s Bn)): staleness
+enlarges the effective batch by the slowdown 1/s. This combination is derived here, not taken from a paper.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import math
 
 
 def samples_needed(batch: float, noise_scale: float, slowdown: float = 1.0) -> float:
-    """Samples to a target, as a multiple of those that the smallest batches need.
+    """Returns the samples to a target, as a multiple of those of the smallest batches.
 
     E / Emin = 1 + slowdown · B / Bn
 
     Args:
         batch: B, samples of one update of the weights.
         noise_scale: Bn, in samples.
-        slowdown: 1/s, by which staleness lowers the noise-free rate.
+        slowdown: 1/s, the factor by which staleness lowers the noise-free rate.
 
     >>> samples_needed(1000, noise_scale=1000), samples_needed(1, noise_scale=1000)
     (2.0, 1.001)
@@ -32,7 +32,7 @@ def samples_needed(batch: float, noise_scale: float, slowdown: float = 1.0) -> f
 
 
 def penalty(batch: float, reference: float, noise_scale: float, slowdown: float = 1.0) -> float:
-    """Samples to a target against those of a reference batch without staleness.
+    """Returns the samples to a target relative to those of a reference batch without staleness.
 
     (1 + slowdown · B/Bn) / (1 + Bref/Bn)
 
@@ -43,12 +43,12 @@ def penalty(batch: float, reference: float, noise_scale: float, slowdown: float 
 
 
 def stability_slowdown(staleness: float) -> float:
-    """By how much a constant delay lowers the largest stable rate of gradient descent on a quadratic.
+    """Returns the factor by which a constant delay lowers the largest stable rate of gradient descent on a quadratic.
 
     1 / sin(π / (2 (2τ + 1))), as η λ < 2 sin(π / (2 (2τ + 1))) is stable
 
     Args:
-        staleness: τ, updates between reading the weights and applying the gradient; a mean need not be whole.
+        staleness: τ, updates between reading the weights and applying the gradient; may be a mean.
 
     >>> [round(2 / stability_slowdown(delay), 6) for delay in (0, 1, 2)]
     [2.0, 1.0, 0.618034]
@@ -57,7 +57,7 @@ def stability_slowdown(staleness: float) -> float:
 
 
 def implicit_momentum(staleness: float) -> float:
-    """The momentum that asynchrony amounts to, in the mean, with M = τ + 1 workers whose step times are exponential.
+    """Returns the mean momentum effect of asynchrony, with M = τ + 1 workers whose step times are exponential.
 
     1 − 1/M. Source: Mitliagkas, Zhang, Hadjis, Ré, Allerton 2016 (arXiv 1605.09774).
 
@@ -68,10 +68,10 @@ def implicit_momentum(staleness: float) -> float:
 
 
 def momentum_slowdown(staleness: float, momentum: float) -> float:
-    """By how much implicit momentum slows a quadratic down that was tuned with another momentum.
+    """Returns the slowdown by implicit momentum of a quadratic that was tuned with another momentum.
 
-    (1 − √μ) / (1 − √μ'), with the implicit μ' = 1 − 1/(τ + 1), where that is more than μ; else 1: one's own momentum
-    is lowered by as much. Heavy ball shrinks errors by √μ an update, on all curvatures that it does not overdamp.
+    (1 − √μ) / (1 − √μ'), with the implicit μ' = 1 − 1/(τ + 1), if μ' > μ; else 1, as one's own momentum is lowered
+    correspondingly. Heavy ball reduces errors by √μ per update, for all curvatures that it does not overdamp.
 
     >>> momentum_slowdown(3, momentum=0.9), round(momentum_slowdown(127, momentum=0.9), 2)
     (1.0, 13.11)

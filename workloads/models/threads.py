@@ -1,4 +1,4 @@
-"""How many threads torch computes with: a count that must not differ between runs that are to agree bit for bit."""
+"""The number of torch threads, which must be equal in runs that are to agree bit for bit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Has torch compute with `count` threads for a while, if anything here has imported torch at all.
+    """Sets the number of torch threads for the block, if torch has been imported.
 
     >>> with torch_threads(1):
     ...     pass

@@ -14,7 +14,7 @@ TOKENS, WORDS, WIDTH, HEADS, DEPTH = 128, 10_000, 256, 4, 4
 
 
 class Attention(nn.Module):
-    """Every token looks at every one, in several heads; the mask costs nothing that is counted."""
+    """Attention of all tokens to all tokens, in several heads, without a mask, which has no counted cost."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a network of two layers, each normalised before and added after."""
+    """Attention and a network of two layers, each with normalisation before it and a residual connection."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Block(nn.Module):
 
 
 def transformer() -> tuple[nn.Module, Tensor]:
-    """The module, and what one sample looks like."""
+    """Returns the module and one sample."""
     blocks = {f"block{number}": Block(WIDTH, HEADS) for number in range(1, DEPTH + 1)}
     model = chain(
         embedding=nn.Embedding(WORDS, WIDTH), **blocks, norm=nn.LayerNorm(WIDTH), head=nn.Linear(WIDTH, WORDS)

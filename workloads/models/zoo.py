@@ -1,4 +1,4 @@
-"""The models that are known by name: where their modules are, what a sample looks like, what they are trained on.
+"""The built-in models: their modules, the shape of a sample, and the usual data set.
 
 Nothing here imports torch until a module is made.
 """
@@ -14,9 +14,9 @@ from typing import Any
 from paceline.workloads.datasets import DATA
 
 IMAGENET = 1_281_167
-"""samples in one epoch"""
+"""number of samples in one epoch"""
 USUAL = (3, 224, 224)
-"""the shape of a sample where nothing is said"""
+"""the default shape of a sample"""
 NETWORKS = "paceline.workloads.models.paper_networks"
 
 
@@ -25,13 +25,13 @@ class Known:
     """A model of the zoo.
 
     Args:
-        family: models whose kernels are alike, so that one's efficiency says something about another's.
+        family: name of the models with similar kernels, whose efficiencies are related.
         maker: ``module:function``.
-        arguments: of the function.
-        shape: of one sample.
-        classes: that it tells apart; None: it does something else.
-        num_samples: samples in one epoch of its usual data set.
-        data: its usual data set, in `DATA`; None: none of these.
+        arguments: arguments of the function.
+        shape: shape of one sample.
+        classes: number of classes; None if it does not classify.
+        num_samples: number of samples in one epoch of its usual data set.
+        data: its usual data set, in `DATA`; None if it is not there.
     """
 
     family: str
@@ -44,7 +44,7 @@ class Known:
     provenance: str
 
     def make(self) -> Any:
-        """The module, or the module and a sample."""
+        """Returns the module, or the module and a sample."""
         module, _, function = self.maker.partition(":")
         return getattr(importlib.import_module(module), function)(**self.arguments)
 
@@ -54,7 +54,7 @@ def _derived(words: str) -> str:
 
 
 def _on(name: str, *, flat: bool = False) -> dict[str, Any]:
-    """What follows from a model's usual data set; `flat`: it takes the numbers of a picture in a row."""
+    """Returns the fields that follow from a model's usual data set; `flat`: pictures are flat vectors."""
     one = DATA[name]
     shape = one.shape or ()
     return {

@@ -1,4 +1,4 @@
-"""Reading samples that lie one after the other in a file: in which order, in which pieces, and how far ahead."""
+"""Reads samples from a record file: the order, the requests, and the read-ahead."""
 
 from paceline.workloads.reading.orders import Held, Order, Piece, Strategy, following
 from paceline.workloads.reading.settings import Reading

@@ -2,13 +2,13 @@
 
 Rules of this file:
 
-* All records are equally long, so where one lies is arithmetic: data offset + number × bytes of a record.
-* A file is written in chunks under a hidden name, and gets its own when it is whole and on the disk.
-* Every record has a checksum (XXH3, 64 bits) in a file beside it. A reader verifies each record that it has read: an
-  order may ask for any piece, so a checksum of anything longer would make it read more than it was asked for. At 0.4 µs
-  for a record of 3 KB that is little beside reading it (docs/reading.md).
-* What a header says is checked against the file's length before anything is read. Files are never mapped: where one is
-  cut meanwhile, a mapping kills the process, and a read can be told.
+* All records have the same length, so the position of a record is data offset + number × bytes of a record.
+* A file is written in chunks under a hidden name, and renamed when it is complete and on the disk.
+* Every record has a checksum (XXH3, 64 bits) in a separate file. A reader verifies each record that it has read: an
+  order may request any piece, so a checksum of longer pieces would require more reading. It costs 0.4 µs for a record
+  of 3 KB, which is little compared with reading it (docs/reading.md).
+* The header is compared with the file's length before anything is read. Files are not memory-mapped: if a file is
+  truncated, an access to a mapping kills the process, while a read returns an error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from paceline.algorithms.core.errors import InputError
 Records = NDArray[np.void]
 """a structured array with the fields `inputs` and `label`"""
 Checksums = NDArray[np.uint64]
-"""of records, in their order"""
+"""checksums of records, in their order"""
 
 LABEL = np.dtype("<i8")
 INPUTS = ("uint8", "float32", "float64")
@@ -42,7 +42,11 @@ MAGIC = npy.MAGIC_PREFIX
 
 
 def record_dtype(inputs: DTypeLike, shape: Sequence[int]) -> np.dtype[np.void]:
-    """Of a sample's record: inputs of this type and shape, and a label of eight bytes.
+    """Returns the type of a record: inputs of this type and shape, and a label of eight bytes.
+
+    Args:
+        inputs: type of the inputs.
+        shape: shape of a sample's inputs.
 
     >>> record_dtype(np.uint8, (3, 32, 32)).itemsize
     3080
@@ -51,7 +55,12 @@ def record_dtype(inputs: DTypeLike, shape: Sequence[int]) -> np.dtype[np.void]:
 
 
 def records_of(inputs: NDArray[Any], labels: NDArray[np.integer[Any]]) -> Records:
-    """Samples as records."""
+    """Converts samples to records.
+
+    Args:
+        inputs: inputs, shape (samples, …).
+        labels: labels, shape (samples,).
+    """
     made = np.empty(len(labels), record_dtype(inputs.dtype, inputs.shape[1:]))
     made["inputs"], made["label"] = inputs, labels
     return made
@@ -59,14 +68,14 @@ def records_of(inputs: NDArray[Any], labels: NDArray[np.integer[Any]]) -> Record
 
 @dataclass(frozen=True, slots=True)
 class RecordFile:
-    """What a record file says of itself, and where its records lie.
+    """The description of a record file from its header.
 
     Args:
-        path: of the file.
-        num_samples: records in it.
+        path: path of the file.
+        num_samples: number of records.
         data_offset: bytes before the first record.
-        dtype: of a record.
-        checksums: of each record, to be verified when it is read; None: records are taken as they are.
+        dtype: type of a record.
+        checksums: checksums of the records, which readers verify; None: records are not verified.
     """
 
     path: Path
@@ -77,10 +86,10 @@ class RecordFile:
 
     @staticmethod
     def open(path: Path | str) -> RecordFile:
-        """The file at this path.
+        """Opens the file at this path.
 
         Raises:
-            InputError: there is no such file, it is none of records, or its length is not what its header says.
+            InputError: there is no such file, it has no records, or its length does not match its header.
         """
         path = Path(path)
         try:
@@ -98,12 +107,12 @@ class RecordFile:
 
     @property
     def record_bytes(self) -> int:
-        """Of one record."""
+        """Bytes of one record."""
         return self.dtype.itemsize
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a sample's inputs."""
+        """Shape of a sample's inputs."""
         return self.dtype["inputs"].shape
 
     @property
@@ -112,20 +121,20 @@ class RecordFile:
         return self.offset(self.num_samples)
 
     def offset(self, record: int) -> int:
-        """Where a record begins, in bytes."""
+        """Returns the position of a record, in bytes."""
         return self.data_offset + record * self.record_bytes
 
     def header_checksum(self) -> str:
-        """Of the bytes before the first record."""
+        """Returns the checksum of the bytes before the first record."""
         with reading(self.path, FORM), self.path.open("rb") as file:
             return checksum(file.read(self.data_offset))
 
     def verify(self, first: int, records: Records) -> None:
-        """Raises `InputError` for a record that is not as it was written.
+        """Raises `InputError` for a record that has changed since it was written.
 
         Args:
-            first: where the first one lies in the file.
-            records: that follow each other there.
+            first: number of the first record in the file.
+            records: consecutive records.
         """
         if self.checksums is None:
             return
@@ -137,7 +146,7 @@ class RecordFile:
                 raise InputError(f"{where}, is damaged: {wrong}")
 
     def cut_off(self, length: int) -> InputError:
-        """What is to be raised where the file turns out to have only so many bytes."""
+        """Returns the error for a file that is truncated to this length."""
         record, inside = divmod(length - self.data_offset, self.record_bytes)
         where = f"{'inside' if inside else 'before'} record {record:,} at offset {self.offset(record):,}"
         if record < 0:
@@ -146,7 +155,7 @@ class RecordFile:
 
 
 def _described(path: Path, file: IO[bytes]) -> RecordFile:
-    """From the header; raises `InputError` where that is none of records."""
+    """Describes a file by its header; raises `InputError` if it is not that of a record file."""
     start = file.read(len(MAGIC))
     if start != MAGIC:
         raise InputError(f"found {start!r} at offset 0 of {path}, expected {MAGIC!r}: {FORM}")
@@ -172,7 +181,7 @@ def _holds_samples(dtype: np.dtype[Any]) -> bool:
 
 
 def checksums_of(records: Records) -> Checksums:
-    """The checksum of each record.
+    """Computes the checksum of each record.
 
     >>> checksums_of(records_of(np.zeros((2, 3), np.uint8), np.array([0, 0]))).dtype
     dtype('uint64')
@@ -181,22 +190,22 @@ def checksums_of(records: Records) -> Checksums:
 
 
 def _digests(records: Records) -> list[int]:
-    """As plain numbers: of single records, arrays would take longer than the checksums."""
+    """Returns checksums as plain numbers: for single records, arrays would take longer than the checksums."""
     size, digest = records.dtype.itemsize, xxhash.xxh3_64_intdigest
     data = records.view(np.uint8).data
     return [digest(data[at : at + size]) for at in range(0, len(data), size)]
 
 
 def read_checksums(path: Path, expected: str, count: int) -> Checksums:
-    """The checksums of a file's records.
+    """Reads the checksums of a file's records.
 
     Args:
-        path: where they are.
-        expected: their own checksum.
-        count: of records.
+        path: the file of checksums.
+        expected: the checksum of this file.
+        count: number of records.
 
     Raises:
-        InputError: they cannot be read, or are not as they were written.
+        InputError: the file cannot be read, or has changed since it was written.
     """
     content = verified(path, expected, "the checksums of records")
     if len(content) != count * 8:
@@ -206,12 +215,12 @@ def read_checksums(path: Path, expected: str, count: int) -> Checksums:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """The checksums of a record file that was written.
+    """The checksums of a written record file.
 
     Args:
-        sha256: of all of it, for other programs.
-        header: of the bytes before the first record.
-        records: of each record.
+        sha256: checksum of the whole file, for other programs.
+        header: checksum of the bytes before the first record.
+        records: checksum of each record.
     """
 
     sha256: str
@@ -220,19 +229,19 @@ class Sums:
 
 
 def write_records(path: Path, chunks: Iterable[Records], *, count: int, dtype: np.dtype[np.void]) -> Sums:
-    """Writes a record file, whole or not at all, chunk after chunk.
+    """Writes a record file atomically, chunk after chunk.
 
     Args:
-        path: where it is to stand; a file of this name is replaced.
+        path: path of the file; an existing file is replaced.
         chunks: the records.
-        count: how many there will be.
-        dtype: of a record.
+        count: number of all records.
+        dtype: type of a record.
 
     Returns:
-        Its checksums.
+        The checksums.
 
     Raises:
-        InputError: there are more records than said, or fewer.
+        InputError: the number of records is not `count`.
     """
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     hidden = Path(name)
@@ -241,7 +250,7 @@ def write_records(path: Path, chunks: Iterable[Records], *, count: int, dtype: n
             sums = _written(file, chunks, count, dtype, path)
             file.flush()
             os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o644)  # mkstemp gives 0o600, which would lock colleagues out
+            os.fchmod(file.fileno(), 0o644)  # mkstemp sets 0o600, which only the owner could read
         hidden.replace(path)
     finally:
         hidden.unlink(missing_ok=True)

@@ -1,10 +1,10 @@
-"""A data set as record files: a folder of `train.npy`, `test.npy` and `dataset.json`, which says what is in the two.
+"""A data set as record files: a folder of `train.npy`, `test.npy` and `dataset.json`, which describes the two.
 
 Rules of this file:
 
-* Beside each of the two lies a file with the checksums of its records, eight bytes each. `dataset.json` has the
-  checksums of these, of the two headers, and its own.
-* What they say must agree. No record is read here; headers and checksums are.
+* Each of the two has a file with the checksums of its records, eight bytes each. `dataset.json` has the checksums of
+  these files, of the two headers, and its own.
+* The files must be consistent. Headers and checksums are read here, but no records.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from paceline.workloads.reading.file import RecordFile, read_checksums
 
 TRAIN, TEST, ABOUT = "train.npy", "test.npy", "dataset.json"
 VERSION: Literal[1] = 1
-"""of dataset.json; it grows when a reader of today would be misled"""
+"""format version of dataset.json; it increases with incompatible changes"""
 
 
 @dataclass(frozen=True, slots=True)
 class Normalisation:
-    """Of bytes of pictures, channel by channel: what makes them numbers of mean 0 and deviation 1."""
+    """Mean and deviation of each channel of pictures, which convert bytes to numbers of mean 0 and deviation 1."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
@@ -37,7 +37,7 @@ class Normalisation:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one of the two files was when it was written."""
+    """The size and checksums of one of the two files when it was written."""
 
     records: int
     bytes: int
@@ -50,18 +50,18 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What `dataset.json` says.
+    """The content of `dataset.json`.
 
     Args:
-        format: of this description.
-        name: of the data set.
+        format: format version.
+        name: name of the data set.
         source: where it comes from.
-        shape: of a sample's inputs.
-        classes: how many there are.
-        class_names: of each, where they have some.
-        labels: what labels are.
-        normalisation: None: inputs are taken as the numbers that they are.
-        shuffled: the seed by which the records of `train.npy` were shuffled before they were written; None: not at all.
+        shape: shape of a sample's inputs.
+        classes: number of classes.
+        class_names: names of the classes, if they have any.
+        labels: description of the labels.
+        normalisation: conversion of bytes to numbers; None: inputs are not converted.
+        shuffled: seed of the order of `train.npy`; None: it was not shuffled.
         train, test: the files.
     """
 
@@ -80,7 +80,7 @@ class About:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """A data set whose samples stay in their files; equal to itself only."""
+    """A data set whose samples are not loaded, compared by identity."""
 
     about: About
     train: RecordFile
@@ -92,19 +92,19 @@ class Recorded:
 
     @property
     def num_samples(self) -> int:
-        """Samples to learn from."""
+        """Number of training samples."""
         return self.train.num_samples
 
 
 def recorded(folder: Path, shape: Sequence[int] = ()) -> Recorded:
-    """The data set in a folder.
+    """Opens the data set in a folder.
 
     Args:
-        folder: as `paceline convert` writes it.
-        shape: of a sample as a model takes it; none: any. Flat samples and pictures of as many numbers fit each other.
+        folder: a folder of `paceline convert`.
+        shape: shape of a sample for a model; (): any. Flat samples and pictures of equally many numbers are compatible.
 
     Raises:
-        InputError: a file is missing or cut off, the three do not agree, or samples are of another shape.
+        InputError: a file is missing or truncated, the files are not consistent, or samples have another shape.
     """
     about = _about(folder / ABOUT)
     files = [_file(folder / name, said, about) for name, said in ((TRAIN, about.train), (TEST, about.test))]
@@ -144,7 +144,7 @@ def _file(path: Path, said: Written, about: About) -> RecordFile:
 
 
 def checksums_beside(path: Path) -> Path:
-    """Where the checksums of a file's records are.
+    """Returns the path of the checksums of a file's records.
 
     >>> checksums_beside(Path("train.npy"))
     PosixPath('train.checksums')

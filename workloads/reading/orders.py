@@ -1,18 +1,18 @@
-"""Which samples of a file a step uses, and which pieces of the file hold them: a function of the seed and of `Samples`.
+"""The samples of a step and the pieces of the file that contain them: a function of the seed and of `Samples`.
 
 Rules of this file:
 
-* Samples are numbered without end, global batch after global batch; where an epoch ends inside a batch, the next one
-  begins there. So every epoch holds every sample exactly once, whatever the number of workers and the sizes of their
-  batches, as long as the cut of the global batch stays the same.
-* scattered: every epoch shuffles all N samples; each is read by itself. What nobody has optimised does this.
-* strided: files are read in their own order, and neighbours go to different workers: worker r of P takes every P-th
-  sample. Each is read by itself.
+* Samples are numbered continuously, global batch after global batch; if an epoch ends inside a batch, the next epoch
+  begins there. So every epoch has every sample exactly once, whatever the number of workers and the sizes of their
+  batches, as long as the division of the global batch is constant.
+* scattered: every epoch shuffles all N samples, and each is read separately. This is the order without optimisation.
+* strided: the file is read in its own order, and neighbours go to different workers: worker r of P takes every P-th
+  sample. Each is read separately.
 * contiguous: worker r reads one run of the file in an epoch, ⌊N f/G⌋ … ⌊N (f + b)/G⌋ for its samples f … f + b of the
-  G of a global batch. Runs are read in windows of `buffer` records, each shuffled by itself, so a sample travels by
-  less than a buffer's length. Between epochs runs are handed on: in epoch e all begin ⌊N j/P⌋ records further to the
-  front, j = e mod P, and what falls off there comes in at the end. With equal batches no run goes past the end of the
-  file, so an epoch begins P runs; with unequal ones one of them may, and is read as two.
+  G of a global batch. Runs are read in windows of `buffer` records, each shuffled separately, so a sample moves by less
+  than the length of a buffer. Runs rotate among the workers between epochs: in epoch e all begin ⌊N j/P⌋ records
+  nearer to the front, j = e mod P, wrapping around to the end of the file. With equal batches no run crosses the end
+  of the file, so an epoch begins P runs; with unequal batches one run may cross it, and is read as two.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ Places = NDArray[np.int64]
 
 
 class Piece(NamedTuple):
-    """Records of the file that follow each other."""
+    """Consecutive records of the file."""
 
     first: int
     records: int
 
 
 class Window(NamedTuple):
-    """A part of a worker's run that is shuffled by itself."""
+    """A part of a worker's run that is shuffled separately."""
 
     epoch: int
     start: int
-    """of its first record, in the file"""
+    """number of its first record in the file"""
     size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """In which order samples are used; see the head of this file.
+    """The order in which samples are used; see the top of this file.
 
     Args:
-        strategy: which of the three.
-        num_samples: samples in the file.
-        seed: of what is shuffled.
-        buffer: records of a window.
+        strategy: scattered, strided or contiguous.
+        num_samples: number of samples in the file.
+        seed: seed of the shuffling.
+        buffer: number of records of a window.
 
     >>> order = Order(strategy="contiguous", num_samples=12, seed=1, buffer=2)
     >>> second = Samples(worker=1, workers=3, index=0, count=4)
@@ -70,10 +70,10 @@ class Order:
     buffer: int = 1024
 
     def positions(self, samples: Samples) -> Places:
-        """Where the samples of a step lie in the file, in the order in which they are used.
+        """Returns the positions of a step's samples in the file, in the order of use.
 
         Raises:
-            InputError: a global batch holds more samples than there are.
+            InputError: a global batch has more samples than the file.
         """
         first, together = cut(samples)
         if together > self.num_samples:
@@ -91,13 +91,13 @@ class Order:
                 return np.concatenate([order[places[epochs == epoch]] for epoch, order in orders.items()])
 
     def pieces(self, samples: Samples) -> list[Piece]:
-        """What has to be in memory for a step, in the order in which it is read; see `Held`."""
+        """Returns the pieces that must be in memory for a step, in the order of reading; see `Held`."""
         if self.strategy != "contiguous":
             return [Piece(int(place), 1) for place in self.positions(samples)]
         return [piece for window, _ in self._windows(samples) for piece in self._pieces(window)]
 
     def _windows(self, samples: Samples) -> Iterator[tuple[Window, slice]]:
-        """The windows that a step's samples lie in, and which of each window's samples they are."""
+        """Yields the windows of a step's samples, with the slice of samples in each."""
         (first, together), count = cut(samples), samples.count
         low, high = (self.num_samples * edge // together for edge in (first, first + count))
         place, end = samples.index * count, (samples.index + 1) * count
@@ -120,13 +120,13 @@ class Order:
 
 
 class Held:
-    """The pieces that a reader has in its memory: those of the step before."""
+    """The pieces that a reader has in memory: those of the previous step."""
 
     def __init__(self) -> None:
         self._pieces: frozenset[Piece] = frozenset()
 
     def fresh(self, pieces: Sequence[Piece]) -> list[Piece]:
-        """Those that have to be read for the next step; what it does not need is forgotten.
+        """Returns the pieces that must be read for the next step, and drops those that it does not need.
 
         >>> held = Held()
         >>> held.fresh([Piece(0, 2), Piece(2, 2)]), held.fresh([Piece(2, 2), Piece(4, 2)])
@@ -138,14 +138,14 @@ class Held:
 
 
 def following(samples: Samples) -> Samples:
-    """The step that a worker takes next, as far as can be known: what is read ahead."""
+    """Returns the step that a worker is expected to take next, whose samples are read ahead."""
     return replace(samples, index=samples.index + 1)
 
 
 def _dealt(numbers: Places, together: int, workers: int) -> Places:
-    """Numbers within a global batch, dealt like cards: those of one worker lie `workers` apart.
+    """Permutes numbers within a global batch such that those of one worker are `workers` apart.
 
-    A permutation of 0 … together − 1: the columns of a table of `workers` columns, one after the other.
+    It is a permutation of 0 … together − 1: the columns of a table of `workers` columns, one after the other.
 
     >>> _dealt(np.arange(7), 7, 3).tolist()
     [0, 3, 6, 1, 4, 2, 5]
@@ -157,7 +157,7 @@ def _dealt(numbers: Places, together: int, workers: int) -> Places:
     return row * workers + column
 
 
-# Readers stand in few windows at a time; a simulation has a reader for every rank.
+# A reader uses few windows at a time; a simulation has a reader for every rank.
 @lru_cache(maxsize=4096)
 def _mixed(window: Window, seed: int) -> Places:
     order = np.random.default_rng(np.random.SeedSequence((seed, *window))).permutation(window.size)

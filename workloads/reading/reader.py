@@ -1,12 +1,12 @@
-"""Reads records as an `Order` asks for them, and counts what it asks of the file.
+"""Reads records in the order of an `Order`, and counts the requests to the file.
 
 Rules of this file:
 
-* A request is one piece: its records are read by `preadv` into memory of their own, at an offset, so that readers share
-  nothing that a process forked later could spoil. A seek is a request that does not begin where the reader's last one
-  ended; its first one is a seek.
-* What the step before has read is not read again; what a step does not need is forgotten. Records follow from `Samples`
-  alone, whatever was asked for before.
+* A request is one piece: its records are read by `preadv` into new memory, at an offset, so that readers share no file
+  position that a forked process could change. A seek is a request that does not begin at the end of the reader's
+  previous one; the first request is a seek.
+* Pieces of the previous step are not read again, and pieces that a step does not need are dropped. The records are a
+  function of `Samples` only, independent of earlier requests.
 * One call at a time: a thread that reads ahead and the program itself may share a reader.
 """
 
@@ -28,31 +28,31 @@ from paceline.workloads.reading.file import RecordFile, Records
 from paceline.workloads.reading.orders import Held, Order, Piece, Places
 
 BLOCK = mmap.PAGESIZE
-"""what addresses, offsets and lengths are multiples of where the page cache is passed by"""
+"""alignment of addresses, offsets and lengths for reads that bypass the page cache"""
 
 
 class Counts(NamedTuple):
-    """What a reader has asked of its file; the first fields of `records.trace.Reads`."""
+    """Counts of a reader's requests; the first fields of `records.trace.Reads`."""
 
     requests: int = 0
     seeks: int = 0
-    """requests that did not begin where the last one had ended"""
+    """requests that did not begin at the end of the previous one"""
     bytes: int = 0
-    """of records"""
+    """bytes of records"""
 
 
 class Opened:
     """A record file that is open in this process.
 
     Args:
-        file: what is known of it.
-        direct: reads past the page cache (O_DIRECT), whole blocks into aligned memory, where the file system allows it.
+        file: the description of the file.
+        direct: bypass the page cache (O_DIRECT, whole blocks to aligned memory) if the file system supports it.
     """
 
     def __init__(self, file: RecordFile, *, direct: bool = False) -> None:
         self.file = file
         self.note: str | None = None
-        """why the page cache is not passed by, though that was asked for"""
+        """the reason why the page cache is used although `direct` was requested"""
         self.direct = direct
         self._open()
 
@@ -72,10 +72,10 @@ class Opened:
         self.note = f"{self.file.path}: read through the page cache, as the file system refuses O_DIRECT ({error})"
 
     def read(self, piece: Piece) -> Records:
-        """The records of a piece, in memory of their own.
+        """Reads the records of a piece into new memory.
 
         Raises:
-            InputError: the file has become shorter meanwhile.
+            InputError: the file has been truncated.
         """
         start, size = self.file.offset(piece.first), piece.records * self.file.record_bytes
         if self.direct:
@@ -92,7 +92,7 @@ class Opened:
         return records
 
     def _directly(self, start: int, size: int) -> Records:
-        """The blocks that hold these bytes; of them, these."""
+        """Reads the blocks that contain these bytes, and returns the bytes."""
         first, last = start // BLOCK * BLOCK, -(-(start + size) // BLOCK) * BLOCK
         memory = np.empty(last - first + BLOCK, np.uint8)
         aligned = memory[-memory.ctypes.data % BLOCK :][: last - first]
@@ -100,7 +100,7 @@ class Opened:
         return aligned[start - first :][:size].view(self.file.dtype)
 
     def _fill(self, memory: NDArray[np.uint8], start: int, needed: int) -> None:
-        """Reads from `start` on until the first `needed` bytes are there."""
+        """Reads from `start` until the first `needed` bytes are complete."""
         there = 0
         while there < needed:
             try:
@@ -109,11 +109,11 @@ class Opened:
                 wrong = f"{error.strerror}, at offset {start + there:,}"
                 raise OSError(error.errno, wrong, str(self.file.path)) from error
             there += got
-            if not got or (self.direct and got % BLOCK and there < needed):  # blocks are whole but for the file's last
+            if not got or (self.direct and got % BLOCK and there < needed):  # all blocks but the file's last are whole
                 raise self.file.cut_off(os.fstat(self._handle).st_size)
 
     def close(self) -> None:
-        """Closes the file, as happens when nobody has it any more."""
+        """Closes the file."""
         self._closing()
 
 
@@ -121,10 +121,10 @@ class Reader:
     """One worker's reader.
 
     Args:
-        file: what it reads.
-        order: which records a step uses.
-        direct: past the page cache; see `Opened`. `note` says so where that is refused.
-        opened: the file, where it is open already and is shared; else the reader opens it, and `close` closes it.
+        file: the description of the file.
+        order: the order of the samples.
+        direct: bypass the page cache, see `Opened`; if that is not possible, `note` has the reason.
+        opened: an open file to share; None: the reader opens the file, and `close` closes it.
     """
 
     def __init__(self, file: RecordFile, order: Order, *, direct: bool = False, opened: Opened | None = None) -> None:
@@ -136,14 +136,14 @@ class Reader:
 
     @property
     def note(self) -> str | None:
-        """Why the page cache is not passed by, though that was asked for."""
+        """The reason why the page cache is used although `direct` was requested."""
         return self._opened.note
 
     def records(self, samples: Samples) -> Records:
-        """The records of a step, in order of use.
+        """Returns the records of a step, in the order of use.
 
         Raises:
-            InputError: the file has become shorter meanwhile, or a global batch holds more samples than there are.
+            InputError: the file has been truncated, or a global batch has more samples than the file.
         """
         with self._free:
             places, pieces = self.order.positions(samples), self.order.pieces(samples)
@@ -156,12 +156,12 @@ class Reader:
             return self._gathered(places)
 
     def forget(self) -> None:
-        """Frees its memory: what the next step needs is read anew."""
+        """Frees the memory; the next step reads all its pieces again."""
         with self._free:
             self._forget()
 
     def close(self) -> None:
-        """Frees its memory, and closes the file if nobody shares it."""
+        """Frees the memory, and closes the file if it is not shared."""
         self.forget()
         if not self._shared:
             self._opened.close()
@@ -188,7 +188,7 @@ class Reader:
 
 
 def _found(places: Places, pieces: Sequence[Piece]) -> tuple[NDArray[Any], Places]:
-    """Which of the pieces holds each place, and where in it; pieces may overlap.
+    """Returns the piece that contains each position, and the position in it; pieces may overlap.
 
     >>> _found(np.array([5, 2, 4]), [Piece(4, 2), Piece(2, 2)])
     (array([0, 1, 0]), array([1, 0, 0]))

@@ -1,4 +1,4 @@
-"""How the samples of a workload are read, as a scenario says it."""
+"""The settings of a scenario for reading samples."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from paceline.workloads.reading.orders import Order, Strategy
 
 BUFFER = 1024
-"""records in a shuffle buffer; provenance: ours, a mebibyte of pictures of 32 × 32 × 3 bytes each three times over"""
+"""records in a shuffle buffer; provenance: ours, three mebibytes of pictures of 32 × 32 × 3 bytes"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,10 +15,10 @@ class Reading:
     """How samples are read; see `Order` for the strategies.
 
     Args:
-        strategy: in which order, and so in which pieces.
-        buffer: records that are shuffled among each other, where the strategy is contiguous.
-        prefetch: batches that are read ahead of the one that a rank works on; 0: it waits for every batch.
-        record: bytes of one sample in the file; None: as many as the data set has.
+        strategy: the order of the samples, which determines the pieces.
+        buffer: number of records that are shuffled together, if the strategy is contiguous.
+        prefetch: number of batches that are read ahead; 0: a rank waits for every batch.
+        record: bytes of one sample in the file; None: those of the data set.
     """
 
     strategy: Strategy = "contiguous"
@@ -27,5 +27,10 @@ class Reading:
     record: int | None = None
 
     def order(self, num_samples: int, seed: int) -> Order:
-        """The order of so many samples."""
+        """Returns the order of samples.
+
+        Args:
+            num_samples: number of samples in the file.
+            seed: seed of the shuffling.
+        """
         return Order(strategy=self.strategy, num_samples=num_samples, seed=seed, buffer=self.buffer)

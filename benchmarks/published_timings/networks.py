@@ -1,0 +1,137 @@
+"""Reads the network between nodes from words: kind, rate and number of cards.
+
+Rules of this file: the sustained rate of a link comes from the catalogue of links. Words without a rate mean a default,
+which is listed in `assumed`. GB/s in a table are bytes and mostly of NVLink; network rates are given in Gbit/s.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from paceline.simulator.flows.fabric import Medium
+from paceline.topologies.graphs.wires import link_named
+from published_timings.parsing import Chip, Row, text_of
+
+EFA_SHARE = 8.9 / 12.5
+"""fraction of the raw rate: FOUND (NCCL over EFA in 2019, busbw at 1 GiB)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """The path of a rank's messages: its own share of the bandwidth, one way, when its neighbours are idle."""
+
+    medium: Medium
+    bytes_per_s: float
+    latency_s: float
+    words: str
+    transport: str = "any"
+
+
+INFINIBAND = {
+    "sdr": 10.0,
+    "ddr": 20.0,
+    "qdr": 40.0,
+    "fdr": 56.0,
+    "edr": 100.0,
+    "hdr100": 100.0,
+    "hdr": 200.0,
+    "ndr": 400.0,
+}
+NAMED = {
+    10.0: "ib-qdr",
+    20.0: "ib-qdr",
+    40.0: "ib-qdr",
+    56.0: "ib-fdr",
+    100.0: "ib-edr",
+    200.0: "ib-hdr",
+    400.0: "ib-ndr",
+}
+BY_YEAR = ((2022, 400.0), (2020, 200.0), (2016, 100.0), (0, 56.0))
+"""InfiniBand's usual rate in machines since that year: MEMORY medium"""
+
+
+CARDS = r"qdr|fdr|edr|hdr|ndr|ib\b|infiniband|hca|nics?\b|slingshot|efa\b|omni-?path|opa\b|roce|connectx|cx-?\d"
+NETWORK_WORDS = ("topology", "interconnect", "system", "library", "notes", "device")
+
+
+def between(chip: Chip, row: Row, switched: bool, ranks: int, assumed: list[str]) -> Hop:
+    """Returns the network between nodes: kind, rate and number of cards from the words, in the order of the columns."""
+    words = text_of(row, *NETWORK_WORDS)
+    cards, rate = _rate(" ; ".join(str(row.get(column) or "") for column in NETWORK_WORDS))
+    if cards is None:
+        one = re.search(r"\b(1|one|single) (nic|port|rail|card|hca)|1 port", words)
+        cards = 1 if one else ranks if switched else 4 if re.search(r"\bdgx-?1\b", words) else 1
+        if not one:
+            assumed.append(f"network cards not given: {cards} a node")
+    name, latency_s, bytes_per_s = _network(words, rate, chip, ranks, assumed)
+    transport = "tcp" if "TCP" in name else "any"
+    return Hop("network", cards * bytes_per_s, latency_s, f"{cards} x {name}", transport)
+
+
+def _rate(words: str) -> tuple[int | None, float | None]:
+    """Returns the number of cards of a node and Gbit/s of one, as far as given. GB/s are bytes, and of another link."""
+    many = r"(?:(\d+)\s*[x×]\s*)?(?:(\d+)\s*[x×]\s*)?"
+    unit = r"(\d+(?:\.\d+)?)\s*-?(?:Gb/s|Gbps|Gbit(?:/s)?|[Gg]b[Ee]|Gig[Ee]|G\b|Gb\b)"
+    found = re.search(many + unit, words)
+    if found:
+        times = math.prod(int(found[n]) for n in (1, 2) if found[n])
+        return (times if (found[1] or found[2]) and times <= 64 else _cards(words)), float(found[3]) or None
+    return _cards(words), None
+
+
+def _cards(words: str) -> int | None:
+    """Returns a count before the name of a network or of a card."""
+    found = re.search(rf"(?i)(\d+)\s*[x×]\s*(?:{CARDS})", words)
+    if found and 1 <= int(found[1]) <= 64:
+        return int(found[1])
+    return 2 if re.search(r"(?i)dual[- ]?(rail|port|nic)", words) else None
+
+
+def _network(words: str, rate: float | None, chip: Chip, ranks: int, assumed: list[str]) -> tuple[str, float, float]:
+    """Returns the name, latency and bytes per second of one card."""
+    for kind, latency_us, share in (
+        ("omni-path|\\bopa\\b|omnipath", 1.0, 12.3 / 12.5),
+        ("aries|gemini", 1.3, 8.0 / 12.5),
+        ("slingshot", 2.0, 24.0 / 25.0),
+        ("\\befa\\b|elastic fabric", 25.0, EFA_SHARE),
+    ):
+        if re.search(kind, words):
+            usual = 200.0 if kind == "slingshot" else _efa_rate(chip, ranks) if "efa" in kind else 100.0
+            if rate is None:
+                assumed.append(f"rate not given: {usual:g} Gbit/s")
+            return kind.split("|")[0].strip("\\b"), latency_us * 1e-6, (rate or usual) / 8 * 1e9 * share
+    speed = next((name for name in ("hdr100", *INFINIBAND) if re.search(rf"\b{name}\b", words)), None)
+    if "roce" in words:
+        roce = link_named("eth-100g-roce")
+        return "RoCE", roce.latency_s, (rate or 100.0) / 100.0 * roce.bytes_per_s
+    if speed or re.search(r"infiniband|ibverbs|\bib\b|\brdma\b|\bucx\b|\bgdr\b", words):
+        usual = next(value for year, value in BY_YEAR if chip.year >= year)
+        gbit = INFINIBAND[speed] if speed else rate or usual
+        if not speed and rate is None:
+            assumed.append(f"InfiniBand's rate not given: {usual:g} Gbit/s")
+        link = link_named(NAMED[min(NAMED, key=lambda known: abs(known - gbit))])
+        return link.name, link.latency_s, link.bytes_per_s
+    return _ethernet(words, rate, chip, assumed)
+
+
+def _efa_rate(chip: Chip, ranks: int) -> float:
+    """Returns Gbit/s of AWS's instances with EFA: 25 with one GPU, otherwise by the year of the GPUs: MEMORY medium."""
+    return 25.0 if ranks == 1 else 100.0 if chip.year < 2022 else 200.0
+
+
+def _ethernet(words: str, rate: float | None, chip: Chip, assumed: list[str]) -> tuple[str, float, float]:
+    """Returns TCP at any rate; latency and fraction of the raw rate are those of the nearest known link."""
+    if rate is None and re.search(r"gvnic|gke|cloud", words):
+        return "cloud TCP", 19.1e-6, 5.9e9
+    if rate is None:
+        rate = 10.0 if chip.year < 2017 else 25.0 if re.search(r"tcp|ether|cloud|aws|gcp|vm", words) else 100.0
+        assumed.append(f"network not given: {rate:g} Gbit/s")
+        if rate == 100.0:
+            link = link_named("ib-edr")
+            return link.name, link.latency_s, link.bytes_per_s
+    known = {1.0: "eth-1g", 10.0: "eth-10g", 25.0: "eth-25g", 100.0: "eth-100g"}
+    near = min(known, key=lambda one: abs(math.log(one / rate)))
+    link = link_named(known[near])
+    return f"TCP at {rate:g} Gbit/s", link.latency_s, link.bytes_per_s * rate / near

@@ -1,0 +1,217 @@
+"""The systems of a table with their errors: by the catalogue, and with two factors fitted on half of the sizes.
+
+Rules of this file: a row that cannot be read is listed with its reason and counted; it never stops the others. Errors
+are computed for each row, averaged by system, then averaged over systems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from paceline.algorithms.core.errors import PacelineError
+from published_timings.cost_model import costs, kind_of
+from published_timings.fit import fitted, halves, mean_error, mean_of, predicted_s
+from published_timings.machines import read
+from published_timings.parsing import Row, Unread, number
+from published_timings.training import Job, exchange_s, gradient_parts_s, job_of, same_job, scaled_images_per_s, slowest
+
+MISS = 0.15
+"""errors above this are listed"""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A row and its prediction.
+
+    Args:
+        system: The system of the row.
+        size: The value by which the rows of a system are sorted.
+        ways: (latency_s, transfer_s) of each way to run it.
+        measured_s: The published seconds.
+        label: A short label of the row.
+        remarks: The notes of the row and our assumptions.
+        is_rate: Whether the published figure is a rate: the error is that of 1 / seconds.
+    """
+
+    system: str
+    size: float
+    ways: tuple[tuple[float, float], ...]
+    measured_s: float
+    label: str
+    remarks: str
+    is_rate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A row that is not predicted."""
+
+    system: str
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A system and its errors, as fractions; None where nothing was tested.
+
+    Args:
+        swapped: The error with the halves exchanged: fitted on the usual test half, and tested on the other.
+    """
+
+    name: str
+    cases: tuple[Case, ...]
+    catalogue: float
+    tested: float | None
+    swapped: float | None
+    factors: tuple[float, float] | None
+    misses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """All systems of a table."""
+
+    systems: tuple[System, ...]
+    skipped: tuple[Skipped, ...]
+
+    @property
+    def catalogue(self) -> float | None:
+        return mean_of([system.catalogue for system in self.systems])
+
+    @property
+    def tested(self) -> float | None:
+        return mean_of([system.tested for system in self.systems])
+
+    @property
+    def swapped(self) -> float | None:
+        return mean_of([system.swapped for system in self.systems])
+
+
+def collective_case(row: Row) -> Case:
+    """Reads a row of collectives. Raises `Unread`."""
+    machine, nbytes = read(row), number(row, "bytes")
+    kind = kind_of(str(row.get("collective") or ""))
+    ways = costs(machine, kind, nbytes)
+    least = min(ways, key=lambda cost: cost.seconds())
+    notes = str(row.get("notes") or "").strip()
+    return Case(
+        system=_name(row, "system"),
+        size=nbytes,
+        ways=tuple((cost.latency_s, cost.transfer_s) for cost in ways),
+        measured_s=number(row, "time_us") * 1e-6,
+        label=f"{kind} of {nbytes:.0f} B, {machine.ranks} ranks, {least.name}",
+        remarks="; ".join(filter(None, [*machine.assumed, notes])),
+    )
+
+
+def throughput_case(row: Row, without: frozenset[str] = frozenset()) -> Case:
+    """Reads a row of throughput. Raises `Unread`. A system is a device with a framework, a size the operations of a
+    step.
+    """
+    job = job_of(row)
+    fixed_s, rest_s = gradient_parts_s(job, without)
+    slow = slowest(job.devices)
+    rest_s = slow * rest_s + exchange_s(job, slow * (fixed_s + rest_s))
+    return Case(
+        system=f"{_name(row, 'device')} / {_name(row, 'framework')}",
+        size=_operations(job),
+        ways=((fixed_s, rest_s),),
+        measured_s=job.step_s,
+        label=f"{job.model.name}, {job.devices} x {job.batch:g}, {job.precision}",
+        remarks=str(row.get("notes") or "").strip(),
+        is_rate=True,
+    )
+
+
+def _operations(job: Job) -> float:
+    return job.devices * job.batch * job.model.training_flops
+
+
+def _name(row: Row, column: str) -> str:
+    return str(row.get(column) or "").strip() or f"no {column} named"
+
+
+def section(rows: Iterable[Row], make: Callable[[Row], Case], column: str) -> Section:
+    """Returns all systems of a table, and the rows that are not predicted."""
+    cases: dict[str, list[Case]] = {}
+    skipped = []
+    for place, row in enumerate(rows, start=2):  # line numbers as in an editor: the first line has the names
+        try:
+            case = make(row)
+            cases.setdefault(case.system, []).append(case)
+        except PacelineError as error:
+            skipped.append(Skipped(_name(row, column), place, str(error)))
+    return Section(tuple(_system(name, found) for name, found in cases.items()), tuple(skipped))
+
+
+def _error(cases: Sequence[Case], factors: tuple[float, float]) -> float | None:
+    seconds = predicted_s([case.ways for case in cases], factors)
+    pairs = [
+        (1 / s, 1 / case.measured_s) if case.is_rate else (s, case.measured_s)
+        for s, case in zip(seconds, cases, strict=True)
+    ]
+    return mean_error([predicted for predicted, _ in pairs], [measured for _, measured in pairs])
+
+
+def _system(name: str, cases: Sequence[Case]) -> System:
+    split = halves([case.size for case in cases])
+    catalogue = _error(cases, (1.0, 1.0))
+    assert catalogue is not None  # a system has at least one row
+    if split is None:
+        return System(name, tuple(cases), catalogue, None, None, None, _misses(cases, cases, (1.0, 1.0)))
+    fit, test = ([cases[place] for place in half] for half in split)
+    factors, exchanged = (
+        fitted([case.ways for case in half], [case.measured_s for case in half]) for half in (fit, test)
+    )
+    misses = _misses(test, cases, factors)
+    return System(name, tuple(cases), catalogue, _error(test, factors), _error(fit, exchanged), factors, misses)
+
+
+def _misses(shown: Sequence[Case], cases: Sequence[Case], factors: tuple[float, float]) -> tuple[str, ...]:
+    """Returns the rows with errors above `MISS`, with hints on the cause."""
+    lines = []
+    for case in shown:
+        found = predicted_s([case.ways], factors)[0]
+        if abs(found - case.measured_s) > MISS * case.measured_s:
+            why = case.remarks or _why(case, cases, factors)
+            lines.append(
+                f"{case.label}: predicted {found * 1e3:.4g} ms, measured {case.measured_s * 1e3:.4g} ms "
+                f"({found / case.measured_s - 1:+.0%}): {why}"
+            )
+    return tuple(lines)
+
+
+def _why(case: Case, cases: Sequence[Case], factors: tuple[float, float]) -> str:
+    """Returns hints from the table itself: not monotonic, bound by latency or by bandwidth."""
+    smaller = [
+        other for other in cases if other.size < case.size and other.label.split(",")[1:2] == case.label.split(",")[1:2]
+    ]
+    if any(other.measured_s > case.measured_s for other in smaller):
+        return "a smaller size took longer in the same table"
+    latency_s, transfer_s = min(case.ways, key=lambda way: factors[0] * way[0] + way[1] / factors[1])
+    bound = "latency" if factors[0] * latency_s > transfer_s / factors[1] else "bandwidth"
+    what = "the catalogue is off" if factors == (1.0, 1.0) else "two factors do not carry this size"
+    return f"bound by {bound}, as modelled; {what}"
+
+
+def scaling(rows: Sequence[Row]) -> tuple[list[tuple[Job, float]], list[Skipped]]:
+    """Returns jobs on several devices with predicted images per second, if the same job on one device was published."""
+    alone: dict[tuple[str, ...], Row] = {same_job(row): row for row in rows if _devices(row) == 1}
+    found, skipped = [], []
+    for place, row in enumerate(rows, start=2):
+        if _devices(row) > 1 and same_job(row) in alone:
+            try:
+                job = job_of(row)
+                found.append((job, scaled_images_per_s(job, job_of(alone[same_job(row)]))))
+            except PacelineError as error:
+                skipped.append(Skipped(_name(row, "device"), place, str(error)))
+    return found, skipped
+
+
+def _devices(row: Mapping[str, str]) -> float:
+    try:
+        return number(row, "n_devices")
+    except Unread:
+        return 0.0

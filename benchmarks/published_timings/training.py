@@ -1,0 +1,275 @@
+"""Training throughput: turns a row of a table into seconds of a step, on one device and on several.
+
+Rules of this file:
+
+* A step is a gradient on every device, of which the slowest counts, and the part of the exchange that the backward pass
+  does not hide. One device is predicted by the catalogue's roofline. Efficiencies that were derived from the same table
+  are left out, with all others of that chip: the prediction then uses the efficiencies of other chips.
+* Scaling starts from the measured rate of one device and predicts the cost of the exchange and the jitter at N devices.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from scipy import stats
+
+from paceline.algorithms.core.errors import InputError, PacelineError
+from paceline.topologies.catalogue.device_catalogue import DATA, SPECS, Spec
+from paceline.topologies.catalogue.device_names import find, named
+from paceline.topologies.compute.efficiencies import efficiency_of, rows
+from paceline.topologies.compute.roofline import roof_of
+from paceline.topologies.compute.roofline import whole as line_of
+from paceline.workloads.models.layer_costs import LayerWork, Pass
+from paceline.workloads.models.layer_tables import MODELS, ModelInfo
+from published_timings.cost_model import cheapest_s, costs
+from published_timings.machines import read
+from published_timings.parsing import Row, Unread, number, text_of, whole
+
+ITEM = 4
+"""bytes of a gradient's element: frameworks exchange float32, also in mixed precision: INFERENCE"""
+BUCKET_BYTES = 25e6
+"""gradients are exchanged in buckets of this size: MEMORY certain for PyTorch's DDP, INFERENCE for others"""
+BATCH = 32.0
+"""of a device where none is given: INFERENCE"""
+SPREAD = 0.01
+"""standard deviation of step times between devices, relative to the mean, normal: INFERENCE"""
+DECODED_PER_CORE_S = 200.0
+"""pictures that a core decodes and crops per second: MEMORY medium; ignored for nodes where GPUs do it"""
+CORES = ((2020, 128), (2017, 48), (0, 40))
+"""cores of a node with GPUs since that year: MEMORY high for DGX-1 (40) and DGX A100 (128), 2 x 24 MEMORY medium"""
+OWN_CODE = r"\bnative\b|no[nt]? mkl|without mkl|slow cpu|convnet2|torch-?7"
+EARLY = r"cudnn ?[rv]?[123]\b"
+OWN_CODE_TAKES = 3.2
+"""factor without a vendor's library: DERIVED from one job both ways on a TitanX, 3.2, and on E5-2686 v4, 3.4"""
+EARLY_TAKES = 2.1
+"""factor with cuDNN before R4, or in a year before 2015: DERIVED from VGG-11 both ways on a TitanX"""
+PARAMETERS = {
+    "inception4": 42.68e6, "mobilenet": 4.23e6, "squeezenet": 1.25e6, "densenet121": 7.98e6, "overfeat": 145.9e6,
+    "resnext50": 25.03e6, "bertbase": 110e6, "bertlarge": 336e6, "resnet18": 11.69e6, "resnet34": 21.80e6,
+}  # fmt: skip
+"""of models without a layer table; MEMORY certain, of BERT MEMORY high"""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The content of a row of throughput."""
+
+    row: Row
+    devices: int
+    nodes: int
+    model: ModelInfo
+    batch: float
+    precision: str
+    images_per_s: float
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step, from the measured rate."""
+        return self.devices * self.batch / self.images_per_s
+
+
+def job_of(row: Row) -> Job:
+    """Returns the job of a row. Raises `Unread`."""
+    devices = whole(row, "n_devices") or 1
+    nodes = min(devices, whole(row, "n_nodes") or 1)
+    return Job(
+        row=row,
+        devices=devices,
+        nodes=nodes,
+        model=model_of(row),
+        batch=number(row, "batch_per_device") if str(row.get("batch_per_device") or "").strip() else BATCH,
+        precision=_precision(text_of(row, "precision")),
+        images_per_s=number(row, "images_per_s"),
+    )
+
+
+def _precision(text: str) -> str:
+    if "?" in text:  # the table's author guessed the value, so it is ignored
+        return "fp32"
+    for name, words in (
+        ("amp", "amp|mixed"),
+        ("bf16", "bf16|bfloat"),
+        ("fp16", "fp16|half"),
+        ("tf32", "tf32"),
+        ("fp64", "64"),
+    ):
+        if re.search(words, text):
+            return name
+    return "fp32"
+
+
+def _plain(name: str) -> str:
+    """
+    >>> _plain("Inception-v3"), _plain("resnet50_v1.5"), _plain("ResNet50 v1")
+    ('inception3', 'resnet50v15', 'resnet50')
+    """
+    plain = re.sub(r"[^a-z0-9]", "", name.lower()).replace("inceptionv", "inception")
+    return {"googlenetv1": "googlenet", "inception1": "googlenet"}.get(plain, re.sub(r"^(resnet\d+)v1$", r"\1", plain))
+
+
+def model_of(row: Row) -> ModelInfo:
+    """Returns the model of a row: its layer table, or one layer with the operations that the row states."""
+    asked = str(row.get("model") or "")
+    plain = _plain(asked)
+    table = next((name for name in MODELS if _plain(name) == plain), None)
+    if table and MODELS[table].works:
+        return MODELS[table]
+    flops = number(row, "train_gflop_per_image") * 1e9
+    parameters = int(PARAMETERS.get(plain, 0))
+    ahead, back = (Pass(flops=round(flops * part / 3), moved_bytes=0, fixed_bytes=0, kernels=1) for part in (1, 2))
+    work = LayerWork(name="all", parameters=parameters, saved_bytes=0, forward=ahead, backward=back)
+    family = next((family for family in ("resnet", "vgg", "inception", "alexnet") if family in plain), "")
+    return ModelInfo(name=plain or "unnamed", layers=(), num_samples=1, provenance=asked, works=(work,), family=family)
+
+
+def spec_of(row: Row, precision: str) -> Spec:
+    """Returns the device of a row from the catalogue, or one like the nearest, with the peak that the row states."""
+    text = str(row.get("device") or "")
+    try:
+        return find(text)
+    except InputError:
+        try:
+            peak = number(row, "peak_tflops") * 1e12
+        except Unread:
+            raise Unread(f"device: {text!r} is not in the catalogue, and no peak_tflops is given") from None
+    like = min(SPECS.values(), key=lambda spec: abs(spec.peak(precision) - peak))
+    scale = peak / like.peak(precision)
+    return dataclasses.replace(
+        like, name="unknown", peaks={one: scale * rate for one, rate in like.peaks.items()},
+        bytes_per_s=scale * like.bytes_per_s, sustained_bytes_per_s=scale * like.sustained_bytes_per_s,
+    )  # fmt: skip
+
+
+def derived_from(table: Iterable[Row]) -> frozenset[str]:
+    """Returns the devices of the catalogue whose efficiencies were derived from figures of this table."""
+    figures = set()
+    for row in table:
+        try:
+            figures.add((spec_of(row, "fp32").name, number(row, "images_per_s")))
+        except PacelineError:
+            continue  # it is not predicted either
+    with (DATA / "throughput.csv").open(newline="", encoding="utf-8") as file:
+        known = {(line["device"], float(line["samples_per_s"])) for line in csv.DictReader(file)}
+    return frozenset(device for device, rate in known & figures)
+
+
+def gradient_parts_s(job: Job, without: frozenset[str] = frozenset()) -> tuple[float, float]:
+    """Returns the seconds of one device's gradient that do not depend on the batch, and those that do.
+
+    Args:
+        job: The row.
+        without: Devices whose efficiencies must not be used, nor those of the same chip.
+    """
+    spec = spec_of(job.row, job.precision)
+    chips = [named(device).peaks for device in without]
+    known = [row for row in rows() if named(row.device).peaks not in chips or named(row.device).peaks != spec.peaks]
+    efficiency = efficiency_of(spec, job.model.name, job.model.family, job.precision, known=known)
+    if "INFERENCE" in efficiency.provenance:  # a device's own figures include its software
+        efficiency = dataclasses.replace(efficiency, value=efficiency.value / software_takes(job.row))
+    line = line_of(job.model.works, roof_of(spec, job.precision, efficiency), job.batch)
+    return line.overhead_s, job.batch * line.per_sample_s
+
+
+def software_takes(row: Row) -> float:
+    """Returns the time relative to a current vendor's library.
+
+    >>> software_takes({"framework": "Caffe native"}), software_takes({"framework": "PyTorch", "year": "2021"})
+    (3.2, 1.0)
+    """
+    words = text_of(row, "framework", "device")
+    if re.search(OWN_CODE, words):
+        return OWN_CODE_TAKES
+    return EARLY_TAKES if re.search(EARLY, words) or (whole(row, "year") or 2020) < 2015 else 1.0
+
+
+def exchange_s(job: Job, gradient_s: float) -> float:
+    """Returns the seconds of a gradient exchange that are not hidden behind a backward pass of this length.
+
+    The gradients of the layers are ready one after the other, the last layer's first; buckets are sent one after the
+    other.
+    """
+    if job.devices == 1:
+        return 0.0
+    nbytes = ITEM * sum(work.parameters for work in job.model.works)
+    if not nbytes:
+        raise Unread(f"model: the parameters of {job.model.name!r} are not known")
+    return _behind(job.model, nbytes, gradient_s, _whole_exchange_s(job, nbytes))
+
+
+def _behind(model: ModelInfo, nbytes: float, gradient_s: float, whole_s: float) -> float:
+    flops = sum(work.forward.flops + work.backward.flops for work in model.works)
+    ready_s = gradient_s * sum(work.forward.flops for work in model.works) / flops
+    done_s, waiting = 0.0, 0.0
+    for work in reversed(model.works):
+        ready_s += gradient_s * work.backward.flops / flops
+        waiting += ITEM * work.parameters
+        if waiting >= BUCKET_BYTES:
+            done_s, waiting = max(done_s, ready_s) + whole_s * waiting / nbytes, 0.0
+    done_s = max(done_s, ready_s) + whole_s * waiting / nbytes
+    return max(0.0, done_s - gradient_s)
+
+
+def _whole_exchange_s(job: Job, nbytes: float) -> float:
+    """Returns the seconds of the exchange of all gradients with nothing else running."""
+    if _by_server(job):
+        return (
+            2 * nbytes / 12e9 * min(2, job.devices)
+        )  # two GPUs share a PCIe switch, so each one's upload is the other's download
+    year = whole(job.row, "year") or 2020
+    known = {2016: "NCCL 1.2", 2017: "NCCL 2.0", 2018: "NCCL 2.3"}
+    cpu = spec_of(job.row, job.precision).kind != "gpu"
+    library = "MPI" if cpu else known.get(max(year, 2016), "NCCL")
+    interconnect = str(job.row.get("interconnect") or "")
+    asked = {
+        "device": job.row.get("device"), "topology": interconnect, "library": library, "nranks": job.devices,
+        "nnodes": job.nodes, "notes": job.row.get("notes"),
+    }  # fmt: skip
+    machine = read({key: str(value or "") for key, value in asked.items()})
+    buckets = max(1.0, nbytes / BUCKET_BYTES)
+    return buckets * cheapest_s(costs(machine, "allreduce", nbytes / buckets))
+
+
+SHORT = {"rn": "resnet", "incv": "inception", "inc": "inception"}
+
+
+def _by_server(job: Job) -> bool:
+    """Whether a clause of the notes that is about this model, or about all, names a parameter server."""
+    for clause in text_of(job.row, "notes", "framework").split(";"):
+        models, colon, words = clause.rpartition(":")
+        names = [name.strip() for name in models.split("/")] if colon else [""]
+        full = [re.sub(r"^(rn|incv|inc)(?=\d)", lambda found: SHORT[found[1]], name) for name in names]
+        if re.search(r"parameter[ _-]?server", words) and any(job.model.name.startswith(name) for name in full):
+            return True
+    return False
+
+
+def slowest(devices: int) -> float:
+    """Returns the time of the slowest of several devices, relative to the mean.
+
+    >>> slowest(1), round(slowest(8), 4)
+    (1.0, 1.0143)
+    """
+    return 1.0 + (SPREAD * float(stats.norm.ppf((devices - 0.375) / (devices + 0.25))) if devices > 1 else 0.0)
+
+
+def scaled_images_per_s(job: Job, alone: Job) -> float:
+    """Returns the images per second at N devices, from the measured step of one device."""
+    gradient_s = alone.step_s * slowest(job.devices)
+    rate = job.devices * job.batch / (gradient_s + exchange_s(job, gradient_s))
+    words = text_of(job.row, "data", "framework")
+    if re.search(r"real|imagenet", words) and "dali" not in words and "synthetic" not in words:
+        year = spec_of(job.row, job.precision).year
+        cores = next(cores for since, cores in CORES if year >= since)
+        return min(rate, DECODED_PER_CORE_S * cores * job.nodes)
+    return rate
+
+
+def same_job(row: Row) -> tuple[str, ...]:
+    """Returns the key by which a row is matched with that of one device."""
+    columns = ("device", "model", "batch_per_device", "precision", "framework", "data", "source")
+    return tuple(str(row.get(column) or "").strip().lower() for column in columns)
