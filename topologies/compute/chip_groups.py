@@ -1,6 +1,6 @@
 """A many-core chip divided into groups of cores with their own weights and data: data parallelism inside one chip.
 
-    t(P) = Σ max(b/P · FLOPs / rate(cores of a group), (P · fixed + b · moved) / bandwidth) + kernels · launch
+    t(P) = Σ b/P · FLOPs / rate(cores of a group) + (P · fixed + b · moved) / bandwidth + kernels · launch
            + bytes of the tree sum over groups and of every copy's update / bandwidth
 
 Rules of this file: groups are equal and consist of whole tiles of two cores, as the chip's second-level caches do; the
@@ -11,14 +11,16 @@ found.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.device_catalogue import Spec
-from paceline.topologies.compute.efficiencies import efficiency_of
+from paceline.topologies.compute.device_parameters import fitted_parameters
+from paceline.topologies.compute.layer_times import gradient_s
 from paceline.topologies.compute.memory import Mode, footprint, sustained_bytes_per_s
 from paceline.topologies.compute.model_work import WorkLike
-from paceline.topologies.compute.roofline import Roof, whole
+from paceline.topologies.compute.scaling import scaling_of, training_efficiency
+from paceline.topologies.compute.software import usual_software
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +76,17 @@ def partitioned(
     one = spec.part(groups)
     needed = _needed_bytes(spec, work, groups, samples, data_bytes, gradients, optimizer_copies)
     speed = sustained_bytes_per_s(spec, needed, mode)
-    efficiency = efficiency_of(one, work.name, work.family, "fp32")
-    rate = one.peak("fp32") * efficiency.value
-    roof = Roof(flops_per_s=rate, bytes_per_s=speed / groups, launch_s=efficiency.launch_s)
+    parameters = fitted_parameters()
+    whole = training_efficiency(spec, work, parameters)
+    gain = scaling_of(spec, whole).efficiency(one.cores or 1) / whole.value if groups > 1 else 1.0
+    rates = parameters.rates(spec, "fp32", usual_software(spec))
+    part = gain * one.peak("fp32") / spec.peak("fp32")
+    rates = replace(rates, flops_per_s=tuple(part * rate for rate in rates.flops_per_s), bytes_per_s=speed / groups)
     share, weights = samples / groups, 4.0 * sum(row.parameters for row in work.works)
     return Partition(
         groups=groups,
         cores=one.cores or 0,
-        compute_s=whole(work.works, roof, share).at(share),
+        compute_s=gradient_s(work.works, rates, share),
         exchange_s=weights * _copies_moved(groups, optimizer_copies) / speed,
         needed_bytes=needed,
         bytes_per_s=speed,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from paceline.topologies.catalogue.device_catalogue import ITEM_BYTES, Spec, precision_named
 from paceline.topologies.compute.device_parameters import Parameters, launch_terms, memory_terms, prior, terms
@@ -26,7 +27,7 @@ SIGMA = 0.12
 """of a published row's logarithm: FOUND by a trial on these rows"""
 FREEDOM = 4.0
 STEPS = 30
-ENOUGH = 2e-4
+ENOUGH = 1e-5
 """a step of any logarithm below which the fit ends"""
 Floats = npt.NDArray[np.float64]
 
@@ -63,7 +64,7 @@ class Fit:
             for kind in KINDS
             for name in (
                 *memory_terms(one.spec, one.software),
-                *launch_terms(one.software),
+                *launch_terms(one.spec, one.software),
                 *terms(kind, one.spec, one.precision, one.software),
             )
         }
@@ -73,7 +74,7 @@ class Fit:
         self._efficiency = np.zeros((count, kinds, len(self.names)))
         self._launch, self._memory = np.zeros((count, len(self.names))), np.zeros((count, len(self.names)))
         for case, one in enumerate(self.observations):
-            self._launch[case, [index[name] for name in launch_terms(one.software)]] = 1.0
+            self._launch[case, [index[name] for name in launch_terms(one.spec, one.software)]] = 1.0
             self._memory[case, [index[name] for name in memory_terms(one.spec, one.software)]] = 1.0
             for kind in range(kinds):
                 columns = [index[name] for name in terms(KINDS[kind], one.spec, one.precision, one.software)]
@@ -91,6 +92,18 @@ class Fit:
         """
         weights = self._weights.copy()
         weights[list(left_out)] = 0.0
+        with threadpool_limits(1, "blas"):  # threads cost more than they save on matrices of this size
+            return self._fitted(weights)
+
+    def rows_of(self) -> dict[str, int]:
+        """Returns the number of rows that each parameter appears in."""
+        return self._used(self._weights)
+
+    def _used(self, weights: Floats) -> dict[str, int]:
+        appears = (self._efficiency.any(axis=1) + self._memory + self._launch) * weights[:, None]
+        return {name: int(np.count_nonzero(appears[:, place])) for place, name in enumerate(self.names)}
+
+    def _fitted(self, weights: Floats) -> Parameters:
         theta, largest = self._mean.copy(), 1.0
         for _ in range(STEPS):
             logs, slopes = self._linearised(theta)
@@ -102,7 +115,8 @@ class Fit:
             theta = theta - np.clip(step, -0.5, 0.5)
             if largest < ENOUGH:
                 break
-        return Parameters({name: float(value) for name, value in zip(self.names, theta, strict=True)})
+        used = {name for name, rows in self._used(weights).items() if rows}
+        return Parameters({name: float(value) for name, value in zip(self.names, theta, strict=True) if name in used})
 
     def predicted_s(self, parameters: Parameters) -> Floats:
         """Returns the seconds of all rows by parameters that may be fitted without some of them."""

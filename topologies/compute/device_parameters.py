@@ -1,19 +1,20 @@
 """What part of its peak a device reaches in each kind of layer: an additive model in logarithms.
 
-    ln e = kind + class + architecture + library + framework + library × kind + tensor units + chip
+    ln e = kind + class + architecture + library + framework + tensor units + chip + mixtures with the kind
 
-Rules of this file: a parameter that no published row says anything about has its prior mean, so a chip, a library or an
-architecture that is not in the data is predicted from all others. Nothing here knows the name of a chip or a system;
-names are keys only. The effect of an architecture without rows is the one of the nearest year.
+Rules of this file: a parameter without published rows has its prior mean, so a chip, a library or an architecture that
+is not in the data is predicted from all others. No value depends on the name of a chip or a system; names are keys.
 """
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
-from paceline.topologies.catalogue.device_catalogue import ITEM_BYTES, Spec, precision_named
+from paceline.topologies.catalogue.device_catalogue import DATA, ITEM_BYTES, Spec, precision_named
 from paceline.topologies.compute.layer_kinds import KINDS, LayerKind
 from paceline.topologies.compute.layer_times import Rates
 from paceline.topologies.compute.memory import sustained_bytes_per_s
@@ -35,7 +36,7 @@ PRIORS: tuple[tuple[str, float, float], ...] = (
     ("library early", math.log(0.6), 0.3),
     ("library ", 0.0, 0.3),
     ("framework ", 0.0, 0.15),
-    ("mix ", 0.0, 0.2),
+    ("mix ", 0.0, 0.15),
     ("tensor units", math.log(0.6), 0.3),
     ("tensor ", 0.0, 0.2),
     ("half", 0.0, 0.2),
@@ -63,7 +64,12 @@ def chip_key(spec: Spec) -> str:
 
 
 def precision_class(spec: Spec, precision: str) -> str:
-    """Returns "tensor" for units of their own, "half" for small numbers without such, otherwise "full"."""
+    """Returns "tensor" if products have units of their own, "half" for small numbers without them, otherwise "full".
+
+    >>> from paceline.topologies.catalogue.device_catalogue import SPECS
+    >>> precision_class(SPECS["v100-sxm2"], "fp16"), precision_class(SPECS["p100-sxm2"], "fp16")
+    ('tensor', 'half')
+    """
     precision = precision_named(precision)
     if spec.peak(precision) >= TENSOR * spec.peak("fp32"):
         return "tensor"
@@ -103,14 +109,16 @@ def memory_terms(spec: Spec, software: Software) -> Iterator[str]:
     yield f"memory {software.library}"
 
 
-def launch_terms(software: Software) -> Iterator[str]:
-    """Yields the parameters of the cost of a kernel, as a factor on the catalogue's."""
+def launch_terms(spec: Spec, software: Software) -> Iterator[str]:
+    """Yields the parameters of the cost of a kernel, as a factor on the catalogue's; on GPUs only."""
+    if spec.kind != "gpu":
+        return
     yield "launch"
     if software.framework:
         yield f"launch {software.framework}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Parameters:
     """Fitted values by name; a parameter without a value has its prior mean."""
 
@@ -122,9 +130,19 @@ class Parameters:
     def efficiency(self, kind: LayerKind, spec: Spec, precision: str, software: Software) -> float:
         """Returns the part of the peak that a kind of layer reaches at full utilisation.
 
+        Args:
+            kind: of the layer.
+            spec: the device.
+            precision: of the arithmetic.
+            software: library and framework.
+
         It may pass 1, because fast convolutions need fewer products than are counted.
         """
         return math.exp(sum(self[name] for name in terms(kind, spec, precision, software)))
+
+    def knows(self, spec: Spec) -> bool:
+        """Returns whether a row of this chip was in the data."""
+        return f"chip {chip_key(spec)}" in self.values
 
     def rates(self, spec: Spec, precision: str, software: Software, *, needed_bytes: float = 0.0) -> Rates:
         """Returns what a device contributes to the times of layers.
@@ -138,9 +156,23 @@ class Parameters:
         precision = precision_named(precision)
         peak = spec.peak(precision)
         return Rates(
-            flops_per_s={kind: peak * self.efficiency(kind, spec, precision, software) for kind in KINDS},
-            bytes_per_s=sustained_bytes_per_s(spec, needed_bytes) * math.exp(sum(self[name] for name in memory_terms(spec, software))),
-            launch_s=spec.launch_s * math.exp(sum(self[name] for name in launch_terms(software))),
+            flops_per_s=tuple(peak * self.efficiency(kind, spec, precision, software) for kind in KINDS),
+            bytes_per_s=sustained_bytes_per_s(spec, needed_bytes)
+            * math.exp(sum(self[name] for name in memory_terms(spec, software))),
+            launch_s=spec.launch_s * math.exp(sum(self[name] for name in launch_terms(spec, software))),
             units=spec.units,
             scale=ITEM_BYTES[precision] / 4,
         )
+
+
+FILE = DATA / "device_parameters.csv"
+
+
+@cache
+def fitted_parameters() -> Parameters:
+    """Returns the parameters fitted to all rows of `throughput.csv`.
+
+    `python -m paceline.scenarios.sections.fitted_devices --write` writes the file.
+    """
+    with FILE.open(newline="", encoding="utf-8") as file:
+        return Parameters({line["parameter"]: float(line["value"]) for line in csv.DictReader(file)})

@@ -38,19 +38,22 @@ def kind_of(product: ProductLike) -> LayerKind:
 
 
 def forward_fill(product: ProductLike, samples: float, units: int) -> float:
-    """Returns the utilisation of the forward product; 1 where a device has no multiprocessors to fill."""
-    inner, outer, kernel, place_in, place_out = _sizes(product)
-    del place_in
+    """Returns the utilisation of the forward product.
+
+    Args:
+        product: with its sizes.
+        samples: of the batch.
+        units: multiprocessors of the device.
+    """
+    inner, outer, kernel, _, place_out = _sizes(product)
     if product.form == "attention":
         return utilisation(place_out, outer, inner, units, count=samples * product.count)
     columns = samples * product.count * place_out
-    return utilisation(
-        outer, columns, inner * kernel, units, count=product.groups, split=product.form == "dense"
-    )
+    return utilisation(outer, columns, inner * kernel, units, count=product.groups, split=product.form == "dense")
 
 
 def backward_fills(product: ProductLike, samples: float, units: int) -> tuple[float, float]:
-    """Returns the utilisations of the products for the input gradient and for the weight gradient."""
+    """Returns the utilisations of the input gradient's and the weight gradient's products; see `forward_fill`."""
     inner, outer, kernel, place_in, place_out = _sizes(product)
     if product.form == "attention":
         several = samples * product.count
@@ -88,23 +91,29 @@ def forward_work(row: RowLike, samples: float, units: int | None) -> Iterator[Wo
         samples: of the batch.
         units: multiprocessors; None: the device is taken to be filled by any product.
     """
-    for product in row.products:
+    for product in row.products if samples else ():
         fill = 1.0 if units is None else forward_fill(product, samples, units)
         yield kind_of(product), samples * product.flops / fill
     rest = row.forward.flops - sum(product.flops for product in row.products)
-    if rest > 0:
+    if rest > 0 and samples:
         yield "other", samples * rest
 
 
 def backward_work(row: RowLike, samples: float, units: int | None) -> Iterator[Work]:
-    """Yields the work of a module's backward pass: the weight gradient, and the input gradient where it is needed."""
+    """Yields the work of a module's backward pass: the weight gradient, and the input gradient if it is needed.
+
+    Args:
+        row: of the layer table.
+        samples: of the batch.
+        units: as for `forward_work`.
+    """
     forward = sum(product.flops for product in row.products)
     times = round(row.backward.flops / forward) if forward else 0
-    for product in row.products:
+    for product in row.products if samples else ():
         fills = (1.0, 1.0) if units is None else backward_fills(product, samples, units)
         needed = sum(1 / fill for fill in (fills if times > 1 else fills[1:]))
         if times:
             yield kind_of(product), samples * product.flops * needed
     rest = row.backward.flops - times * forward
-    if rest > 0:
+    if rest > 0 and samples:
         yield "other", samples * rest

@@ -1,49 +1,56 @@
 """The time of a gradient, layer by layer.
 
-    t = Σ over modules and both passes of max(Σ operations / (peak · e(kind) · utilisation), bytes / bandwidth)
+    t = Σ over modules and both passes of Σ operations / (peak · e(kind) · utilisation) + bytes / bandwidth
         + kernels · launch
 
-Rules of this file: `Rates` has all that a device and its software contribute, so nothing here knows a chip. Numbers in
-half the bytes move in half the time.
+Rules of this file: `Rates` contains everything that a device and its software contribute. Arithmetic and memory traffic
+of a module are added: on published rows the sum predicts models and families that were left out better than the larger
+of the two (30.6 against 31.9 % for families). Numbers of half the bytes move in half the time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline.topologies.compute.layer_kinds import LayerKind, Work, backward_work, forward_work
+from paceline.topologies.compute.layer_kinds import KINDS, Work, backward_work, forward_work
 from paceline.topologies.compute.model_work import PassLike, RowLike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """A device with its software.
+    """The rates of a device with its software.
 
     Args:
-        flops_per_s: that each kind of layer reaches at full utilisation.
-        bytes_per_s: that memory sustains.
-        launch_s: of one kernel.
+        flops_per_s: FLOP/s of each of `KINDS` at full utilisation.
+        bytes_per_s: the sustained memory bandwidth.
+        launch_s: seconds to launch one kernel.
         units: multiprocessors that products have to fill; None: any product fills the device.
-        scale: bytes of a number, in those of float32.
+        scale: bytes of a number relative to float32.
     """
 
-    flops_per_s: Mapping[LayerKind, float]
+    flops_per_s: tuple[float, ...]
     bytes_per_s: float
     launch_s: float
     units: int | None = None
     scale: float = 1.0
 
     def pass_s(self, work: PassLike, products: Sequence[Work], samples: float) -> float:
-        """Returns the seconds of one direction through a module, whose products are given."""
-        arithmetic_s = sum(flops / self.flops_per_s[kind] for kind, flops in products)
+        """Returns the seconds of one pass through a module.
+
+        Args:
+            work: the costs of the pass.
+            products: its products; see `layer_kinds.forward_work`.
+            samples: of the batch.
+        """
+        arithmetic_s = sum(flops / self.flops_per_s[KINDS.index(kind)] for kind, flops in products)
         moved_s = (work.fixed_bytes + samples * work.moved_bytes) * self.scale / self.bytes_per_s
-        return max(arithmetic_s, moved_s) + work.kernels * self.launch_s
+        return arithmetic_s + moved_s + work.kernels * self.launch_s
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
-    """Seconds of a module in both directions."""
+    """Seconds of both passes through a module."""
 
     row: RowLike
     forward_s: float
@@ -51,7 +58,13 @@ class LayerTime:
 
 
 def layer_times(rows: Sequence[RowLike], rates: Rates, samples: float) -> list[LayerTime]:
-    """Returns the time of each module for a gradient over so many samples."""
+    """Returns the time of each module for a gradient.
+
+    Args:
+        rows: the modules.
+        rates: of the device.
+        samples: of the batch.
+    """
     return [
         LayerTime(
             row,
@@ -63,7 +76,7 @@ def layer_times(rows: Sequence[RowLike], rates: Rates, samples: float) -> list[L
 
 
 def gradient_s(rows: Sequence[RowLike], rates: Rates, samples: float) -> float:
-    """Returns the seconds of a gradient over so many samples."""
+    """Returns the seconds of a gradient; the arguments are those of `layer_times`."""
     return sum(one.forward_s + one.backward_s for one in layer_times(rows, rates, samples))
 
 

@@ -9,19 +9,21 @@ dividing chips into groups: the rate of the best matrix product, and the rate of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.device_catalogue import Spec
+from paceline.topologies.compute.device_parameters import Parameters
+from paceline.topologies.compute.layer_kinds import KINDS, backward_work, forward_work
+from paceline.topologies.compute.model_work import WorkLike
+from paceline.topologies.compute.software import usual_software
 
 
-class Known(Protocol):
-    """An efficiency with its provenance."""
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """The part of the peak that training reaches, with its provenance."""
 
-    @property
-    def value(self) -> float: ...
-    @property
-    def provenance(self) -> str: ...
+    value: float
+    provenance: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,7 @@ class Scaling:
         return self.best / (1 + self.loss * (cores - 1))
 
 
-def scaling_of(spec: Spec, efficiency: Known) -> Scaling:
+def scaling_of(spec: Spec, efficiency: Efficiency) -> Scaling:
     """Returns the scaling in which one core has the chip's best product and all cores the efficiency of training.
 
     Args:
@@ -51,8 +53,7 @@ def scaling_of(spec: Spec, efficiency: Known) -> Scaling:
         InputError: the number of cores or a measured product of the chip is not known.
 
     >>> from paceline.topologies.catalogue.device_catalogue import SPECS
-    >>> from paceline.topologies.compute.efficiencies import Efficiency
-    >>> found = scaling_of(SPECS["knl-7250"], Efficiency(0.3, 2e-5, ""))
+    >>> found = scaling_of(SPECS["knl-7250"], Efficiency(0.3, ""))
     >>> round(found.efficiency(1), 3), round(found.efficiency(68), 3)
     (0.749, 0.3)
     """
@@ -62,3 +63,19 @@ def scaling_of(spec: Spec, efficiency: Known) -> Scaling:
     loss = max(0.0, (best / efficiency.value - 1) / (spec.cores - 1))
     words = f"one core: {spec.provenance['gemm_fp32_tflops']}; all of them: {efficiency.provenance}"
     return Scaling(best=best, loss=loss, provenance=words)
+
+
+def training_efficiency(spec: Spec, work: WorkLike, parameters: Parameters) -> Efficiency:
+    """Returns the part of its peak that a whole chip reaches in the products of a model.
+
+    Args:
+        spec: the chip.
+        work: the model.
+        parameters: of the device model.
+    """
+    rates = parameters.rates(spec, "fp32", usual_software(spec))
+    flops = sum(row.forward.flops + row.backward.flops for row in work.works)
+    ways = [both for row in work.works for both in (forward_work(row, 1, None), backward_work(row, 1, None))]
+    seconds = sum(some / rates.flops_per_s[KINDS.index(kind)] for way in ways for kind, some in way)
+    words = f"device model: {'rows of the chip and of others' if parameters.knows(spec) else 'rows of other chips'}"
+    return Efficiency(flops / seconds / spec.peak("fp32"), words)

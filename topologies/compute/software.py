@@ -19,7 +19,12 @@ Library = Literal["own", "early", "r4", "five", "six", "seven", "eight", "assemb
 OWN = r"\bnative\b|\bno[nt]? (mkl|cudnn)|without (mkl|cudnn)|slow cpu|convnet2|torch-?7"
 ASSEMBLER = r"\bneon\b|nervana|assembl"
 VERSION = r"cudnn ?[rv]?(\d+(?:\.\d+)?)"
-FRAMEWORKS = (("tensorflow", r"tensorflow|\btf ?\d|\btf\b"), ("torch", r"torch"), ("caffe", r"caffe"), ("mxnet", r"mxnet"))
+FRAMEWORKS = (
+    ("tensorflow", r"tensorflow|\btf ?\d|\btf\b"),
+    ("torch", r"torch"),
+    ("caffe", r"caffe"),
+    ("mxnet", r"mxnet"),
+)
 SINCE: tuple[tuple[int, Library], ...] = ((2020, "eight"), (2018, "seven"), (2017, "six"), (2015, "r4"), (0, "early"))
 """the generation in common use since a year: INFERENCE from the releases of cuDNN"""
 VERSIONS: tuple[tuple[float, Library], ...] = (
@@ -33,6 +38,10 @@ class Software:
 
     library: Library
     framework: str = ""
+
+
+MIDDLE = 3
+"""years after a chip came out: INFERENCE"""
 
 
 def read_software(words: str, kind: Kind, year: int | None = None) -> Software:
@@ -69,10 +78,10 @@ def library_of_year(year: int) -> Library:
 
 
 def usual_software(spec: Spec) -> Software:
-    """Returns the software of a device where none is given: the generation of the years after the chip came out.
+    """Returns the software of a device where none is given: the generation in common use in the middle of its life.
 
     >>> from paceline.topologies.catalogue.device_catalogue import SPECS
     >>> usual_software(SPECS["p100-sxm2"]).library, usual_software(SPECS["a100-sxm4-80"]).library
-    ('six', 'eight')
+    ('seven', 'eight')
     """
-    return Software("vendor" if spec.kind != "gpu" else library_of_year(spec.year + 1))
+    return Software("vendor" if spec.kind != "gpu" else library_of_year(spec.year + MIDDLE))

@@ -16,14 +16,24 @@ from __future__ import annotations
 
 from math import ceil
 
-TILES = ((128, 128, 1.0), (128, 64, 0.95), (64, 128, 0.95), (64, 64, 0.85), (32, 64, 0.6), (64, 32, 0.6), (32, 32, 0.45))
+TILES = (
+    (128, 128, 1.0),
+    (128, 64, 0.95),
+    (64, 128, 0.95),
+    (64, 64, 0.85),
+    (32, 64, 0.6),
+    (64, 32, 0.6),
+    (32, 32, 0.45),
+)
 """rows, columns and worth: INFERENCE"""
 START = 64
 """of K, which takes as long as the start and the end of a tile: INFERENCE"""
 SPLITS = (1, 2, 4, 8, 16, 32)
 
 
-def utilisation(rows: float, columns: float, inner: float, units: int, *, count: float = 1, split: bool = False) -> float:
+def utilisation(
+    rows: float, columns: float, inner: float, units: int, *, count: float = 1, split: bool = False
+) -> float:
     """Returns the part of the time in which all multiprocessors do useful work, between 0 and 1.
 
     Args:
