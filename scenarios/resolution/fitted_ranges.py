@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from paceline.topologies.compute.efficiencies import is_tensor
+
 from paceline.algorithms.core.errors import InputError
 from paceline.records.goals import SMOOTHING
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.sections.devices import of_catalogue
 from paceline.topologies import Device
 from paceline.topologies.catalogue.device_catalogue import SPECS
-from paceline.topologies.compute.efficiencies import is_tensor
 
 
 def outside(plan: Plan, *, timed: bool = True) -> list[str]:

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from paceline.topologies.compute.efficiencies import Efficiency
+from paceline.topologies.compute.roofline import device
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.device_catalogue import DATA, SPECS
 from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.compute.chip_groups import partitioned
-from paceline.topologies.compute.efficiencies import Efficiency
 from paceline.topologies.compute.memory import Mode, check_fits, footprint, sustained_bytes_per_s
-from paceline.topologies.compute.roofline import device
 from paceline.topologies.compute.scaling import scaling_of
 from paceline.workloads import MODELS, find_model
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paceline.topologies.compute.efficiencies import rows
 from typer.testing import CliRunner
 
 from paceline.cli.app import app
@@ -15,7 +16,6 @@ from paceline.scenarios import load
 from paceline.scenarios.resolution.fitted_ranges import outside
 from paceline.simulator.runs.run import simulate
 from paceline.topologies.catalogue.machine_profile import Profile
-from paceline.topologies.compute.efficiencies import rows
 from paceline.topologies.graphs.links import LINKS
 
 TIMED = """

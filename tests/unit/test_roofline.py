@@ -12,6 +12,8 @@ from statistics import median
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from paceline.topologies.compute.efficiencies import Efficiency, Row, efficiency_of, rows
+from paceline.topologies.compute.roofline import Line, device, fitted, roof_of, whole
 
 from paceline.algorithms.core.errors import InputError
 from paceline.scenarios import load
@@ -19,8 +21,6 @@ from paceline.scenarios.sections import derived_efficiencies as deriving
 from paceline.topologies import Device
 from paceline.topologies.catalogue.device_catalogue import DATA, SPECS
 from paceline.topologies.catalogue.device_names import named
-from paceline.topologies.compute.efficiencies import Efficiency, Row, efficiency_of, rows
-from paceline.topologies.compute.roofline import Line, device, fitted, roof_of, whole
 from paceline.workloads import MODELS, find_model
 from paceline.workloads.models.layer_costs import LayerWork, Pass
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from paceline.topologies.compute.roofline import device
 
 from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.values.mistakes import ScenarioError
 from paceline.simulator.runs.run import simulate
 from paceline.topologies.catalogue.device_names import named
-from paceline.topologies.compute.roofline import device
 from paceline.workloads import MODELS
 
 

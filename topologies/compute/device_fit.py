@@ -9,7 +9,6 @@ a second or so. Rows of a chip, a model or a family are left out by the caller.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +17,15 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from paceline.topologies.catalogue.device_catalogue import ITEM_BYTES, Spec, precision_named
-from paceline.topologies.compute.device_parameters import Parameters, launch_terms, memory_terms, prior, terms
+from paceline.topologies.compute.device_parameters import (
+    Parameters,
+    filling_of,
+    launch_terms,
+    memory_terms,
+    prior,
+    reachable_flops_per_s,
+    terms,
+)
 from paceline.topologies.compute.layer_kinds import KINDS, Work, backward_work, forward_work
 from paceline.topologies.compute.model_work import PassLike, WorkLike
 from paceline.topologies.compute.software import Software
@@ -165,7 +172,7 @@ class _Passes:
                 moved[case] += (way.fixed_bytes + one.samples * way.moved_bytes) * scale
                 launch[case] += way.kernels * one.spec.launch_s
                 for kind, flops in work:
-                    ideal[case, KINDS.index(kind)] += flops / one.spec.peak(one.precision)
+                    ideal[case, KINDS.index(kind)] += flops / reachable_flops_per_s(one.spec, one.precision)
             moved[case] /= one.spec.sustained_bytes_per_s
         return _Passes(ideal, moved, launch)
 
@@ -175,6 +182,7 @@ class _Passes:
 
 
 def _ways(one: Observation) -> Iterator[tuple[PassLike, Iterator[Work]]]:
+    filling = filling_of(one.spec, one.software)
     for row in one.work.works:
-        yield row.forward, forward_work(row, one.samples, one.spec.units)
-        yield row.backward, backward_work(row, one.samples, one.spec.units)
+        yield row.forward, forward_work(row, one.samples, filling)
+        yield row.backward, backward_work(row, one.samples, filling)

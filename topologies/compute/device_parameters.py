@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from paceline.topologies.catalogue.device_catalogue import DATA, ITEM_BYTES, Spec, precision_named
-from paceline.topologies.compute.layer_kinds import KINDS, LayerKind
+from paceline.topologies.compute.layer_kinds import KINDS, Filling, LayerKind
 from paceline.topologies.compute.layer_times import Rates
 from paceline.topologies.compute.memory import sustained_bytes_per_s
 from paceline.topologies.compute.software import Software
@@ -38,6 +38,7 @@ PRIORS: tuple[tuple[str, float, float], ...] = (
     ("framework ", 0.0, 0.15),
     ("mix ", 0.0, 0.15),
     ("tensor units", math.log(0.6), 0.3),
+    ("tensor seven", math.log(0.6), 0.2),
     ("tensor ", 0.0, 0.2),
     ("half", 0.0, 0.2),
     ("chip ", 0.0, 0.15),
@@ -81,7 +82,7 @@ def common_terms(spec: Spec, precision: str, software: Software) -> Iterator[str
     if spec.kind != "gpu":
         yield f"class {spec.kind}"
     yield f"architecture {spec.architecture}"
-    yield f"library {software.library}"
+    yield f"library {software.library}{'' if spec.kind == 'gpu' else ' on hosts'}"
     if software.framework:
         yield f"framework {software.framework}"
     group = precision_class(spec, precision)
@@ -100,6 +101,16 @@ def terms(kind: LayerKind, spec: Spec, precision: str, software: Software) -> It
     yield f"mix {software.library} {kind}"
     yield f"mix {spec.architecture} {kind}"
     yield from common_terms(spec, precision, software)
+
+
+def reachable_flops_per_s(spec: Spec, precision: str) -> float:
+    """Returns the rate that efficiencies are relative to: the best measured matrix product, or else the peak."""
+    return min(spec.gemms.get(precision_named(precision), math.inf), spec.peak(precision))
+
+
+def filling_of(spec: Spec, software: Software) -> Filling:
+    """Returns how products are spread over a device by its software."""
+    return Filling(spec.units or (spec.cores if spec.kind == 'manycore' else None), per_image=software.library == "own")
 
 
 def memory_terms(spec: Spec, software: Software) -> Iterator[str]:
@@ -154,13 +165,13 @@ class Parameters:
             needed_bytes: in memory; it is slower where so many bytes spill into a far one.
         """
         precision = precision_named(precision)
-        peak = spec.peak(precision)
+        peak = reachable_flops_per_s(spec, precision)
         return Rates(
             flops_per_s=tuple(peak * self.efficiency(kind, spec, precision, software) for kind in KINDS),
             bytes_per_s=sustained_bytes_per_s(spec, needed_bytes)
             * math.exp(sum(self[name] for name in memory_terms(spec, software))),
             launch_s=spec.launch_s * math.exp(sum(self[name] for name in launch_terms(spec, software))),
-            units=spec.units,
+            filling=filling_of(spec, software),
             scale=ITEM_BYTES[precision] / 4,
         )
 

@@ -4,12 +4,13 @@
     input gradient   M = channels in    N = b · places in     K = channels out · kernel
     weight gradient  M = channels out   N = channels in · kernel   K = b · places out
 
-Channels are those of one group; all groups are computed at the same time.
+Channels are those of one group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from paceline.topologies.compute.model_work import ProductLike, RowLike
@@ -37,35 +38,62 @@ def kind_of(product: ProductLike) -> LayerKind:
     return "1x1" if large == 1 else "3x3" if large <= 3 else "large"
 
 
-def forward_fill(product: ProductLike, samples: float, units: int) -> float:
-    """Returns the utilisation of the forward product.
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """How products are spread over a device.
 
     Args:
-        product: with its sizes.
-        samples: of the batch.
-        units: multiprocessors of the device.
+        units: multiprocessors; None: any product fills the device.
+        per_image: whether convolutions are computed image by image, as in a framework's own code.
     """
-    inner, outer, kernel, _, place_out = _sizes(product)
-    if product.form == "attention":
-        return utilisation(place_out, outer, inner, units, count=samples * product.count)
-    columns = samples * product.count * place_out
-    return utilisation(outer, columns, inner * kernel, units, count=product.groups, split=product.form == "dense")
 
+    units: int | None = None
+    per_image: bool = False
 
-def backward_fills(product: ProductLike, samples: float, units: int) -> tuple[float, float]:
-    """Returns the utilisations of the input gradient's and the weight gradient's products; see `forward_fill`."""
-    inner, outer, kernel, place_in, place_out = _sizes(product)
-    if product.form == "attention":
-        several = samples * product.count
+    def forward(self, product: ProductLike, samples: float) -> float:
+        """Returns the utilisation of the forward product.
+
+        Args:
+            product: with its sizes.
+            samples: of the batch.
+        """
+        inner, outer, kernel, _, place_out = _sizes(product)
+        if self.units is None:
+            return 1.0
+        if product.form == "attention":
+            return utilisation(place_out, outer, inner, self.units, count=samples * product.count)
+        columns, dense = self._images(product, samples) * place_out, product.form == "dense"
+        return utilisation(outer, columns, inner * kernel, self.units, count=_together(product), split=dense)
+
+    def backward(self, product: ProductLike, samples: float) -> tuple[float, float]:
+        """Returns the utilisations of the input gradient's and the weight gradient's products.
+
+        Args:
+            product: with its sizes.
+            samples: of the batch.
+        """
+        inner, outer, kernel, place_in, place_out = _sizes(product)
+        if self.units is None:
+            return 1.0, 1.0
+        if product.form == "attention":
+            several = samples * product.count
+            return (
+                utilisation(place_out, inner, outer, self.units, count=several),
+                utilisation(inner, outer, place_out, self.units, count=several),
+            )
+        images, dense, count = self._images(product, samples), product.form == "dense", _together(product)
         return (
-            utilisation(place_out, inner, outer, units, count=several),
-            utilisation(inner, outer, place_out, units, count=several),
+            utilisation(inner, images * place_in, outer * kernel, self.units, count=count, split=dense),
+            utilisation(outer, inner * kernel, images * place_out, self.units, count=count, split=True),
         )
-    images, dense, groups = samples * product.count, product.form == "dense", product.groups
-    return (
-        utilisation(inner, images * place_in, outer * kernel, units, count=groups, split=dense),
-        utilisation(outer, inner * kernel, images * place_out, units, count=groups, split=True),
-    )
+
+    def _images(self, product: ProductLike, samples: float) -> float:
+        return 1.0 if self.per_image and product.form == "conv" else samples * product.count
+
+
+def _together(product: ProductLike) -> int:
+    """Groups that are computed at the same time: of depthwise convolutions all, of others one after the other."""
+    return product.groups if kind_of(product) == "depthwise" else 1
 
 
 def _sizes(product: ProductLike) -> tuple[int, int, int, int, int]:
@@ -83,34 +111,33 @@ Work = tuple[LayerKind, float]
 """a kind of layer, with operations that a device would do in the same time at full utilisation"""
 
 
-def forward_work(row: RowLike, samples: float, units: int | None) -> Iterator[Work]:
+def forward_work(row: RowLike, samples: float, filling: Filling) -> Iterator[Work]:
     """Yields the work of a module's forward pass.
 
     Args:
         row: of the layer table.
         samples: of the batch.
-        units: multiprocessors; None: the device is taken to be filled by any product.
+        filling: of the device.
     """
     for product in row.products if samples else ():
-        fill = 1.0 if units is None else forward_fill(product, samples, units)
-        yield kind_of(product), samples * product.flops / fill
+        yield kind_of(product), samples * product.flops / filling.forward(product, samples)
     rest = row.forward.flops - sum(product.flops for product in row.products)
     if rest > 0 and samples:
         yield "other", samples * rest
 
 
-def backward_work(row: RowLike, samples: float, units: int | None) -> Iterator[Work]:
+def backward_work(row: RowLike, samples: float, filling: Filling) -> Iterator[Work]:
     """Yields the work of a module's backward pass: the weight gradient, and the input gradient if it is needed.
 
     Args:
         row: of the layer table.
         samples: of the batch.
-        units: as for `forward_work`.
+        filling: of the device.
     """
     forward = sum(product.flops for product in row.products)
     times = round(row.backward.flops / forward) if forward else 0
     for product in row.products if samples else ():
-        fills = (1.0, 1.0) if units is None else backward_fills(product, samples, units)
+        fills = filling.backward(product, samples)
         needed = sum(1 / fill for fill in (fills if times > 1 else fills[1:]))
         if times:
             yield kind_of(product), samples * product.flops * needed

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline.topologies.compute.layer_kinds import KINDS, Work, backward_work, forward_work
+from paceline.topologies.compute.layer_kinds import KINDS, Filling, Work, backward_work, forward_work
 from paceline.topologies.compute.model_work import PassLike, RowLike
 
 
@@ -25,14 +25,14 @@ class Rates:
         flops_per_s: FLOP/s of each of `KINDS` at full utilisation.
         bytes_per_s: the sustained memory bandwidth.
         launch_s: seconds to launch one kernel.
-        units: multiprocessors that products have to fill; None: any product fills the device.
+        filling: how products are spread over the device.
         scale: bytes of a number relative to float32.
     """
 
     flops_per_s: tuple[float, ...]
     bytes_per_s: float
     launch_s: float
-    units: int | None = None
+    filling: Filling = Filling()
     scale: float = 1.0
 
     def pass_s(self, work: PassLike, products: Sequence[Work], samples: float) -> float:
@@ -68,8 +68,8 @@ def layer_times(rows: Sequence[RowLike], rates: Rates, samples: float) -> list[L
     return [
         LayerTime(
             row,
-            rates.pass_s(row.forward, tuple(forward_work(row, samples, rates.units)), samples),
-            rates.pass_s(row.backward, tuple(backward_work(row, samples, rates.units)), samples),
+            rates.pass_s(row.forward, tuple(forward_work(row, samples, rates.filling)), samples),
+            rates.pass_s(row.backward, tuple(backward_work(row, samples, rates.filling)), samples),
         )
         for row in rows
     ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.device_catalogue import Spec
 from paceline.topologies.compute.device_parameters import Parameters
-from paceline.topologies.compute.layer_kinds import KINDS, backward_work, forward_work
+from paceline.topologies.compute.layer_kinds import KINDS, Filling, backward_work, forward_work
 from paceline.topologies.compute.model_work import WorkLike
 from paceline.topologies.compute.software import usual_software
 
@@ -75,7 +75,7 @@ def training_efficiency(spec: Spec, work: WorkLike, parameters: Parameters) -> E
     """
     rates = parameters.rates(spec, "fp32", usual_software(spec))
     flops = sum(row.forward.flops + row.backward.flops for row in work.works)
-    ways = [both for row in work.works for both in (forward_work(row, 1, None), backward_work(row, 1, None))]
+    ways = [both for row in work.works for both in (forward_work(row, 1, Filling()), backward_work(row, 1, Filling()))]
     seconds = sum(some / rates.flops_per_s[KINDS.index(kind)] for way in ways for kind, some in way)
     words = f"device model: {'rows of the chip and of others' if parameters.knows(spec) else 'rows of other chips'}"
     return Efficiency(flops / seconds / spec.peak("fp32"), words)

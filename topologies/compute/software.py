@@ -16,7 +16,9 @@ from typing import Literal
 from paceline.topologies.catalogue.device_catalogue import Kind, Spec
 
 Library = Literal["own", "early", "r4", "five", "six", "seven", "eight", "assembler", "vendor"]
-OWN = r"\bnative\b|\bno[nt]? (mkl|cudnn)|without (mkl|cudnn)|slow cpu|convnet2|torch-?7"
+OWN = r"\bnative\b|\bno[nt]? (mkl|cudnn)|without (mkl|cudnn)|slow cpu|torch-?7"
+DIRECT = r"convnet2?\b"
+"""hand-written direct convolutions of the years before cuDNN R4"""
 ASSEMBLER = r"\bneon\b|nervana|assembl"
 VERSION = r"cudnn ?[rv]?(\d+(?:\.\d+)?)"
 FRAMEWORKS = (
@@ -67,6 +69,8 @@ def _library(text: str, kind: Kind, year: int | None) -> Library:
         return "vendor"
     if re.search(ASSEMBLER, text):
         return "assembler"
+    if re.search(DIRECT, text):
+        return "early"
     if found := re.search(VERSION, text):
         return next(name for version, name in VERSIONS if float(found[1]) >= version)
     return library_of_year(year or SINCE[0][0])
