@@ -4,11 +4,11 @@
     python benchmarks/published.py --json
     python benchmarks/published.py --collectives FILE --throughput FILE   # other tables with the same columns
 
-The first predictions use the catalogue alone; the device model is fitted without the chip, and in further lines without
-the model or the family. For systems with at least six sizes, two factors are then fitted, one for
-all latencies and one for all bandwidths (of throughput: memory and kernel launches; arithmetic): fitted on every other size and tested on the rest (swapped: the other way
-round). Targets: 15 % on the tested halves of collectives, 10 % on throughput from one device to several. Rows that
-cannot be predicted are listed with the reason.
+The first predictions use the catalogue alone: the device model is fitted without the chip of a row, and in further
+lines without its model or its family. For systems with at least six sizes, two factors are then fitted, one for all
+latencies (of throughput: memory and kernel launches), one for all bandwidths (arithmetic): fitted on every other size
+and tested on the rest (swapped: the other way round). Targets: 15 % on the tested halves of collectives, 10 % on
+throughput from one device to several. Rows that cannot be predicted are listed with the reason.
 """
 
 from __future__ import annotations

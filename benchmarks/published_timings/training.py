@@ -3,8 +3,8 @@
 Rules of this file:
 
 * A step is a gradient on every device, of which the slowest counts, and the part of the exchange that the backward pass
-  does not hide. One device is predicted by the device model. If it was fitted to figures of the same table, it is fitted
-  again without any row of that chip, so the prediction uses rows of other chips only.
+  does not hide. One device is predicted by the device model. If it was fitted to figures of the same table, it is
+  fitted again without any row of that chip, so the prediction uses rows of other chips only.
 * A model without a layer table takes the time of its nearest relative with one, scaled by the operations that the row
   states.
 * Scaling starts from the measured rate of one device and predicts the cost of the exchange and the jitter at N devices.

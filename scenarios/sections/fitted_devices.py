@@ -1,10 +1,10 @@
 """Fits the device model to published throughput and writes its parameters and the ranges of its errors.
 
     python -m paceline.scenarios.sections.fitted_devices          # compares the files with a new fit
-    python -m paceline.scenarios.sections.fitted_devices --write  # writes them; a minute
+    python -m paceline.scenarios.sections.fitted_devices --write  # writes them; ten seconds
 
-Rules of this file: the rows are those of `topologies/data/throughput.csv`, each with its source. Errors are of rows that
-were left out: of all rows of a chip at once, and of one tenth of the pairs of chip and model at a time.
+Rules of this file: the rows are those of `topologies/data/throughput.csv`, each with its source. Errors are of rows
+that were left out: of all rows of a chip at once, and of one tenth of the pairs of chip and model at a time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
 from functools import cache
 from io import StringIO
+from itertools import chain
 
 from paceline.topologies.catalogue.device_catalogue import DATA
 from paceline.topologies.catalogue.device_names import named
@@ -81,7 +82,7 @@ def left_out(group_of: Callable[[Observation], Hashable], *, parts: int = 0) -> 
     for place, one in enumerate(observations()):
         places[group_of(one)].append(place)
     groups = list(places.values())
-    together = [sum(groups[part::parts], []) for part in range(parts)] if parts else groups
+    together = [list(chain.from_iterable(groups[part::parts])) for part in range(parts)] if parts else groups
     errors = [0.0] * len(observations())
     for some in together:
         predicted = fit().predicted_s(fit().parameters(some))

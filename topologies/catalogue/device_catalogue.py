@@ -210,6 +210,7 @@ class Spec:
             aliases=(),
             cores=cores,
             peaks={name: rate * cores / (self.cores or cores) for name, rate in self.peaks.items()},
+            gemms={name: rate * cores / (self.cores or cores) for name, rate in self.gemms.items()},
             bytes_per_s=self.bytes_per_s / groups,
             sustained_bytes_per_s=self.sustained_bytes_per_s / groups,
             memory_bytes=share(self.memory_bytes),

@@ -11,7 +11,7 @@ found.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.device_catalogue import Spec
@@ -19,8 +19,7 @@ from paceline.topologies.compute.device_parameters import fitted_parameters
 from paceline.topologies.compute.layer_times import gradient_s
 from paceline.topologies.compute.memory import Mode, footprint, sustained_bytes_per_s
 from paceline.topologies.compute.model_work import WorkLike
-from paceline.topologies.compute.scaling import scaling_of, training_efficiency
-from paceline.topologies.compute.software import usual_software
+from paceline.topologies.compute.scaling import part_rates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +75,7 @@ def partitioned(
     one = spec.part(groups)
     needed = _needed_bytes(spec, work, groups, samples, data_bytes, gradients, optimizer_copies)
     speed = sustained_bytes_per_s(spec, needed, mode)
-    parameters = fitted_parameters()
-    whole = training_efficiency(spec, work, parameters)
-    gain = scaling_of(spec, whole).efficiency(one.cores or 1) / whole.value if groups > 1 else 1.0
-    rates = parameters.rates(spec, "fp32", usual_software(spec))
-    part = gain * one.peak("fp32") / spec.peak("fp32")
-    rates = replace(rates, flops_per_s=tuple(part * rate for rate in rates.flops_per_s), bytes_per_s=speed / groups)
+    rates = part_rates(one, work, fitted_parameters(), speed / groups)
     share, weights = samples / groups, 4.0 * sum(row.parameters for row in work.works)
     return Partition(
         groups=groups,

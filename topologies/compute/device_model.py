@@ -19,6 +19,7 @@ from paceline.topologies.compute.layer_times import Rates, gradient_s, layer_sha
 from paceline.topologies.compute.memory import check_fits, footprint
 from paceline.topologies.compute.model_work import RowLike, WorkLike
 from paceline.topologies.compute.prediction_errors import interval_of
+from paceline.topologies.compute.scaling import part_rates
 from paceline.topologies.compute.software import Software, usual_software
 
 
@@ -87,8 +88,8 @@ def device(
     >>> row = Row(name="fc", parameters=1, saved_bytes=0, forward=ahead, backward=back, products=())
     >>> net = Row(name="net", family="", works=(row,))
     >>> made = device(named("p100"), net, parameters=Parameters())
-    >>> 1e-3 < made.compute_s(64) / 64 < 1.2e-3  # 3 GFLOP at 5.3 TFLOP/s and 2 MB at 556 GB/s, and two launches
-    False
+    >>> round(made.compute_s(64) * 1e3, 1)  # 192 GFLOP at half of 10.6 TFLOP/s, 0.1 GB, and two launches
+    36.5
     """
     if not work.works:
         raise InputError(f"model {work.name!r}: found no layer table, so its time on {spec.name} cannot be predicted")
@@ -96,6 +97,8 @@ def device(
     needed = footprint(spec, work, precision, optimizer_copies=optimizer_copies).needed_bytes(samples)
     fitted_to = parameters or fitted_parameters()
     rates = fitted_to.rates(spec, precision, software or usual_software(spec), needed_bytes=needed)
+    if spec.part_of is not None:
+        rates = part_rates(spec, work, fitted_to, rates.bytes_per_s)
     forward, backward = layer_shares(layer_times(work.works, rates, samples))
     known = fitted_to.knows(spec)
     rows = "published throughput of the chip and of others" if known else "published throughput of other chips"

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from paceline.topologies.catalogue.device_catalogue import DATA, ITEM_BYTES, Spec, precision_named
+from paceline.topologies.catalogue.device_catalogue import DATA, ITEM_BYTES, SPECS, Spec, precision_named
 from paceline.topologies.compute.layer_kinds import KINDS, Filling, LayerKind
 from paceline.topologies.compute.layer_times import Rates
 from paceline.topologies.compute.memory import sustained_bytes_per_s
@@ -26,7 +26,7 @@ KIND_PRIORS: dict[LayerKind, float] = {
     "1x1": 0.4, "3x3": 0.6, "large": 0.5, "strided": 0.45, "first": 0.5, "depthwise": 0.05, "dense": 0.55,
     "attention": 0.4, "other": 0.5,
 }  # fmt: skip
-"""prior medians of e: INFERENCE; nothing was published on depthwise convolutions and on products of activations alone"""
+"""prior medians of e: INFERENCE; no published row has depthwise convolutions or products of activations"""
 PRIORS: tuple[tuple[str, float, float], ...] = (
     ("kind ", 0.0, 0.3),
     ("class cpu", math.log(0.67), 0.3),
@@ -59,7 +59,8 @@ def prior(name: str) -> tuple[float, float]:
 
 
 def chip_key(spec: Spec) -> str:
-    """Returns a key that devices share whose arithmetic is the same, such as a chip with more memory or two sockets."""
+    """Returns a key that devices with the same arithmetic share, such as a chip with more memory, or two sockets."""
+    spec = spec if spec.part_of is None else SPECS[spec.part_of]
     per = spec.peaks["fp32"] / (spec.sockets if spec.kind == "cpu" else 1)
     return f"{spec.architecture or spec.kind} {per / 1e12:.4g}"
 
@@ -110,7 +111,7 @@ def reachable_flops_per_s(spec: Spec, precision: str) -> float:
 
 def filling_of(spec: Spec, software: Software) -> Filling:
     """Returns how products are spread over a device by its software."""
-    return Filling(spec.units or (spec.cores if spec.kind == 'manycore' else None), per_image=software.library == "own")
+    return Filling(spec.units or (spec.cores if spec.kind == "manycore" else None), per_image=software.library == "own")
 
 
 def memory_terms(spec: Spec, software: Software) -> Iterator[str]:

@@ -11,7 +11,7 @@ of the two (30.6 against 31.9 % for families). Numbers of half the bytes move in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paceline.topologies.compute.layer_kinds import KINDS, Filling, Work, backward_work, forward_work
 from paceline.topologies.compute.model_work import PassLike, RowLike
@@ -32,7 +32,7 @@ class Rates:
     flops_per_s: tuple[float, ...]
     bytes_per_s: float
     launch_s: float
-    filling: Filling = Filling()
+    filling: Filling = field(default_factory=Filling)
     scale: float = 1.0
 
     def pass_s(self, work: PassLike, products: Sequence[Work], samples: float) -> float:

@@ -8,12 +8,13 @@ dividing chips into groups: the rate of the best matrix product, and the rate of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paceline.algorithms.core.errors import InputError
-from paceline.topologies.catalogue.device_catalogue import Spec
+from paceline.topologies.catalogue.device_catalogue import SPECS, Spec
 from paceline.topologies.compute.device_parameters import Parameters
 from paceline.topologies.compute.layer_kinds import KINDS, Filling, backward_work, forward_work
+from paceline.topologies.compute.layer_times import Rates
 from paceline.topologies.compute.model_work import WorkLike
 from paceline.topologies.compute.software import usual_software
 
@@ -52,7 +53,6 @@ def scaling_of(spec: Spec, efficiency: Efficiency) -> Scaling:
     Raises:
         InputError: the number of cores or a measured product of the chip is not known.
 
-    >>> from paceline.topologies.catalogue.device_catalogue import SPECS
     >>> found = scaling_of(SPECS["knl-7250"], Efficiency(0.3, ""))
     >>> round(found.efficiency(1), 3), round(found.efficiency(68), 3)
     (0.749, 0.3)
@@ -79,3 +79,19 @@ def training_efficiency(spec: Spec, work: WorkLike, parameters: Parameters) -> E
     seconds = sum(some / rates.flops_per_s[KINDS.index(kind)] for way in ways for kind, some in way)
     words = f"device model: {'rows of the chip and of others' if parameters.knows(spec) else 'rows of other chips'}"
     return Efficiency(flops / seconds / spec.peak("fp32"), words)
+
+
+def part_rates(part: Spec, work: WorkLike, parameters: Parameters, bytes_per_s: float) -> Rates:
+    """Returns the rates of a group of a chip's cores, which slow each other less than all cores do.
+
+    Args:
+        part: the group.
+        work: the model.
+        parameters: of the device model.
+        bytes_per_s: the group's share of the sustained memory bandwidth.
+    """
+    chip = SPECS[part.part_of or part.name]
+    rates = parameters.rates(part, "fp32", usual_software(part))
+    whole = training_efficiency(chip, work, parameters)
+    gain = scaling_of(chip, whole).efficiency(part.cores or 1) / whole.value if part.part_of else 1.0
+    return replace(rates, flops_per_s=tuple(gain * rate for rate in rates.flops_per_s), bytes_per_s=bytes_per_s)

@@ -37,7 +37,8 @@ def utilisation(
     """Returns the part of the time in which all multiprocessors do useful work, between 0 and 1.
 
     Args:
-        rows, columns: of the result (M, N).
+        rows: of the result (M).
+        columns: of the result (N).
         inner: the length of the sums (K).
         units: multiprocessors of the device.
         count: such products at the same time.
