@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--mode", choices=("flat", "cache"), default="flat", help="mode of the MCDRAM")
     arguments = parser.parse_args()
     spec, model = named("knl-7250"), find_model("alexnet")
-    scaling = scaling_of(spec, training_efficiency(spec, model, fitted_parameters()))
+    scaling = scaling_of(spec, training_efficiency(spec, model, fitted_parameters(), BATCH))
     found = rows(spec, model, arguments.mode)
     constants = {"one_core": scaling.best, "loss_per_core": scaling.loss, "provenance": scaling.provenance}
     if arguments.json:

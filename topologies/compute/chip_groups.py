@@ -11,7 +11,7 @@ found.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.device_catalogue import Spec
@@ -75,7 +75,9 @@ def partitioned(
     one = spec.part(groups)
     needed = _needed_bytes(spec, work, groups, samples, data_bytes, gradients, optimizer_copies)
     speed = sustained_bytes_per_s(spec, needed, mode)
-    rates = part_rates(one, work, fitted_parameters(), speed / groups)
+    rates = part_rates(one, work, fitted_parameters(), samples, 0.0)
+    reached = rates.bytes_per_s / sustained_bytes_per_s(one, 0.0)  # by its software
+    rates = replace(rates, bytes_per_s=reached * speed / groups)
     share, weights = samples / groups, 4.0 * sum(row.parameters for row in work.works)
     return Partition(
         groups=groups,

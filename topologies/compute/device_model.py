@@ -13,7 +13,7 @@ import numpy as np
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.device import Device
-from paceline.topologies.catalogue.device_catalogue import Spec
+from paceline.topologies.catalogue.device_catalogue import SPECS, Spec
 from paceline.topologies.compute.device_parameters import Parameters, fitted_parameters
 from paceline.topologies.compute.layer_times import Rates, gradient_s, layer_shares, layer_times
 from paceline.topologies.compute.memory import check_fits, footprint
@@ -96,9 +96,11 @@ def device(
     check_fits(spec, work, precision, samples, optimizer_copies=optimizer_copies)
     needed = footprint(spec, work, precision, optimizer_copies=optimizer_copies).needed_bytes(samples)
     fitted_to = parameters or fitted_parameters()
-    rates = fitted_to.rates(spec, precision, software or usual_software(spec), needed_bytes=needed)
-    if spec.part_of is not None:
-        rates = part_rates(spec, work, fitted_to, rates.bytes_per_s)
+    if spec.part_of is None:
+        rates = fitted_to.rates(spec, precision, software or usual_software(spec), needed_bytes=needed)
+    else:
+        groups = SPECS[spec.part_of].bytes_per_s / spec.bytes_per_s
+        rates = part_rates(spec, work, fitted_to, groups * samples, needed)
     forward, backward = layer_shares(layer_times(work.works, rates, samples))
     known = fitted_to.knows(spec)
     rows = "published throughput of the chip and of others" if known else "published throughput of other chips"

@@ -8,13 +8,14 @@ dividing chips into groups: the rate of the best matrix product, and the rate of
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.device_catalogue import SPECS, Spec
 from paceline.topologies.compute.device_parameters import Parameters
-from paceline.topologies.compute.layer_kinds import KINDS, Filling, backward_work, forward_work
-from paceline.topologies.compute.layer_times import Rates
+from paceline.topologies.compute.layer_kinds import Filling
+from paceline.topologies.compute.layer_times import Rates, gradient_s
 from paceline.topologies.compute.model_work import WorkLike
 from paceline.topologies.compute.software import usual_software
 
@@ -65,33 +66,44 @@ def scaling_of(spec: Spec, efficiency: Efficiency) -> Scaling:
     return Scaling(best=best, loss=loss, provenance=words)
 
 
-def training_efficiency(spec: Spec, work: WorkLike, parameters: Parameters) -> Efficiency:
+def training_efficiency(spec: Spec, work: WorkLike, parameters: Parameters, samples: float) -> Efficiency:
     """Returns the part of its peak that a whole chip reaches in the products of a model.
 
     Args:
         spec: the chip.
         work: the model.
         parameters: of the device model.
+        samples: of the batch.
     """
     rates = parameters.rates(spec, "fp32", usual_software(spec))
-    flops = sum(row.forward.flops + row.backward.flops for row in work.works)
-    ways = [both for row in work.works for both in (forward_work(row, 1, Filling()), backward_work(row, 1, Filling()))]
-    seconds = sum(some / rates.flops_per_s[KINDS.index(kind)] for way in ways for kind, some in way)
     words = f"device model: {'rows of the chip and of others' if parameters.knows(spec) else 'rows of other chips'}"
-    return Efficiency(flops / seconds / spec.peak("fp32"), words)
+    return Efficiency(_flops_per_s(work, rates, samples) / spec.peak("fp32"), words)
 
 
-def part_rates(part: Spec, work: WorkLike, parameters: Parameters, bytes_per_s: float) -> Rates:
-    """Returns the rates of a group of a chip's cores, which slow each other less than all cores do.
+def _flops_per_s(work: WorkLike, rates: Rates, samples: float) -> float:
+    """The rate of the products of a model."""
+    flops = samples * sum(row.forward.flops + row.backward.flops for row in work.works)
+    arithmetic = replace(rates, bytes_per_s=math.inf, launch_s=0.0)
+    return flops / gradient_s(work.works, arithmetic, samples)
+
+
+def part_rates(part: Spec, work: WorkLike, parameters: Parameters, samples: float, needed_bytes: float) -> Rates:
+    """Returns the rates of a chip or of a group of its cores, which slow each other less than all cores do.
+
+    A group's products reach the efficiency of `Scaling`; the share of each kind of layer is as on the whole chip.
 
     Args:
-        part: the group.
+        part: the chip or the group.
         work: the model.
         parameters: of the device model.
-        bytes_per_s: the group's share of the sustained memory bandwidth.
+        samples: of the whole chip's batch.
+        needed_bytes: in the memory of the group.
     """
-    chip = SPECS[part.part_of or part.name]
-    rates = parameters.rates(part, "fp32", usual_software(part))
-    whole = training_efficiency(chip, work, parameters)
-    gain = scaling_of(chip, whole).efficiency(part.cores or 1) / whole.value if part.part_of else 1.0
-    return replace(rates, flops_per_s=tuple(gain * rate for rate in rates.flops_per_s), bytes_per_s=bytes_per_s)
+    rates = parameters.rates(part, "fp32", usual_software(part), needed_bytes=needed_bytes)
+    if part.part_of is None:
+        return rates
+    chip = SPECS[part.part_of]
+    best = scaling_of(chip, training_efficiency(chip, work, parameters, samples))
+    rates = replace(rates, filling=Filling())
+    gain = best.efficiency(part.cores or 1) * part.peak("fp32") / _flops_per_s(work, rates, samples)
+    return replace(rates, flops_per_s=tuple(gain * rate for rate in rates.flops_per_s))
