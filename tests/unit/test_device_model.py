@@ -23,6 +23,7 @@ from paceline.scenarios.sections import fitted_devices as fitting
 from paceline.topologies import Device
 from paceline.topologies.catalogue.device_catalogue import DATA, SPECS
 from paceline.topologies.catalogue.device_names import named
+from paceline.topologies.compute.device_fit import Fit
 from paceline.topologies.compute.device_model import Line, device, fitted
 from paceline.topologies.compute.device_parameters import FILE, KIND_PRIORS, Parameters, chip_key, prior
 from paceline.topologies.compute.layer_kinds import KINDS, Filling, kind_of
@@ -226,7 +227,7 @@ def test_a_fit_finds_the_parameters_that_the_rows_were_made_with() -> None:
     for one in fitting.observations()[:40]:
         rates = truth.rates(one.spec, one.precision, one.software)
         rows.append(replace(one, seconds=gradient_s(one.work.works, rates, one.samples)))
-    fit = fitting.Fit(rows)
+    fit = Fit(rows)
     found = fit.predicted_s(fit.parameters())
     assert found == pytest.approx([one.seconds for one in rows], rel=0.05)
 

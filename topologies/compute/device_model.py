@@ -7,7 +7,7 @@ a device reaches, and `device_fit` for how that was fitted to published throughp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -104,26 +104,26 @@ def device(
     forward, backward = layer_shares(layer_times(work.works, rates, samples))
     known = fitted_to.knows(spec)
     rows = "published throughput of the chip and of others" if known else "published throughput of other chips"
-    shared = {
-        "name": spec.name,
-        "forward_shares": forward,
-        "backward_shares": backward,
-        "reduce_s_per_byte": 3 / spec.sustained_bytes_per_s,  # two bytes are read and one is written
-    }
-    if profile is not None:
-        line = fitted(profile)
-        return Device(
-            **shared,
-            overhead_s=line.overhead_s,
-            per_sample_s=line.per_sample_s,
-            provenance=f"fitted to {len(profile)} measured batches; layers by the device model",
-            batches=tuple(sorted(int(batch) for batch, _ in profile)),
-        )
-    return Device(
-        **shared,
+    made = Device(
+        name=spec.name,
         times=GradientTimes(work.name, rates, work.works),
         interval=interval_of(spec, precision, known=known),
         provenance=f"device model of {spec.title}: DERIVED from {rows}",
+        forward_shares=forward,
+        backward_shares=backward,
+        reduce_s_per_byte=3 / spec.sustained_bytes_per_s,  # two bytes are read and one is written
+    )
+    if profile is None:
+        return made
+    line = fitted(profile)
+    return replace(
+        made,
+        times=None,
+        interval=None,
+        overhead_s=line.overhead_s,
+        per_sample_s=line.per_sample_s,
+        provenance=f"fitted to {len(profile)} measured batches; layers by the device model",
+        batches=tuple(sorted(int(batch) for batch, _ in profile)),
     )
 
 

@@ -159,10 +159,10 @@ def trace(model: nn.Module, sample: Tensor) -> tuple[LayerWork, ...]:
         many, module = large[name], own.get(name, model)
         parameters = sum(tensor.numel() for tensor in module.parameters(recurse=len(own) == 1))
         saved = (many.saved_bytes - few.saved_bytes) // (LARGE - SMALL)
-        ways = [_pass(few.forward, many.forward), _pass(few.backward, many.backward)]
+        forward, backward = _pass(few.forward, many.forward), _pass(few.backward, many.backward)
         pairs = zip(few.shapes, many.shapes, strict=False)
         products = [found for pair in pairs if (found := product(*pair, LARGE - SMALL))]
-        rows.append(LayerWork(name, parameters, saved, *ways, tuple(products)))
+        rows.append(LayerWork(name, parameters, saved, forward, backward, tuple(products)))
     return tuple(rows)
 
 
