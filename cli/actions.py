@@ -261,8 +261,8 @@ def describe(run: Run) -> dict[str, Any]:
         "kind": run.kind,
         "summary": run.summary,
         "path": str(run.path),
-        "gradient_times": list(run.machine.get("gradient_times", ())),
         "warnings": _warnings(run),
+        **{key: run.machine[key] for key in ("gradient_times",) if key in run.machine},
     }
 
 
