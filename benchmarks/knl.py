@@ -26,9 +26,9 @@ from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.device_catalogue import Spec
 from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.compute.chip_groups import Partition, partitioned
-from paceline.topologies.compute.efficiencies import efficiency_of
+from paceline.topologies.compute.device_parameters import fitted_parameters
 from paceline.topologies.compute.memory import Mode
-from paceline.topologies.compute.scaling import scaling_of
+from paceline.topologies.compute.scaling import scaling_of, training_efficiency
 from paceline.workloads import ModelInfo, find_model
 
 GROUPS = (1, 2, 4, 8, 16, 32)
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--mode", choices=("flat", "cache"), default="flat", help="mode of the MCDRAM")
     arguments = parser.parse_args()
     spec, model = named("knl-7250"), find_model("alexnet")
-    scaling = scaling_of(spec, efficiency_of(spec, model.name, model.family, "fp32"))
+    scaling = scaling_of(spec, training_efficiency(spec, model, fitted_parameters(), BATCH))
     found = rows(spec, model, arguments.mode)
     constants = {"one_core": scaling.best, "loss_per_core": scaling.loss, "provenance": scaling.provenance}
     if arguments.json:

@@ -4,10 +4,11 @@
     python benchmarks/published.py --json
     python benchmarks/published.py --collectives FILE --throughput FILE   # other tables with the same columns
 
-The first predictions use the catalogue alone. For systems with at least six sizes, two factors are then fitted, one for
-all latencies and one for all bandwidths: fitted on every other size and tested on the rest (swapped: the other way
-round). Targets: 15 % on the tested halves of collectives, 10 % on throughput from one device to several. Rows that
-cannot be predicted are listed with the reason.
+The first predictions use the catalogue alone: the device model is fitted without the chip of a row, and in further
+lines without its model or its family. For systems with at least six sizes, two factors are then fitted, one for all
+latencies (of throughput: memory and kernel launches), one for all bandwidths (arithmetic): fitted on every other size
+and tested on the rest (swapped: the other way round). Targets: 15 % on the tested halves of collectives, 10 % on
+throughput from one device to several. Rows that cannot be predicted are listed with the reason.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from rich.table import Table
 from published_timings.fit import mean_error
 from published_timings.parsing import Row
 from published_timings.systems import MISS, Section, Skipped, collective_case, scaling, section, throughput_case
-from published_timings.training import Job, derived_from
+from published_timings.training import Job, LeftOut, chips_of
 
 DATA = Path(__file__).parent / "data"
 
@@ -86,6 +87,19 @@ def scaling_json(jobs: list[tuple[Job, float]], skipped: list[Skipped]) -> dict[
     return {"mape": percent(error), "rows": len(jobs), "misses": misses, "not_predicted": _skipped(skipped)}
 
 
+def left_out_json(throughput: list[Row]) -> dict[str, float | None]:
+    """Returns the mean error over systems, in per cent, with every row's model or family left out of the fit."""
+    kinds: tuple[LeftOut, ...] = ("model", "family")
+    sections = {kind: section(throughput, partial(throughput_case, left_out=kind), "device") for kind in kinds}
+    return {f"mape_{kind}_left_out": percent(found.catalogue) for kind, found in sections.items()}
+
+
+def coverage(found: Section) -> dict[str, Any]:
+    """Returns the share of the rows measured within the intervals of their predictions, in per cent."""
+    inside = [case.inside for system in found.systems for case in system.cases if case.inside is not None]
+    return {"inside": percent(sum(inside) / len(inside)) if inside else None, "rows": len(inside)}
+
+
 def show(console: Console, title: str, found: dict[str, Any]) -> None:
     """Prints a section as a table, and its rows with large errors."""
     table = Table("system", "rows", "catalogue %", "tested %", "swapped %", "× latency", "× bandwidth", title=title)
@@ -118,10 +132,11 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables; errors in per cent")
     given = parser.parse_args()
     throughput = rows_of(given.throughput)
-    predict = partial(throughput_case, without=derived_from(throughput))
+    chips = chips_of(throughput)
+    predicted = section(throughput, partial(throughput_case, chips=chips), "device")
     result = {
         "collectives": as_json(section(rows_of(given.collectives), collective_case, "system")),
-        "throughput": as_json(section(throughput, predict, "device")),
+        "throughput": as_json(predicted) | {"left_out": left_out_json(throughput), "intervals": coverage(predicted)},
     }
     result["throughput"]["scaling"] = scaling_json(*scaling(throughput))
     if given.json:
@@ -130,6 +145,10 @@ def main() -> int:
     console = Console()
     show(console, "collectives", result["collectives"])
     show(console, "throughput", result["throughput"])
+    for name, error in result["throughput"]["left_out"].items():
+        console.print(f"mean over systems, {name.removeprefix('mape_').replace('_', ' ')}: {error} %")
+    within = result["throughput"]["intervals"]
+    console.print(f"measured within the interval of 80 %: {within['inside']} % of {within['rows']} rows")
     more = result["throughput"]["scaling"]
     console.print(f"\none device to several: {more['mape']} % over {more['rows']} rows")
     for miss in more["misses"]:

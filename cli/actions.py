@@ -193,6 +193,7 @@ def answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output, *, str
         answer["extrapolated"] = lines
         shown += [extrapolation_table(lines), words(lines)]
     output.answer(answer, shown)
+    _say_times(runs, output)
     say_warnings(chain.from_iterable(map(_warnings, runs)), output)
     say_lost(runs, output)
     if not output.as_json:
@@ -203,6 +204,14 @@ def say_warnings(warnings: Iterable[str], output: Output) -> None:
     """Prints notes on runs outside the fitted ranges of their models, without duplicates."""
     for text in dict.fromkeys(warnings):
         output.note(f"note: {text}")
+
+
+def _say_times(runs: Iterable[Run], output: Output) -> None:
+    """Prints the predicted times of gradients on devices of the catalogue with their intervals, without duplicates."""
+    from paceline.scenarios.resolution.predicted_times import describe_time
+
+    for text in dict.fromkeys(describe_time(one) for run in runs for one in run.machine.get("gradient_times", ())):
+        output.note(text)
 
 
 def say_lost(runs: Iterable[Run], output: Output) -> None:
@@ -253,6 +262,7 @@ def describe(run: Run) -> dict[str, Any]:
         "summary": run.summary,
         "path": str(run.path),
         "warnings": _warnings(run),
+        **{key: run.machine[key] for key in ("gradient_times",) if key in run.machine},
     }
 
 
@@ -280,6 +290,7 @@ def compare(ask: Ask, output: Output) -> None:
         answer = comparison.answer()
         folder = _store_comparison(scenario.name, comparison, answer, kept, ask.out)
     output.answer(answer, [*comparison_tables(comparison), conclusion(comparison)])
+    _say_times(kept, output)
     say_warnings(chain.from_iterable(map(_warnings, kept)), output)
     say_lost(kept, output)
     if not output.as_json:

@@ -179,8 +179,10 @@ def offloaded() -> str:
     name = "xeon-phi-31s1p"
     phi, rate = device_of(name, workload), named(name).host_bytes_per_s
     assert rate is not None, "the catalogue says what a copy from the host reaches"
-    overhead_s = phi.overhead_s + 2 * 4 * find_model(workload.model).parameters / rate
-    given = f"name: offloaded, overhead: {overhead_s!r} s, per_sample: {phi.per_sample_s!r} s"
+    batch = workload.batch_per_worker
+    per_sample_s = (phi.compute_s(2 * batch) - phi.compute_s(batch)) / batch
+    overhead_s = phi.compute_s(batch) - batch * per_sample_s + 2 * 4 * find_model(workload.model).parameters / rate
+    given = f"name: offloaded, overhead: {overhead_s!r} s, per_sample: {per_sample_s!r} s"
     return f"cluster.nodes[0].device={{{given}}}"
 
 

@@ -14,7 +14,17 @@ from published_timings.cost_model import costs, kind_of
 from published_timings.fit import fitted, halves, mean_error, mean_of, predicted_s
 from published_timings.machines import read
 from published_timings.parsing import Row, Unread, number
-from published_timings.training import Job, exchange_s, gradient_parts_s, job_of, same_job, scaled_images_per_s, slowest
+from published_timings.training import (
+    Job,
+    LeftOut,
+    exchange_s,
+    gradient_parts_s,
+    interval_of_row,
+    job_of,
+    same_job,
+    scaled_images_per_s,
+    slowest,
+)
 
 MISS = 0.15
 """errors above this are listed"""
@@ -31,6 +41,7 @@ class Case:
         measured_s: The published seconds.
         label: A short label of the row.
         remarks: The notes of the row and our assumptions.
+        interval: Factors of the predicted time, between which most similar measurements lie.
         is_rate: Whether the published figure is a rate: the error is that of 1 / seconds.
     """
 
@@ -41,6 +52,15 @@ class Case:
     label: str
     remarks: str
     is_rate: bool = False
+    interval: tuple[float, float] | None = None
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measurement lies within the interval of the catalogue's prediction; None if it has none."""
+        if self.interval is None:
+            return None
+        predicted = sum(self.ways[0])
+        return self.interval[0] * predicted <= self.measured_s <= self.interval[1] * predicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +126,20 @@ def collective_case(row: Row) -> Case:
     )
 
 
-def throughput_case(row: Row, without: frozenset[str] = frozenset()) -> Case:
-    """Reads a row of throughput. Raises `Unread`. A system is a device with a framework, a size the operations of a
-    step.
+def throughput_case(row: Row, left_out: LeftOut = "chip", chips: frozenset[str] = frozenset()) -> Case:
+    """Reads a row of throughput. A system is a device with a framework, a size the operations of a step.
+
+    Args:
+        row: The row.
+        left_out: The kind of rows that the device model is fitted without.
+        chips: Keys of the chips that may be left out.
+
+    Raises:
+        Unread: No prediction can be made for the row.
     """
     job = job_of(row)
-    fixed_s, rest_s = gradient_parts_s(job, without)
+    fixed_s, rest_s = gradient_parts_s(job, left_out, chips)
+    interval = interval_of_row(job, chips)
     slow = slowest(job.devices)
     rest_s = slow * rest_s + exchange_s(job, slow * (fixed_s + rest_s))
     return Case(
@@ -122,6 +150,7 @@ def throughput_case(row: Row, without: frozenset[str] = frozenset()) -> Case:
         label=f"{job.model.name}, {job.devices} x {job.batch:g}, {job.precision}",
         remarks=str(row.get("notes") or "").strip(),
         is_rate=True,
+        interval=(interval.low, interval.high),
     )
 
 

@@ -3,8 +3,10 @@
 Rules of this file:
 
 * A step is a gradient on every device, of which the slowest counts, and the part of the exchange that the backward pass
-  does not hide. One device is predicted by the catalogue's roofline. Efficiencies that were derived from the same table
-  are left out, with all others of that chip: the prediction then uses the efficiencies of other chips.
+  does not hide. One device is predicted by the device model. If it was fitted to figures of the same table, it is
+  fitted again without any row of that chip, so the prediction uses rows of other chips only.
+* A model without a layer table takes the time of its nearest relative with one, scaled by the operations that the row
+  states.
 * Scaling starts from the measured rate of one device and predicts the cost of the exchange and the jitter at N devices.
 """
 
@@ -12,24 +14,31 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from scipy import stats
 
 from paceline.algorithms.core.errors import InputError, PacelineError
+from paceline.scenarios.sections.fitted_devices import without
+from paceline.topologies.catalogue.device import Interval
 from paceline.topologies.catalogue.device_catalogue import DATA, SPECS, Spec
 from paceline.topologies.catalogue.device_names import find, named
-from paceline.topologies.compute.efficiencies import efficiency_of, rows
-from paceline.topologies.compute.roofline import roof_of
-from paceline.topologies.compute.roofline import whole as line_of
-from paceline.workloads.models.layer_costs import LayerWork, Pass
+from paceline.topologies.compute.device_parameters import Parameters, chip_key
+from paceline.topologies.compute.layer_times import gradient_s
+from paceline.topologies.compute.prediction_errors import interval_of
+from paceline.topologies.compute.software import read_software
 from paceline.workloads.models.layer_tables import MODELS, ModelInfo
 from published_timings.cost_model import cheapest_s, costs
 from published_timings.machines import read
 from published_timings.parsing import Row, Unread, number, text_of, whole
 
+LeftOut = Literal["chip", "model", "family"]
+FREE: dict[str, Any] = {"bytes_per_s": math.inf, "launch_s": 0.0}
+"""memory and kernel launches that cost nothing"""
 ITEM = 4
 """bytes of a gradient's element: frameworks exchange float32, also in mixed precision: INFERENCE"""
 BUCKET_BYTES = 25e6
@@ -42,17 +51,16 @@ DECODED_PER_CORE_S = 200.0
 """pictures that a core decodes and crops per second: MEMORY medium; ignored for nodes where GPUs do it"""
 CORES = ((2020, 128), (2017, 48), (0, 40))
 """cores of a node with GPUs since that year: MEMORY high for DGX-1 (40) and DGX A100 (128), 2 x 24 MEMORY medium"""
-OWN_CODE = r"\bnative\b|no[nt]? mkl|without mkl|slow cpu|convnet2|torch-?7"
-EARLY = r"cudnn ?[rv]?[123]\b"
-OWN_CODE_TAKES = 3.2
-"""factor without a vendor's library: DERIVED from one job both ways on a TitanX, 3.2, and on E5-2686 v4, 3.4"""
-EARLY_TAKES = 2.1
-"""factor with cuDNN before R4, or in a year before 2015: DERIVED from VGG-11 both ways on a TitanX"""
 PARAMETERS = {
     "inception4": 42.68e6, "mobilenet": 4.23e6, "squeezenet": 1.25e6, "densenet121": 7.98e6, "overfeat": 145.9e6,
     "resnext50": 25.03e6, "bertbase": 110e6, "bertlarge": 336e6, "resnet18": 11.69e6, "resnet34": 21.80e6,
 }  # fmt: skip
 """of models without a layer table; MEMORY certain, of BERT MEMORY high"""
+RELATIVES = (
+    ("inception", "inception3"), ("vgg", "vgg16"), ("alexnet", "alexnet-owt"), ("overfeat", "alexnet-owt"),
+    ("squeezenet", "googlenet"), ("bert", "transformer"), ("transformer", "transformer"),
+)  # fmt: skip
+"""words in a model's name and a model with a layer table that is built alike: INFERENCE; ResNet-50 for all others"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,8 @@ class Job:
     batch: float
     precision: str
     images_per_s: float
+    scale: float = 1.0
+    """operations of the row's model relative to those of `model`, which stands in for it"""
 
     @property
     def step_s(self) -> float:
@@ -77,14 +87,16 @@ def job_of(row: Row) -> Job:
     """Returns the job of a row. Raises `Unread`."""
     devices = whole(row, "n_devices") or 1
     nodes = min(devices, whole(row, "n_nodes") or 1)
+    model, scale = model_of(row)
     return Job(
         row=row,
         devices=devices,
         nodes=nodes,
-        model=model_of(row),
+        model=model,
         batch=number(row, "batch_per_device") if str(row.get("batch_per_device") or "").strip() else BATCH,
         precision=_precision(text_of(row, "precision")),
         images_per_s=number(row, "images_per_s"),
+        scale=scale,
     )
 
 
@@ -112,19 +124,16 @@ def _plain(name: str) -> str:
     return {"googlenetv1": "googlenet", "inception1": "googlenet"}.get(plain, re.sub(r"^(resnet\d+)v1$", r"\1", plain))
 
 
-def model_of(row: Row) -> ModelInfo:
-    """Returns the model of a row: its layer table, or one layer with the operations that the row states."""
-    asked = str(row.get("model") or "")
-    plain = _plain(asked)
+def model_of(row: Row) -> tuple[ModelInfo, float]:
+    """Returns the model of a row, or its nearest relative with a layer table, and its operations relative to these."""
+    plain = _plain(str(row.get("model") or ""))
     table = next((name for name in MODELS if _plain(name) == plain), None)
     if table and MODELS[table].works:
-        return MODELS[table]
+        return MODELS[table], 1.0
     flops = number(row, "train_gflop_per_image") * 1e9
-    parameters = int(PARAMETERS.get(plain, 0))
-    ahead, back = (Pass(flops=round(flops * part / 3), moved_bytes=0, fixed_bytes=0, kernels=1) for part in (1, 2))
-    work = LayerWork(name="all", parameters=parameters, saved_bytes=0, forward=ahead, backward=back)
-    family = next((family for family in ("resnet", "vgg", "inception", "alexnet") if family in plain), "")
-    return ModelInfo(name=plain or "unnamed", layers=(), num_samples=1, provenance=asked, works=(work,), family=family)
+    like = MODELS[next((name for words, name in RELATIVES if words in plain), "resnet50")]
+    found = dataclasses.replace(like, name=plain or "unnamed")
+    return found, flops / like.training_flops
 
 
 def spec_of(row: Row, precision: str) -> Spec:
@@ -145,46 +154,54 @@ def spec_of(row: Row, precision: str) -> Spec:
     )  # fmt: skip
 
 
-def derived_from(table: Iterable[Row]) -> frozenset[str]:
-    """Returns the devices of the catalogue whose efficiencies were derived from figures of this table."""
+def chips_of(table: Iterable[Row]) -> frozenset[str]:
+    """Returns the keys of the chips with figures of this table among the rows that the device model is fitted to."""
     figures = set()
     for row in table:
         try:
-            figures.add((spec_of(row, "fp32").name, number(row, "images_per_s")))
+            figures.add((chip_key(spec_of(row, "fp32")), number(row, "images_per_s")))
         except PacelineError:
             continue  # it is not predicted either
     with (DATA / "throughput.csv").open(newline="", encoding="utf-8") as file:
-        known = {(line["device"], float(line["samples_per_s"])) for line in csv.DictReader(file)}
-    return frozenset(device for device, rate in known & figures)
+        known = {(chip_key(named(line["device"])), float(line["samples_per_s"])) for line in csv.DictReader(file)}
+    return frozenset(chip for chip, rate in known & figures)
 
 
-def gradient_parts_s(job: Job, without: frozenset[str] = frozenset()) -> tuple[float, float]:
-    """Returns the seconds of one device's gradient that do not depend on the batch, and those that do.
+def parameters_for(job: Job, left_out: LeftOut, chips: frozenset[str] = frozenset()) -> Parameters:
+    """Returns the parameters of the device model for a row.
 
     Args:
         job: The row.
-        without: Devices whose efficiencies must not be used, nor those of the same chip.
+        left_out: The kind of rows that the model is fitted without.
+        chips: Keys of the chips that may be left out.
+    """
+    if left_out == "model":
+        return without(model=job.model.name)
+    if left_out == "family":
+        return without(family=job.model.family)
+    chip = chip_key(spec_of(job.row, job.precision))
+    return without(chip=chip) if chip in chips else without()
+
+
+def gradient_parts_s(job: Job, left_out: LeftOut = "chip", chips: frozenset[str] = frozenset()) -> tuple[float, float]:
+    """Returns the seconds of one device's gradient in memory and kernel launches, and in arithmetic.
+
+    Args:
+        job: The row.
+        left_out: The kind of rows that the model is fitted without.
+        chips: Keys of the chips that may be left out.
     """
     spec = spec_of(job.row, job.precision)
-    chips = [named(device).peaks for device in without]
-    known = [row for row in rows() if named(row.device).peaks not in chips or named(row.device).peaks != spec.peaks]
-    efficiency = efficiency_of(spec, job.model.name, job.model.family, job.precision, known=known)
-    if "INFERENCE" in efficiency.provenance:  # a device's own figures include its software
-        efficiency = dataclasses.replace(efficiency, value=efficiency.value / software_takes(job.row))
-    line = line_of(job.model.works, roof_of(spec, job.precision, efficiency), job.batch)
-    return line.overhead_s, job.batch * line.per_sample_s
+    software = read_software(text_of(job.row, "framework", "device"), spec.kind, whole(job.row, "year"))
+    rates = parameters_for(job, left_out, chips).rates(spec, job.precision, software)
+    arithmetic_s = job.scale * gradient_s(job.model.works, dataclasses.replace(rates, **FREE), job.batch)
+    return job.scale * gradient_s(job.model.works, rates, job.batch) - arithmetic_s, arithmetic_s
 
 
-def software_takes(row: Row) -> float:
-    """Returns the time relative to a current vendor's library.
-
-    >>> software_takes({"framework": "Caffe native"}), software_takes({"framework": "PyTorch", "year": "2021"})
-    (3.2, 1.0)
-    """
-    words = text_of(row, "framework", "device")
-    if re.search(OWN_CODE, words):
-        return OWN_CODE_TAKES
-    return EARLY_TAKES if re.search(EARLY, words) or (whole(row, "year") or 2020) < 2015 else 1.0
+def interval_of_row(job: Job, chips: frozenset[str]) -> Interval:
+    """Returns the interval of a prediction with the chip left out, if it is among `chips`."""
+    spec = spec_of(job.row, job.precision)
+    return interval_of(spec, job.precision, known=parameters_for(job, "chip", chips).knows(spec))
 
 
 def exchange_s(job: Job, gradient_s: float) -> float:
@@ -195,10 +212,10 @@ def exchange_s(job: Job, gradient_s: float) -> float:
     """
     if job.devices == 1:
         return 0.0
-    nbytes = ITEM * sum(work.parameters for work in job.model.works)
+    nbytes = ITEM * (job.model.parameters if job.scale == 1 else PARAMETERS.get(job.model.name, 0))
     if not nbytes:
         raise Unread(f"model: the parameters of {job.model.name!r} are not known")
-    return _behind(job.model, nbytes, gradient_s, _whole_exchange_s(job, nbytes))
+    return _behind(job.model, ITEM * job.model.parameters, gradient_s, _whole_exchange_s(job, nbytes))
 
 
 def _behind(model: ModelInfo, nbytes: float, gradient_s: float, whole_s: float) -> float:

@@ -17,9 +17,11 @@ from paceline.algorithms.core.errors import InputError
 from paceline.records.goals import SMOOTHING
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.sections.devices import of_catalogue
-from paceline.topologies import Device
-from paceline.topologies.catalogue.device_catalogue import SPECS
-from paceline.topologies.compute.efficiencies import is_tensor
+from paceline.scenarios.sections.published_rows import gaps
+from paceline.topologies.catalogue.device_catalogue import SPECS, THIS_MACHINE
+from paceline.topologies.catalogue.device_names import named
+from paceline.topologies.compute.device_parameters import precision_class
+from paceline.workloads.models.layer_tables import find_model
 
 
 def outside(plan: Plan, *, timed: bool = True) -> list[str]:
@@ -32,8 +34,8 @@ def outside(plan: Plan, *, timed: bool = True) -> list[str]:
     >>> from paceline.scenarios import load
     >>> outside(load("quickstart").plans()[0])
     []
-    >>> outside(load("dgx1-p100").plans()[0])  # doctest: +ELLIPSIS
-    ['workload.batch_per_worker: found 128; the time of p100-sxm2 was fitted at 512 (roofline of ...)']
+    >>> outside(load("dgx1-p100", ["workload.batch_per_worker=16"]).plans()[0])  # doctest: +ELLIPSIS
+    ['workload.batch_per_worker: found 16; the time of p100-sxm2 was fitted at 128 to 512 (device model of ...)']
     """
     found = [*_devices(plan), *_tensor_cores(plan)] if timed else []
     return [*found, *_targets(plan), *_evaluations(plan)]
@@ -47,7 +49,7 @@ def _tensor_cores(plan: Plan) -> Iterator[str]:
     workers = plan.job.team[0].workers.ranks
     batch = workload.batch_per_worker
     for device in dict.fromkeys(plan.cluster.device_of(rank) for rank in workers):
-        if device.name not in SPECS or not is_tensor(SPECS[device.name], "fp16"):
+        if device.name not in SPECS or precision_class(SPECS[device.name], "fp16") != "tensor":
             continue
         try:
             faster = of_catalogue(device.name, workload.model, "amp", batch)
@@ -64,15 +66,14 @@ def _tensor_cores(plan: Plan) -> Iterator[str]:
 
 
 def _devices(plan: Plan) -> Iterator[str]:
-    """Yields notes on devices without published throughput for such a model, and on batches outside the fit."""
+    """Yields notes on devices, models, precisions and batches outside the data that device times were fitted to."""
     workload, workers = plan.scenario.workload, plan.job.team[0].workers.ranks
-    seen: dict[Device, None] = dict.fromkeys(plan.cluster.device_of(rank) for rank in workers)
-    for device in seen:
-        if device.inferred:
-            yield (
-                f"cluster: found {device.name} for {workload.model} in {workload.compute_dtype}, of which no "
-                f"throughput was published on that chip ({device.provenance})"
-            )
+    for device in dict.fromkeys(plan.cluster.device_of(rank) for rank in workers):
+        if device.times is not None and device.name != THIS_MACHINE:
+            family = find_model(workload.model).family
+            spec, dtype = named(device.name), workload.compute_dtype
+            for key, words in gaps(spec, workload.model, family, dtype, plan.job.batch):
+                yield f"{key}: {words} ({device.provenance})"
         elif device.batches and not device.batches[0] <= plan.job.batch <= device.batches[-1]:
             fitted = " to ".join(f"{batch}" for batch in sorted({device.batches[0], device.batches[-1]}))
             yield (

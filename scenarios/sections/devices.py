@@ -14,7 +14,7 @@ from paceline.scenarios.values.mistakes import complain, expected, wrong
 from paceline.scenarios.values.section import Part
 from paceline.topologies import Device
 from paceline.topologies.catalogue.device_names import named
-from paceline.topologies.compute import roofline
+from paceline.topologies.compute import device_model
 from paceline.workloads.models.layer_tables import find_model
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class DevicePart(Part):
         return self
 
     def build(self) -> Device:
-        """Returns the device; a profile is fitted by t = overhead + batch · per_sample, see `roofline.fitted`.
+        """Returns the device; a profile is fitted by t = overhead + batch · per_sample, see `device_model.fitted`.
 
         >>> points = [PointPart(batch=32, time="164.1 ms"), PointPart(batch=64, time="292.2 ms")]
         >>> round(DevicePart(name="p100", profile=points).build().overhead_s, 3)
@@ -69,7 +69,7 @@ class DevicePart(Part):
             assert self.overhead is not None
             assert self.per_sample is not None
             return Device(name=self.name, overhead_s=self.overhead, per_sample_s=self.per_sample, rates=rates)
-        line = roofline.fitted([(point.batch, point.time) for point in self.profile])
+        line = device_model.fitted([(point.batch, point.time) for point in self.profile])
         return Device(
             name=self.name,
             overhead_s=line.overhead_s,
@@ -114,4 +114,4 @@ def of_catalogue(name: str, model: str, arithmetic: str, batch: int) -> Device:
     Raises:
         InputError: the gradients do not fit into the device's memory.
     """
-    return roofline.device(named(name), find_model(model), arithmetic, samples=batch)
+    return device_model.device(named(name), find_model(model), arithmetic, samples=batch)

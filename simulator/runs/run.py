@@ -20,6 +20,7 @@ from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.resolution.fitted_ranges import outside
 from paceline.scenarios.resolution.plan import Plan
+from paceline.scenarios.resolution.predicted_times import predicted_times
 from paceline.simulator.interpreter.cells import PASSES
 from paceline.simulator.interpreter.cpu_overheads import Handling
 from paceline.simulator.interpreter.interpreter import simulate_job
@@ -142,6 +143,8 @@ def simulate(
             trace.notes["collectives"] = [choice.record() for choice in wires.tuner.choices.values()]
         if machine is None:
             trace.notes["assumptions"] = free_charges(plan)
+        if times := predicted_times(plan):
+            trace.notes["gradient_times"] = times
         trace.notes["warnings"] = [*outside(plan), *beyond(trace, plan.cluster.graph, wires, asked)]
         return trace
 

@@ -18,10 +18,9 @@ from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.device_catalogue import DATA, SPECS
 from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.compute.chip_groups import partitioned
-from paceline.topologies.compute.efficiencies import Efficiency
+from paceline.topologies.compute.device_model import device
 from paceline.topologies.compute.memory import Mode, check_fits, footprint, sustained_bytes_per_s
-from paceline.topologies.compute.roofline import device
-from paceline.topologies.compute.scaling import scaling_of
+from paceline.topologies.compute.scaling import Efficiency, scaling_of
 from paceline.workloads import MODELS, find_model
 
 ROOT = Path(__file__).parents[2]
@@ -74,10 +73,10 @@ def test_a_model_too_large_for_one_sample() -> None:
         check_fits(replace(SPECS["k20"], memory_bytes=1e9), MODELS["vgg19"], samples=1)
 
 
-def test_the_roofline_refuses_what_does_not_fit() -> None:
+def test_the_device_model_refuses_what_does_not_fit() -> None:
     with pytest.raises(InputError, match="too much"):
         device(named("k20"), MODELS["resnet152"], samples=64)
-    assert device(named("xeon-e5-2670"), MODELS["resnet152"], samples=4096).per_sample_s > 0
+    assert device(named("xeon-e5-2670"), MODELS["resnet152"], samples=4096).compute_s(4096) > 0
 
 
 def test_everything_that_was_published_fits() -> None:
@@ -120,10 +119,10 @@ def test_one_group_is_the_whole_chip_but_for_the_exchange() -> None:
 
 
 def test_scaling_meets_both_figures_that_it_is_made_of() -> None:
-    scaling = scaling_of(KNL, Efficiency(0.3, 0, ""))
+    scaling = scaling_of(KNL, Efficiency(0.3, ""))
     assert scaling.efficiency(1) == pytest.approx(4.56 / 6.09)
     assert scaling.efficiency(68) == pytest.approx(0.3)
-    assert scaling_of(KNL, Efficiency(0.9, 0, "")).loss == 0
+    assert scaling_of(KNL, Efficiency(0.9, "")).loss == 0
 
 
 def test_cores_come_in_tiles() -> None:

@@ -1,14 +1,14 @@
 """Devices: how long the computation of a gradient takes.
 
-A step costs a fixed overhead (kernel launches, the input pipeline, the framework) and a time per sample: the straight
-line that is fitted to throughput tables over batch sizes. Both numbers belong to a device and a model together:
-`roofline.device` computes them from the catalogue's figures and a model's layers, or from measured points.
+A device of the catalogue is a curve over batches: `compute.device_model` computes it from the catalogue's figures, the
+layers of a model and parameters that were fitted to published throughput. A device that a scenario describes itself
+costs a fixed overhead per step and a time per sample, both given or fitted to measured points.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from paceline.topologies.catalogue.charge_rates import ChargeRates
 
@@ -16,17 +16,42 @@ if TYPE_CHECKING:
     from paceline.topologies.catalogue.device_catalogue import Kind
 
 
+class Curve(Protocol):
+    """The time of a gradient over the batch."""
+
+    def seconds(self, samples: int) -> float:
+        """Returns the seconds of a gradient over so many samples."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Factors on a predicted time, between which so large a share of similar predictions was measured.
+
+    Args:
+        low, high: factors on the predicted seconds.
+        share: of the measurements.
+        similar: the predictions that count as similar, in words.
+    """
+
+    low: float
+    high: float
+    share: float
+    similar: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """A device that computes gradients.
 
-    compute_s(b) = overhead_s + b · per_sample_s
+    compute_s(b) = overhead_s + b · per_sample_s, or the curve of a device of the catalogue
 
     Args:
+        times: the curve; None for a straight line.
+        interval: of predictions of similar devices; None if the time was given or measured.
         forward_shares, backward_shares: the share of each layer with parameters in the time of a gradient, first layer
             first; together they add up to 1. Empty if they are not known.
-        batches: the batch sizes at which its time was fitted, smallest first. Empty if it was not fitted.
-        inferred: whether its time is inferred from other chips or other families of models.
+        batches: the batch sizes at which its time was measured, smallest first. Empty if it was not measured.
 
     >>> slow = Device(name="slow", overhead_s=0.004, per_sample_s=0.001125)
     >>> round(slow.compute_s(32), 9)
@@ -34,13 +59,14 @@ class Device:
     """
 
     name: str
-    overhead_s: float
-    per_sample_s: float
+    overhead_s: float = 0.0
+    per_sample_s: float = 0.0
+    times: Curve | None = None
+    interval: Interval | None = None
     provenance: str = "given in the scenario"
     forward_shares: tuple[float, ...] = ()
     backward_shares: tuple[float, ...] = ()
     batches: tuple[int, ...] = ()
-    inferred: bool = False
     kind: Kind | None = None
     """None if it is not in the catalogue"""
     rates: ChargeRates | None = None
@@ -48,4 +74,6 @@ class Device:
 
     def compute_s(self, samples: int) -> float:
         """Returns the time of a gradient of so many samples in seconds, without jitter."""
+        if self.times is not None:
+            return self.times.seconds(samples)
         return self.overhead_s + samples * self.per_sample_s

@@ -46,8 +46,10 @@ class _Entry(BaseModel):
     title: str
     kind: Kind
     year: int
+    architecture: str
     aliases: tuple[str, ...] = ()
     note: str = ""
+    units: _Figure | None = None
     cores: _Figure | None = None
     ghz: _Figure | None = None
     fp64_tflops: _Figure | None = None
@@ -86,6 +88,7 @@ class _Entry(BaseModel):
             title=self.title,
             kind=self.kind,
             year=self.year,
+            architecture=self.architecture,
             aliases=self.aliases,
             note=self.note,
             peaks=peaks,
@@ -102,6 +105,7 @@ class _Entry(BaseModel):
             core_bytes_per_s=giga("core_gb_per_s"),
             core_cache_bytes_per_s=giga("core_cache_gb_per_s"),
             cache_bytes=figures["cache_mb"] * 1e6 if "cache_mb" in figures else None,
+            units=int(figures["units"]) if "units" in figures else None,
             launch_s=LAUNCH_S[self.kind],
             provenance=ASSUMED | {key: value[1] for key, value in given.items()},
         )
@@ -117,6 +121,9 @@ class Spec:
         sustained_bytes_per_s: the rate of a copy in its own memory; `SUSTAINED` of the peak if not measured.
         far_bytes, far_bytes_per_s: a second, slower memory: the DDR of Knights Landing.
         host_bytes_per_s: the rate of a copy from the host.
+        architecture: the design that the chip shares with others; "" if not known.
+        units: multiprocessors of a GPU.
+        sockets: number of sockets that work as one device.
         launch_s: the time to launch a kernel.
         hertz: the clock of its cores.
         core_bytes_per_s, core_cache_bytes_per_s: memory bandwidth of one core, outside and inside the last cache.
@@ -145,6 +152,9 @@ class Spec:
     core_bytes_per_s: float | None = None
     core_cache_bytes_per_s: float | None = None
     cache_bytes: float | None = None
+    units: int | None = None
+    sockets: int = 1
+    architecture: str = ""
     aliases: tuple[str, ...] = ()
     note: str = ""
     part_of: str | None = None
@@ -185,6 +195,7 @@ class Spec:
             memory_bytes=more(self.memory_bytes),
             power_w=more(self.power_w),
             cores=None if self.cores is None else self.cores * sockets,
+            sockets=sockets,
         )
 
     def part(self, groups: int) -> Spec:
@@ -213,6 +224,7 @@ class Spec:
             aliases=(),
             cores=cores,
             peaks={name: rate * cores / (self.cores or cores) for name, rate in self.peaks.items()},
+            gemms={name: rate * cores / (self.cores or cores) for name, rate in self.gemms.items()},
             bytes_per_s=self.bytes_per_s / groups,
             sustained_bytes_per_s=self.sustained_bytes_per_s / groups,
             memory_bytes=share(self.memory_bytes),

@@ -1,4 +1,4 @@
 """How long a gradient takes on a device, and whether a model fits into its memory.
 
-Read `roofline` first.
+Read `device_model` first.
 """

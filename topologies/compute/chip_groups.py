@@ -1,6 +1,6 @@
 """A many-core chip divided into groups of cores with their own weights and data: data parallelism inside one chip.
 
-    t(P) = Σ max(b/P · FLOPs / rate(cores of a group), (P · fixed + b · moved) / bandwidth) + kernels · launch
+    t(P) = Σ b/P · FLOPs / rate(cores of a group) + (P · fixed + b · moved) / bandwidth + kernels · launch
            + bytes of the tree sum over groups and of every copy's update / bandwidth
 
 Rules of this file: groups are equal and consist of whole tiles of two cores, as the chip's second-level caches do; the
@@ -11,14 +11,15 @@ found.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.device_catalogue import Spec
-from paceline.topologies.compute.efficiencies import efficiency_of
+from paceline.topologies.compute.device_parameters import fitted_parameters
+from paceline.topologies.compute.layer_times import gradient_s
 from paceline.topologies.compute.memory import Mode, footprint, sustained_bytes_per_s
 from paceline.topologies.compute.model_work import WorkLike
-from paceline.topologies.compute.roofline import Roof, whole
+from paceline.topologies.compute.scaling import part_rates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +75,14 @@ def partitioned(
     one = spec.part(groups)
     needed = _needed_bytes(spec, work, groups, samples, data_bytes, gradients, optimizer_copies)
     speed = sustained_bytes_per_s(spec, needed, mode)
-    efficiency = efficiency_of(one, work.name, work.family, "fp32")
-    rate = one.peak("fp32") * efficiency.value
-    roof = Roof(flops_per_s=rate, bytes_per_s=speed / groups, launch_s=efficiency.launch_s)
+    rates = part_rates(one, work, fitted_parameters(), samples, 0.0)
+    reached = rates.bytes_per_s / sustained_bytes_per_s(one, 0.0)  # by its software
+    rates = replace(rates, bytes_per_s=reached * speed / groups)
     share, weights = samples / groups, 4.0 * sum(row.parameters for row in work.works)
     return Partition(
         groups=groups,
         cores=one.cores or 0,
-        compute_s=whole(work.works, roof, share).at(share),
+        compute_s=gradient_s(work.works, rates, share),
         exchange_s=weights * _copies_moved(groups, optimizer_copies) / speed,
         needed_bytes=needed,
         bytes_per_s=speed,

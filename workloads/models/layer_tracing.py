@@ -5,7 +5,8 @@
 
 Rules of this file: FLOPs are counted by torch's formulas (`torch.utils.flop_counter`). Every operator that is not a
 view is one kernel, which reads its inputs and writes its outputs once. A backward operator belongs to the module whose
-forward pass made its autograd node. Two batch sizes are traced; costs that do not grow with the batch are fixed.
+forward pass made its autograd node. Two batch sizes are traced; costs that do not grow with the batch are fixed. The
+sizes of convolutions and products are read from the operators of the forward pass (`product_shapes`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from torch.utils.flop_counter import flop_registry
 
 from paceline.workloads.models.custom import unpacked
 from paceline.workloads.models.layer_costs import TABLES, LayerWork, Pass, read_table, write_table
+from paceline.workloads.models.product_shapes import Shape, product, shapes
 from paceline.workloads.models.zoo import ZOO
 
 FREE = {"detach", "_unsafe_view", "_reshape_alias", "empty", "empty_like", "empty_strided", "new_empty"}
@@ -51,6 +53,7 @@ class Traced:
     forward: Tally = field(default_factory=Tally)
     backward: Tally = field(default_factory=Tally)
     saved_bytes: int = 0
+    shapes: list[Shape] = field(default_factory=list)
 
 
 class Recorder(TorchDispatchMode):
@@ -79,6 +82,8 @@ class Recorder(TorchDispatchMode):
             tally.kernels += 1
             tally.moved_bytes += sum(_nbytes(leaf) for leaf in tree_leaves((args, kwargs, answer)))
             tally.flops += _flops(func.overloadpacket, args, kwargs or {}, answer)
+            if not self.backward:
+                module.shapes += shapes(func.overloadpacket.__name__, args, answer)
         return answer
 
     def _owner(self) -> str:
@@ -154,8 +159,10 @@ def trace(model: nn.Module, sample: Tensor) -> tuple[LayerWork, ...]:
         many, module = large[name], own.get(name, model)
         parameters = sum(tensor.numel() for tensor in module.parameters(recurse=len(own) == 1))
         saved = (many.saved_bytes - few.saved_bytes) // (LARGE - SMALL)
-        ways = [_pass(few.forward, many.forward), _pass(few.backward, many.backward)]
-        rows.append(LayerWork(name, parameters, saved, *ways))
+        forward, backward = _pass(few.forward, many.forward), _pass(few.backward, many.backward)
+        pairs = zip(few.shapes, many.shapes, strict=False)
+        products = [found for pair in pairs if (found := product(*pair, LARGE - SMALL))]
+        rows.append(LayerWork(name, parameters, saved, forward, backward, tuple(products)))
     return tuple(rows)
 
 

@@ -215,11 +215,27 @@ class Residual(nn.Module):
         return self.relu(ahead + self.shortcut(x))  # type: ignore[no-any-return]  # torch leaves calls untyped
 
 
-RESNET = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
+class Basic(nn.Module):
+    """Two convolutions of 3 × 3 with a shortcut around them: the block of the shallower networks."""
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.first = _normed(channels, width, 3, stride=stride, padding=1)
+        self.relu1 = relu()
+        self.second = _normed(width, width, 3, padding=1)
+        changes = stride != 1 or channels != width
+        self.shortcut: nn.Module = _normed(channels, width, 1, stride=stride) if changes else nn.Sequential()
+        self.relu = relu()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.relu(self.second(self.relu1(self.first(x))) + self.shortcut(x))  # type: ignore[no-any-return]
+
+
+RESNET = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 
 
 def resnet(depth: int, *, late: bool = False) -> nn.Module:
-    """Builds ResNet with 50, 101 or 152 layers.
+    """Builds ResNet with 18, 34, 50, 101 or 152 layers.
 
     Args:
         depth: number of layers.
@@ -231,7 +247,9 @@ def resnet(depth: int, *, late: bool = False) -> nn.Module:
         width = 64 << stage
         for place in range(count):
             stride = 2 if stage and not place else 1
-            stages[f"stage{stage + 1}_{place + 1}"] = Residual(channels, width, stride, late=late)
-            channels = 4 * width
+            deep = depth >= 50
+            block = Residual(channels, width, stride, late=late) if deep else Basic(channels, width, stride)
+            stages[f"stage{stage + 1}_{place + 1}"] = block
+            channels = 4 * width if deep else width
     stem = {"stem": _normed(3, 64, 7, stride=2, padding=3), "relu": relu(), "pool": nn.MaxPool2d(3, 2, padding=1)}
-    return chain(**stem, **stages, mean=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten(), fc=nn.Linear(2048, 1000))
+    return chain(**stem, **stages, mean=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten(), fc=nn.Linear(channels, 1000))

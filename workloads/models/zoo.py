@@ -97,6 +97,9 @@ ZOO: dict[str, Known] = {
     **{f"vgg{depth}": Known(family="vgg", maker=f"{NETWORKS}:vgg", arguments={"depth": depth},
         provenance=_derived(f"VGG-{depth}; Simonyan, Zisserman, 2015")) for depth in (11, 16, 19)},
     **{f"resnet{depth}": Known(family="resnet", maker=f"{NETWORKS}:resnet", arguments={"depth": depth},
+        provenance=_derived(f"ResNet-{depth}, blocks of two 3 × 3 convolutions; He et al., 2016"))
+       for depth in (18, 34)},
+    **{f"resnet{depth}": Known(family="resnet", maker=f"{NETWORKS}:resnet", arguments={"depth": depth},
         provenance=_derived(f"ResNet-{depth} v1, stride in the first convolution; He et al., 2016"))
        for depth in (50, 101, 152)},
     "resnet50-v1.5": Known(family="resnet", maker=f"{NETWORKS}:resnet", arguments={"depth": 50, "late": True},

@@ -1,0 +1,146 @@
+"""Fits the device model to published throughput and writes its parameters and the ranges of its errors.
+
+    python -m paceline.scenarios.sections.fitted_devices          # compares the files with a new fit
+    python -m paceline.scenarios.sections.fitted_devices --write  # writes them; ten seconds
+
+Rules of this file: the rows are those of `topologies/data/throughput.csv`, each with its source. Errors are of rows
+that were left out: of all rows of a chip at once, and of one tenth of the pairs of chip and model at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator
+from functools import cache
+from io import StringIO
+from itertools import chain
+
+from paceline.topologies.catalogue.device_catalogue import DATA
+from paceline.topologies.catalogue.device_names import named
+from paceline.topologies.compute import device_parameters, prediction_errors
+from paceline.topologies.compute.device_fit import Fit, Observation
+from paceline.topologies.compute.device_parameters import Parameters, chip_key, precision_class, prior
+from paceline.topologies.compute.prediction_errors import LeftOut, ranges
+from paceline.topologies.compute.software import read_software
+from paceline.workloads.models.layer_tables import find_model
+
+PARTS = 10
+DIGITS = 3
+"""of the stored logarithms"""
+
+
+@cache
+def observations() -> tuple[Observation, ...]:
+    """Returns the published rows."""
+    with (DATA / "throughput.csv").open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    found = []
+    for line in lines:
+        spec, batch = named(line["device"]), int(line["batch"])
+        software = read_software(line["software"], spec.kind, int(line["year"]))
+        seconds = batch / float(line["samples_per_s"])
+        found.append(Observation(spec, find_model(line["model"]), line["precision"], batch, software, seconds))
+    return tuple(found)
+
+
+@cache
+def fit() -> Fit:
+    """Returns the published rows, prepared for fits."""
+    return Fit(observations())
+
+
+@cache
+def without(*, chip: str = "", model: str = "", family: str = "") -> Parameters:
+    """Returns the parameters fitted without the rows of a chip, a model or a family.
+
+    Args:
+        chip: its key, see `device_parameters.chip_key`; "" leaves out none.
+        model: its name; "" leaves out none.
+        family: its name; "" leaves out none.
+    """
+    return fit().parameters(
+        place
+        for place, one in enumerate(observations())
+        if (chip and chip_key(one.spec) == chip)
+        or (model and one.work.name == model)
+        or (family and one.work.family == family)
+    )
+
+
+def left_out(group_of: Callable[[Observation], Hashable], *, parts: int = 0) -> list[float]:
+    """Returns ln(predicted / measured) of every row, predicted without the rows of its group.
+
+    Args:
+        group_of: the group of a row.
+        parts: groups are left out in so many parts; 0: one at a time.
+    """
+    places: dict[Hashable, list[int]] = defaultdict(list)
+    for place, one in enumerate(observations()):
+        places[group_of(one)].append(place)
+    groups = list(places.values())
+    together = [list(chain.from_iterable(groups[part::parts])) for part in range(parts)] if parts else groups
+    errors = [0.0] * len(observations())
+    for some in together:
+        predicted = fit().predicted_s(fit().parameters(some))
+        for place in some:
+            errors[place] = math.log(predicted[place] / observations()[place].seconds)
+    return errors
+
+
+def error_rows() -> Iterator[LeftOut]:
+    """Yields the errors of all rows, with their chip left out and with their model on this chip left out."""
+    unknown = left_out(lambda one: chip_key(one.spec))
+    known = left_out(lambda one: (chip_key(one.spec), one.work.name), parts=PARTS)
+    for is_known, errors in ((False, unknown), (True, known)):
+        for one, error in zip(observations(), errors, strict=True):
+            yield LeftOut(one.spec.kind != "gpu", precision_class(one.spec, one.precision), is_known, error)
+
+
+def parameters_text() -> str:
+    """Returns the file of parameters: those that differ from their priors, with the number of rows they depend on."""
+    values = fit().parameters().values
+    used = fit().rows_of()
+    lines = [
+        [name, f"{value:.{DIGITS}f}", str(used[name])]
+        for name, value in sorted(values.items())
+        if round(value - prior(name)[0], DIGITS) or name.startswith("chip ")
+    ]
+    return _csv(["parameter", "value", "rows"], lines)
+
+
+def errors_text() -> str:
+    """Returns the file of the ranges of errors."""
+    lines = [
+        ["yes" if one.host else "no", one.precision, "yes" if one.known else "no", f"{one.low:.{DIGITS}f}",
+         f"{one.high:.{DIGITS}f}", str(one.rows)]
+        for one in ranges(error_rows())
+    ]  # fmt: skip
+    return _csv(["host", "precision", "known", "low", "high", "rows"], lines)
+
+
+def _csv(header: list[str], lines: list[list[str]]) -> str:
+    out = StringIO()
+    csv.writer(out, lineterminator="\n").writerows([header, *lines])
+    return out.getvalue()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Fits the device model to published throughput.")
+    parser.add_argument("--write", action="store_true", help="write the files instead of comparing them")
+    write, wrong = parser.parse_args().write, []
+    for path, text in ((device_parameters.FILE, parameters_text), (prediction_errors.FILE, errors_text)):
+        found = text()
+        if write:
+            path.write_text(found, encoding="utf-8")
+        elif path.read_text(encoding="utf-8") != found:
+            wrong.append(path.name)
+    sys.stdout.write(f"{len(observations())} rows, wrong: {', '.join(wrong) or 'none'}\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""The device model: how long a gradient takes on a device of the catalogue.
+
+Read `layer_times` for the formula, `utilisation` for products that do not fill a device, `device_parameters` for what
+a device reaches, and `device_fit` for how that was fitted to published throughput.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from paceline.algorithms.core.errors import InputError
+from paceline.topologies.catalogue.charge_rates import device_rates
+from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.device_catalogue import SPECS, Spec
+from paceline.topologies.compute.device_parameters import Parameters, fitted_parameters
+from paceline.topologies.compute.layer_times import Rates, gradient_s, layer_shares, layer_times
+from paceline.topologies.compute.memory import check_fits, footprint
+from paceline.topologies.compute.model_work import RowLike, WorkLike
+from paceline.topologies.compute.prediction_errors import interval_of
+from paceline.topologies.compute.scaling import part_rates
+from paceline.topologies.compute.software import Software, usual_software
+
+
+@dataclass(frozen=True, slots=True)
+class GradientTimes:
+    """The time of a gradient over the batch, computed once for each batch.
+
+    Args:
+        model: its name.
+        rates: of the device.
+        rows: of the model's layer table.
+    """
+
+    model: str
+    rates: Rates
+    rows: Sequence[RowLike] = field(compare=False, repr=False)
+    _known: dict[int, float] = field(default_factory=dict, compare=False, repr=False)
+
+    def seconds(self, samples: int) -> float:
+        """Returns the seconds of a gradient over so many samples."""
+        if samples not in self._known:
+            self._known[samples] = gradient_s(self.rows, self.rates, samples)
+        return self._known[samples]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Seconds over the batch: overhead_s + b · per_sample_s."""
+
+    overhead_s: float
+    per_sample_s: float
+
+    def at(self, samples: float) -> float:
+        return self.overhead_s + samples * self.per_sample_s
+
+
+def device(
+    spec: Spec,
+    work: WorkLike,
+    precision: str = "fp32",
+    *,
+    samples: int = 32,
+    optimizer_copies: int = 1,
+    software: Software | None = None,
+    parameters: Parameters | None = None,
+    profile: Sequence[tuple[float, float]] | None = None,
+) -> Device:
+    """Returns a device of the catalogue that computes gradients of a model.
+
+    Args:
+        spec: from `device_names.named` or `device_names.find`.
+        work: the model's layer rows.
+        precision: of the arithmetic: fp32, tf32, fp16, bf16, fp64, or amp, float32, …
+        samples: of one gradient: it must fit into memory, and the shares of the layers are those of this batch.
+        optimizer_copies: numbers that the optimizer keeps per weight: 1 for momentum.
+        software: library and framework; the library in common use a year after the chip came out if not given.
+        parameters: of the device model; those fitted to all published rows if not given.
+        profile: measured (batch, seconds) points instead: a line is fitted to them, the layers share it.
+
+    Raises:
+        InputError: the model has no layer table, the precision is not known, or the memory is too small.
+
+    >>> from paceline.topologies.catalogue.device_names import named
+    >>> from types import SimpleNamespace as Row
+    >>> ahead, back = (Row(flops=n * 10**9, moved_bytes=10**6, fixed_bytes=0, kernels=1) for n in (1, 2))
+    >>> row = Row(name="fc", parameters=1, saved_bytes=0, forward=ahead, backward=back, products=())
+    >>> net = Row(name="net", family="", works=(row,))
+    >>> made = device(named("p100"), net, parameters=Parameters())
+    >>> round(made.compute_s(64) * 1e3, 1)  # 192 GFLOP at half of 10.6 TFLOP/s, 0.1 GB, and two launches
+    36.5
+    """
+    if not work.works:
+        raise InputError(f"model {work.name!r}: found no layer table, so its time on {spec.name} cannot be predicted")
+    check_fits(spec, work, precision, samples, optimizer_copies=optimizer_copies)
+    needed = footprint(spec, work, precision, optimizer_copies=optimizer_copies).needed_bytes(samples)
+    fitted_to = parameters or fitted_parameters()
+    if spec.part_of is None:
+        rates = fitted_to.rates(spec, precision, software or usual_software(spec), needed_bytes=needed)
+    else:
+        groups = SPECS[spec.part_of].bytes_per_s / spec.bytes_per_s
+        rates = part_rates(spec, work, fitted_to, groups * samples, needed)
+    forward, backward = layer_shares(layer_times(work.works, rates, samples))
+    known = fitted_to.knows(spec)
+    rows = "published throughput of the chip and of others" if known else "published throughput of other chips"
+    made = Device(
+        name=spec.name,
+        times=GradientTimes(work.name, rates, work.works),
+        interval=interval_of(spec, precision, known=known),
+        provenance=f"device model of {spec.title}: DERIVED from {rows}",
+        forward_shares=forward,
+        backward_shares=backward,
+        kind=spec.kind,
+        rates=device_rates(spec),
+    )
+    if profile is None:
+        return made
+    line = fitted(profile)
+    return replace(
+        made,
+        times=None,
+        interval=None,
+        overhead_s=line.overhead_s,
+        per_sample_s=line.per_sample_s,
+        provenance=f"fitted to {len(profile)} measured batches; layers by the device model",
+        batches=tuple(sorted(int(batch) for batch, _ in profile)),
+    )
+
+
+def fitted(points: Sequence[tuple[float, float]]) -> Line:
+    """Returns the line t₀ + b / r through measured points, by least squares of relative errors, none below 0.
+
+    Args:
+        points: batches and seconds.
+
+    Raises:
+        InputError: there are no points, or one is not above 0.
+
+    >>> line = fitted([(32, 0.1641), (64, 0.2922)])  # ResNet-50 on a P100 (TensorFlow's benchmarks)
+    >>> round(line.overhead_s * 1e3), round(1 / line.per_sample_s)
+    (36, 250)
+    """
+    wrong = [point for point in points if point[0] <= 0 or point[1] <= 0]
+    if wrong or not points:
+        raise InputError(f"profile: found {wrong or 'no points'}; expected pairs of batch and seconds above 0")
+    from scipy.optimize import nnls  # slow to import: only where a profile is given
+
+    batches, seconds = np.array(points, dtype=float).T
+    (overhead_s, per_sample_s), _ = nnls(np.stack([1 / seconds, batches / seconds], axis=1), np.ones(len(seconds)))
+    return Line(float(overhead_s), float(per_sample_s))

@@ -1,0 +1,190 @@
+"""What part of its peak a device reaches in each kind of layer: an additive model in logarithms.
+
+    ln e = kind + class + architecture + library + framework + tensor units + chip + mixtures with the kind
+
+Rules of this file: a parameter without published rows has its prior mean, so a chip, a library or an architecture that
+is not in the data is predicted from all others. No value depends on the name of a chip or a system; names are keys.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from paceline.topologies.catalogue.device_catalogue import DATA, ITEM_BYTES, SPECS, Spec, precision_named
+from paceline.topologies.compute.layer_kinds import KINDS, Filling, LayerKind
+from paceline.topologies.compute.layer_times import Rates
+from paceline.topologies.compute.memory import sustained_bytes_per_s
+from paceline.topologies.compute.software import Software
+
+TENSOR = 4.0
+"""peaks so many times float32's belong to units for matrix products, which are harder to keep busy"""
+KIND_PRIORS: dict[LayerKind, float] = {
+    "1x1": 0.4, "3x3": 0.6, "large": 0.5, "strided": 0.45, "first": 0.5, "depthwise": 0.05, "dense": 0.55,
+    "attention": 0.4, "other": 0.5,
+}  # fmt: skip
+"""prior medians of e: INFERENCE; no published row has depthwise convolutions or products of activations"""
+PRIORS: tuple[tuple[str, float, float], ...] = (
+    ("kind ", 0.0, 0.3),
+    ("class cpu", math.log(0.67), 0.3),
+    ("class manycore", math.log(0.67), 0.3),
+    ("architecture ", 0.0, 0.3),
+    ("library own", math.log(0.4), 0.3),
+    ("library early", math.log(0.6), 0.3),
+    ("library ", 0.0, 0.3),
+    ("framework ", 0.0, 0.15),
+    ("mix ", 0.0, 0.15),
+    ("tensor units", math.log(0.6), 0.3),
+    ("tensor seven", math.log(0.6), 0.2),
+    ("tensor ", 0.0, 0.2),
+    ("half", 0.0, 0.2),
+    ("chip ", 0.0, 0.15),
+    ("memory ", 0.0, 0.1),
+    ("memory", math.log(0.95), 0.1),
+    ("launch ", 0.0, 0.3),
+    ("launch", math.log(1.5), 0.3),
+)
+"""the first prefix that fits, with the mean and the standard deviation of the logarithm: INFERENCE"""
+
+
+def prior(name: str) -> tuple[float, float]:
+    """Returns the mean and the standard deviation of a parameter before any published row is seen."""
+    mean, sd = next((mean, sd) for prefix, mean, sd in PRIORS if name.startswith(prefix))
+    if name.startswith("kind "):
+        mean = math.log(KIND_PRIORS[name.removeprefix("kind ")])  # type: ignore[index]
+    return mean, sd
+
+
+def chip_key(spec: Spec) -> str:
+    """Returns a key that devices with the same arithmetic share, such as a chip with more memory, or two sockets."""
+    spec = spec if spec.part_of is None else SPECS[spec.part_of]
+    per = spec.peaks["fp32"] / (spec.sockets if spec.kind == "cpu" else 1)
+    return f"{spec.architecture or spec.kind} {per / 1e12:.4g}"
+
+
+def precision_class(spec: Spec, precision: str) -> str:
+    """Returns "tensor" if products have units of their own, "half" for small numbers without them, otherwise "full".
+
+    >>> from paceline.topologies.catalogue.device_catalogue import SPECS
+    >>> precision_class(SPECS["v100-sxm2"], "fp16"), precision_class(SPECS["p100-sxm2"], "fp16")
+    ('tensor', 'half')
+    """
+    precision = precision_named(precision)
+    if spec.peak(precision) >= TENSOR * spec.peak("fp32"):
+        return "tensor"
+    return "half" if ITEM_BYTES[precision] < 4 else "full"
+
+
+def common_terms(spec: Spec, precision: str, software: Software) -> Iterator[str]:
+    """Yields the parameters of ln e that all kinds of layers share."""
+    if spec.kind != "gpu":
+        yield f"class {spec.kind}"
+    yield f"architecture {spec.architecture}"
+    yield f"library {software.library}{'' if spec.kind == 'gpu' else ' on hosts'}"
+    if software.framework:
+        yield f"framework {software.framework}"
+    group = precision_class(spec, precision)
+    if group == "tensor":
+        yield "tensor units"
+        yield f"tensor {spec.architecture}"
+        yield f"tensor {software.library}"
+    elif group == "half":
+        yield "half"
+    yield f"chip {chip_key(spec)}"
+
+
+def terms(kind: LayerKind, spec: Spec, precision: str, software: Software) -> Iterator[str]:
+    """Yields the parameters whose sum is ln e of a kind of layer."""
+    yield f"kind {kind}"
+    yield f"mix {software.library} {kind}"
+    yield f"mix {spec.architecture} {kind}"
+    yield from common_terms(spec, precision, software)
+
+
+def reachable_flops_per_s(spec: Spec, precision: str) -> float:
+    """Returns the rate that efficiencies are relative to: the best measured matrix product, or else the peak."""
+    return min(spec.gemms.get(precision_named(precision), math.inf), spec.peak(precision))
+
+
+def filling_of(spec: Spec, software: Software) -> Filling:
+    """Returns how products are spread over a device by its software."""
+    return Filling(spec.units or (spec.cores if spec.kind == "manycore" else None), per_image=software.library == "own")
+
+
+def memory_terms(spec: Spec, software: Software) -> Iterator[str]:
+    """Yields the parameters of the bandwidth that is reached, as a factor on the catalogue's."""
+    yield "memory"
+    yield f"memory {spec.architecture}"
+    yield f"memory {software.library}"
+
+
+def launch_terms(spec: Spec, software: Software) -> Iterator[str]:
+    """Yields the parameters of the cost of a kernel, as a factor on the catalogue's; on GPUs only."""
+    if spec.kind != "gpu":
+        return
+    yield "launch"
+    if software.framework:
+        yield f"launch {software.framework}"
+
+
+@dataclass(frozen=True, eq=False)
+class Parameters:
+    """Fitted values by name; a parameter without a value has its prior mean."""
+
+    values: Mapping[str, float] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> float:
+        return self.values.get(name, prior(name)[0])
+
+    def efficiency(self, kind: LayerKind, spec: Spec, precision: str, software: Software) -> float:
+        """Returns the part of the peak that a kind of layer reaches at full utilisation.
+
+        Args:
+            kind: of the layer.
+            spec: the device.
+            precision: of the arithmetic.
+            software: library and framework.
+
+        It may pass 1, because fast convolutions need fewer products than are counted.
+        """
+        return math.exp(sum(self[name] for name in terms(kind, spec, precision, software)))
+
+    def knows(self, spec: Spec) -> bool:
+        """Returns whether a row of this chip was in the data."""
+        return f"chip {chip_key(spec)}" in self.values
+
+    def rates(self, spec: Spec, precision: str, software: Software, *, needed_bytes: float = 0.0) -> Rates:
+        """Returns what a device contributes to the times of layers.
+
+        Args:
+            spec: the device.
+            precision: of the arithmetic.
+            software: library and framework.
+            needed_bytes: in memory; it is slower where so many bytes spill into a far one.
+        """
+        precision = precision_named(precision)
+        peak = reachable_flops_per_s(spec, precision)
+        return Rates(
+            flops_per_s=tuple(peak * self.efficiency(kind, spec, precision, software) for kind in KINDS),
+            bytes_per_s=sustained_bytes_per_s(spec, needed_bytes)
+            * math.exp(sum(self[name] for name in memory_terms(spec, software))),
+            launch_s=spec.launch_s * math.exp(sum(self[name] for name in launch_terms(spec, software))),
+            filling=filling_of(spec, software),
+            scale=ITEM_BYTES[precision] / 4,
+        )
+
+
+FILE = DATA / "device_parameters.csv"
+
+
+@cache
+def fitted_parameters() -> Parameters:
+    """Returns the parameters fitted to all rows of `throughput.csv`.
+
+    `python -m paceline.scenarios.sections.fitted_devices --write` writes the file.
+    """
+    with FILE.open(newline="", encoding="utf-8") as file:
+        return Parameters({line["parameter"]: float(line["value"]) for line in csv.DictReader(file)})

@@ -1,0 +1,109 @@
+"""Intervals of predictions, from the errors of similar predictions with their rows left out of the fit.
+
+Similar are predictions of the same kind of device (GPUs; processors and many-core chips) and of the same class of
+precision, for a chip with published rows (of other models) or without any. `SHARE` of the errors of such predictions
+lie within the interval.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from paceline.topologies.catalogue.device import Interval
+from paceline.topologies.catalogue.device_catalogue import DATA, Spec
+from paceline.topologies.compute.device_parameters import precision_class
+
+FILE = DATA / "prediction_errors.csv"
+SHARE = 0.8
+FEWEST = 15
+"""errors that an interval is made from; with fewer, those of all precisions count"""
+CLASSES = ("full", "half", "tensor")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The error of a prediction whose rows were left out of the fit.
+
+    Args:
+        host: whether the device is a processor or a many-core chip.
+        precision: the class of precision.
+        known: whether other rows of the chip were in the fit.
+        error: ln(predicted seconds / measured seconds).
+    """
+
+    host: bool
+    precision: str
+    known: bool
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRange:
+    """The range of the errors of similar predictions.
+
+    Args:
+        low, high: quantiles of ln(predicted / measured).
+        rows: the number of errors.
+    """
+
+    host: bool
+    precision: str
+    known: bool
+    low: float
+    high: float
+    rows: int
+
+
+def ranges(errors: Iterable[LeftOut]) -> list[ErrorRange]:
+    """Returns the range of errors of every kind of device and class of precision, for chips with and without rows."""
+    errors, found = list(errors), []
+    for host in (False, True):
+        for known in (False, True):
+            alike = [one for one in errors if (one.host, one.known) == (host, known)]
+            for precision in CLASSES:
+                same = [one.error for one in alike if one.precision == precision]
+                used = same if len(same) >= FEWEST else [one.error for one in alike]
+                if used:
+                    found.append(ErrorRange(host, precision, known, *_quantiles(used), len(used)))
+    return found
+
+
+def _quantiles(errors: Sequence[float]) -> tuple[float, float]:
+    low, high = np.quantile(errors, [(1 - SHARE) / 2, (1 + SHARE) / 2])
+    return float(low), float(high)
+
+
+@cache
+def _read() -> dict[tuple[bool, str, bool], ErrorRange]:
+    with FILE.open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    found = [
+        ErrorRange(
+            line["host"] == "yes", line["precision"], line["known"] == "yes", float(line["low"]), float(line["high"]),
+            int(line["rows"]),
+        )
+        for line in lines
+    ]  # fmt: skip
+    return {(one.host, one.precision, one.known): one for one in found}
+
+
+def interval_of(spec: Spec, precision: str, *, known: bool) -> Interval:
+    """Returns the interval of a predicted time.
+
+    Args:
+        spec: the device.
+        precision: of the arithmetic.
+        known: whether throughput of the chip was published.
+    """
+    group = precision_class(spec, precision)
+    one = _read()[spec.kind != "gpu", group, known]
+    chips = "chips with published throughput" if known else "chips without published throughput"
+    what = "processors" if one.host else "GPUs"
+    words = f"{one.rows} predictions of {what} ({chips}; arithmetic: {group}), each left out of its fit"
+    return Interval(math.exp(-one.high), math.exp(-one.low), SHARE, words)

@@ -1,0 +1,91 @@
+"""Generations of software, read from the words that tables use for it.
+
+Rules of this file: words decide, never the name of a system. Where a library's version is not given, the year stands
+for it. The generations are those in which convolutions changed: own code (a framework's loops over a matrix product),
+cuDNN before R4, R4, 5.0 with
+the first Winograd convolutions, 5.1 and 6, 7, and 8 or later; hand-written kernels; on processors a vendor's
+library or own code.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from paceline.topologies.catalogue.device_catalogue import Kind, Spec
+
+Library = Literal["own", "early", "r4", "five", "six", "seven", "eight", "assembler", "vendor"]
+OWN = r"\bnative\b|\bno[nt]? (mkl|cudnn)|without (mkl|cudnn)|slow cpu|torch-?7"
+DIRECT = r"convnet2?\b"
+"""hand-written direct convolutions of the years before cuDNN R4"""
+ASSEMBLER = r"\bneon\b|nervana|assembl"
+VERSION = r"cudnn ?[rv]?(\d+(?:\.\d+)?)"
+FRAMEWORKS = (
+    ("tensorflow", r"tensorflow|\btf ?\d|\btf\b"),
+    ("torch", r"torch"),
+    ("caffe", r"caffe"),
+    ("mxnet", r"mxnet"),
+)
+SINCE: tuple[tuple[int, Library], ...] = ((2020, "eight"), (2018, "seven"), (2017, "six"), (2015, "r4"), (0, "early"))
+"""the generation in common use since a year: INFERENCE from the releases of cuDNN"""
+VERSIONS: tuple[tuple[float, Library], ...] = (
+    (8, "eight"), (7, "seven"), (5.1, "six"), (5, "five"), (4, "r4"), (0, "early"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """A library's generation and a framework; "" for a framework that is not known."""
+
+    library: Library
+    framework: str = ""
+
+
+MIDDLE = 3
+"""years after a chip came out: INFERENCE"""
+
+
+def read_software(words: str, kind: Kind, year: int | None = None) -> Software:
+    """Returns the software that a table means.
+
+    Args:
+        words: the framework, its libraries, and remarks.
+        kind: of the device.
+        year: of the measurement; the present generation where neither it nor a version is given.
+
+    >>> read_software("Torch and cuDNN 5", "gpu"), read_software("Caffe native", "gpu", 2016)
+    (Software(library='five', framework='torch'), Software(library='own', framework='caffe'))
+    """
+    text = words.lower()
+    framework = next((name for name, pattern in FRAMEWORKS if re.search(pattern, text)), "")
+    return Software(_library(text, kind, year), framework)
+
+
+def _library(text: str, kind: Kind, year: int | None) -> Library:
+    if re.search(OWN, text):
+        return "own"
+    if kind != "gpu":
+        return "vendor"
+    if re.search(ASSEMBLER, text):
+        return "assembler"
+    if re.search(DIRECT, text):
+        return "early"
+    if found := re.search(VERSION, text):
+        return next(name for version, name in VERSIONS if float(found[1]) >= version)
+    return library_of_year(year or SINCE[0][0])
+
+
+def library_of_year(year: int) -> Library:
+    """Returns the generation in common use in a year."""
+    return next(name for since, name in SINCE if year >= since)
+
+
+def usual_software(spec: Spec) -> Software:
+    """Returns the software of a device where none is given: the generation in common use in the middle of its life.
+
+    >>> from paceline.topologies.catalogue.device_catalogue import SPECS
+    >>> usual_software(SPECS["p100-sxm2"]).library, usual_software(SPECS["a100-sxm4-80"]).library
+    ('seven', 'eight')
+    """
+    return Software("vendor" if spec.kind != "gpu" else library_of_year(spec.year + MIDDLE))
