@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -58,10 +59,10 @@ def breakdown(run: Recorded) -> tuple[float, list[Row]]:
 
     >>> from paceline import load
     >>> from paceline.reports.explanation.recording import length_of, record
-    >>> (plan,) = load("quickstart", ["cluster.step_time=none"], algorithms=["sync-sgd"]).plans()
+    >>> (plan,) = load("quickstart", ["cluster.step_time.sigma=1e-6"], algorithms=["sync-sgd"]).plans()
     >>> step_s, rows = breakdown(record(plan, length_of(plan, 4)))
     >>> round(step_s, 5), [row.name for row in rows if row.percent > 5]
-    (0.04013, ['hidden', 'slowest member of the all-reduce'])
+    (0.04006, ['hidden', 'output', 'slowest member of the all-reduce'])
     """
     found = attribute(run)
     rows = [row for row in _rows(run, found) if row.seconds > NOTHING_S or row.hidden_s > NOTHING_S]
@@ -149,11 +150,11 @@ def _charge(run: Recorded, cause: Cause, per_step: float) -> Row:
 def _collectives(
     run: Recorded, routes: Routes, per_step: Mapping[Cause, float], hidden: Mapping[Cause, float]
 ) -> Iterator[Row]:
-    alike: dict[tuple[str, int, int], list[Performed]] = defaultdict(list)
+    evaluated, alike = windows(run), defaultdict[tuple[str, int, int], list[Performed]](list)
     for one in itertools.chain.from_iterable(run.network.performed.values()):
-        if one.end_s == one.end_s:  # not NaN: it has ended
+        if evaluated[one.group.ranks[0]].holds(one.begin_s) and not math.isnan(one.end_s):
             alike[about_collective(one)].append(one)
-    steps = _steps(run)
+    steps = sum(window.steps for window in evaluated.values())
     for about, performed in alike.items():
         cause = Cause("collective", about)
         if cause not in per_step and cause not in hidden:
@@ -171,23 +172,21 @@ def _collectives(
         )
 
 
-def _steps(run: Recorded) -> int:
-    """Returns the number of steps of all workers in the whole run."""
-    return len({(span.rank, span.step) for span in run.trace.spans if span.activity == "compute"})
-
-
 def _messages(
     run: Recorded, routes: Routes, per_step: Mapping[Cause, float], hidden: Mapping[Cause, float]
 ) -> Iterator[Row]:
-    team = run.plan.job.team
+    team, evaluated = run.plan.job.team, windows(run)
     alike: dict[tuple[str, str, int], Counter[tuple[Rank, Rank]]] = defaultdict(Counter)
     times: dict[tuple[str, str, int], list[float]] = defaultdict(list)
     for (source, to), arrivals in run.network.arrivals.items():
+        window = evaluated.get(source) or evaluated.get(to)
         for sent_s, arrived_s, nbytes in arrivals:
+            if window is None or not window.holds(sent_s):
+                continue
             about = (team[source].role, team[to].role, nbytes)
             alike[about][source, to] += 1
             times[about].append(arrived_s - sent_s)
-    steps = _steps(run)
+    steps = sum(window.steps for window in evaluated.values())
     for cause in dict.fromkeys(one for one in (*per_step, *hidden) if one.group == "message"):
         source_role, role, nbytes = cause.about
         formula, provenance = "simulated", ""
@@ -225,8 +224,8 @@ def _other(run: Recorded, cause: Cause, per_step: float) -> Row:
         ),
         "collective queue": ("queue", f"earlier {kind} of the group", "collectives of one group are served in order"),
         "late sender": ("waiting", f"{about or 'sender'} that sends later", "until the other rank sends"),
-        "turn": ("waiting", f"{about}'s turn for other workers", "the message has arrived; the rank waits for others"),
-        "others": ("waiting", f"other workers, at the {about}", "the message is taken; the rank waits for others"),
+        "turn": ("waiting", f"turn at the {about}", "the message has arrived, and other workers come first"),
+        "others": ("waiting", f"other workers, at the {about}", f"the {about} waits for others before it answers"),
         "queue": ("queue", f"queue at the {about}", _busy(run, about)),
         "server work": ("queue", f"work of the {about} on the own message", _busy(run, about)),
         "lock": ("queue", "lock of shared memory", "until other workers release the lock"),

@@ -11,7 +11,7 @@ from typing import Any
 
 from paceline.reports.explanation.breakdown import Row, breakdown
 from paceline.reports.explanation.formulas import seconds
-from paceline.reports.explanation.recording import length_of, record
+from paceline.reports.explanation.recording import length_of, record, windows
 from paceline.reports.explanation.what_if import Effect, conclusion, effects
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.plan import Plan
@@ -27,7 +27,7 @@ class Explanation:
     name: str
     step_s: float
     steps: int
-    """evaluated steps of each worker"""
+    """evaluated steps of all workers together"""
     rows: list[Row]
     effects: list[Effect]
     notes: list[str]
@@ -60,7 +60,7 @@ def explain(scenario: Scenario, *, steps: int | None = None, progress: Report | 
         progress: called with the algorithm and the fraction of all that is done.
 
     >>> from paceline import load
-    >>> quick = load("quickstart", ["cluster.step_time=none"], algorithms=["sync-sgd"])
+    >>> quick = load("quickstart", ["cluster.step_time.sigma=1e-6"], algorithms=["sync-sgd"])
     >>> (found,) = explain(quick, steps=4)
     >>> found.conclusion
     'Devices twice as fast or every device as fast as the fastest (each about the same) would shorten a step of \
@@ -93,4 +93,5 @@ def _explained(plan: Plan, steps: int | None, progress: Callable[[float], None])
     progress(0.1)
     changed = effects(run, step_s, lambda done: progress(0.1 + 0.9 * done))
     notes = [*filter(None, [length.note]), *run.trace.notes.get("warnings", ())]
-    return Explanation(plan.name, step_s, length.steps, rows, changed, notes)
+    steps_of_all = sum(window.steps for window in windows(run).values())
+    return Explanation(plan.name, step_s, steps_of_all, rows, changed, notes)

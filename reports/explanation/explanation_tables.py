@@ -17,7 +17,7 @@ def tables(found: Explanation) -> list[Table | str]:
 
 def breakdown_table(found: Explanation) -> Table:
     """Returns the parts of the mean step time, with a sum for each group."""
-    title = f"{found.name}: a step takes {1e3 * found.step_s:.4g} ms, the mean of {found.steps} steps of each worker"
+    title = f"{found.name}: a step takes {1e3 * found.step_s:.4g} ms, the mean of {found.steps} steps of all workers"
     shown = plain_table(title, first="part")
     for header in ("ms", "%", "hidden\nms"):
         shown.add_column(header, justify="right")

@@ -121,14 +121,14 @@ def message_words(routes: Mapping[Route, int], nbytes: int, mean_s: float) -> st
     """
     each = [
         (
-            f"n / B + α = {size(nbytes)} / {size(route.bytes_per_s)}/s + {seconds(route.latency_s)} = "
+            f"{size(nbytes)} / {size(route.bytes_per_s)}/s + {seconds(route.latency_s)} = "
             f"{seconds(route.message_s(nbytes))}"
         )
         + (f" by {route.link.name}" if len(routes) > 1 else "")
         for route in routes
     ]
     alone_s = sum(route.message_s(nbytes) * count for route, count in routes.items()) / sum(routes.values())
-    words = ", ".join(each[:MOST_ROUTES]) + (", …" if len(each) > MOST_ROUTES else "")
+    words = "n / B + α = " + ", ".join(each[:MOST_ROUTES]) + (", …" if len(each) > MOST_ROUTES else "")
     words += f"; {seconds(alone_s)} on average" if len(routes) > 1 else ""
     if abs(alone_s - mean_s) <= SAME * mean_s:
         return words

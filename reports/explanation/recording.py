@@ -202,6 +202,10 @@ class Window:
     end_s: float
     steps: int
 
+    def holds(self, time_s: float) -> bool:
+        """Returns whether a time is in the window."""
+        return self.start_s <= time_s < self.end_s
+
 
 def windows(run: Recorded) -> dict[Rank, Window]:
     """Returns the window of each worker: from the start of one gradient to the start of another."""
@@ -215,7 +219,7 @@ def windows(run: Recorded) -> dict[Rank, Window]:
         times, period = sorted(starts[rank].values()), run.length.period
         first = run.length.warm_up if len(times) > run.length.warm_up + period else 0
         count = len(times) - 1 - first
-        count = min(count // period * period or count, run.length.steps)
+        count = count // period * period or count
         if count > 0:
             found[rank] = Window(times[first], times[first + count], count)
     return found

@@ -216,4 +216,4 @@ by more than 2 %.'
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f}" if share >= 0.1 else f"{100 * share:.1f}"
+    return f"{100 * share:.0f}" if share >= 0.0995 else f"{100 * share:.1f}"
