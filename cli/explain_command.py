@@ -17,7 +17,7 @@ Steps = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Steps of each worker that are evaluated, rounded up to whole periods of the method; default: 20 to 100, "
+        help="Steps of each worker that are evaluated, rounded up to whole periods of the method; default: 4 to 100, "
         "and at least two periods.",
         show_default=False,
     ),

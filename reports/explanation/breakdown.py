@@ -108,7 +108,10 @@ def _rows(run: Recorded, found: Attributed) -> Iterator[Row]:
 def _gradient(run: Recorded, mean_s: float) -> Iterator[Row]:
     forward, backward = run.plan.layer_shares()
     words, provenance = gradient_words(run, mean_s)
-    for layer, ahead, back in zip(run.plan.job.learner.layout.layers, forward, backward, strict=True):
+    layers = run.plan.job.learner.layout.layers
+    if all(len(node.device.forward_shares) != len(layers) for node in run.plan.cluster.nodes):
+        provenance += "; divided among layers by their parameters"
+    for layer, ahead, back in zip(layers, forward, backward, strict=True):
         share = ahead + back
         formula = f"forward {100 * ahead:.3g} % and backward {100 * back:.3g} % of {words}"
         yield Row(

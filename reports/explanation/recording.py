@@ -1,13 +1,15 @@
 """Short simulated runs of one plan that also record charges, arrivals of messages and starts of collectives.
 
 * Weights have a size and no numbers, so a run costs only the time of its events.
-* A run is a warm-up of one longest period of the method, then whole periods that are evaluated, for each worker.
+* A run begins with a warm-up, until every worker has passed one longest period of the method. Then whole periods of
+  each worker are evaluated.
 * A change of the cost of a rank's own work is a factor in `RecordedTiming`; a change of the cluster is another plan.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +28,7 @@ from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.run import PlanTiming, cluster_network, perform
 from paceline.workloads.learners.timing_only import TimingOnly
 
-FEWEST_STEPS, MOST_STEPS = 8, 100
+FEWEST_STEPS, MOST_STEPS = 4, 100
 """evaluated steps of each worker, if the longest period allows; our choice"""
 GRADIENTS = 1000
 """evaluated gradients of all workers together, if this is between these bounds; our choice"""
@@ -214,14 +216,16 @@ def windows(run: Recorded) -> dict[Rank, Window]:
         if span.activity == "compute" and span.rank < run.workers:
             mine = starts[span.rank]
             mine[span.step] = min(span.start_s, mine.get(span.step, span.start_s))
+    times = {rank: sorted(starts[rank].values()) for rank in sorted(starts)}
+    warm_s = max((mine[min(run.length.warm_up, len(mine) - 1)] for mine in times.values()), default=0.0)
     found = {}
-    for rank in sorted(starts):
-        times, period = sorted(starts[rank].values()), run.length.period
-        first = run.length.warm_up if len(times) > run.length.warm_up + period else 0
-        count = len(times) - 1 - first
+    for rank, mine in times.items():
+        period, first = run.length.period, bisect_left(mine, warm_s)
+        if (count := len(mine) - 1 - first) <= 0:  # a worker with so few steps has no warm-up
+            first, count = 0, len(mine) - 1
         count = count // period * period or count
         if count > 0:
-            found[rank] = Window(times[first], times[first + count], count)
+            found[rank] = Window(mine[first], mine[first + count], count)
     return found
 
 
