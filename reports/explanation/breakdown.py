@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.values import Rank
 from paceline.reports.explanation.attribution import Attributed, Cause, about_collective, attribute
 from paceline.reports.explanation.formulas import (
@@ -57,6 +58,9 @@ def breakdown(run: Recorded) -> tuple[float, list[Row]]:
     Args:
         run: a short run.
 
+    Raises:
+        RunFailed: no worker began two gradients.
+
     >>> from paceline import load
     >>> from paceline.reports.explanation.recording import length_of, record
     >>> (plan,) = load("quickstart", ["cluster.step_time.sigma=1e-6"], algorithms=["sync-sgd"]).plans()
@@ -65,6 +69,8 @@ def breakdown(run: Recorded) -> tuple[float, list[Row]]:
     (0.04006, ['hidden', 'output', 'slowest member of the all-reduce'])
     """
     found = attribute(run)
+    if not found.steps:
+        raise RunFailed(f"{run.plan.name}: no worker began two gradients, so there is no step to explain")
     rows = [row for row in _rows(run, found) if row.seconds > NOTHING_S or row.hidden_s > NOTHING_S]
     grouped = itertools.chain.from_iterable(_shortened([row for row in rows if row.group == name]) for name in GROUPS)
     return found.step_s, [replace(row, percent=100 * row.seconds / found.step_s) for row in grouped]

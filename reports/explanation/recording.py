@@ -217,15 +217,15 @@ def windows(run: Recorded) -> dict[Rank, Window]:
             mine = starts[span.rank]
             mine[span.step] = min(span.start_s, mine.get(span.step, span.start_s))
     times = {rank: sorted(starts[rank].values()) for rank in sorted(starts)}
-    warm_s = max((mine[min(run.length.warm_up, len(mine) - 1)] for mine in times.values()), default=0.0)
+    warm_s = max((each[min(run.length.warm_up, len(each) - 1)] for each in times.values()), default=0.0)
     found = {}
-    for rank, mine in times.items():
-        period, first = run.length.period, bisect_left(mine, warm_s)
-        if (count := len(mine) - 1 - first) <= 0:  # a worker with so few steps has no warm-up
-            first, count = 0, len(mine) - 1
+    for rank, began_s in times.items():
+        period, first = run.length.period, bisect_left(began_s, warm_s)
+        if (count := len(began_s) - 1 - first) <= 0:  # a worker with so few steps has no warm-up
+            first, count = 0, len(began_s) - 1
         count = count // period * period or count
         if count > 0:
-            found[rank] = Window(mine[first], mine[first + count], count)
+            found[rank] = Window(began_s[first], began_s[first + count], count)
     return found
 
 
