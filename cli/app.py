@@ -25,6 +25,7 @@ from typer.core import TyperGroup
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.backend.transports.launch_environment import GLOO_THREAD, RANK_THREAD, SaidElsewhere
 from paceline.cli.convert_command import convert
+from paceline.cli.explain_command import explain
 from paceline.cli.option_hints import HintingCommand, ScenarioCommand
 from paceline.cli.options import (
     RUNS,
@@ -283,6 +284,7 @@ def list_(
 
 
 app.command(cls=HintingCommand)(convert)
+app.command(cls=ScenarioCommand)(explain)
 app.command(cls=HintingCommand)(staleness)
 app.command(cls=ScenarioCommand)(sweep)
 app.command(cls=HintingCommand)(topology)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Group, Rank
@@ -28,6 +28,7 @@ from paceline.simulator.interpreter.loading import Supply
 from paceline.simulator.interpreter.weights_owner import Progress
 from paceline.simulator.kernel.crash_timeline import Timeline, timeline_of
 from paceline.simulator.kernel.garbage_collection import collected_seldom
+from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.emulated import EmulatedNetwork
 from paceline.simulator.network.measured_ranges import beyond
 from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
@@ -38,6 +39,7 @@ from paceline.topologies.catalogue.machine_profile import Consulted, EmulatedPro
 from paceline.topologies.faults.worker_faults import Crashes
 from paceline.workloads.models.threads import torch_threads
 
+N = TypeVar("N", bound=ClusterNetwork)
 Report = Callable[[str, float], None]
 """called with the name of the algorithm, and the fraction of all runs that is done, 0 … 1"""
 LINE_BYTES = 64
@@ -121,40 +123,18 @@ def simulate(
     ('simulated', 0.04)
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
-    machine = network.machine if isinstance(network, EmulatedProfile) else network
-    machine = machine if isinstance(machine, Profile) else None
+    machine = _machine(network)
     plans = scenario.plans(paced=machine is not None and scenario.train.pace == "device")
     plans = plans if jitter else [replace(plan, cluster=plan.cluster.without_jitter()) for plan in plans]
 
-    def perform(plan: Plan, schedule: Schedule, report: Progress | None = None) -> Trace:
-        asked = None if machine is None else Consulted(machine)
-        wires = _network(plan, network, asked) if message_cost else NoCost()
-        job = plan.job if machine is None else plan.measured_job
-        supply = None if machine is not None else supply_of(plan)
-        modelled = wires if isinstance(wires, ClusterNetwork) else None
-        if machine is None:
-            handling = receiving_of(plan, modelled)
-        else:
-            handling = handling_of(plan, machine, message_cost=message_cost)
-        memory = None if modelled is None else NodeMemory(modelled)
-        timing = PlanTiming(plan, machine or NOTHING)
-        trace = simulate_job(job, timing, wires, schedule, report, supply, handling, memory)
-        if isinstance(wires, ClusterNetwork):
-            trace.notes["collectives"] = [choice.record() for choice in wires.tuner.choices.values()]
-        if machine is None:
-            trace.notes["assumptions"] = free_charges(plan)
-        if times := predicted_times(plan):
-            trace.notes["gradient_times"] = times
-        trace.notes["warnings"] = [*outside(plan), *beyond(trace, plan.cluster.graph, wires, asked)]
-        return trace
-
-    further = None if scenario.extrapolate is None else Extrapolation(scenario.extrapolate, plans, perform)
+    run_plan = partial(perform, network=network, message_cost=message_cost)
+    further = None if scenario.extrapolate is None else Extrapolation(scenario.extrapolate, plans, run_plan)
     runs = []
     for index, plan in enumerate(plans):
         report = None if progress is None else _progress_of(plan, progress, index, len(plans))
         # the same number of threads as in the real run gives the same bits
         with collected_seldom(), torch_threads(scenario.train.torch_threads):
-            trace = perform(plan, plan.schedule(), report)
+            trace = run_plan(plan, plan.schedule(), report)
             run = Run.of(
                 trace,
                 job=plan.job,
@@ -187,6 +167,57 @@ def free_charges(plan: Plan) -> list[str]:
     ]
 
 
+def perform(
+    plan: Plan,
+    schedule: Schedule,
+    report: Progress | None = None,
+    *,
+    network: Network | Profile | EmulatedProfile | None = None,
+    timing: Timing | None = None,
+    message_cost: bool = True,
+) -> Trace:
+    """Simulates one plan.
+
+    Args:
+        plan: the run.
+        schedule: when the weights are evaluated.
+        report: called with the samples so far and the virtual time.
+        network: as for `simulate`; None: the network of the plan.
+        timing: the seconds of each rank's own work; None: those of the plan and of the machine.
+        message_cost: as for `simulate`.
+
+    Returns:
+        The record of the run.
+
+    >>> import math
+    >>> from paceline import load
+    >>> (plan,) = load("quickstart", ["stop.epochs=1", "workload.learning=none"], algorithms=["sync-sgd"]).plans()
+    >>> perform(plan, Schedule(every=math.inf)).spans[0].activity
+    'load'
+    """
+    machine = _machine(network)
+    asked = None if machine is None else Consulted(machine)
+    wires = _network(plan, network, asked) if message_cost else NoCost()
+    job = plan.job if machine is None else plan.measured_job
+    supply = None if machine is not None else supply_of(plan)
+    modelled = wires if isinstance(wires, ClusterNetwork) else None
+    if machine is None:
+        handling = receiving_of(plan, modelled)
+    else:
+        handling = handling_of(plan, machine, message_cost=message_cost)
+    memory = None if modelled is None else NodeMemory(modelled)
+    timing = timing or PlanTiming(plan, machine or NOTHING)
+    trace = simulate_job(job, timing, wires, schedule, report, supply, handling, memory)
+    if modelled is not None:
+        trace.notes["collectives"] = [choice.record() for choice in modelled.tuner.choices.values()]
+    if machine is None:
+        trace.notes["assumptions"] = free_charges(plan)
+    if times := predicted_times(plan):
+        trace.notes["gradient_times"] = times
+    trace.notes["warnings"] = [*outside(plan), *beyond(trace, plan.cluster.graph, wires, asked)]
+    return trace
+
+
 def supply_of(plan: Plan) -> Supply | None:
     """Returns the storage from which a plan's batches are read; None if reading takes no time."""
     cluster, workload = plan.cluster, plan.scenario.workload
@@ -214,8 +245,24 @@ def _network(plan: Plan, network: Network | Profile | EmulatedProfile | None, as
         here = MeasuredNetwork(asked.collective_s, asked.message_s, memory)
         return EmulatedNetwork(plan, network, here) if isinstance(network, EmulatedProfile) else here
     assert not isinstance(network, Profile | EmulatedProfile), "profiles are wrapped in `Consulted`"
+    return network or cluster_network(plan)
+
+
+def cluster_network(plan: Plan, kind: type[N] = ClusterNetwork) -> N:  # type: ignore[assignment]
+    """Returns the network of a plan's scenario.
+
+    Args:
+        plan: the run.
+        kind: the class of the network.
+    """
     wires = plan.scenario.cluster.network
-    return network or ClusterNetwork(plan.cluster, wires.allreduce_algorithm, wires.routing, wires.library)
+    return kind(plan.cluster, wires.allreduce_algorithm, wires.routing, wires.library)
+
+
+def _machine(network: Network | Profile | EmulatedProfile | None) -> Profile | None:
+    """Returns the machine whose real run is predicted; None if the scenario's cluster is simulated."""
+    machine = network.machine if isinstance(network, EmulatedProfile) else network
+    return machine if isinstance(machine, Profile) else None
 
 
 def handling_of(plan: Plan, costs: Profile, *, message_cost: bool = True) -> Handling:

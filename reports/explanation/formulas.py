@@ -1,0 +1,238 @@
+"""Formulas with the numbers put in: messages, collectives and gradients, and the provenance of their values."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from paceline.algorithms.core.values import Rank
+from paceline.reports.explanation.recording import Performed, Recorded
+from paceline.simulator.collectives.collective_plan import CollectivePlan
+from paceline.simulator.collectives.pattern_time import alone_s
+from paceline.topologies import closed_forms
+from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.routing import port
+
+MOST_ROUTES = 3
+"""routes that are listed in the formula of a message"""
+SAME = 0.01
+"""relative difference up to which a closed form is said to give the simulated time"""
+KINDS = {
+    "AllReduce": "all-reduce",
+    "Reduce": "reduce",
+    "Broadcast": "broadcast",
+    "AllGather": "all-gather",
+    "Barrier": "barrier",
+}
+
+
+def seconds(value_s: float) -> str:
+    """Formats seconds with a unit.
+
+    >>> seconds(0.0612), seconds(4e-05), seconds(0.0), seconds(2.5)
+    ('61.2 ms', '40 us', '0 s', '2.5 s')
+    """
+    if value_s == 0 or not math.isfinite(value_s):
+        return "0 s" if value_s == 0 else "unknown"
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if abs(value_s) * factor >= 1 or unit == "us":
+            return f"{value_s * factor:.3g} {unit}"
+    raise AssertionError("the last unit is always used")
+
+
+def size(nbytes: float) -> str:
+    """Formats bytes with a unit.
+
+    >>> size(102_228_128), size(19_240), size(12)
+    ('102 MB', '19.2 kB', '12 B')
+    """
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= factor:
+            return f"{nbytes / factor:.3g} {unit}"
+    return f"{nbytes:g} B"
+
+
+def joined(provenances: Iterable[str]) -> str:
+    """Joins provenances without duplicates."""
+    return "; ".join(dict.fromkeys(filter(None, provenances)))
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The values of a route: its latency, its smallest bandwidth, and the link that has it."""
+
+    latency_s: float
+    bytes_per_s: float
+    link: Link
+
+    @property
+    def provenance(self) -> str:
+        return f"{self.link.name}: {self.link.provenance}"
+
+    def message_s(self, nbytes: float) -> float:
+        """Returns the time of a message that shares no link."""
+        return self.latency_s + nbytes / self.bytes_per_s
+
+
+class Routes:
+    """The routes of a run's network.
+
+    Args:
+        run: the run.
+    """
+
+    def __init__(self, run: Recorded) -> None:
+        self._cluster, self._fabric = run.plan.cluster, run.network.fabric
+        self._links: dict[str, Link] = {}
+        for one in self._cluster.graph.striped().connections:
+            for ends in (one.ends, one.ends[::-1]):
+                self._links[port(*ends)] = one.link
+
+    def between(self, source: Rank, to: Rank, nbytes: float, plan: CollectivePlan | None = None) -> Route:
+        """Returns the route of a message.
+
+        Args:
+            source: the sender.
+            to: the receiver.
+            nbytes: its bytes.
+            plan: the collective that it belongs to, whose protocol may change latency and limit.
+        """
+        path = (plan.path if plan is not None else self._fabric.path)(source, to, nbytes)
+        local = self._cluster.nodes[self._cluster.node_of(source)].intra_node_link
+        slowest = min(path.ports, key=lambda one: self._fabric.capacity[one], default=None)
+        rate = math.inf if slowest is None else self._fabric.capacity[slowest]
+        link = local if slowest is None else self._links.get(slowest, local)
+        return Route(path.latency_s, min(rate, path.limit_bytes_per_s), link)
+
+
+def message_words(routes: Mapping[Route, int], nbytes: int, mean_s: float) -> str:
+    """Returns the formula of like messages.
+
+    Args:
+        routes: their routes, with the number of messages on each.
+        nbytes: bytes of a message.
+        mean_s: their mean time in the simulation.
+
+    >>> from paceline.topologies import LINKS
+    >>> message_words({Route(40e-6, 1e9, LINKS["eth-10g"]): 3}, 1_000_000, 0.00104)
+    'n / B + α = 1 MB / 1 GB/s + 40 us = 1.04 ms'
+    """
+    each = [
+        (
+            f"{size(nbytes)} / {size(route.bytes_per_s)}/s + {seconds(route.latency_s)} = "
+            f"{seconds(route.message_s(nbytes))}"
+        )
+        + (f" by {route.link.name}" if len(routes) > 1 else "")
+        for route in routes
+    ]
+    alone_s = sum(route.message_s(nbytes) * count for route, count in routes.items()) / sum(routes.values())
+    words = "n / B + α = " + ", ".join(each[:MOST_ROUTES]) + (", …" if len(each) > MOST_ROUTES else "")
+    words += f"; {seconds(alone_s)} on average" if len(routes) > 1 else ""
+    if abs(alone_s - mean_s) <= SAME * mean_s:
+        return words
+    return f"simulated with contention: {seconds(mean_s)} on average; alone {words}"
+
+
+Form = tuple[str, str, Callable[[int, float, float, float, float], float]]
+"""a formula in words, its term with γ, and its value for p, n, α, β and γ"""
+
+
+def _forms(kind: str, algorithm: str, p: int) -> Form | None:
+    """Returns the closed form of a collective; None without one."""
+    lg = (p - 1).bit_length()
+    share = f"({p} − 1)/{p} · n"
+    forms: dict[tuple[str, str], Form] = {
+        ("AllReduce", "ring"): (f"2 ({p} − 1) · α + 2 {share} / B", share, closed_forms.ring_all_reduce_s),
+        ("AllReduce", "binomial-tree"): (f"2 · {lg} · (α + n / B)", f"{lg} · n", closed_forms.tree_all_reduce_s),
+        ("Reduce", "binomial-tree"): (f"{lg} · (α + n / B)", f"{lg} · n", closed_forms.binomial_tree_s),
+        ("Broadcast", "binomial-tree"): (
+            f"{lg} · (α + n / B)",
+            "",
+            lambda p, n, a, b, _: closed_forms.binomial_tree_s(p, n, a, b),
+        ),
+        ("Broadcast", "scatter-gather"): (
+            f"{lg + p - 1} · α + 2 {share} / B",
+            "",
+            lambda p, n, a, b, _: closed_forms.scatter_all_gather_broadcast_s(p, n, a, b),
+        ),
+        ("AllGather", "ring"): (
+            f"({p} − 1) · α + {share} / B",
+            "",
+            lambda p, n, a, b, _: closed_forms.ring_all_gather_s(p, n, a, b),
+        ),
+        ("Barrier", "dissemination"): (f"{lg} · α", "", lambda p, _n, a, _b, _g: closed_forms.barrier_s(p, a)),
+    }
+    if p & (p - 1) == 0:
+        forms["AllReduce", "recursive-doubling"] = (
+            f"{lg} · (α + n / B)",
+            f"{lg} · n",
+            closed_forms.recursive_doubling_s,
+        )
+        forms["AllReduce", "halving-doubling"] = (
+            f"{2 * lg} · α + 2 {share} / B",
+            share,
+            closed_forms.halving_doubling_s,
+        )
+        forms["AllGather", "recursive-doubling"] = (
+            f"{lg} · α + {share} / B",
+            "",
+            lambda p, n, a, b, _: closed_forms.doubling_all_gather_s(p, n, a, b),
+        )
+    return forms.get((kind, algorithm))
+
+
+def collective_words(run: Recorded, routes: Routes, group: Sequence[Performed]) -> tuple[str, str, str]:
+    """Returns the pattern of like collectives, their formula, and the provenance of its values.
+
+    Args:
+        run: the run.
+        routes: its routes.
+        group: collectives of one kind, size and number of members, at least one.
+    """
+    one, (members, _) = group[0], Counter(item.group for item in group).most_common(1)[0]
+    mean_s = sum(item.end_s - item.begin_s for item in group) / len(group)
+    tuner = run.network.tuner
+    plan = tuner.plan(one.kind, members, one.nbytes, one.root)  # type: ignore[arg-type]
+    choice = tuner.choices[one.kind, members, one.nbytes]  # type: ignore[index]
+    name = choice.algorithm if choice.protocol is None else f"{choice.algorithm} by {choice.protocol}"
+    label, p = f"{name} {KINDS.get(one.kind, one.kind)}", len(members)
+    if not plan.pattern.parts:
+        return name, f"{label}: one member, nothing to send", ""
+    pairs = list(zip(members, (*members.ranks[1:], members.ranks[0]), strict=True))
+    every = [routes.between(source, to, one.nbytes / p, plan) for source, to in pairs]
+    route = max(every, key=lambda one_route: one_route.message_s(one.nbytes / p))
+    provenance = route.provenance if choice.protocol is None else f"{route.provenance}; protocols of the library"
+    alone = float(max(alone_s(plan, run.network.fabric)))
+    same = abs(alone - mean_s) <= SAME * mean_s
+    simulated = seconds(mean_s) if same else f"{seconds(mean_s)} simulated with contention, {seconds(alone)} alone"
+    if (form := _forms(one.kind, choice.algorithm, p)) is None:
+        return name, f"{label}: {simulated}, simulated message by message; no closed form", provenance
+    text, summed, value = form
+    closed = value(p, one.nbytes, route.latency_s, 1 / route.bytes_per_s, plan.reduce_s_per_byte) + plan.base_s
+    put_in = text.replace("n / B", f"{size(one.nbytes)} / {size(route.bytes_per_s)}/s")
+    put_in = put_in.replace("α", seconds(route.latency_s))
+    if plan.reduce_s_per_byte and summed:
+        put_in += f" + {summed.replace('n', size(one.nbytes))} / {size(1 / plan.reduce_s_per_byte)}/s to add"
+    put_in += f" + {seconds(plan.base_s)} to start" if plan.base_s else ""
+    if same and abs(closed - mean_s) <= SAME * mean_s:
+        return name, f"{label}: {put_in} = {seconds(closed)}", provenance
+    return name, f"{label}: {simulated}; if every route were its slowest one, {put_in} = {seconds(closed)}", provenance
+
+
+def gradient_words(run: Recorded, mean_s: float) -> tuple[str, str]:
+    """Returns a description of the time of a whole gradient, and of the values that it is computed from.
+
+    Args:
+        run: the run.
+        mean_s: the mean time of a gradient in the simulation.
+    """
+    cluster, batch = run.plan.cluster, run.plan.job.batch
+    devices = Counter(cluster.device_of(Rank(rank)) for rank in range(run.workers))
+    times = {device: device.compute_s(batch) for device in devices}
+    modelled = sum(times[device] * count for device, count in devices.items()) / run.workers
+    words = f"a gradient of {seconds(mean_s)}, predicted by the device model at batch {batch}"
+    if abs(mean_s - modelled) > SAME * modelled:
+        words += f" ({seconds(modelled)}) × {mean_s / modelled:.3g} by jitter, stragglers and unequal numbers of steps"
+    return words, joined(f"{seconds(times[one])} on {one.name}: {one.provenance}" for one in devices)

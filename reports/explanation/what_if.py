@@ -1,0 +1,219 @@
+"""Simulates a plan again with one part of the cluster changed at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paceline.algorithms.core.values import Rank
+from paceline.reports.explanation.recording import Length, Recorded, RecordedTiming, mean_step_s, record
+from paceline.scenarios.resolution.plan import Plan
+from paceline.topologies.catalogue.storage_devices import Storage
+from paceline.topologies.cluster import Cluster
+from paceline.topologies.graphs.graph import Connection, Graph
+from paceline.topologies.graphs.links import Link
+
+Tick = Callable[[float], None]
+"""called with the fraction that is done"""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change: its description, the changed plan, and the timing of its run."""
+
+    words: str
+    plan: Plan
+    timing: RecordedTiming | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The step time with one change."""
+
+    words: str
+    step_s: float
+    before_s: float
+
+    @property
+    def saved(self) -> float:
+        """The part of the step time that the change saves; negative if the step takes longer."""
+        return 1 - self.step_s / self.before_s
+
+    def record(self) -> dict[str, Any]:
+        """Returns the entry in the JSON answer."""
+        saved_s = self.before_s - self.step_s
+        return {"change": self.words, "step_s": self.step_s, "saved_s": saved_s, "saved_percent": 100 * self.saved}
+
+
+def effects(run: Recorded, before_s: float, progress: Tick = lambda _: None) -> list[Effect]:
+    """Returns the effect of every change that applies, largest first.
+
+    Args:
+        run: the run without changes.
+        before_s: its mean step time.
+        progress: called with the fraction that is done.
+    """
+    found, every = [], list(changes(run))
+    for number, change in enumerate(every):
+        found.append(Effect(change.words, _step_s(change, run.length), before_s))
+        progress((number + 1) / len(every))
+    return sorted(found, key=lambda effect: -effect.saved)
+
+
+def _step_s(change: Change, length: Length) -> float:
+    return mean_step_s(record(change.plan, length, change.timing))
+
+
+def changes(run: Recorded) -> Iterator[Change]:
+    """Yields the changes that apply to a run."""
+    plan, cluster = run.plan, run.plan.cluster
+    yield Change("devices twice as fast", plan, RecordedTiming(plan, compute=lambda _: 0.5))
+    times = [cluster.device_of(Rank(rank)).compute_s(plan.job.batch) for rank in range(run.workers)]
+    if (fastest_s := min(times)) < max(times):
+        equal = [fastest_s / each for each in times]
+        yield Change(
+            "every device as fast as the fastest", plan, RecordedTiming(plan, compute=lambda rank: equal[rank])
+        )
+    if len(cluster.nodes) > 1 and run.workers + (plan.job.method.has_server) > 1:
+        faster = _between(cluster, lambda link: scaled(link, bandwidth=2.0))
+        yield Change("twice the bandwidth between nodes", replace(plan, cluster=faster))
+        nearer = _between(cluster, lambda link: scaled(link, latency=0.5))
+        yield Change("half the latency between nodes", replace(plan, cluster=nearer))
+    if _shares_nodes(run):
+        inside = _inside(cluster, lambda link: scaled(link, bandwidth=2.0))
+        yield Change("twice the bandwidth inside nodes", replace(plan, cluster=inside))
+    if any(
+        cluster.spread_of(Rank(rank), plan.seed) != cluster.without_jitter().spread_of(Rank(rank), plan.seed)
+        for rank in range(run.workers)
+    ):
+        yield Change("no jitter", replace(plan, cluster=cluster.without_jitter()))
+    if cluster.faults.stragglers or cluster.faults.slowdowns:
+        faults = replace(cluster.faults, stragglers=(), slowdowns=())
+        yield Change("no stragglers", replace(plan, cluster=replace(cluster, faults=faults)))
+    server = plan.job.team[0].server
+    costly = {rank for rank, charges in run.charges.items() if any(value > 0 for _, value in charges)}
+    if costly - {server}:
+        yield Change("charges of workers at half their cost", plan, RecordedTiming(plan, work=0.5))
+    if server in costly:
+        yield Change("work of the server at half its cost", plan, RecordedTiming(plan, server=0.5))
+    if cluster.storage is not None and plan.scenario.workload.reading is not None:
+        quick = replace(cluster, storage=_quicker(cluster.storage))
+        yield Change("storage twice as fast", replace(plan, cluster=quick))
+
+
+def scaled(link: Link, *, bandwidth: float = 1.0, latency: float = 1.0) -> Link:
+    """Returns a link with its name and other values.
+
+    Args:
+        link: the link.
+        bandwidth: the factor on its bandwidth.
+        latency: the factor on its latency, and on the processor time in it.
+
+    >>> from paceline.topologies import LINKS
+    >>> scaled(LINKS["eth-10g"], bandwidth=2.0).bytes_per_s, scaled(LINKS["eth-10g"], latency=0.5).send_s
+    (2300000000.0, 2.5e-06)
+    """
+    pieces = tuple(
+        replace(one, latency_s=latency * one.latency_s, bytes_per_s=bandwidth * one.bytes_per_s) for one in link.pieces
+    )
+    return replace(
+        link,
+        latency_s=latency * link.latency_s,
+        bytes_per_s=bandwidth * link.bytes_per_s,
+        send_s=latency * link.send_s,
+        receive_s=latency * link.receive_s,
+        pieces=pieces,
+    )
+
+
+def _quicker(storage: Storage) -> Storage:
+    """Returns the storage with twice the bandwidths and half the latency."""
+    limits = storage.one_bytes_per_s, storage.client_bytes_per_s
+    one, client = (None if limit is None else 2 * limit for limit in limits)
+    return replace(
+        storage,
+        latency_s=storage.latency_s / 2,
+        bytes_per_s=2 * storage.bytes_per_s,
+        one_bytes_per_s=one,
+        client_bytes_per_s=client,
+    )
+
+
+def is_inside(cluster: Cluster, connection: Connection) -> bool:
+    """Returns whether a connection is inside a node.
+
+    Both ends belong to one host; in a cluster of one node, every connection is inside.
+
+    Args:
+        cluster: the cluster.
+        connection: a connection of its graph.
+    """
+    if len(cluster.nodes) == 1:
+        return True
+    hosts = {vertex.name: vertex.host for vertex in cluster.graph.vertices if vertex.name in connection.ends}
+    one, other = (hosts[end] for end in connection.ends)
+    return one is not None and one == other
+
+
+def _shares_nodes(run: Recorded) -> bool:
+    """Returns whether ranks on one node communicate."""
+    cluster = run.plan.cluster
+    nodes = [cluster.node_of(me.rank) for me in run.plan.job.team]
+    return len(set(nodes)) < len(nodes)
+
+
+def _relinked(cluster: Cluster, chosen: Callable[[Connection], bool], change: Callable[[Link], Link]) -> Graph:
+    connections = tuple(
+        replace(one, link=change(one.link)) if chosen(one) else one for one in cluster.graph.connections
+    )
+    return replace(cluster.graph, connections=connections)
+
+
+def _between(cluster: Cluster, change: Callable[[Link], Link]) -> Cluster:
+    return replace(cluster, graph=_relinked(cluster, lambda one: not is_inside(cluster, one), change))
+
+
+def _inside(cluster: Cluster, change: Callable[[Link], Link]) -> Cluster:
+    nodes = tuple(replace(node, intra_node_link=change(node.intra_node_link)) for node in cluster.nodes)
+    graph = _relinked(cluster, lambda one: is_inside(cluster, one), change)
+    return replace(cluster, graph=graph, nodes=nodes)
+
+
+LEAST = 0.005
+"""changes of a smaller part of the step time are called small"""
+
+
+def conclusion(name: str, before_s: float, ordered: list[Effect], shown: Callable[[float], str]) -> str:
+    """Returns a sentence that says what would shorten a step most.
+
+    Args:
+        name: the algorithm.
+        before_s: the mean step time.
+        ordered: the effects, largest first.
+        shown: formats seconds.
+
+    >>> two = [Effect("twice the bandwidth between nodes", 0.0489, 0.0612), Effect("no jitter", 0.0600, 0.0612)]
+    >>> conclusion("sync-sgd", 0.0612, two, lambda value: f"{1e3 * value:.1f} ms")
+    'Twice the bandwidth between nodes would shorten a step of sync-sgd from 61.2 ms to 48.9 ms (−20 %); nothing else \
+by more than 2 %.'
+    """
+    if not ordered or ordered[0].saved < LEAST:
+        return f"No change that was tried shortens a step of {name} ({shown(before_s)}) by {100 * LEAST:g} % or more."
+    best = ordered[0]
+    ties = [one for one in ordered if best.saved - one.saved < LEAST]
+    words = " or ".join(one.words for one in ties)
+    each = " (each about the same)" if len(ties) > 1 else ""
+    saved = f"from {shown(before_s)} to {shown(best.step_s)} (−{_percent(best.saved)} %)"
+    rest = ordered[len(ties) :]
+    after = ""
+    if rest and rest[0].saved < LEAST:
+        after = f"; nothing else by {100 * LEAST:g} % or more"
+    elif rest:
+        after = f"; nothing else by more than {math.ceil(100 * rest[0].saved)} %"
+    return f"{words[0].upper()}{words[1:]}{each} would shorten a step of {name} {saved}{after}."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}" if share >= 0.0995 else f"{100 * share:.1f}"

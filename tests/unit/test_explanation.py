@@ -1,0 +1,331 @@
+"""Explanations: the parts of a step add up to it, and closed forms give the parts and the effects of changes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from paceline.algorithms.core.operations import Charge
+from paceline.algorithms.core.values import Rank
+from paceline.cli.app import EXIT_INPUT, app
+from paceline.reports.explanation.attribution import COMMUNICATION, COMPUTE, WAIT, Attributed, Cause, Segment, sweep
+from paceline.reports.explanation.breakdown import MOST_ROWS, Row, breakdown, total
+from paceline.reports.explanation.explain import Explanation, explain
+from paceline.reports.explanation.recording import LONGEST, Recorded, length_of, mean_step_s, record, windows
+from paceline.reports.explanation.what_if import Effect, conclusion
+from paceline.scenarios import load
+from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator import simulate
+from paceline.simulator.runs.run import PlanTiming
+from paceline.topologies.closed_forms import ring_all_reduce_s
+
+GRADIENT_S, ALPHA_S, BYTES_PER_S = 0.01, 50e-6, 1.25e9
+LENET_BYTES = 1_724_320
+STAR = """
+name: star
+algorithms: [sync-sgd]
+workload: {model: lenet, learning: none, batch_per_worker: 10}
+cluster:
+  nodes: [{device: {name: even, overhead: 0 ms, per_sample: 1 ms}, count: 4}]
+  network: {topology: star, link: {latency: 50 us, bandwidth: 10 Gbit/s}, allreduce_algorithm: ring}
+stop: {updates: 10}
+"""
+SMALL = """
+name: small
+algorithms: [sync-sgd]
+workload: {model: lenet, learning: none, batch_per_worker: 4}
+cluster:
+  nodes:
+    - {device: {name: fast, overhead: 1 ms, per_sample: 1 ms}, workers_per_node: 2}
+    - {device: {name: slow, overhead: 2 ms, per_sample: 1.5 ms}, workers_per_node: 2}
+  network: {topology: star, link: eth-1g}
+  step_time: {distribution: lognorm, sigma: 0.3}
+stop: {updates: 8}
+"""
+METHODS = [
+    "sync-sgd",
+    "sync-sgd-ps",
+    "async-sgd",
+    "easgd",
+    "async-easgd",
+    "layerwise-sgd",
+    "layerwise-sgd-next-forward",
+    "hbs-sgd",
+    "hsgd",
+    "gossip",
+    "hogwild-sgd",
+    "sequential-sgd",
+]
+
+
+def plan_of(text: str, algorithm: str, *changes: str) -> Plan:
+    (plan,) = load(text, list(changes), algorithms=[algorithm]).plans()
+    return plan
+
+
+def recorded(text: str, algorithm: str, *changes: str, steps: int | None = 8) -> Recorded:
+    plan = plan_of(text, algorithm, *changes)
+    return record(plan, length_of(plan, steps))
+
+
+def of_group(rows: list[Row], group: str) -> list[Row]:
+    return [row for row in rows if row.group == group]
+
+
+def explained(text: str, algorithm: str, *changes: str, steps: int | None = 8) -> Explanation:
+    (found,) = explain(load(text, list(changes), algorithms=[algorithm]), steps=steps)
+    return found
+
+
+# --- the parts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", METHODS)
+def test_the_rows_add_up_to_the_step_time(algorithm: str) -> None:
+    text = SMALL if algorithm != "hogwild-sgd" else SMALL.replace("    - {device: {name: slow", "    # - {")
+    run = recorded(text, algorithm)
+    step_s, rows = breakdown(run)
+    assert step_s == pytest.approx(mean_step_s(run), rel=1e-12)
+    assert total(rows) == pytest.approx(step_s, rel=1e-9)
+    assert sum(row.percent for row in rows) == pytest.approx(100, rel=1e-9)
+    assert all(row.seconds >= 0 and row.hidden_s >= 0 for row in rows)
+    assert all(row.formula and row.provenance for row in rows)
+
+
+def test_the_parts_are_those_of_the_time_fractions() -> None:
+    """Without jitter each step is the same, so the fractions of a whole run are those of its steps."""
+    (run,) = simulate(load(STAR))
+    _, rows = breakdown(recorded(STAR, "sync-sgd"))
+    fractions = run.summary["time_fraction"]
+    assert sum(row.percent for row in of_group(rows, "gradient")) == pytest.approx(100 * fractions["compute"])
+    assert sum(row.percent for row in of_group(rows, "collective")) == pytest.approx(100 * fractions["communication"])
+
+
+def test_the_step_time_of_an_asynchronous_method_is_that_of_a_run() -> None:
+    """Except for the first steps, which do not count here."""
+    (run,) = simulate(load(SMALL, ["stop.updates=800"], algorithms=["async-sgd"]))
+    assert mean_step_s(recorded(SMALL, "async-sgd", steps=198)) == pytest.approx(
+        run.summary["step_s"]["mean"], rel=0.02
+    )
+
+
+def test_on_a_star_a_step_is_a_gradient_and_a_ring() -> None:
+    step_s, rows = breakdown(recorded(STAR, "sync-sgd"))
+    ring_s = ring_all_reduce_s(4, LENET_BYTES, ALPHA_S, 1 / BYTES_PER_S)
+    assert step_s == pytest.approx(GRADIENT_S + ring_s)
+    assert total(of_group(rows, "gradient")) == pytest.approx(GRADIENT_S)
+    (reduced,) = of_group(rows, "collective")
+    assert reduced.seconds == pytest.approx(ring_s)
+    assert reduced.formula == (
+        "ring all-reduce: 2 (4 − 1) · 50 us + 2 (4 − 1)/4 · 1.72 MB / 1.25 GB/s = 2.37 ms, × 1 per step"
+    )
+    assert reduced.name == "all-reduce of 1.72 MB among 4, ring"
+
+
+def test_a_gradient_is_divided_by_the_shares_of_the_layers() -> None:
+    run = recorded(STAR, "sync-sgd")
+    forward, backward = run.plan.layer_shares()
+    layers = run.plan.job.learner.layout.layers
+    _, rows = breakdown(run)
+    expected = {
+        layer.name: GRADIENT_S * (ahead + back) for layer, ahead, back in zip(layers, forward, backward, strict=True)
+    }
+    assert {row.name: row.seconds for row in of_group(rows, "gradient")} == pytest.approx(expected)
+
+
+def test_many_layers_are_summed() -> None:
+    _, rows = breakdown(recorded(STAR.replace("lenet", "resnet50"), "sync-sgd", steps=2))
+    gradient = of_group(rows, "gradient")
+    assert len(gradient) == MOST_ROWS + 1
+    assert gradient[-1].name.endswith("other layers")
+    assert total(gradient) == pytest.approx(GRADIENT_S)
+
+
+def test_communication_behind_a_gradient_is_hidden() -> None:
+    _, flat = breakdown(recorded(STAR, "sync-sgd"))
+    _, overlapped = breakdown(recorded(STAR, "layerwise-sgd"))
+    assert sum(row.hidden_s for row in flat) == 0
+    assert sum(row.hidden_s for row in of_group(overlapped, "collective")) > 0
+
+
+def test_two_messages_of_a_server_on_another_node() -> None:
+    """One worker is beside the server. The other one pushes its gradient and receives the weights over the star."""
+    text = STAR.replace("count: 4", "count: 2")
+    step_s, rows = breakdown(recorded(text, "async-sgd"))
+    message_s = ALPHA_S + LENET_BYTES / BYTES_PER_S
+    push, pull = of_group(rows, "message")
+    assert {push.name, pull.name} == {"worker → server, 1.72 MB", "server → worker, 1.72 MB"}
+    assert f"1.72 MB / 1.25 GB/s + 50 us = {1e3 * message_s:.2f} ms" in push.formula
+    assert step_s == pytest.approx(total(of_group(rows, "gradient")) + push.seconds + pull.seconds)
+
+
+@pytest.fixture
+def charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Charges of workers take 1 ms, those of servers 6 ms."""
+
+    def work_s(self: PlanTiming, rank: Rank, op: Charge) -> float:
+        return 0.006 if rank == self.plan.job.team[0].server else 0.001
+
+    monkeypatch.setattr(PlanTiming, "work_s", work_s)
+
+
+def test_charges_of_workers_are_rows(charged: None) -> None:
+    step_s, rows = breakdown(recorded(STAR, "sync-sgd"))
+    (update,) = of_group(rows, "charge")
+    assert update.name == "update on the device, 1.72 MB"
+    assert update.seconds == pytest.approx(0.001)
+    assert update.formula == "1.72 MB at 1.72 GB/s: 1 ms each, × 1 per step"
+    ring_s = ring_all_reduce_s(4, LENET_BYTES, ALPHA_S, 1 / BYTES_PER_S)
+    assert step_s == pytest.approx(GRADIENT_S + ring_s + 0.001)
+
+
+def test_a_busy_server_is_a_queue(charged: None) -> None:
+    """Four workers whose gradients take 10 ms, and a server that needs 6 ms for each: it is always busy."""
+    step_s, rows = breakdown(recorded(STAR, "async-sgd", steps=40))
+    assert step_s == pytest.approx(4 * 0.006, rel=0.02)
+    queue = {row.name: row for row in of_group(rows, "queue")}
+    assert set(queue) == {"queue at the server", "work of the server on the own message"}
+    assert queue["work of the server on the own message"].seconds == pytest.approx(0.006, rel=0.02)
+    found = explained(STAR, "async-sgd", steps=40)
+    assert found.effects[0].words == "work of the server at half its cost"
+
+
+# --- attribution -----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_activity_counts_and_the_rest_is_hidden() -> None:
+    found = Attributed()
+    segments = [
+        Segment(COMMUNICATION, True, 1.0, 4.0, Cause("collective")),
+        Segment(COMPUTE, False, 0.0, 3.0, Cause("gradient")),
+        Segment(WAIT, False, 3.0, 5.0, Cause("slowest member")),
+        Segment(COMPUTE, False, 9.0, 9.5, Cause("gradient")),
+    ]
+    sweep(segments, 0.5, 6.0, found)
+    assert dict(found.exposed_s) == {
+        Cause("gradient"): 2.5,
+        Cause("collective"): 1.0,
+        Cause("slowest member"): 1.0,
+        Cause("other waiting"): 1.0,
+    }
+    assert dict(found.hidden_s) == {Cause("collective"): 2.0}
+
+
+def test_a_gap_before_an_access_is_a_lock() -> None:
+    found = Attributed()
+    access = Segment(2, False, 2.0, 3.0, Cause("charge", ("access", "host", 8)))
+    sweep([Segment(COMPUTE, False, 0.0, 1.0, Cause("gradient")), access], 0.0, 3.0, found)
+    assert found.exposed_s[Cause("lock")] == 1.0
+
+
+# --- length ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_covers_whole_periods() -> None:
+    plan = plan_of(SMALL, "hbs-sgd")
+    period = plan.job.method.longest_period(4)
+    length = length_of(plan, period + 1)
+    assert (length.steps, length.period) == (2 * period, period)
+    assert {window.steps for window in windows(record(plan, length)).values()} == {2 * period}
+    assert length_of(plan).steps >= 2 * period
+
+
+def test_a_very_long_period_is_cut_with_a_note() -> None:
+    plan = plan_of(SMALL.replace("[sync-sgd]", f"[{{name: k-avg, k: {10 * LONGEST}}}]"), "k-avg")
+    length = length_of(plan)
+    assert length.steps == LONGEST
+    assert f"--steps {10 * LONGEST}" in length.note
+
+
+# --- what would shorten it -------------------------------------------------------------------------------------------
+
+
+def test_twice_the_bandwidth_halves_the_transfer() -> None:
+    found = explained(STAR, "sync-sgd")
+    transfer_s = 2 * 3 / 4 * LENET_BYTES / BYTES_PER_S
+    latency_s = 6 * ALPHA_S
+    saved_s = {effect.words: found.step_s - effect.step_s for effect in found.effects}
+    assert saved_s == pytest.approx(
+        {
+            "devices twice as fast": GRADIENT_S / 2,
+            "twice the bandwidth between nodes": transfer_s / 2,
+            "half the latency between nodes": latency_s / 2,
+        }
+    )
+    assert found.conclusion == (
+        "Devices twice as fast would shorten a step of sync-sgd from 12.4 ms to 7.37 ms (−40 %); "
+        "nothing else by more than 9 %."
+    )
+
+
+def test_only_changes_that_apply_are_tried() -> None:
+    stragglers = "cluster.stragglers=[{worker: 0, factor: 3}]"
+    words = [effect.words for effect in explained(SMALL, "sync-sgd", stragglers, steps=4).effects]
+    assert {
+        "no jitter",
+        "no stragglers",
+        "every device as fast as the fastest",
+        "twice the bandwidth inside nodes",
+    } <= {*words}
+    assert "storage twice as fast" not in words
+    alone = [effect.words for effect in explained(STAR, "sequential-sgd", steps=4).effects]
+    assert alone == ["devices twice as fast"]
+
+
+def test_ties_and_small_changes_are_said() -> None:
+    def said(*steps: float) -> str:
+        effects = [Effect(f"change {number}", step, 1.0) for number, step in enumerate(steps)]
+        return conclusion("agd", 1.0, effects, lambda value: f"{value:g} s")
+
+    assert said(0.9, 0.9, 0.999) == (
+        "Change 0 or change 1 (each about the same) would shorten a step of agd from 1 s to 0.9 s (−10 %); "
+        "nothing else by 0.5 % or more."
+    )
+    assert said(0.999) == "No change that was tried shortens a step of agd (1 s) by 0.5 % or more."
+    assert said(0.98) == "Change 0 would shorten a step of agd from 1 s to 0.98 s (−2.0 %)."
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def call(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["explain", *arguments])
+
+
+def test_the_answer_has_the_promised_keys(tmp_path: Any) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    result = call(str(path), "--steps", "4", "--algorithms", "sync-sgd,async-sgd", "--json")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert list(answer) == ["scenario", "algorithms"]
+    assert [one["name"] for one in answer["algorithms"]] == ["sync-sgd", "async-sgd"]
+    for one in answer["algorithms"]:
+        assert {"name", "step_s", "rows", "what_if", "conclusion"} <= set(one)
+        assert sum(row["seconds"] for row in one["rows"]) == pytest.approx(one["step_s"])
+        keys = {"group", "name", "seconds", "percent", "hidden_s", "formula", "provenance"}
+        assert all(set(row) == keys for row in one["rows"])
+        assert all(set(effect) == {"change", "step_s", "saved_s", "saved_percent"} for effect in one["what_if"])
+
+
+def test_the_tables_are_printed(tmp_path: Any) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    result = call(str(path), "--steps", "4", "--set", "cluster.step_time.sigma=0.1", "--quiet")
+    assert result.exit_code == 0, result.output
+    assert "sync-sgd: a step takes" in result.stdout
+    assert "one change at a time" in result.stdout
+    assert "would shorten a step of sync-sgd" in " ".join(result.stdout.split())
+
+
+def test_the_same_scenario_gives_the_same_answer() -> None:
+    one, other = (explained(SMALL, "async-sgd", steps=4).record() for _ in range(2))
+    assert one == other
+
+
+@pytest.mark.parametrize("arguments", [["no-such-scenario"], ["quickstart", "--algorithms", "no-such-method"]])
+def test_wrong_input_is_refused(arguments: list[str]) -> None:
+    assert call(*arguments).exit_code == EXIT_INPUT
