@@ -1,4 +1,4 @@
-"""The rows of an explanation: the mean time of a step by layer, charge, collective, message and wait."""
+"""The rows of an explanation: the mean time of a step by kind of layer, charge, collective, message and wait."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.values import Rank
@@ -17,13 +16,15 @@ from paceline.reports.explanation.formulas import (
     Route,
     Routes,
     collective_words,
-    gradient_words,
     joined,
     message_words,
     seconds,
     size,
 )
+from paceline.reports.explanation.gradient_rows import gradient_rows
 from paceline.reports.explanation.recording import Performed, Recorded, windows
+from paceline.reports.explanation.row import Row
+from paceline.topologies.cluster import Node
 
 MOST_ROWS = 5
 """rows of one group that are named; the others are summed"""
@@ -33,40 +34,23 @@ GROUPS = ("gradient", "loading", "charge", "collective", "message", "waiting", "
 """the groups of rows, in their order"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One part of the mean time of a step."""
-
-    group: str
-    name: str
-    seconds: float
-    """seconds of a step that nothing else of the worker overlaps"""
-    percent: float = 0.0
-    hidden_s: float = 0.0
-    """seconds of a step during which it overlaps with a gradient, which cost nothing"""
-    formula: str = ""
-    provenance: str = ""
-
-    def record(self) -> dict[str, Any]:
-        """Returns the entry in the JSON answer."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-
 def breakdown(run: Recorded) -> tuple[float, list[Row]]:
     """Returns the mean time of a step and its parts, which add up to it.
 
-    Args:
-        run: a short run.
+        Args:
+            run: a short run.
 
-    Raises:
-        RunFailed: no worker began two gradients.
+        Raises:
+            RunFailed: no worker began two gradients.
 
-    >>> from paceline import load
-    >>> from paceline.reports.explanation.recording import length_of, record
-    >>> (plan,) = load("quickstart", ["cluster.step_time.sigma=1e-6"], algorithms=["sync-sgd"]).plans()
-    >>> step_s, rows = breakdown(record(plan, length_of(plan, 4)))
-    >>> round(step_s, 5), [row.name for row in rows if row.percent > 5]
-    (0.04006, ['hidden', 'output', 'slowest member of the all-reduce'])
+        >>> from paceline import load
+        >>> from paceline.reports.explanation.gradient_rows import gradient_rows
+    from paceline.reports.explanation.row import Row
+    from paceline.reports.explanation.recording import length_of, record
+        >>> (plan,) = load("quickstart", ["cluster.step_time.sigma=1e-6"], algorithms=["sync-sgd"]).plans()
+        >>> step_s, rows = breakdown(record(plan, length_of(plan, 4)))
+        >>> round(step_s, 5), [row.name for row in rows if row.percent > 5]
+        (0.04006, ['hidden', 'output', 'slowest member of the all-reduce'])
     """
     found = attribute(run)
     if not found.steps:
@@ -98,7 +82,7 @@ def _rows(run: Recorded, found: Attributed) -> Iterator[Row]:
     routes = Routes(run)
     per_step = {cause: value / found.steps for cause, value in found.exposed_s.items()}
     hidden = {cause: value / found.steps for cause, value in found.hidden_s.items()}
-    yield from _gradient(run, per_step.get(Cause("gradient"), 0.0))
+    yield from gradient_rows(run, per_step.get(Cause("gradient"), 0.0))
     yield from _collectives(run, routes, per_step, hidden)
     yield from _messages(run, routes, per_step, hidden)
     for cause, value in per_step.items():
@@ -109,24 +93,6 @@ def _rows(run: Recorded, found: Attributed) -> Iterator[Row]:
                 pass
             case _:
                 yield _other(run, cause, value)
-
-
-def _gradient(run: Recorded, mean_s: float) -> Iterator[Row]:
-    forward, backward = run.plan.layer_shares()
-    words, provenance = gradient_words(run, mean_s)
-    layers = run.plan.job.learner.layout.layers
-    if all(len(node.device.forward_shares) != len(layers) for node in run.plan.cluster.nodes):
-        provenance += "; divided among layers by their parameters"
-    for layer, ahead, back in zip(layers, forward, backward, strict=True):
-        share = ahead + back
-        formula = f"forward {100 * ahead:.3g} % and backward {100 * back:.3g} % of {words}"
-        yield Row(
-            group="gradient",
-            name=layer.name,
-            seconds=share * mean_s,
-            formula=formula,
-            provenance=provenance,
-        )
 
 
 def _charge(run: Recorded, cause: Cause, per_step: float) -> Row:
@@ -147,13 +113,15 @@ def _charge(run: Recorded, cause: Cause, per_step: float) -> Row:
         name=f"{name}, {size(nbytes)}",
         seconds=per_step,
         formula=f"{size(nbytes)}{rate}: {seconds(mean_s)} each, × {per_step / mean_s:.3g} per step",
-        provenance=joined(
-            f"{one.intra_node_link.name}: {one.intra_node_link.provenance}"
-            if kind == "access"
-            else f"{one.device.name}: {one.device.provenance}"
-            for one in nodes
-        ),
+        provenance=joined(_charged_by(one, kind, where) for one in nodes),
     )
+
+
+def _charged_by(node: Node, kind: str, where: str) -> str:
+    if kind == "access":
+        return f"{node.intra_node_link.name}: {node.intra_node_link.provenance}"
+    rates = node.host_rates if where == "host" else node.device.rates
+    return f"{node.device.name}: no memory bandwidth is given" if rates is None else rates.provenance
 
 
 def _collectives(

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.reports.explanation.breakdown import Row, breakdown
+from paceline.reports.explanation.breakdown import breakdown
 from paceline.reports.explanation.formulas import seconds
 from paceline.reports.explanation.recording import length_of, record, windows
+from paceline.reports.explanation.row import Row
 from paceline.reports.explanation.what_if import Effect, conclusion, effects
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.plan import Plan

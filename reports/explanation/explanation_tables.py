@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from paceline.reports.explanation.breakdown import GROUPS, Row
+from paceline.reports.explanation.breakdown import GROUPS
 from paceline.reports.explanation.explain import Explanation
+from paceline.reports.explanation.row import Row
 from paceline.reports.explanation.what_if import LEAST
 from paceline.reports.plain_table import plain_table
 

@@ -221,6 +221,42 @@ def collective_words(run: Recorded, routes: Routes, group: Sequence[Performed]) 
     return name, f"{label}: {simulated}; if every route were its slowest one, {put_in} = {seconds(closed)}", provenance
 
 
+KIND_NAMES = {
+    "1x1": "convolutions of 1 × 1",
+    "3x3": "convolutions of 3 × 3",
+    "large": "larger convolutions",
+    "strided": "convolutions with a stride, or oblong",
+    "first": "first convolution",
+    "depthwise": "depthwise convolutions",
+    "dense": "fully connected layers",
+    "attention": "products of activations (attention)",
+    "other": "other arithmetic",
+    "memory": "memory traffic of all layers",
+    "launches": "kernel launches",
+}
+"""names of the kinds of layers of `layer_kinds`, and of the two other parts of a gradient"""
+
+
+def kind_formula(kind: str, part_s: float, amount: float) -> str:
+    """Returns the formula of a part of a gradient, with its numbers.
+
+    Args:
+        kind: a key of `KIND_NAMES`.
+        part_s: seconds of the part.
+        amount: its FLOPs, bytes or launches.
+
+    >>> kind_formula("3x3", 0.02, 60e9), kind_formula("launches", 0.0015, 100)
+    ('60 GFLOP at 3 TFLOP/s', '100 kernels · 15 us')
+    """
+    if part_s <= 0:
+        return "none"
+    if kind == "launches":
+        return f"{amount:.4g} kernels · {seconds(part_s / amount)}"
+    if kind == "memory":
+        return f"{size(amount)} at {size(amount / part_s)}/s"
+    return f"{amount / 1e9:.4g} GFLOP at {amount / part_s / 1e12:.3g} TFLOP/s"
+
+
 def gradient_words(run: Recorded, mean_s: float) -> tuple[str, str]:
     """Returns a description of the time of a whole gradient, and of the values that it is computed from.
 

@@ -12,9 +12,10 @@ from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
 from paceline.cli.app import EXIT_INPUT, app
 from paceline.reports.explanation.attribution import COMMUNICATION, COMPUTE, WAIT, Attributed, Cause, Segment, sweep
-from paceline.reports.explanation.breakdown import MOST_ROWS, Row, breakdown, total
+from paceline.reports.explanation.breakdown import MOST_ROWS, breakdown, total
 from paceline.reports.explanation.explain import Explanation, explain
 from paceline.reports.explanation.recording import LONGEST, Recorded, length_of, mean_step_s, record, windows
+from paceline.reports.explanation.row import Row
 from paceline.reports.explanation.what_if import Effect, conclusion
 from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
@@ -329,3 +330,14 @@ def test_the_same_scenario_gives_the_same_answer() -> None:
 @pytest.mark.parametrize("arguments", [["no-such-scenario"], ["quickstart", "--algorithms", "no-such-method"]])
 def test_wrong_input_is_refused(arguments: list[str]) -> None:
     assert call(*arguments).exit_code == EXIT_INPUT
+
+
+def test_a_gradient_of_a_catalogue_device_is_divided_by_kinds_of_layers() -> None:
+    """The kinds, memory traffic and launches add up to the device's time; nothing slows it down here."""
+    (plan,) = load("dgx1-p100", ["workload.learning=none", "cluster.step_time=null"], algorithms=["sync-sgd"]).plans()
+    device, batch = plan.cluster.nodes[0].device, plan.job.batch
+    assert device.times is not None
+    parts = device.times.by_kind(batch)
+    assert sum(part.seconds for part in parts) == pytest.approx(device.compute_s(batch), rel=1e-12)
+    assert {"3x3", "dense", "memory", "launches"} <= {part.kind for part in parts}
+    assert all(part.seconds > 0 and part.amount > 0 for part in parts)

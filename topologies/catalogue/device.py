@@ -7,6 +7,7 @@ costs a fixed overhead per step and a time per sample, both given or fitted to m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,11 +17,26 @@ if TYPE_CHECKING:
     from paceline.topologies.catalogue.device_catalogue import Kind
 
 
+class TimePart(Protocol):
+    """A part of the time of a gradient; see `layer_times.KindTime`."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def amount(self) -> float: ...
+
+
 class Curve(Protocol):
     """The time of a gradient over the batch."""
 
     def seconds(self, samples: int) -> float:
         """Returns the seconds of a gradient over so many samples."""
+        ...
+
+    def by_kind(self, samples: int) -> Sequence[TimePart]:
+        """Returns the parts of this time: each kind of layer, memory traffic and kernel launches."""
         ...
 
 

@@ -16,7 +16,7 @@ from paceline.topologies.catalogue.charge_rates import device_rates
 from paceline.topologies.catalogue.device import Device
 from paceline.topologies.catalogue.device_catalogue import SPECS, Spec
 from paceline.topologies.compute.device_parameters import Parameters, fitted_parameters
-from paceline.topologies.compute.layer_times import Rates, gradient_s, layer_shares, layer_times
+from paceline.topologies.compute.layer_times import KindTime, Rates, gradient_s, kind_times, layer_shares, layer_times
 from paceline.topologies.compute.memory import check_fits, footprint
 from paceline.topologies.compute.model_work import RowLike, WorkLike
 from paceline.topologies.compute.prediction_errors import interval_of
@@ -44,6 +44,10 @@ class GradientTimes:
         if samples not in self._known:
             self._known[samples] = gradient_s(self.rows, self.rates, samples)
         return self._known[samples]
+
+    def by_kind(self, samples: int) -> list[KindTime]:
+        """Returns the parts of this time: each kind of layer, memory traffic and kernel launches."""
+        return kind_times(self.rows, self.rates, samples)
 
 
 @dataclass(frozen=True, slots=True)

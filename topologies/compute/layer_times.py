@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
-from paceline.topologies.compute.layer_kinds import KINDS, Filling, Work, backward_work, forward_work
+from paceline.topologies.compute.layer_kinds import KINDS, Filling, LayerKind, Work, backward_work, forward_work
 from paceline.topologies.compute.model_work import PassLike, RowLike
 
 
@@ -78,6 +79,46 @@ def layer_times(rows: Sequence[RowLike], rates: Rates, samples: float) -> list[L
 def gradient_s(rows: Sequence[RowLike], rates: Rates, samples: float) -> float:
     """Returns the seconds of a gradient; the arguments are those of `layer_times`."""
     return sum(one.forward_s + one.backward_s for one in layer_times(rows, rates, samples))
+
+
+@dataclass(frozen=True, slots=True)
+class KindTime:
+    """What one kind of layer, the memory traffic or the kernel launches contribute to a gradient.
+
+    Args:
+        kind: a kind of layer, "memory" or "launches".
+        seconds: of a gradient.
+        amount: FLOPs of the layers, bytes of the memory traffic, or the number of launches; at full utilisation.
+    """
+
+    kind: LayerKind | Literal["memory", "launches"]
+    seconds: float
+    amount: float
+
+
+def kind_times(rows: Sequence[RowLike], rates: Rates, samples: float) -> list[KindTime]:
+    """Divides the time of a gradient by kinds of layers; the parts add up to `gradient_s`.
+
+    Args:
+        rows: the modules.
+        rates: of the device.
+        samples: of the batch.
+    """
+    flops: dict[LayerKind, float] = {}
+    nbytes = kernels = 0.0
+    for row in rows:
+        for kind, amount in (*forward_work(row, samples, rates.filling), *backward_work(row, samples, rates.filling)):
+            flops[kind] = flops.get(kind, 0.0) + amount
+        for one in (row.forward, row.backward):
+            nbytes += (one.fixed_bytes + samples * one.moved_bytes) * rates.scale
+            kernels += one.kernels
+    layers = [
+        KindTime(kind, flops[kind] / rate, flops[kind])
+        for kind, rate in zip(KINDS, rates.flops_per_s, strict=True)
+        if kind in flops
+    ]
+    traffic = KindTime("memory", nbytes / rates.bytes_per_s, nbytes)
+    return [*layers, traffic, KindTime("launches", kernels * rates.launch_s, kernels)]
 
 
 def layer_shares(times: Sequence[LayerTime]) -> tuple[tuple[float, ...], tuple[float, ...]]:
