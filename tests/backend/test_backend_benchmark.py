@@ -62,6 +62,7 @@ def test_other_weights_are_told(way: tuple[str, str], rank: int | None, monkeypa
         backend.check(launches, 8)
 
 
+@pytest.mark.thorough
 def test_some_ways_are_looked_at_alone() -> None:
     look = ("--ways", "DDP,sync-sgd", "--transports", "gloo")
     done = benchmark("--models", "mlp", "--rounds", "1", "--steps", "8", "--json", *look)

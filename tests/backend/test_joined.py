@@ -115,6 +115,7 @@ def weights(folder: Path) -> Any:
     return as_array(read_run(folder).weights)
 
 
+@pytest.mark.thorough
 def test_torchrun_starts_the_ranks_of_every_algorithm(tmp_path: Path) -> None:
     """Three processes: sync-sgd does not use one, async-sgd uses all. sync-sgd ends with forked ranks' weights."""
     path, out = written(tmp_path), tmp_path / "runs"

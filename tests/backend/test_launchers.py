@@ -190,6 +190,7 @@ def test_the_script_that_is_printed_is_one_that_slurm_runs(
     ]
 
 
+@pytest.mark.thorough
 def test_a_host_that_is_cut_off_ends_on_both_sides(
     left_alone: None,  # noqa: F811
     launchers: ModuleType,

@@ -15,7 +15,7 @@ from tests.backend.test_hosts import left_alone, needs_hosts  # noqa: F401
 from tests.thorough import THOROUGH
 
 ROOT = Path(__file__).parents[2]
-SOME = ["sync-sgd", "async-sgd", "gossip"]
+SOME = ["sync-sgd", "async-sgd"]
 TRIED = list(METHODS) if THOROUGH else SOME
 pytestmark = [
     pytest.mark.backend,

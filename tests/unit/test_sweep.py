@@ -204,7 +204,7 @@ def test_where_all_runs_fail_nothing_is_kept(scenario: Path, tmp_path: Path, fai
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, extra(signal.SIGTERM), signal.SIGKILL])
+@pytest.mark.parametrize("sent", [signal.SIGINT, extra(signal.SIGTERM), extra(signal.SIGKILL)])
 def test_interruption_leaves_no_process_and_no_file(scenario: Path, tmp_path: Path, sent: signal.Signals) -> None:
     """Ctrl-C goes to the whole group, as a terminal sends it; the others to the command alone."""
     code = "from paceline.cli import main; main()"

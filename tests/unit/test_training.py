@@ -16,6 +16,7 @@ from paceline.workloads import build, find_model, num_samples, problems
 from paceline.workloads.datasets import DATA, RECORDS
 from paceline.workloads.models.zoo import ZOO
 from tests import datasets
+from tests.thorough import extra
 
 LIGHT = {name: known for name, known in ZOO.items() if known.data not in (None, "images") and name != "cifar-alexnet"}
 PAIRS = [
@@ -49,7 +50,7 @@ def test_all_light_models_have_data_sets() -> None:
     assert {data for _, data in PAIRS} == set(DATA) - {RECORDS}
 
 
-@pytest.mark.parametrize(("model", "data"), [*PAIRS, ("cifar-alexnet", "cifar10")])
+@pytest.mark.parametrize(("model", "data"), [*PAIRS, extra(("cifar-alexnet", "cifar10"))])
 def test_every_model_has_finite_gradients_on_the_data_that_fits(model: str, data: str) -> None:
     learner = build(model, dataset=data, seed=1)
     start = learner.initial()
