@@ -1,0 +1,130 @@
+"""What each cost of the simulated cluster contributes: the step time with one cost left out at a time.
+
+    python benchmarks/ablation.py
+    python benchmarks/ablation.py --scenarios dgx1-p100 --algorithms sync-sgd,easgd --json
+
+Costs: charges (updates, averages, copies and a server's work), receiving (copies and the order of receives),
+reductions inside collectives, and the sharing of a node's memory by accesses to cells. The weights are not trained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from paceline import load
+from paceline.algorithms.core.operations import Charge
+from paceline.algorithms.core.values import Rank
+from paceline.records.summary import step_starts, step_times
+from paceline.records.tables import assemble
+from paceline.records.trace import Schedule
+from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.node_memory import NodeMemory
+from paceline.simulator.runs.run import PlanTiming, cluster_network, supply_of
+from paceline.simulator.runs.servers import receiving_of
+
+SCENARIOS = {
+    "dgx1-p100": ("sync-sgd", "async-sgd", "easgd", "async-easgd", "hogwild-sgd"),
+    "cori-knl": ("sync-sgd", "async-sgd"),
+    "fat-tree-128": ("sync-sgd", "async-sgd"),
+}
+STEPS = 20
+"""gradients of each worker"""
+
+
+class FreeCharges(PlanTiming):
+    """The plan's times; charges take none, apart from accesses to cells."""
+
+    def work_s(self, rank: Rank, op: Charge) -> float:
+        return super().work_s(rank, op) if op.kind == "access" else 0.0
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The costs that are simulated."""
+
+    charges: bool = True
+    receiving: bool = True
+    reductions: bool = True
+    memory: bool = True
+
+
+CASES = {
+    "all costs": Costs(),
+    "without charges": Costs(charges=False),
+    "without receiving": Costs(receiving=False),
+    "without reductions": Costs(reductions=False),
+    "without shared memory": Costs(memory=False),
+    "without all four": Costs(charges=False, receiving=False, reductions=False, memory=False),
+}
+
+
+def no_reduction(*_: Any) -> float:
+    """A reduction that takes no time."""
+    return 0.0
+
+
+def step_s(plan: Plan, costs: Costs) -> float:
+    """Returns the mean step time of a plan with these costs, in seconds."""
+    network = cluster_network(plan)
+    if not costs.reductions:
+        network.fabric.reduce_cost = no_reduction  # type: ignore[method-assign]
+    timing = PlanTiming(plan) if costs.charges else FreeCharges(plan)
+    handling = receiving_of(plan, network) if costs.receiving else NO_HANDLING
+    memory = NodeMemory(network) if costs.memory else None
+    trace = simulate_job(plan.job, timing, network, Schedule(every=math.inf), None, supply_of(plan), handling, memory)
+    spans = assemble(trace, num_samples=plan.job.learner.num_samples).spans
+    mean = step_times(step_starts(spans, plan.cluster.workers))["mean"]
+    assert mean is not None
+    return mean
+
+
+def rows(name: str, algorithms: Sequence[str], report: Callable[[str], object]) -> list[dict[str, Any]]:
+    """Returns a row for each algorithm of a scenario: the step time in each case."""
+    found = []
+    for algorithm in algorithms:
+        report(f"{name}, {algorithm}")
+        scenario = load(name, ["workload.learning=none"], algorithms=[algorithm])
+        workers = scenario.plans()[0].cluster.workers
+        samples = STEPS * workers * scenario.workload.batch_per_worker
+        (plan,) = load(name, ["workload.learning=none", f"stop={{samples: {samples}}}"], algorithms=[algorithm]).plans()
+        found.append(
+            {"scenario": name, "algorithm": algorithm}
+            | {"step_s": {case: step_s(plan, costs) for case, costs in CASES.items()}}
+        )
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scenarios", default=",".join(SCENARIOS), help="names of shipped scenarios")
+    parser.add_argument("--algorithms", help="instead of those that show the costs best")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    options = parser.parse_args()
+    console = Console(stderr=True)
+    found = []
+    for name in options.scenarios.split(","):
+        algorithms = options.algorithms.split(",") if options.algorithms else SCENARIOS.get(name, ("sync-sgd",))
+        found += rows(name, algorithms, console.print)
+    if options.json:
+        print(json.dumps({"rows": found}))
+        return
+    table = Table("scenario", "algorithm", "step, ms", *list(CASES)[1:])
+    for row in found:
+        whole, *others = row["step_s"].values()
+        changes = (f"{100 * (one / whole - 1):+.1f} %" for one in others)
+        table.add_row(row["scenario"], row["algorithm"], f"{1e3 * whole:.4g}", *changes)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
