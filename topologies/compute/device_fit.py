@@ -119,7 +119,7 @@ class Fit:
             matrix = slopes.T @ (robust[:, None] * slopes) + np.diag(self._sd**-2)
             step = np.linalg.solve(matrix, slopes.T @ (robust * residuals) + (theta - self._mean) / self._sd**2)
             largest = float(np.max(np.abs(step)))
-            theta = theta - np.clip(step, -0.5, 0.5)
+            theta = np.asarray(theta - np.clip(step, -0.5, 0.5), dtype=np.float64)
             if largest < ENOUGH:
                 break
         used = {name for name, rows in self._used(weights).items() if rows}
