@@ -37,20 +37,18 @@ GROUPS = ("gradient", "loading", "charge", "collective", "message", "waiting", "
 def breakdown(run: Recorded) -> tuple[float, list[Row]]:
     """Returns the mean time of a step and its parts, which add up to it.
 
-        Args:
-            run: a short run.
+    Args:
+        run: a short run.
 
-        Raises:
-            RunFailed: no worker began two gradients.
+    Raises:
+        RunFailed: no worker began two gradients.
 
-        >>> from paceline import load
-        >>> from paceline.reports.explanation.gradient_rows import gradient_rows
-    from paceline.reports.explanation.row import Row
-    from paceline.reports.explanation.recording import length_of, record
-        >>> (plan,) = load("quickstart", ["cluster.step_time.sigma=1e-6"], algorithms=["sync-sgd"]).plans()
-        >>> step_s, rows = breakdown(record(plan, length_of(plan, 4)))
-        >>> round(step_s, 5), [row.name for row in rows if row.percent > 5]
-        (0.04006, ['hidden', 'output', 'slowest member of the all-reduce'])
+    >>> from paceline import load
+    >>> from paceline.reports.explanation.recording import length_of, record
+    >>> (plan,) = load("quickstart", ["cluster.step_time.sigma=1e-6"], algorithms=["sync-sgd"]).plans()
+    >>> step_s, rows = breakdown(record(plan, length_of(plan, 4)))
+    >>> round(step_s, 5), [row.name for row in rows if row.percent > 5]
+    (0.04006, ['hidden', 'output', 'slowest member of the all-reduce'])
     """
     found = attribute(run)
     if not found.steps:

@@ -209,6 +209,7 @@ def test_a_process_that_is_stopped_for_too_long_is_named(tmp_path: Path, launche
     assert read_run(next((tmp_path / "runs").iterdir())).summary["stop_reason"] == "failure"
 
 
+@pytest.mark.thorough
 def test_a_process_that_is_stopped_for_a_moment_goes_on(tmp_path: Path) -> None:
     """It is left alone. A busy machine may take much longer than a second to let it go on: hence the timeout.
 

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not (ROOT / "benchmarks").exists(), reason="needs the repository")
 
 
+@pytest.mark.thorough
 def test_differences_are_paired_and_staleness_is_by_node() -> None:
     options = ["--seeds", "3", "--seconds", "0.3", "--rates", "0.1", "--against", "async-sgd", "--json"]
     command = [sys.executable, str(ROOT / "benchmarks/dbs.py"), *options]

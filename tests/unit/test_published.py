@@ -315,6 +315,7 @@ def test_errors_are_means_of_means(tmp_path: Path) -> None:
     assert found["throughput"]["scaling"] == {"mape": None, "rows": 0, "misses": [], "not_predicted": []}
 
 
+@pytest.mark.thorough
 def test_a_machine_slower_by_two_factors_is_tested_without_error(tmp_path: Path) -> None:
     model = part("cost_model")
     rows = []
