@@ -4,7 +4,8 @@
     python benchmarks/ablation.py --scenarios dgx1-p100 --algorithms sync-sgd,easgd --json
 
 Costs: charges (updates, averages, copies and a server's work), receiving (copies and the order of receives),
-reductions inside collectives, and the sharing of a node's memory by accesses to cells. The weights are not trained.
+reductions inside collectives, the sharing of a node's memory by accesses to cells, and interference of communication
+with gradients, which needs a library that uses the devices (`--library nccl`). The weights are not trained.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.node_memory import NodeMemory
+from paceline.simulator.runs.interference import processors_of
 from paceline.simulator.runs.run import PlanTiming, cluster_network, supply_of
 from paceline.simulator.runs.servers import receiving_of
 
@@ -56,6 +58,7 @@ class Costs:
     receiving: bool = True
     reductions: bool = True
     memory: bool = True
+    interference: bool = True
 
 
 CASES = {
@@ -64,7 +67,8 @@ CASES = {
     "without receiving": Costs(receiving=False),
     "without reductions": Costs(reductions=False),
     "without shared memory": Costs(memory=False),
-    "without all four": Costs(charges=False, receiving=False, reductions=False, memory=False),
+    "without interference": Costs(interference=False),
+    "without all": Costs(charges=False, receiving=False, reductions=False, memory=False, interference=False),
 }
 
 
@@ -81,22 +85,24 @@ def step_s(plan: Plan, costs: Costs) -> float:
     timing = PlanTiming(plan) if costs.charges else FreeCharges(plan)
     handling = receiving_of(plan, network) if costs.receiving else NO_HANDLING
     memory = NodeMemory(network) if costs.memory else None
-    trace = simulate_job(plan.job, timing, network, Schedule(every=math.inf), None, supply_of(plan), handling, memory)
+    processors = processors_of(plan) if costs.interference else None
+    schedule, supply = Schedule(every=math.inf), supply_of(plan)
+    trace = simulate_job(plan.job, timing, network, schedule, None, supply, handling, memory, processors)
     spans = assemble(trace, num_samples=plan.job.learner.num_samples).spans
     mean = step_times(step_starts(spans, plan.cluster.workers))["mean"]
     assert mean is not None
     return mean
 
 
-def rows(name: str, algorithms: Sequence[str], report: Callable[[str], object]) -> list[dict[str, Any]]:
+def rows(name: str, algorithms: Sequence[str], library: str, report: Callable[[str], object]) -> list[dict[str, Any]]:
     """Returns a row for each algorithm of a scenario: the step time in each case."""
-    found = []
+    found, given = [], ["workload.learning=none", f"cluster.network.library={library}"]
     for algorithm in algorithms:
         report(f"{name}, {algorithm}")
-        scenario = load(name, ["workload.learning=none"], algorithms=[algorithm])
+        scenario = load(name, given, algorithms=[algorithm])
         workers = scenario.plans()[0].cluster.workers
         samples = STEPS * workers * scenario.workload.batch_per_worker
-        (plan,) = load(name, ["workload.learning=none", f"stop={{samples: {samples}}}"], algorithms=[algorithm]).plans()
+        (plan,) = load(name, [*given, f"stop={{samples: {samples}}}"], algorithms=[algorithm]).plans()
         found.append(
             {"scenario": name, "algorithm": algorithm}
             | {"step_s": {case: step_s(plan, costs) for case, costs in CASES.items()}}
@@ -108,13 +114,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenarios", default=",".join(SCENARIOS), help="names of shipped scenarios")
     parser.add_argument("--algorithms", help="instead of those that show the costs best")
+    parser.add_argument("--library", default="plain", help="the library of all scenarios: plain, nccl, mpi or gloo")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     options = parser.parse_args()
     console = Console(stderr=True)
     found = []
     for name in options.scenarios.split(","):
         algorithms = options.algorithms.split(",") if options.algorithms else SCENARIOS.get(name, ("sync-sgd",))
-        found += rows(name, algorithms, console.print)
+        found += rows(name, algorithms, options.library, console.print)
     if options.json:
         print(json.dumps({"rows": found}))
         return

@@ -30,7 +30,7 @@ MOST_ROWS = 5
 """rows of one group that are named; the others are summed"""
 NOTHING_S = 1e-12
 """a row of fewer seconds is left out"""
-GROUPS = ("gradient", "loading", "charge", "collective", "message", "waiting", "queue")
+GROUPS = ("gradient", "interference", "loading", "charge", "collective", "message", "waiting", "queue")
 """the groups of rows, in their order"""
 
 

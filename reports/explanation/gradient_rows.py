@@ -7,17 +7,47 @@ from collections.abc import Iterator, Sequence
 from paceline.reports.explanation.formulas import KIND_NAMES, gradient_words, kind_formula
 from paceline.reports.explanation.recording import Recorded
 from paceline.reports.explanation.row import Row
+from paceline.simulator.runs.interference import processors_of, taken_of
 from paceline.topologies.catalogue.device import Curve
 
 
 def gradient_rows(run: Recorded, mean_s: float) -> Iterator[Row]:
-    """Yields the parts of a gradient: by kinds of layers if all devices are of the catalogue, else by layers."""
+    """Yields the parts of a gradient: by kinds of layers if all devices are of the catalogue, else by layers.
+
+    Args:
+        run: the run.
+        mean_s: the mean time of a gradient in a step, with what communication takes from it.
+    """
+    lost = lost_share(run)
+    if lost > 0:
+        yield _interference(run, lost * mean_s)
+        mean_s *= 1 - lost
     curves = [node.device.times for node in run.plan.cluster.nodes for _ in range(node.workers)]
     known = [curve for curve in curves if curve is not None]
     if len(known) == len(curves):
         yield from _by_kind(run, known, mean_s)
     else:
         yield from _by_layer(run, mean_s)
+
+
+def lost_share(run: Recorded) -> float:
+    """Returns the part of the gradients' time that communication took from them; 0 if it takes nothing."""
+    if processors_of(run.plan) is None or run.plan.cluster.faults.shows:
+        return 0.0
+    spent_s = sum(span.end_s - span.start_s for span in run.trace.spans if span.activity == "compute")
+    return max(0.0, 1 - run.gradients_s / spent_s) if spent_s else 0.0
+
+
+def _interference(run: Recorded, seconds: float) -> Row:
+    kinds = {node.device.name: taken_of(run.plan, node) for node in run.plan.cluster.nodes}
+    shares = ", ".join(f"{100 * one.share:.3g} % of {name}" for name, one in kinds.items() if one.share)
+    return Row(
+        group="interference",
+        name="gradients slowed down by communication",
+        seconds=seconds,
+        formula=f"speed 1 / (1 + share) while a message or collective is in flight; share {shares}",
+        provenance="; ".join(dict.fromkeys(one.provenance for one in kinds.values() if one.share)),
+    )
 
 
 def _by_kind(run: Recorded, curves: Sequence[Curve], mean_s: float) -> Iterator[Row]:

@@ -88,12 +88,16 @@ class RecordedTiming:
     server: float = 1.0
     charges: dict[Rank, list[tuple[Charge, float]]] = field(default_factory=lambda: defaultdict(list))
     """the charges of each rank with their seconds, in order"""
+    gradients_s: float = 0.0
+    """the sum of all gradients' times, as long as nothing else uses their devices"""
 
     def __post_init__(self) -> None:
         self._timing = PlanTiming(self.plan)
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
-        return self.compute(rank) * self._timing.compute_s(rank, step, samples)
+        seconds = self.compute(rank) * self._timing.compute_s(rank, step, samples)
+        self.gradients_s += seconds
+        return seconds
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return self._timing.layer_shares()
@@ -172,6 +176,8 @@ class Recorded:
     trace: Trace
     charges: dict[Rank, list[tuple[Charge, float]]]
     network: RecordedNetwork
+    gradients_s: float
+    """the sum of all gradients' times, as long as nothing else uses their devices"""
 
     @property
     def workers(self) -> int:
@@ -193,7 +199,7 @@ def record(plan: Plan, length: Length, timing: RecordedTiming | None = None) -> 
     short = replace(plan, job=replace(job, learner=sizes, budget=Budget(samples=samples)))
     network = cluster_network(short, RecordedNetwork)
     trace = perform(short, Schedule(every=math.inf), network=network, timing=timing)
-    return Recorded(short, length, trace, timing.charges, network)
+    return Recorded(short, length, trace, timing.charges, network, timing.gradients_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 from paceline.algorithms.core.values import Rank
 from paceline.reports.explanation.recording import Length, Recorded, RecordedTiming, mean_step_s, record
 from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.runs.interference import processors_of
 from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.graphs.graph import Connection, Graph
@@ -98,9 +99,16 @@ def changes(run: Recorded) -> Iterator[Change]:
         yield Change("charges of workers at half their cost", plan, RecordedTiming(plan, work=0.5))
     if server in costly:
         yield Change("work of the server at half its cost", plan, RecordedTiming(plan, server=0.5))
+    if processors_of(plan) is not None:
+        yield Change("communication that takes nothing from gradients", _without_interference(plan))
     if cluster.storage is not None and plan.scenario.workload.reading is not None:
         quick = replace(cluster, storage=_quicker(cluster.storage))
         yield Change("storage twice as fast", replace(plan, cluster=quick))
+
+
+def _without_interference(plan: Plan) -> Plan:
+    section = plan.scenario.cluster.model_copy(update={"interference": 0.0})
+    return replace(plan, scenario=plan.scenario.model_copy(update={"cluster": section}))
 
 
 def scaled(link: Link, *, bandwidth: float = 1.0, latency: float = 1.0) -> Link:

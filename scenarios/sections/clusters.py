@@ -168,6 +168,11 @@ class ClusterPart(Part):
         default=ChargesPart(),
         description="how fast updates, averages and copies are, where the catalogue is not to be used",
     )
+    interference: fields.Share | None = Field(
+        default=None,
+        description="the part of a device that a message or collective takes while it overlaps a gradient, 0 to 1; "
+        "default: by device and network.library",
+    )
     storage: AnyStorage | None = Field(
         default=None,
         description="the storage that samples are read from: a name of `paceline list storage`, or a mapping",

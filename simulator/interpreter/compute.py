@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import Any
@@ -16,11 +17,13 @@ from paceline.algorithms.core.parts import together
 from paceline.algorithms.core.values import Batch, GradientResult, Layer, Rank, Samples, Weights
 from paceline.algorithms.runtime.handles import Promise
 from paceline.records.trace import Activity, Span, Trace
+from paceline.simulator.interpreter.device_work import DeviceWork
 from paceline.simulator.interpreter.in_flight import Flight, Pending
 from paceline.simulator.interpreter.loading import Loading
-from paceline.simulator.kernel.crash_timeline import State, Stretch, Timeline
+from paceline.simulator.kernel.crash_timeline import State, Stretch, Timeline, undisturbed
 from paceline.simulator.kernel.lanes import Steps, Task
 from paceline.simulator.kernel.timing import Timing
+from paceline.simulator.network.interference import Processors
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Compute:
     _flight: Flight
     _loading: Loading | None = None
     """None if batches cost only their `load_s`"""
+    _processors: Processors = field(default_factory=Processors)
+    """what gradients share with communication"""
     _timelines: dict[Rank, Timeline | None] = field(default_factory=dict)
     _states: dict[Rank, State] = field(default_factory=dict)
     """the states of devices that have a timeline"""
@@ -147,8 +152,8 @@ class Compute:
         rank, start_s = task.me.rank, self.env.now
         if rank not in self._timelines:
             self._timelines[rank] = self.timing.timeline(rank)
-        timeline = self._timelines[rank]
-        if timeline is None:
+        timeline, processor = self._timelines[rank], self._processors.processor(rank)
+        if timeline is None and processor is None:
             try:
                 if work_s > 0:
                     yield self.env.timeout(work_s)
@@ -156,18 +161,18 @@ class Compute:
                 self._note_life(task, [Stretch("compute", start_s, self.env.now)], step=step)
                 raise
             return [Stretch("compute", start_s, self.env.now)], work_s
-        before = self._states.get(rank, State())
-        life = timeline.live(before, start_s, work_s)
+        work = DeviceWork(self.env, timeline or undisturbed(), self._states.get(rank, State()), work_s)
+        demand = 0.0 if processor is None else self._processors.demand(rank).compute
         try:
-            yield self.env.timeout(max(0.0, life.end_s - start_s))
+            with nullcontext() if processor is None else processor.activity(demand):
+                yield from work.run(processor)
         except simpy.Interrupt:
-            life = timeline.live(before, start_s, work_s, until_s=self.env.now)
-            self._note_life(task, life.stretches, step=step)
+            self._note_life(task, work.stretches, step=step)
             raise
         finally:
-            self._states[rank] = life.state
-        spent_s = sum(stretch.end_s - stretch.start_s for stretch in life.stretches if stretch.stage == "compute")
-        return list(life.stretches), spent_s
+            self._states[rank] = work.state
+        spent_s = sum(stretch.end_s - stretch.start_s for stretch in work.stretches if stretch.stage == "compute")
+        return work.stretches, spent_s
 
     def _note_life(self, task: Task, stretches: Sequence[Stretch], *, step: int, layer: str | None = None) -> None:
         """Records the stages of a device; uninterrupted computing is one span."""

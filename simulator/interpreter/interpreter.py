@@ -44,6 +44,7 @@ from paceline.simulator.interpreter.weights_owner import Progress, WeightsOwner
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.kernel.lanes import Mutex, Station, Steps, Task, continued
 from paceline.simulator.kernel.timing import Timing
+from paceline.simulator.network.interference import InterferingNetwork, Processors
 from paceline.simulator.network.network import Network
 from paceline.simulator.network.node_memory import NodeMemory
 
@@ -57,6 +58,7 @@ def simulate_job(
     supply: Supply | None = None,
     handling: Handling = NO_HANDLING,
     node_memory: NodeMemory | None = None,
+    processors: Processors | None = None,
 ) -> Trace:
     """Runs a job to its end in virtual time.
 
@@ -69,6 +71,7 @@ def simulate_job(
         supply: the storage from which batches are read; None if reading takes no time.
         handling: the processor time of ranks for messages and starts, and the threads of a server.
         node_memory: the memories of the nodes, which accesses to cells share; None: `timing` states the time of each.
+        processors: what gradients share with communication; None: nothing.
 
     Returns:
         The record of the run.
@@ -77,7 +80,7 @@ def simulate_job(
         DeadlockError: all remaining programs wait for something that cannot happen.
         ProgramError: a program requested an invalid operation.
     """
-    return Simulation(job, timing, network, schedule, progress, supply, handling, node_memory).run()
+    return Simulation(job, timing, network, schedule, progress, supply, handling, node_memory, processors).run()
 
 
 class Simulation:
@@ -93,13 +96,19 @@ class Simulation:
         supply: Supply | None = None,
         handling: Handling = NO_HANDLING,
         node_memory: NodeMemory | None = None,
+        processors: Processors | None = None,
     ) -> None:
-        self.job, self.trace, self.env, self._network = job, Trace(), Clock(), network
+        self.job, self.trace, self.env = job, Trace(), Clock()
         self._handling = handling
+        processors = processors or Processors()
+        processors.attach(self.env)
+        if processors.used:
+            network = InterferingNetwork(network, processors)
+        self._network = network
         network.attach(self.env)
         self._weights_owner = WeightsOwner(job, schedule, self.trace, progress)
         self._loading = None if supply is None else Loading(self.env, supply, self.trace)
-        self._compute = Compute(self.env, job, timing, self.trace, Flight(job.learner), self._loading)
+        self._compute = Compute(self.env, job, timing, self.trace, Flight(job.learner), self._loading, processors)
         self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team), handling)
         self._collectives = Collectives(self.env, network, self.trace)
         self._cells = Cells(self.env, timing, self.trace, node_memory)

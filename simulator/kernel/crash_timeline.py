@@ -62,10 +62,11 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """The stages of a worker in an interval, and its state at the end."""
+    """The stages of a worker in an interval, its state at the end, and the new work that is left then, in seconds."""
 
     state: State
     stretches: tuple[Stretch, ...]
+    left_s: float = 0.0
 
     @property
     def end_s(self) -> float:
@@ -147,7 +148,7 @@ class Timeline:
                     f"a worker crashed {MOST_CRASHES} times in one step of {work_s:g} s; use a larger time between "
                     "crashes, a shorter recovery, or more frequent checkpoints"
                 )
-        return Life(builder.state, tuple(builder.stretches))
+        return Life(builder.state, tuple(builder.stretches), max(0.0, builder.left_s))
 
 
 @dataclass(slots=True)
@@ -235,3 +236,12 @@ def timeline_of(crashes: Crashes, speed: Speed, *, rank: int, node: int, nodes: 
     if crashes.node_mtbf_s is not None:
         coming.append(poisson(crashes.node_mtbf_s, seed, NODE_FAILURES, node))
     return Timeline(Times(heapq.merge(*coming)), crashes, speed)
+
+
+def undisturbed() -> Timeline:
+    """Returns the timeline of a worker that never crashes and is never slowed down.
+
+    >>> undisturbed().end_s(start_s=1.0, work_s=2.0)
+    3.0
+    """
+    return Timeline(Times(iter(())), Crashes())

@@ -34,6 +34,7 @@ from paceline.simulator.network.measured_ranges import beyond
 from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
 from paceline.simulator.network.node_memory import NodeMemory
 from paceline.simulator.runs.extrapolation import Extrapolation
+from paceline.simulator.runs.interference import processors_of
 from paceline.simulator.runs.servers import receiving_of
 from paceline.topologies.catalogue.machine_profile import Consulted, EmulatedProfile, Handled, Profile
 from paceline.topologies.faults.worker_faults import Crashes
@@ -207,7 +208,8 @@ def perform(
         handling = handling_of(plan, machine, message_cost=message_cost)
     memory = None if modelled is None else NodeMemory(modelled)
     timing = timing or PlanTiming(plan, machine or NOTHING)
-    trace = simulate_job(job, timing, wires, schedule, report, supply, handling, memory)
+    processors = None if modelled is None else processors_of(plan)
+    trace = simulate_job(job, timing, wires, schedule, report, supply, handling, memory, processors)
     if modelled is not None:
         trace.notes["collectives"] = [choice.record() for choice in modelled.tuner.choices.values()]
     if machine is None:

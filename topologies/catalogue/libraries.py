@@ -144,6 +144,7 @@ class Library:
         receiving: how it receives messages.
         reduces: whether the device or one core of the rank's host adds what is received; None: the device of a GPU, a
             core of other nodes.
+        occupies: which processors of a device communication takes; None: no processor.
         provenance: where the algorithms come from.
 
     >>> LIBRARIES["mpi"].algorithm(144, 65536), LIBRARIES["mpi"].algorithm(144, 2**20)
@@ -156,6 +157,7 @@ class Library:
     decisions: Mapping[tuple[int, int], tuple[Decision, ...]] = field(default_factory=dict)
     receiving: Receiving
     reduces: Literal["device", "core"] | None = None
+    occupies: Literal["multiprocessors", "core"] | None = None
     provenance: str
 
     def algorithm(self, ranks: int, nbytes: float, version: tuple[int, int] = (999, 0)) -> str | None:
@@ -269,6 +271,7 @@ LIBRARIES: dict[str, Library] = {
                 provenance="a send needs a posted receive, and GPUs copy, GPUDirect without the host: MEMORY high",
             ),
             reduces="device",
+            occupies="multiprocessors",
             provenance=f"{NCCL_TUNER}; it takes the cheapest",
         ),
         Library(
@@ -292,6 +295,7 @@ LIBRARIES: dict[str, Library] = {
                 provenance="rendezvous and eager limits as in its protocols; RDMA into its memory: MEMORY high",
             ),
             reduces="core",
+            occupies="core",
             provenance="FOUND open-mpi/ompi coll_tuned_decision_fixed.c @v4.0.0 and @8efebee (since v4.1.0)",
         ),
         Library(
@@ -314,6 +318,7 @@ LIBRARIES: dict[str, Library] = {
                 "20 us as in its protocol",
             ),
             reduces="core",
+            occupies="core",
             provenance="FOUND facebookincubator/gloo docs/algorithms.md, gloo/allreduce.cc @cc44198",
         ),
     )

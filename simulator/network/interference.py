@@ -1,0 +1,121 @@
+"""Communication takes processors from gradients that are computed at the same time, and both take longer.
+
+* A collective of NCCL occupies multiprocessors of each GPU; one of MPI or gloo, or a message of theirs, occupies a core
+  of the processor that computes. `Demand` says how much; `SharedProcessor` slows all activities of a processor alike.
+* A collective takes as long as its slowest member: it is done when the network has moved its bytes and every member's
+  processor has given it, at its reduced speed, the time that it would have taken alone.
+* A rank that only waits for a collective computes nothing, so collectives that overlap with nothing keep their time.
+* A collective counts from its last entry. Kernels and threads that wait for late members are not counted before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import simpy
+
+from paceline.algorithms.core.values import Group, Rank
+from paceline.algorithms.runtime.collective_matching import Collective
+from paceline.simulator.kernel.lanes import Steps
+from paceline.simulator.kernel.shared_processor import Law, SharedProcessor, fair_share
+from paceline.simulator.network.network import Network
+
+WHOLE = fair_share(1.0)
+"""the law of a device of which demands are shares"""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the activities of a rank demand of its processor.
+
+    Args:
+        processor: identifies the processor; ranks with equal ones share it.
+        compute: by a gradient.
+        communicate: by a message or collective in flight.
+        law: the speed of all activities, given the sum of their demands.
+    """
+
+    processor: Hashable
+    compute: float
+    communicate: float
+    law: Law = WHOLE
+
+
+NO_DEMAND = Demand(None, 0.0, 0.0)
+
+
+class Processors:
+    """The processors of a run that several activities share.
+
+    Args:
+        demand: what each rank demands; `NO_DEMAND` for ranks that share nothing. None: no rank shares anything.
+    """
+
+    def __init__(self, demand: Callable[[Rank], Demand] | None = None) -> None:
+        self.used = demand is not None
+        self.demand = demand or (lambda _: NO_DEMAND)
+        self._known: dict[Hashable, SharedProcessor] = {}
+
+    def attach(self, env: simpy.Environment) -> None:
+        """Sets the clock of the run."""
+        self._env = env
+
+    def processor(self, rank: Rank) -> SharedProcessor | None:
+        """Returns the processor of a rank; None if its activities do not slow each other down."""
+        demand = self.demand(rank)
+        if demand.processor is None:
+            return None
+        if demand.processor not in self._known:
+            self._known[demand.processor] = SharedProcessor(self._env, demand.law)
+        return self._known[demand.processor]
+
+
+class InterferingNetwork:
+    """A network whose messages and collectives share the processors of their ranks with gradients.
+
+    Args:
+        network: the network; it does not let members of collectives enter one by one.
+        processors: the processors of the ranks.
+    """
+
+    def __init__(self, network: Network, processors: Processors) -> None:
+        self._network, self._processors = network, processors
+
+    def attach(self, env: simpy.Environment) -> None:
+        self._env = env
+        self._network.attach(env)
+        self._queues: dict[tuple[Group, str], simpy.Event] = {}
+        """the last collective of each group and stream"""
+
+    def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
+        moving = self._network.message(source, to, nbytes)
+        return self._env.process(self._slowed(moving, (source, to))) if nbytes else moving
+
+    def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
+        before = self._queues.get((op.group, stream))
+        done = self._queues[op.group, stream] = self._env.process(self._performed(before, op, nbytes, stream))
+        return done
+
+    def standing(self) -> list[str]:
+        return self._network.standing()
+
+    def _performed(self, before: simpy.Event | None, op: Collective, nbytes: int, stream: str) -> Steps:
+        """Performs a collective, after the one before it in its stream."""
+        if before is not None and not before.processed:
+            yield before
+        yield from self._slowed(self._network.collective(op, nbytes, stream), op.group.ranks)
+
+    def _slowed(self, moving: simpy.Event, ranks: Iterable[Rank]) -> Steps:
+        """Waits for the end of a transfer on processors that its ranks share with other activities."""
+        begun_s, shared = self._env.now, list[tuple[SharedProcessor, float]]()
+        with ExitStack() as activities:
+            for rank in ranks:
+                if (processor := self._processors.processor(rank)) is not None:
+                    activities.enter_context(processor.activity(self._processors.demand(rank).communicate))
+                    shared.append((processor, processor.progress_s))
+            yield moving
+            alone_s = self._env.now - begun_s
+            for processor, since_s in shared:
+                yield from processor.work(alone_s, since_s)

@@ -1,0 +1,76 @@
+"""What communication takes from the gradients of a modelled cluster, by its devices, its library and its links."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.values import Rank
+from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.network.interference import NO_DEMAND, Demand, Processors
+from paceline.topologies.catalogue.device_names import named
+from paceline.topologies.catalogue.interference import NOTHING, Taken, taken
+from paceline.topologies.catalogue.libraries import LIBRARIES
+from paceline.topologies.cluster import Cluster, Node
+from paceline.topologies.graphs.graph import Graph
+
+
+def processors_of(plan: Plan) -> Processors | None:
+    """Returns the processors that gradients and communication share; None if no rank shares anything.
+
+    Args:
+        plan: the run.
+    """
+    cluster, server = plan.cluster, plan.job.team[0].server
+    shares = {node.name: taken_of(plan, node).share for node in cluster.nodes}
+    if not any(shares.values()):
+        return None
+
+    def demand(rank: Rank) -> Demand:
+        share = shares[cluster.nodes[cluster.node_of(rank)].name]
+        return NO_DEMAND if rank == server or not share else Demand(rank, compute=1.0, communicate=share)
+
+    return Processors(cache(demand))
+
+
+def taken_of(plan: Plan, node: Node) -> Taken:
+    """Returns what communication takes from the devices of a node.
+
+    Args:
+        plan: the run.
+        node: a node of its cluster.
+    """
+    section = plan.scenario.cluster
+    if section.interference is not None:
+        return Taken(section.interference, "given in the scenario")
+    try:
+        spec = named(node.device.name)
+    except InputError:
+        return NOTHING
+    return taken(spec, LIBRARIES[section.network.library], collective_bytes_per_s(plan.cluster, node))
+
+
+def collective_bytes_per_s(cluster: Cluster, node: Node) -> float:
+    """Returns the bandwidth for which a library sets up the collectives of a device.
+
+    Within one node this is that of the device's own fastest links; with several nodes, at most that of all NICs of the
+    node, because a ring over all devices passes each of them at the rate at which it enters the node.
+
+    Args:
+        cluster: the cluster.
+        node: the device's node.
+    """
+    own = _link_bytes_per_s(cluster.graph, node.seats[0])
+    nics = [vertex.name for vertex in cluster.graph.vertices if vertex.kind == "nic" and vertex.host == node.name]
+    if len(cluster.nodes) < 2 or not nics:
+        return own
+    return min(own, sum(_link_bytes_per_s(cluster.graph, nic, "network") for nic in nics))
+
+
+def _link_bytes_per_s(graph: Graph, vertex: str, medium: str | None = None) -> float:
+    """Returns the bandwidth of a vertex's links of one medium; by default of the one with the highest."""
+    rates: dict[str, float] = {}
+    for connection in graph.connections:
+        if vertex in connection.ends:
+            rates[connection.link.medium] = rates.get(connection.link.medium, 0.0) + connection.bytes_per_s
+    return max(rates.values(), default=0.0) if medium is None else rates.get(medium, 0.0)
