@@ -4,7 +4,8 @@ Rules of this file:
 
 * `bytes` of a point are those of `Asked.nbytes`: of one member's value, and of all members' values for an all-gather.
 * Points keep the order of the log, with repetitions. `profile_points` sorts them and takes medians.
-* Prefixes that mpirun and srun put before each line ("[1,0]<stdout>:", "0: ") and terminal colours are removed.
+* Prefixes that mpirun and srun put before each line ("[1,0]<stdout>:", "0: ") and terminal colours are removed. A line
+  of standard error ("[1,0]<stderr>:") counts as empty.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ RATE_BOTH_WAYS = "message-rate-both-ways"
 LARGEST = 64 * 1024 * 1024
 """the maximum size of a log, in bytes: INFERENCE, over 500,000 rows"""
 
-TAG = re.compile(r"\[\d+,\d+\]<std(?:out|err)>:? ?|\d+: ")
+TAG = re.compile(r"\[\d+,\d+\]<std(out|err)>: ?|\d+: ")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 DECIMAL = re.compile(NUMBER, re.ASCII)
 LONGEST_NUMBER = 40
@@ -104,8 +105,9 @@ def read_lines(path: Path, expected: str) -> list[str]:
 
 def _bare(line: str) -> str:
     line = COLOUR.sub("", line)
-    tag = TAG.match(line)
-    return line[tag.end() :] if tag else line
+    if (tag := TAG.match(line)) is None:
+        return line
+    return "" if tag[1] == "err" else line[tag.end() :]
 
 
 @dataclass(frozen=True, slots=True)

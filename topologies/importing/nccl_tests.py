@@ -37,6 +37,7 @@ RANK = re.compile(
     re.ASCII,
 )
 PROGRAM = re.compile(r"\b([a-z]+(?:_[a-z]+)?)_perf(?![a-z])")
+FOOTER = re.compile(r"#\s*(?:Out of bounds values|Avg bus bandwidth|Collective test concluded)")
 BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\S+)")
 STAMP = re.compile(r"\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*$", re.ASCII)
 TIME_UNIT = re.compile(r"\([a-zµ]?s(?:ec)?\)")
@@ -54,24 +55,34 @@ class Run:
     columns: list[str] = field(default_factory=list)
     rows: list[tuple[int, list[str]]] = field(default_factory=list)
     """line numbers and words"""
+    ended: bool = False
+    """whether the lines below the table have begun"""
 
 
-def read(path: Path, *, operation: str | None = None, in_place: bool | None = None) -> tuple[MeasuredCurve, ...]:
+def read(
+    path: Path, *, operation: str | None = None, ranks: int | None = None, in_place: bool | None = None
+) -> tuple[MeasuredCurve, ...]:
     """Returns the curves in a log of nccl-tests, one for each run in it.
 
     Args:
         path: the standard output of one or more programs of nccl-tests.
         operation: our name of the operation ("AllReduce", …), for logs that do not name the program.
+        ranks: the number of ranks, for logs without the lines of the ranks.
         in_place: which of the two times of each row to take; None: that of torch.distributed's calls.
 
     Raises:
         InputError: lists every line that is wrong.
     """
-    return curves(read_lines(path, EXPECTED), str(path), operation=operation, in_place=in_place)
+    return curves(read_lines(path, EXPECTED), str(path), operation=operation, ranks=ranks, in_place=in_place)
 
 
 def curves(
-    lines: Sequence[str], where: str, *, operation: str | None = None, in_place: bool | None = None
+    lines: Sequence[str],
+    where: str,
+    *,
+    operation: str | None = None,
+    ranks: int | None = None,
+    in_place: bool | None = None,
 ) -> tuple[MeasuredCurve, ...]:
     """Returns the curves in the lines of a log.
 
@@ -79,6 +90,7 @@ def curves(
         lines: the lines of the log.
         where: the file, for messages.
         operation: as in `read`.
+        ranks: as in `read`.
         in_place: as in `read`.
 
     Raises:
@@ -97,7 +109,7 @@ def curves(
     runs = _runs(lines, problems)
     if not any(run.columns for run in runs):
         problems.append(f"has no line of columns '# size count type … time algbw busbw'; expected {EXPECTED}")
-    found = [_curve(run, where, operation, in_place, problems) for run in runs if run.columns]
+    found = [_curve(run, where, operation, ranks, in_place, problems) for run in runs if run.columns]
     refuse(where, problems)
     return tuple(curve for curve in found if curve is not None)
 
@@ -147,7 +159,7 @@ def _outside_comments(run: Run, runs: list[Run], number: int, line: str, problem
             runs.append(Run(program=named))
         else:
             run.program = named
-    elif run.columns and words and not NOISE.search(line):
+    elif run.columns and words and not run.ended and not NOISE.search(line):
         if whole(words[0]) is None:
             problems.append(f"line {number}: found {line.strip()[:60]!r}, expected a row of numbers or a comment (#)")
         else:
@@ -181,17 +193,17 @@ def _check_units(units: Sequence[str], number: int, problems: list[str]) -> None
 
 
 def _curve(
-    run: Run, where: str, operation: str | None, in_place: bool | None, problems: list[str]
+    run: Run, where: str, operation: str | None, given: int | None, in_place: bool | None, problems: list[str]
 ) -> MeasuredCurve | None:
     """Returns the curve of a run; appends what is wrong with it to the problems."""
     before = len(problems)
     known = PROGRAMS.get(run.program) if run.program else operation
     if known is None:
-        given = f"found {run.program}_perf, expected" if run.program else "does not name its program; expected"
-        problems.append(f"{given} {', '.join(f'{name}_perf' for name in PROGRAMS)}, or give the operation")
+        said = f"found {run.program}_perf, expected" if run.program else "does not name its program; expected"
+        problems.append(f"{said} {', '.join(f'{name}_perf' for name in PROGRAMS)}, or the operation as an argument")
     elif operation is not None and operation != known:
         problems.append(f"found {run.program}_perf, which is {known}; expected {operation}")
-    members = _members(run, problems)
+    members = _members(run, given, problems)
     if not run.rows:
         problems.append("has no rows of measurements below the line of columns")
     if known is None or members is None or len(problems) > before:
@@ -213,15 +225,19 @@ def _curve(
         problems.append("has only rows of size 0; expected sizes above 0")
     groups = len({group for group, _ in run.ranks})
     gpus = ", ".join(sorted({gpu for gpu in run.gpus if gpu}))
-    said = [f"{where}: nccl-tests {run.program or known}", gpus, "in place" if inside else "out-of-place"]
-    said += [f"{groups} groups at the same time"] if groups > 1 else []
-    return MeasuredCurve(known, ranks, nodes, tuple(points), ", ".join(filter(None, said)))
+    parts = [f"{where}: nccl-tests {run.program or known}", gpus, "in place" if inside else "out-of-place"]
+    parts += [f"{groups} groups at the same time"] if groups > 1 else []
+    return MeasuredCurve(known, ranks, nodes, tuple(points), ", ".join(filter(None, parts)))
 
 
-def _members(run: Run, problems: list[str]) -> tuple[int, int] | None:
+def _members(run: Run, given: int | None, problems: list[str]) -> tuple[int, int | None] | None:
     """Returns the number of ranks and of hosts of a group."""
     if not run.ranks:
-        problems.append("has no lines '#  Rank  0 Group  0 Pid … on HOST device 0'; expected one for each rank")
+        if given is not None and given > 0:
+            return given, None
+        problems.append(
+            "has no lines '#  Rank  0 … on HOST device 0'; expected one for each rank, or ranks as an argument"
+        )
         return None
     numbers = sorted(rank for _, rank in run.ranks)
     if numbers != list(range(len(numbers))):
