@@ -6,15 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-FACTORS = {
-    "all_reduce": lambda ranks: 2 * (ranks - 1) / ranks,
-    "all_gather": lambda ranks: (ranks - 1) / ranks,
-    "reduce_scatter": lambda ranks: (ranks - 1) / ranks,
-    "broadcast": lambda _: 1.0,
-    "reduce": lambda _: 1.0,
-    "sendrecv": lambda _: 1.0,
-}
 COLUMNS = "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6} "
+
+
+def bus_factor(program: str, ranks: int) -> float:
+    share = (ranks - 1) / ranks
+    return {"all_reduce": 2 * share, "all_gather": share, "reduce_scatter": share}.get(program, 1.0)
 
 
 def in_width(value: float, width: int) -> str:
@@ -27,7 +24,7 @@ def in_width(value: float, width: int) -> str:
 
 def nccl_results(program: str, ranks: int, size: int, us: float, wrong: str) -> str:
     algbw = size / us / 1e3
-    busbw = algbw * FACTORS[program](ranks)
+    busbw = algbw * bus_factor(program, ranks)
     return f"  {in_width(us, 7):>7}  {in_width(algbw, 6):>6}  {in_width(busbw, 6):>6}  {wrong:>6}"
 
 
@@ -45,7 +42,7 @@ def nccl_row(program: str, ranks: int, size: int, out_us: float, in_us: float) -
 def nccl_log(
     program: str, nodes: Sequence[int], rows: Sequence[tuple[int, float, float]], *, named: bool = True
 ) -> str:
-    """The output of a program of nccl-tests; rows of size, microseconds out-of-place and in place; ranks of each host."""
+    """The output of a program of nccl-tests; rows have a size and two times in us; nodes have ranks."""
     ranks = sum(nodes)
     lines = []
     if named:

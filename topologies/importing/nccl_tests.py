@@ -131,19 +131,27 @@ def _runs(lines: Sequence[str], problems: list[str]) -> list[Run]:
             run.program = _program(line) or run.program
         elif rank := RANK.match(line.strip()):
             _rank(run, rank, number, problems)
-        elif bounds := BOUNDS.match(line.strip()):
-            if parse(bounds[1]) != Printed(0.0, 0.5):
-                problems.append(
-                    f"line {number}: found {bounds[1]} values out of bounds, expected 0: results were wrong"
-                )
+        elif FOOTER.match(line.strip()):
+            _footer(run, number, line, problems)
         else:
             words = line.strip().lstrip("#").split()
             if words[:2] == ["size", "count"]:
+                if run.columns:
+                    run = Run()
+                    runs.append(run)
                 run.columns = words
                 _check_columns(words, number, problems)
             elif words[:1] == ["(B)"] and run.columns:
                 _check_units(words, number, problems)
     return runs
+
+
+def _footer(run: Run, number: int, line: str, problems: list[str]) -> None:
+    """Ends the table, and checks the number of wrong results below it."""
+    run.ended = bool(run.columns)
+    bounds = BOUNDS.match(line.strip())
+    if bounds and parse(bounds[1]) != Printed(0.0, 0.5):
+        problems.append(f"line {number}: found {bounds[1]} values out of bounds, expected 0: the results were wrong")
 
 
 def _program(line: str) -> str | None:
@@ -169,9 +177,7 @@ def _outside_comments(run: Run, runs: list[Run], number: int, line: str, problem
 def _rank(run: Run, rank: re.Match[str], number: int, problems: list[str]) -> None:
     key = int(rank[2] or 0), int(rank[1])
     if key in run.ranks:
-        problems.append(
-            f"line {number}: found rank {key[1]} a second time; expected one run of a program built with MPI"
-        )
+        problems.append(f"line {number}: found rank {key[1]} a second time; expected a program built with MPI")
     run.ranks[key] = rank[3]
     run.gpus.append(rank[4].strip())
 
