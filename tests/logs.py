@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 COLUMNS = "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6} "
@@ -91,12 +91,13 @@ def event(
 
 HOST = (100, 100)
 GLOO = (100, 101)
+PHASES = ("loading", "forward", "backward", "communication", "optimizer")
 
 
 def step_events(number: int, start: float, phases: dict[str, float], gap: float = 1.0) -> list[dict[str, Any]]:
     """The events of a step on a CPU, one phase after the other with gaps in between; all in microseconds."""
     at, events = start + gap, []
-    for name, duration in phases.items():
+    for name, duration in ((name, phases[name]) for name in PHASES if name in phases):
         for label, category, lane in {
             "loading": [("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "user_annotation", HOST)],
             "forward": [("aten::linear", "cpu_op", HOST)],
@@ -111,5 +112,5 @@ def step_events(number: int, start: float, phases: dict[str, float], gap: float 
     return [event(f"ProfilerStep#{number}", "user_annotation", start, at - start, HOST), *events]
 
 
-def trace_text(events: Sequence[dict[str, Any]], **more: Any) -> str:
+def trace_text(events: Iterable[dict[str, Any]], **more: Any) -> str:
     return json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": list(events), **more})

@@ -18,6 +18,9 @@ UNITS = {"ns": 1e-3, "ms": 1e3, "s": 1e6}
 """microseconds of other units, in which a log may have been rewritten"""
 
 
+UNREDUCED = frozenset({"AllGather", "Broadcast"})
+
+
 def bus_factor(operation: str, ranks: int) -> float:
     """Returns busbw over algbw; source: nccl-tests, doc/PERFORMANCE.md.
 
@@ -39,7 +42,7 @@ def point(
 
     Args:
         columns: the names of the columns.
-        words: the words of the row. Old versions leave out redop and root where they have no meaning.
+        words: the words of the row. Versions of 2022 leave redop empty for operations that do not reduce.
         operation: our name of the operation.
         ranks: the number of ranks.
         in_place: whether to take the second of the two times.
@@ -58,7 +61,8 @@ def point(
     first, second = (place for place, name in enumerate(columns) if name in TIMES)
     width = second - first
     keys, results = words[: -2 * width], words[-2 * width :]
-    if not 3 <= len(keys) <= first:
+    blank = "redop" in columns and operation in UNREDUCED and len(keys) == first - 1 and keys[-1].lstrip("-").isdigit()
+    if len(keys) != first and not blank:
         raise ValueError(f"found {len(words)} columns, expected {first + 2 * width}: {' '.join(columns)}")
     size, count = whole(keys[0]), whole(keys[1])
     if size is None or count is None or not keys[2].isidentifier():

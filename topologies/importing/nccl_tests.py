@@ -40,6 +40,8 @@ PROGRAM = re.compile(r"\b([a-z]+(?:_[a-z]+)?)_perf(?![a-z])")
 FOOTER = re.compile(r"#\s*(?:Out of bounds values|Avg bus bandwidth|Collective test concluded)")
 BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\S+)")
 STAMP = re.compile(r"\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*$", re.ASCII)
+CHECKS = (["#wrong"], ["error"])
+"""the column after busbw; before August 2022 it was the largest deviation, which is not checked"""
 TIME_UNIT = re.compile(r"\([a-zµ]?s(?:ec)?\)")
 NOISE = re.compile(r"NCCL (?:INFO|WARN|TRACE|VERSION)")
 
@@ -57,6 +59,8 @@ class Run:
     """line numbers and words"""
     ended: bool = False
     """whether the lines below the table have begun"""
+    broken: bool = False
+    """whether the columns are not as expected, which is among the problems"""
 
 
 def read(
@@ -109,7 +113,7 @@ def curves(
     runs = _runs(lines, problems)
     if not any(run.columns for run in runs):
         problems.append(f"has no line of columns '# size count type … time algbw busbw'; expected {EXPECTED}")
-    found = [_curve(run, where, operation, ranks, in_place, problems) for run in runs if run.columns]
+    found = [_curve(run, where, operation, ranks, in_place, problems) for run in runs if run.columns and not run.broken]
     refuse(where, problems)
     return tuple(curve for curve in found if curve is not None)
 
@@ -140,7 +144,7 @@ def _runs(lines: Sequence[str], problems: list[str]) -> list[Run]:
                     run = Run()
                     runs.append(run)
                 run.columns = words
-                _check_columns(words, number, problems)
+                run.broken = not _columns_fit(words, number, problems)
             elif words[:1] == ["(B)"] and run.columns:
                 _check_units(words, number, problems)
     return runs
@@ -182,12 +186,18 @@ def _rank(run: Run, rank: re.Match[str], number: int, problems: list[str]) -> No
     run.gpus.append(rank[4].strip())
 
 
-def _check_columns(words: Sequence[str], number: int, problems: list[str]) -> None:
+def _columns_fit(words: Sequence[str], number: int, problems: list[str]) -> bool:
+    """Whether the columns are those of times out-of-place and in place."""
     starts = [place for place, word in enumerate(words) if word in TIMES]
-    if len(starts) != 2 or any(list(words[at + 1 : at + 3]) != ["algbw", "busbw"] for at in starts):
-        problems.append(f"line {number}: found columns {' '.join(words)}, expected time algbw busbw #wrong twice")
+    parts = [words[at : at + 4] for at in starts]
+    if len(parts) != 2 or any(part[1:3] != ["algbw", "busbw"] or part[3:] not in CHECKS for part in parts):
+        found = " ".join(words)
+        problems.append(f"line {number}: found {found}, expected the columns time algbw busbw #wrong twice")
     elif words[starts[0]] == "cputime":
         problems.append(f"line {number}: found the time of the CPU (cputime), expected time: run without -C 1")
+    else:
+        return True
+    return False
 
 
 def _check_units(units: Sequence[str], number: int, problems: list[str]) -> None:
