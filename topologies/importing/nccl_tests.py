@@ -10,7 +10,8 @@ Rules of this file:
   for an all-reduce, a broadcast and a reduce, of all ranks' values for an all-gather, and of the input of one rank for
   a reduce-scatter. These are the bytes of `Asked.nbytes`. Rows of size 0 measure calls without data and are left out.
 * Times are out-of-place, or in place for operations that torch.distributed calls in place (all_reduce, broadcast,
-  reduce): MEMORY high (pytorch, ProcessGroupNCCL.cpp). ``sendrecv_perf`` measures out-of-place only.
+  reduce): FOUND for all_reduce (pytorch, ProcessGroupNCCL.cpp), MEMORY high for the others. ``sendrecv_perf`` measures
+  out-of-place only.
 """
 
 from __future__ import annotations

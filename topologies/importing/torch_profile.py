@@ -30,6 +30,8 @@ from paceline.topologies.importing.intervals import Interval, common, length, un
 from paceline.topologies.importing.torch_trace import Event, TorchTrace, read
 
 STEP = re.compile(r"ProfilerStep#(\d{1,15})", re.ASCII)
+OPERATORS = frozenset({"cpu_op", "operator"})
+"""categories of operators; the second one in PyTorch 1.8 to 1.10: MEMORY medium"""
 BACKWARD = "autograd::engine::evaluate_function"
 OPTIMIZER = "Optimizer.step#"
 ZERO_GRAD = "Optimizer.zero_grad#"
@@ -193,7 +195,7 @@ def _phases(own: Sequence[Event], lane: tuple[str, str], spans: Sequence[Interva
         (
             event
             for event in own
-            if event.category == "cpu_op" and event.lane == lane and within(aside, event.start) is None
+            if event.category in OPERATORS and event.lane == lane and within(aside, event.start) is None
         ),
         spans,
     )
@@ -268,9 +270,7 @@ def _kernel_times(events: Sequence[Event], computing: Sequence[Event], phases: S
     launches = {
         str(event.args["correlation"]): event.start
         for event in events
-        if event.category != "kernel"
-        and event.category.endswith(("_runtime", "_driver"))
-        and "correlation" in event.args
+        if event.category != "kernel" and event.category.endswith(("runtime", "driver")) and "correlation" in event.args
     }
     launched = [
         (launches[correlation], (kernel.start, kernel.end))

@@ -36,7 +36,7 @@ class Event:
 
     name: str
     category: str
-    """cpu_op, user_annotation, kernel, cuda_runtime, …"""
+    """cpu_op, user_annotation, kernel, cuda_runtime, …, in lower case"""
     lane: tuple[str, str]
     """process and thread, or device and stream"""
     start: float
@@ -138,7 +138,7 @@ def _event(number: int, one: object, problems: list[str]) -> Event | None:
         problems.append(f"{at}: found dur {one.get('dur')!r:.40}, expected 0 or more microseconds")
     else:
         lane = str(one.get("pid")), str(one.get("tid"))
-        return Event(name, category, lane, start, start + duration, args)
+        return Event(name, category.lower(), lane, start, start + duration, args)
     return None
 
 
