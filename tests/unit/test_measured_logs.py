@@ -109,16 +109,22 @@ def test_versions_of_2022_leave_redop_empty() -> None:
     assert nccl_tests.curves(blank, "log")[0].points == nccl_tests.curves(lines, "log")[0].points
 
 
-def test_old_versions_print_fewer_columns() -> None:
-    """2019: neither redop nor root for an all-gather, and the largest deviation instead of a count of wrong values."""
+@pytest.mark.parametrize("algbw", ["0.10", "0.05"])  # the second one before June 2020
+def test_old_versions_print_fewer_columns(algbw: str) -> None:
+    """2021: neither redop nor root for an all-gather, and the largest deviation instead of a count of wrong values."""
     log = """# nThread 1 nGpus 2 minBytes 1024 maxBytes 1024 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
 #   Rank  0 Pid  11012 on  machine device  0 [0x1b] Tesla V100
 #   Rank  1 Pid  11012 on  machine device  1 [0x1c] Tesla V100
 #       size         count    type     time   algbw   busbw   error     time   algbw   busbw   error
 #        (B)    (elements)             (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)
         1024           128   float    10.24    0.10    0.05   0e+00    20.48    0.05    0.03   1e-07"""
-    (curve,) = nccl_tests.curves(log.splitlines(), "log", operation="AllGather")
+    lines = log.replace("10.24    0.10", f"10.24    {algbw}").splitlines()
+    (curve,) = nccl_tests.curves(lines, "log", operation="AllGather")
     assert curve.points == ((1024, 10.24 / 1e6),)
+    with pytest.raises(InputError, match="found algbw"):
+        nccl_tests.curves(
+            [line.replace(f"10.24    {algbw}", "10.24    0.07") for line in lines], "log", operation="AllGather"
+        )
 
 
 @pytest.mark.parametrize(
