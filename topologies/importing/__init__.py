@@ -1,6 +1,10 @@
-"""Cluster graphs from files of other programs. Start at `load`; `assembly` has what all formats share.
+"""Cluster graphs and measurements from files of other programs.
 
-Rules of this file: the format is detected from the content of a file, not from its name, so any name is accepted.
+Start at `load` for graphs, whose formats share `assembly`. Measurements have one module for each tool: `nccl_tests` and
+`osu` return the curves of `measured`, and `torch_profile` returns the costs of a training step.
+
+Rules of this file: the format of a graph is detected from the content of its file, not from the name, so any name is
+accepted.
 """
 
 from __future__ import annotations

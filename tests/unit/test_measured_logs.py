@@ -1,0 +1,284 @@
+"""Logs of nccl-tests and OSU micro-benchmarks: their curves, and refusals with all mistakes at once."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import pytest
+
+from paceline.algorithms.core.errors import InputError
+from paceline.topologies.catalogue.machine_profile import Profile
+from paceline.topologies.importing import nccl_tests, osu
+from paceline.topologies.importing.measured import RATE, RATE_BOTH_WAYS, MeasuredCurve, profile_points
+from tests import logs
+
+DATA = Path(__file__).parents[1] / "data/measurements"
+MB = 1 << 20
+ROWS = [(1024, 30.5, 31.25), (MB, 38.07, 37.0), (16 * MB, 159.06, 157.07)]
+
+
+def nccl_refused(text: str, tmp_path: Path) -> str:
+    path = tmp_path / "log"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        nccl_tests.read(path)
+    return str(error.value).replace(str(path), "log")
+
+
+def osu_refused(text: str, tmp_path: Path, ranks: int | None = 4) -> str:
+    path = tmp_path / "log"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        osu.read(path, ranks=ranks)
+    return str(error.value).replace(str(path), "log")
+
+
+# --- nccl-tests ------------------------------------------------------------------------------------------------------
+
+
+def test_an_all_reduce_is_read_in_place_as_torch_calls_it() -> None:
+    (curve,) = nccl_tests.read(DATA / "all-reduce-8.txt")
+    assert (curve.operation, curve.ranks, curve.nodes) == ("AllReduce", 8, 1)
+    assert [size for size, _ in curve.points] == [8, 1024, 65536, MB, 16 * MB, 128 * MB]
+    assert curve.points[-1] == (128 * MB, 1053.56 / 1e6)
+    assert "all-reduce-8.txt: nccl-tests all_reduce, NVIDIA A100-SXM4-80GB, in place" in curve.source
+    (other,) = nccl_tests.read(DATA / "all-reduce-8.txt", in_place=False)
+    assert other.points[-1] == (128 * MB, 1062.44 / 1e6)
+
+
+def test_a_log_that_does_not_name_its_program_is_named_by_its_command_line() -> None:
+    (curve,) = nccl_tests.read(DATA / "all-gather-2x2.txt")
+    assert (curve.operation, curve.ranks, curve.nodes) == ("AllGather", 4, 2)
+    assert curve.points[0] == (65536, 25.28 / 1e6), "the row of size 0 measures nothing"
+
+
+def test_a_file_may_hold_several_programs() -> None:
+    message, scatter = nccl_tests.read(DATA / "two-programs.txt")
+    assert (message.operation, message.nodes) == ("message", 2)
+    assert (scatter.operation, scatter.points[0]) == ("ReduceScatter", (1024, 15.05 / 1e6))
+
+
+def test_the_caller_may_give_what_a_log_leaves_out() -> None:
+    lines = logs.nccl_log("all_reduce", [4], ROWS, named=False).splitlines()
+    stripped = [line for line in lines if "Rank" not in line]
+    (curve,) = nccl_tests.curves(stripped, "log", operation="AllReduce", ranks=4)
+    assert (curve.ranks, curve.nodes, len(curve.points)) == (4, None, 3)
+    with pytest.raises(InputError, match="does not name its program") as error:
+        nccl_tests.curves(stripped, "log")
+    assert "has no lines '#  Rank  0" in str(error.value), "both are reported together"
+
+
+def test_groups_that_run_at_the_same_time_are_counted_by_group() -> None:
+    lines = logs.nccl_log("all_reduce", [1, 1, 1, 1], ROWS).splitlines()
+    split = [
+        line.replace("Group  0", f"Group  {int(line.split()[2]) % 2}") if "Rank" in line else line for line in lines
+    ]
+    with pytest.raises(InputError, match="times algbw for AllReduce of 2 ranks"):  # busbw is still that of four ranks
+        nccl_tests.curves(split, "log")
+    two = logs.nccl_log("all_reduce", [1, 1], ROWS).splitlines()
+    ranks = [line for line in split if "Rank" in line]
+    at = next(number for number, line in enumerate(two) if "Rank" in line)
+    (curve,) = nccl_tests.curves([*two[:at], *ranks, *two[at + 2 :]], "log")
+    assert (curve.ranks, curve.nodes) == (2, 2)
+    assert curve.source.endswith("2 groups at the same time")
+
+
+def test_prefixes_of_launchers_are_removed(tmp_path: Path) -> None:
+    text = logs.nccl_log("all_reduce", [2, 2], ROWS)
+    plain = nccl_tests.curves(text.splitlines(), "log")
+    path = tmp_path / "log"
+    for prefix in ("[1,0]<stdout>:", "[1,0]<stdout>: ", "0: ", "\x1b[32m"):
+        tagged = "".join(f"{prefix}{line}\n[1,1]<stderr>:a warning\n" for line in text.splitlines())
+        path.write_text(tagged, encoding="utf-8")
+        assert nccl_tests.read(path)[0].points == plain[0].points
+
+
+def test_columns_of_time_stamps_and_single_iterations_do_not_matter() -> None:
+    lines = logs.nccl_log("all_reduce", [2], ROWS).splitlines()
+    stamped = [line + " 2025-10-17 11:55:23" if line.lstrip()[:1].isdigit() else line for line in lines]
+    head = next(number for number, line in enumerate(lines) if "#wrong" in line)
+    stamped[head] += "timestamp"
+    assert nccl_tests.curves(stamped, "log")[0].points == nccl_tests.curves(lines, "log")[0].points
+
+
+def test_versions_of_2022_leave_redop_empty() -> None:
+    lines = logs.nccl_log("all_gather", [2], ROWS).splitlines()
+    blank = [line.replace("   none ", "        ") for line in lines]
+    assert blank != lines
+    assert nccl_tests.curves(blank, "log")[0].points == nccl_tests.curves(lines, "log")[0].points
+
+
+@pytest.mark.parametrize("algbw", ["0.10", "0.05"])  # the second one before June 2020
+def test_old_versions_print_fewer_columns(algbw: str) -> None:
+    """2021: neither redop nor root for an all-gather, and the largest deviation instead of a count of wrong values."""
+    log = """# nThread 1 nGpus 2 minBytes 1024 maxBytes 1024 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
+#   Rank  0 Pid  11012 on  machine device  0 [0x1b] Tesla V100
+#   Rank  1 Pid  11012 on  machine device  1 [0x1c] Tesla V100
+#       size         count    type     time   algbw   busbw   error     time   algbw   busbw   error
+#        (B)    (elements)             (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)
+        1024           128   float    10.24    0.10    0.05   0e+00    20.48    0.05    0.03   1e-07"""
+    lines = log.replace("10.24    0.10", f"10.24    {algbw}").splitlines()
+    (curve,) = nccl_tests.curves(lines, "log", operation="AllGather")
+    assert curve.points == ((1024, 10.24 / 1e6),)
+    with pytest.raises(InputError, match="found algbw"):
+        nccl_tests.curves(
+            [line.replace(f"10.24    {algbw}", "10.24    0.07") for line in lines], "log", operation="AllGather"
+        )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("   38.07", "  0.038", "as 1048576 bytes take 0.038 us; the time seems to be in ms"),
+        ("   38.07", "  -38.1", "found a time of -38.1 us, expected a time above 0"),
+        ("   38.07", "   0.00", "found a time of 0.00 us, expected a time above 0"),
+        ("   38.07", "    abc", "found time, algbw, busbw abc"),
+        ("   38.07", "    nan", "found time, algbw, busbw nan"),
+        ("   27.54", "", "found 11 columns, expected 13: size count type redop root time"),
+        (" 48.20       0", " 48.20       7", "found #wrong 7 out-of-place, expected 0 or N/A"),
+        (
+            " 48.20 ",
+            " 45.20 ",
+            "found busbw 45.2 GB/s, expected 48.2, which is 1.75 times algbw for AllReduce of 8 ranks",
+        ),
+        ("Out of bounds values : 0 OK", "Out of bounds values : 3 FAILED", "found 3 values out of bounds, expected 0"),
+        ("(us)  (GB/s)", "(ms)  (GB/s)", "found times in (ms), expected (us)"),
+        ("time   algbw", "cputime   algbw", "found the time of the CPU (cputime)"),
+        ("  #wrong", "", "expected the columns time algbw busbw #wrong twice"),
+        ("all_reduce_perf", "alltoall_perf", "found alltoall_perf, expected all_reduce_perf, reduce_scatter_perf"),
+        ("Rank  5", "Rank  9", "found lines of 8 ranks up to rank 9, expected also [5, 8]"),
+        ("Rank  5", "Rank  4", "found rank 4 a second time"),
+        ("     1048576        262144", "     1048576", "line 19: found 12 columns"),
+        ("     1048576 ", "    wordy ", "line 19: found 'wordy"),
+    ],
+)
+def test_a_wrong_nccl_log_is_refused(old: str, new: str, expected: str, tmp_path: Path) -> None:
+    text = logs.nccl_log("all_reduce", [8], [(size, us, us) for size, us, _ in ROWS])
+    assert old in text
+    message = nccl_refused(text.replace(old, new), tmp_path)
+    assert expected in message
+    assert all(line.startswith("log: ") for line in message.splitlines())
+
+
+def test_all_mistakes_of_an_nccl_log_are_reported_together(tmp_path: Path) -> None:
+    text = logs.nccl_log("all_reduce", [2], ROWS)
+    rows = [line for line in text.splitlines() if line.lstrip()[:1].isdigit()]
+    message = nccl_refused(text.replace(rows[0], rows[0][:50]).replace(rows[2], "? " + rows[2]), tmp_path)
+    assert len(message.splitlines()) == 2
+    assert "columns, expected 13" in message
+    assert "expected a row of numbers or a comment" in message
+
+
+@pytest.mark.parametrize(
+    "text", ["", "hello\n", "# nThread 1 nGpus 2\n", "{}", "# OSU MPI Latency Test v7.4\n# Size Latency (us)\n0 1\n"]
+)
+def test_other_texts_are_no_nccl_logs(text: str, tmp_path: Path) -> None:
+    assert "expected the output of all_reduce_perf" in nccl_refused(text, tmp_path)
+
+
+def test_a_log_without_rows_is_refused(tmp_path: Path) -> None:
+    message = nccl_refused(logs.nccl_log("all_reduce", [2], [(0, 5.0, 5.0)]), tmp_path)
+    assert message == "log: has only rows of size 0; expected sizes above 0"
+    lines = [line for line in logs.nccl_log("all_reduce", [2], ROWS).splitlines() if not line.lstrip()[:1].isdigit()]
+    assert "has no rows of measurements" in nccl_refused("\n".join(lines), tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"\x7fELF\x02\x01\x01\x00\x00", bytes(range(256)), b"\xff\xfe#\x00 \x00"])
+def test_binary_files_are_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="is not text; expected the output of all_reduce_perf"):
+        nccl_tests.read(path)
+    with pytest.raises(InputError, match="is not text; expected the output of osu_latency"):
+        osu.read(path)
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing", tmp_path):
+        with pytest.raises(InputError, match="cannot be read"):
+            nccl_tests.read(path)
+
+
+# --- OSU -------------------------------------------------------------------------------------------------------------
+
+
+def test_all_benchmarks_of_a_file_are_read() -> None:
+    found = {curve.operation: curve for curve in osu.read(DATA / "osu.txt", ranks=4)}
+    assert list(found) == [
+        "message", RATE, RATE_BOTH_WAYS, "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "Barrier",
+    ]  # fmt: skip
+    assert found["message"].ranks == 2 and found["AllReduce"].ranks == 4
+    assert found["message"].points[0] == (0, 1.21 / 1e6)
+    assert found["AllReduce"].points[-1] == (MB, 410.55 / 1e6)
+    assert found["AllGather"].points[-1] == (4 * 1024, 5.25 / 1e6), "of all ranks' values"
+    assert found["ReduceScatter"].points[-1] == (1024, 4.5 / 1e6)
+    assert found["Barrier"].points == ((0, 2.31 / 1e6),)
+    assert found["message"].source.endswith("osu.txt: OSU micro-benchmarks 5.6.2 osu_latency, MPI")
+
+
+def test_a_bandwidth_is_a_rate_and_no_latency() -> None:
+    found = {curve.operation: curve for curve in osu.read(DATA / "osu.txt", ranks=4)}
+    size, seconds = found[RATE].points[-1]
+    assert size / seconds == pytest.approx(12150.25e6)
+    size, seconds = found[RATE_BOTH_WAYS].points[-1]
+    assert 2 * size / seconds == pytest.approx(23800e6), "both directions together"
+    assert found[RATE].points[-1][1] < found["message"].points[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("Avg Latency(us)", "Avg Latency(ms)", "found the column Avg Latency(ms), expected Avg Latency(us)"),
+        ("6.20", "-6.20", "found -6.20 us, expected a number above 0"),
+        ("6.20", "0.00", "found 0.00 us, expected a number above 0"),
+        ("6.20", "6200.00", "found times of 5.58 to 6.82 us of the ranks, expected a range that contains their mean"),
+        ("        1000", "", "found 4 columns, expected 5: Size, Avg Latency(us)"),
+        ("6.20", "fast", "found fast us"),
+        ("1024 ", "1024.5 ", "found the size 1024.5, expected a whole number of bytes"),
+        ("1024 ", "Segmentation ", "found 'Segmentation "),
+        ("Allreduce", "Alltoall", "found the benchmark 'alltoall latency', expected one of osu_latency, osu_bw"),
+        ("# Size ", "# Length ", "found columns Length | Avg Latency(us)"),
+    ],
+)
+def test_a_wrong_osu_log_is_refused(old: str, new: str, expected: str, tmp_path: Path) -> None:
+    text = logs.osu_log("Allreduce Latency", [(4, 3.9), (1024, 6.2)], full=True)
+    assert old in text
+    assert expected in osu_refused(text.replace(old, new), tmp_path)
+
+
+def test_what_an_osu_log_must_have(tmp_path: Path) -> None:
+    text = logs.osu_log("Allreduce Latency", [(4, 3.9)])
+    assert "osu_allreduce does not print its number of ranks" in osu_refused(text, tmp_path, ranks=None)
+    assert "has no rows" in osu_refused(text[: text.rindex("4  ")], tmp_path)
+    assert "has no line '# OSU MPI … Test'" in osu_refused("4 3.9\n", tmp_path)
+    assert "ranks: found 1, expected at least 2" in osu_refused(text, tmp_path, ranks=1)
+    checked = text.replace("Avg Latency(us)", "Avg Latency(us)          Validation").replace("3.90", "3.90   Fail")
+    assert "found the validation Fail, expected Pass" in osu_refused(checked, tmp_path)
+
+
+# --- points of a profile ---------------------------------------------------------------------------------------------
+
+
+def test_repeated_sizes_become_their_median() -> None:
+    one = MeasuredCurve("AllReduce", 4, 1, ((8, 3.0), (4, 1.0), (8, 5.0)), "one")
+    other = MeasuredCurve("AllReduce", 4, 2, ((8, 100.0),), "other")
+    points = profile_points([one, other])
+    assert points == ((4, 1.0), (8, 5.0))
+    assert Profile(collectives={("AllReduce", 4): points}).collective_s("AllReduce", 4, 6) == 3.0
+
+
+def test_curves_of_different_operations_are_not_mixed() -> None:
+    one = MeasuredCurve("AllReduce", 4, 1, ((8, 3.0),), "one")
+    other = MeasuredCurve("AllReduce", 8, 1, ((8, 3.0),), "other")
+    with pytest.raises(ValueError, match="AllReduce of 4 ranks, AllReduce of 8 ranks"):
+        profile_points([one, other])
+    with pytest.raises(ValueError, match="found curves of none"):
+        profile_points([])
+
+
+def test_the_example_of_the_page_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs/importing-measurements.md").read_text(encoding="utf-8")
+    example = doctest.DocTestParser().get_doctest(page, {}, "importing-measurements", None, 0)
+    assert len(example.examples) == 6
+    assert doctest.DocTestRunner().run(example).failed == 0

@@ -1,0 +1,302 @@
+"""Costs of a training step from a trace of ``torch.profiler``: phases on the host and on a GPU, and communication.
+
+Rules of this file:
+
+* A step is an annotation ``ProfilerStep#N``, which the profiler writes if it has a schedule and `step` is called.
+* Backward passes consist of ``autograd::engine::evaluate_function: …``: from the start of the first to the end of the
+  last one, unless another operator runs in between on the thread of the step, as with accumulated gradients. A forward
+  pass lasts from the first operator after loading, or after the previous backward pass, to the start of the backward
+  pass. It contains copies of the batch to a GPU.
+* The optimizer's time is that of ``Optimizer.step#…``, and loading that of ``enumerate(DataLoader)#…``.
+* Kernels belong to the phase in which the host launched them, which is known by ``correlation``. The time of a phase on
+  a GPU is that in which at least one of its kernels runs. NCCL's kernels are communication only.
+* Communication is NCCL's kernels, or, if there are none, annotations such as ``gloo:all_reduce``. ``nccl:…`` counts
+  only on the GPU, because on the host it lasts as long as the launch. It contains the time that ranks wait for each
+  other.
+* Overlapped is communication while other kernels run, or, without kernels, while the host is in a phase of the step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from paceline.topologies.importing.assembly import refuse
+from paceline.topologies.importing.intervals import Interval, common, length, union, within
+from paceline.topologies.importing.torch_trace import Event, TorchTrace, read
+
+STEP = re.compile(r"ProfilerStep#(\d{1,15})", re.ASCII)
+OPERATORS = frozenset({"cpu_op", "operator"})
+"""categories of operators; the second one in PyTorch 1.8 to 1.10: MEMORY medium"""
+BACKWARD = "autograd::engine::evaluate_function"
+OPTIMIZER = "Optimizer.step#"
+ZERO_GRAD = "Optimizer.zero_grad#"
+LOADING = "enumerate(DataLoader)#"
+ON_HOST = re.compile(r"(?:gloo|mpi|ucc):\w+", re.ASCII)
+ON_GPU = re.compile(r"(?:nccl|gloo|mpi|ucc):\w+", re.ASCII)
+ROUNDED_S = 2e-6
+"""by how much steps may overlap: MEMORY medium (old versions of kineto rounded to whole microseconds), twice that"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelTimes:
+    """Seconds of each step in which a GPU ran kernels of a phase."""
+
+    forward: tuple[float, ...]
+    backward: tuple[float, ...]
+    optimizer: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientProfile:
+    """Seconds of each profiled step of one rank. The rules of the module say what belongs to each phase.
+
+    Args:
+        steps: whole steps.
+        loading: waiting for the batch.
+        forward: forward passes on the host.
+        backward: backward passes on the host.
+        optimizer: the optimizer on the host.
+        communication: at least one collective or message in progress.
+        overlapped: the part of the communication that overlaps computation.
+        kernels: the phases on the GPU, None if the trace has no kernels.
+        device: the name of the GPU, None if the trace has no kernels or does not name it.
+        ranks: the number of ranks of torch.distributed, None if the trace does not tell.
+        backend: the backend of torch.distributed, None if the trace does not tell.
+        source: the file and the tool.
+    """
+
+    steps: tuple[float, ...]
+    loading: tuple[float, ...]
+    forward: tuple[float, ...]
+    backward: tuple[float, ...]
+    optimizer: tuple[float, ...]
+    communication: tuple[float, ...]
+    overlapped: tuple[float, ...]
+    kernels: KernelTimes | None
+    device: str | None
+    ranks: int | None
+    backend: str | None
+    source: str
+
+    @property
+    def gradient(self) -> tuple[float, ...]:
+        """Seconds of the forward and backward passes of each step, on the host or on the GPU, whichever is longer."""
+        host = [forward + backward for forward, backward in zip(self.forward, self.backward, strict=True)]
+        if self.kernels is None:
+            return tuple(host)
+        there = zip(self.kernels.forward, self.kernels.backward, strict=True)
+        return tuple(max(here, sum(passes)) for here, passes in zip(host, there, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Phases:
+    """The phases of a step on the host, each a union of intervals."""
+
+    loading: list[Interval]
+    forward: list[Interval]
+    backward: list[Interval]
+    optimizer: list[Interval]
+
+
+def profile(path: Path) -> GradientProfile:
+    """Returns the costs of the steps in a trace.
+
+    Args:
+        path: a file of torch.profiler's `export_chrome_trace`, plain or gzip.
+
+    Raises:
+        InputError: the file is not a trace, or not one of training steps; everything wrong is listed.
+    """
+    return from_trace(read(path), str(path))
+
+
+def from_trace(trace: TorchTrace, where: str) -> GradientProfile:
+    """Returns the costs of the steps in a trace.
+
+    Args:
+        trace: the events.
+        where: the file, for messages.
+
+    Raises:
+        InputError: the trace has no steps, steps that contradict each other, or no backward pass.
+    """
+    steps = _steps(trace.events, where)
+    process = steps[0].lane[0]
+    own = [event for event in trace.events if event.lane[0] == process]
+    if not any(event.name.startswith(BACKWARD) for event in own):
+        found = f"has no events {BACKWARD}: …; expected a training step profiled with ProfilerActivity.CPU"
+        refuse(where, [found])
+    spans = [(step.start, step.end) for step in steps]
+    phases = _phases(own, steps[0].lane, spans)
+    kernels = [event for event in trace.events if event.category == "kernel"]
+    computing = [event for event in kernels if not _is_nccl(event)]
+    messages = union((one.start, one.end) for one in _communication(trace.events, process))
+    busy = union((one.start, one.end) for one in computing)
+    if not kernels:
+        busy = union(part for one in phases for part in [*one.forward, *one.backward, *one.optimizer])
+    until = [(one[0], other[0]) for one, other in pairwise(spans)] + spans[-1:]
+    during = [common(messages, [window]) for window in until]
+    return GradientProfile(
+        steps=tuple(end - start for start, end in spans),
+        loading=tuple(length(one.loading) for one in phases),
+        forward=tuple(length(one.forward) for one in phases),
+        backward=tuple(length(one.backward) for one in phases),
+        optimizer=tuple(length(one.optimizer) for one in phases),
+        communication=tuple(map(length, during)),
+        overlapped=tuple(length(common(one, busy)) for one in during),
+        kernels=_kernel_times(trace.events, computing, phases) if kernels else None,
+        device=_device(trace, kernels),
+        ranks=trace.ranks,
+        backend=trace.backend,
+        source=f"{where}: torch.profiler",
+    )
+
+
+# --- steps and phases on the host ------------------------------------------------------------------------------------
+
+
+def _steps(events: Sequence[Event], where: str) -> list[Event]:
+    """Returns the events of the steps in order; raises `InputError` if they are not steps of one thread."""
+    steps = [event for event in events if event.category != "gpu_user_annotation" and STEP.fullmatch(event.name)]
+    if not steps:
+        hint = "expected a profile with a schedule, whose step() is called after each training step"
+        refuse(where, [f"has no events ProfilerStep#N; {hint}"])
+    problems = [
+        f"found {name} {count} times, expected the trace of one process and one cycle of the schedule"
+        for name, count in Counter(step.name for step in steps).items()
+        if count > 1
+    ]
+    if len(lanes := sorted({"/".join(step.lane) for step in steps})) > 1:
+        problems.append(f"found steps of the threads {', '.join(lanes)}, expected those of one thread")
+    problems += [
+        f"found that {later.name} starts {(earlier.end - later.start) * 1e6:.4g} us before {earlier.name} ends"
+        for earlier, later in pairwise(steps)
+        if later.start < earlier.end - ROUNDED_S
+    ]
+    problems += [f"found a duration of 0 for {step.name}, expected more" for step in steps if step.end <= step.start]
+    refuse(where, problems)
+    return steps
+
+
+def _phases(own: Sequence[Event], lane: tuple[str, str], spans: Sequence[Interval]) -> list[_Phases]:
+    """Returns the phases of each step; an event belongs to the step in which it starts."""
+
+    def named(*prefixes: str) -> list[list[Interval]]:
+        return _by_step((event for event in own if event.name.startswith(prefixes)), spans)
+
+    loading, backward, optimizer = named(LOADING), named(BACKWARD), named(OPTIMIZER)
+    aside = union(part for step in (*loading, *backward, *named(OPTIMIZER, ZERO_GRAD)) for part in step)
+    operators = _by_step(
+        (
+            event
+            for event in own
+            if event.category in OPERATORS and event.lane == lane and within(aside, event.start) is None
+        ),
+        spans,
+    )
+    found: list[_Phases] = []
+    for number in range(len(spans)):
+        forward, passes = _passes(operators[number], backward[number])
+        found.append(_Phases(loading[number], forward, passes, optimizer[number]))
+    return found
+
+
+def _by_step(events: Iterable[Event], spans: Sequence[Interval]) -> list[list[Interval]]:
+    """Returns for each step the union of the events that start in it, up to its end."""
+    found: list[list[Interval]] = [[] for _ in spans]
+    for event in events:
+        step = within(spans, event.start)
+        if step is not None:
+            found[step].append((event.start, min(event.end, spans[step][1])))
+    return [union(step) for step in found]
+
+
+def _passes(operators: Sequence[Interval], backward: Sequence[Interval]) -> tuple[list[Interval], list[Interval]]:
+    """Returns the forward and the backward passes of a step.
+
+    Args:
+        operators: those that are neither loading, backward nor the optimizer's.
+        backward: those of the backward passes.
+
+    >>> _passes([(0.0, 1.0), (6.0, 7.0)], [(2.0, 3.0), (4.0, 5.0)])
+    ([(0.0, 2.0)], [(2.0, 5.0)])
+    """
+    forward: list[Interval] = []
+    passes: list[Interval] = []
+    begun: float | None = None
+    ended = True
+    for start, end, is_backward in sorted([(*one, False) for one in operators] + [(*one, True) for one in backward]):
+        if not is_backward:
+            begun = start if begun is None else begun
+            ended = True
+            continue
+        if begun is not None:
+            forward.append((begun, start))
+        if ended:
+            passes.append((start, end))
+        else:
+            passes[-1] = passes[-1][0], end
+        begun, ended = None, False
+    return forward, passes
+
+
+# --- kernels and communication ---------------------------------------------------------------------------------------
+
+
+def _is_nccl(kernel: Event) -> bool:
+    return kernel.name.lower().startswith("nccl")
+
+
+def _communication(events: Sequence[Event], process: str) -> list[Event]:
+    """Returns NCCL's kernels, or the annotations of other backends."""
+    found = [event for event in events if event.category == "kernel" and _is_nccl(event)]
+    found = found or [
+        event for event in events if event.category == "gpu_user_annotation" and ON_GPU.fullmatch(event.name)
+    ]
+    return found or [
+        event
+        for event in events
+        if event.category != "gpu_user_annotation" and event.lane[0] == process and ON_HOST.fullmatch(event.name)
+    ]
+
+
+def _kernel_times(events: Sequence[Event], computing: Sequence[Event], phases: Sequence[_Phases]) -> KernelTimes:
+    """Returns the time of each phase's kernels, which `correlation` joins with their launches."""
+    launches = {
+        str(event.args["correlation"]): event.start
+        for event in events
+        if event.category != "kernel" and event.category.endswith(("runtime", "driver")) and "correlation" in event.args
+    }
+    launched = [
+        (launches[correlation], (kernel.start, kernel.end))
+        for kernel in computing
+        if (correlation := str(kernel.args.get("correlation"))) in launches
+    ]
+
+    def during(parts: Iterable[Sequence[Interval]]) -> tuple[float, ...]:
+        owner = {part: number for number, step in enumerate(parts) for part in step}
+        united = sorted(owner)
+        found: list[list[Interval]] = [[] for _ in phases]
+        for launch, kernel in launched:
+            place = within(united, launch)
+            if place is not None:
+                found[owner[united[place]]].append(kernel)
+        return tuple(length(union(step)) for step in found)
+
+    return KernelTimes(
+        forward=during(one.forward for one in phases),
+        backward=during(one.backward for one in phases),
+        optimizer=during(one.optimizer for one in phases),
+    )
+
+
+def _device(trace: TorchTrace, kernels: Sequence[Event]) -> str | None:
+    """Returns the names of the GPUs that ran kernels, or None."""
+    used = {number for event in kernels if isinstance(number := event.args.get("device"), int)}
+    names = sorted({name for number, name in trace.devices.items() if number in used})
+    return ", ".join(names) or None
