@@ -78,7 +78,7 @@ Pace = Annotated[
     typer.Option(
         "--pace/--no-pace",
         help="Pace each step to the scenario's device time, or run as fast as this machine can; "
-        "default: as in the scenario. Only paced runs can be compared.",
+        "default: as in the scenario.",
         show_default=False,
     ),
 ]

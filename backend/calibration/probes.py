@@ -94,6 +94,39 @@ class ProbeCollectives(Method):
         return state
 
 
+GRADIENTS = 12
+"""gradients of each busy rank in one step of `ProbeGradients`"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeGradients(Method):
+    """Computes gradients on more and more ranks: in step s, the first s % P + 1 of P ranks compute, the others wait."""
+
+    name = "probe-gradients"
+    staleness_kind = StalenessKind.STEPS
+    source = "a probe"
+    guarantees = frozenset()
+
+    def begin(self, me: RankContext, vector: Any) -> Replica:
+        return Replica(0, Weights(vector, 0), ZERO_RATE.init(vector))
+
+    @program
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        while step := (yield from NextStep(state)):
+            batch = yield from Load(step.samples)
+            if me.rank < busy_ranks(step.number, len(me.workers)):
+                for _ in range(GRADIENTS):
+                    yield from Gradient(state.weights, batch)
+            yield from Barrier(group=me.workers, key=f"busy {step.number}")
+            state = replace(state, step=step.number + 1)
+        return state
+
+
+def busy_ranks(step: int, workers: int) -> int:
+    """Returns how many ranks compute in a step of `ProbeGradients`."""
+    return step % workers + 1
+
+
 @program
 def nothing() -> Program[None]:
     """Runs a sub-program without operations."""

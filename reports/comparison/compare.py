@@ -12,11 +12,10 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from paceline.algorithms.core.errors import InputError
 from paceline.checking.own_methods import check_own_methods
 from paceline.records import Run
 from paceline.records.machine import OtherLoad
@@ -150,11 +149,6 @@ def compare(
     from paceline.simulator.runs.run import simulate
 
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
-    if scenario.train.pace != "device":
-        raise InputError(
-            f"{scenario.name}: train.pace: found '{scenario.train.pace}', expected device: how long this machine's own "
-            "gradients take is not probed yet, so only paced runs can be predicted"
-        )
     refuse_simulated_only(scenario)
     check_own_methods(scenario)
     network = _probed(scenario, stage)
@@ -174,9 +168,14 @@ def _probed(scenario: Scenario, stage: Stage) -> Profile | EmulatedProfile:
 
     plans = scenario.plans(paced=True)
     if scenario.train.network == "local":
+        from paceline.backend.calibration.gradient_costs import available_cores, gradient_times
         from paceline.backend.calibration.message_costs import probe
 
-        return probe(scenario, dry_run(plans), progress=stage("probing this machine"))
+        profile = probe(scenario, dry_run(plans), progress=stage("probing this machine"))
+        if scenario.train.pace == "device":
+            return profile
+        times = gradient_times(scenario, progress=stage("measuring gradients"))
+        return replace(profile, gradients=(times,), cores=available_cores())
     from paceline.backend.calibration.emulation_costs import probe_emulated
     from paceline.backend.emulation.emulated_network import refuse_emulation
 

@@ -66,7 +66,18 @@ class Compute:
 
     def work(self, task: Task, op: Charge) -> Any:
         """Lets the time of the program's own arithmetic pass."""
-        return self._after(task, "update", self.timing.work_s(task.me.rank, op), task.step, lambda: None)
+        rank, seconds = task.me.rank, self.timing.work_s(task.me.rank, op)
+        if seconds > 0 and (demand := self._processors.demand(rank).charge) > 0:
+            return self._charged(task, seconds, demand)
+        return self._after(task, "update", seconds, task.step, lambda: None)
+
+    def _charged(self, task: Task, seconds: float, demand: float) -> Steps:
+        """Performs a charge on a processor that other activities share."""
+        processor, start_s = self._processors.processor(task.me.rank), self.env.now
+        assert processor is not None, "a rank with a demand has a processor"
+        with processor.activity(demand):
+            yield from processor.work(seconds)
+        self.trace.spans.append(Span(task.me.rank, task.name, "update", None, task.step, start_s, self.env.now))
 
     def gradient(self, task: Task, op: Gradient) -> Steps:
         """Returns the gradient at the given weights after its time on the device."""

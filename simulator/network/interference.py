@@ -34,12 +34,14 @@ class Demand:
         processor: identifies the processor; ranks with equal ones share it.
         compute: by a gradient.
         communicate: by a message or collective in flight.
+        charge: by an update or another charge; 0 if charges use nothing that is shared.
         law: the speed of all activities, given the sum of their demands.
     """
 
     processor: Hashable
     compute: float
     communicate: float
+    charge: float = 0.0
     law: Law = WHOLE
 
 

@@ -9,8 +9,10 @@ from paceline.algorithms.core.values import Rank
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.network.interference import NO_DEMAND, Demand, Processors
 from paceline.topologies.catalogue.device_names import named
+from paceline.topologies.catalogue.gradient_times import shared_cores
 from paceline.topologies.catalogue.interference import NOTHING, Taken, taken
 from paceline.topologies.catalogue.libraries import LIBRARIES
+from paceline.topologies.catalogue.machine_profile import Profile
 from paceline.topologies.cluster import Cluster, Node
 from paceline.topologies.graphs.graph import Graph
 
@@ -31,6 +33,26 @@ def processors_of(plan: Plan) -> Processors | None:
         return NO_DEMAND if rank == server or not share else Demand(rank, compute=1.0, communicate=share)
 
     return Processors(cache(demand))
+
+
+def host_processors(plan: Plan, machine: Profile) -> Processors | None:
+    """Returns the cores of the hosts of a real run, which gradients, messages and servers share; None if it is paced.
+
+    A paced gradient sleeps for most of its time, so it leaves the cores to others.
+
+    Args:
+        plan: the run.
+        machine: the costs of the hosts, all of one kind.
+    """
+    if not machine.gradients:
+        return None
+    law = shared_cores(machine.cores, machine.gradient(plan.job.batch))
+    team = plan.job.team
+
+    def demand(rank: Rank) -> Demand:
+        return Demand(team[rank].host, compute=1.0, communicate=1.0, charge=1.0, law=law)
+
+    return Processors(demand)
 
 
 def taken_of(plan: Plan, node: Node) -> Taken:

@@ -34,7 +34,7 @@ from paceline.simulator.network.measured_ranges import beyond
 from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
 from paceline.simulator.network.node_memory import NodeMemory
 from paceline.simulator.runs.extrapolation import Extrapolation
-from paceline.simulator.runs.interference import processors_of
+from paceline.simulator.runs.interference import host_processors, processors_of
 from paceline.simulator.runs.servers import receiving_of
 from paceline.topologies.catalogue.machine_profile import Consulted, EmulatedProfile, Handled, Profile
 from paceline.topologies.faults.worker_faults import Crashes
@@ -57,6 +57,9 @@ class PlanTiming:
     costs: Profile = NOTHING
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        if self.costs.gradients:
+            times = self.costs.gradient(samples)
+            return self.costs.gradient_s(samples) * times.factor(self.plan.seed, int(rank), step)
         return self.plan.compute_s(rank, step, samples) + self.costs.late_s
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
@@ -208,7 +211,7 @@ def perform(
         handling = handling_of(plan, machine, message_cost=message_cost)
     memory = None if modelled is None else NodeMemory(modelled)
     timing = timing or PlanTiming(plan, machine or NOTHING)
-    processors = None if modelled is None else processors_of(plan)
+    processors = processors_of(plan) if machine is None else host_processors(plan, machine)
     trace = simulate_job(job, timing, wires, schedule, report, supply, handling, memory, processors)
     if modelled is not None:
         trace.notes["collectives"] = [choice.record() for choice in modelled.tuner.choices.values()]

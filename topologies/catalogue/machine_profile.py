@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from paceline.topologies.catalogue.gradient_times import GradientTimes
+
 MESSAGE = "message"
 Handled = Literal["send", "receive", "start"]
 """work that takes time of a rank's own processor: handing over a message, taking one that has already arrived, and
@@ -77,6 +79,8 @@ class Profile:
         update_s: an update at a worker.
         serve_s: a server's time for a message, from having it to waiting for the next, without its sends.
         samples: the number of operations from which each figure was computed.
+        gradients: the times of gradients on this machine's own cores, smallest batch first. Empty if runs are paced.
+        cores: the cores that the ranks of a host share.
     """
 
     collectives: Collectives = field(default_factory=dict)
@@ -91,6 +95,36 @@ class Profile:
     update_s: float = 0.0
     serve_s: float = 0.0
     samples: Mapping[str, int] = field(default_factory=dict)
+    gradients: tuple[GradientTimes, ...] = ()
+    cores: int = 1
+
+    def gradient(self, batch: int) -> GradientTimes:
+        """Returns the times of the measured batch that is nearest to this one.
+
+        Raises:
+            KeyError: no gradients were measured.
+        """
+        if not self.gradients:
+            raise KeyError("the profile has no times of gradients")
+        return min(self.gradients, key=lambda one: abs(one.batch - batch))
+
+    def gradient_s(self, batch: int) -> float:
+        """Returns the mean seconds of a gradient alone on its host: linear between measured batches and beyond them.
+
+        Args:
+            batch: the samples.
+
+        >>> from paceline.topologies.catalogue.gradient_times import GradientTimes
+        >>> two = (GradientTimes(batch=8, busy=((1, 0.1),)), GradientTimes(batch=16, busy=((1, 0.15),)))
+        >>> round(Profile(gradients=two).gradient_s(32), 6)
+        0.25
+        """
+        if len(self.gradients) < 2:
+            return self.gradient(batch).alone_s
+        at = min(max(1, bisect_left([one.batch for one in self.gradients], batch)), len(self.gradients) - 1)
+        low, high = self.gradients[at - 1], self.gradients[at]
+        slope = (high.alone_s - low.alone_s) / (high.batch - low.batch)
+        return max(low.alone_s + slope * (batch - low.batch), 0.0)
 
     def collective_s(self, operation: str, members: int, nbytes: int, inside: bool = False) -> float:
         """Returns seconds of a collective after its last entry, scaled from the nearest probed number of members.

@@ -1,0 +1,97 @@
+"""Measures how long gradients take on this machine's cores, with one rank busy, with two, and so on.
+
+Each launch has the ranks, threads and cores of the run that will be predicted. Launches differ in how the processes are
+placed on cores, so several are pooled: the median over launches of each launch's mean.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.values import Rank
+from paceline.backend.calibration.message_costs import job_of, never
+from paceline.backend.calibration.probes import GRADIENTS, ProbeGradients, busy_ranks
+from paceline.backend.local.launch import Launch, run_job
+from paceline.records.trace import Trace
+from paceline.scenarios.resolution.schema import Scenario
+from paceline.topologies.catalogue.gradient_times import GradientTimes, slices
+
+Progress = Callable[[str, float], None]
+LAUNCHES = 3
+SECONDS = 1.5
+"""how long a launch computes gradients, about"""
+FEWEST, MOST = 3, 60
+"""steps of each number of busy ranks in a launch"""
+WARM_UP = 2
+"""gradients at the beginning of a step that are left out: the ranks do not begin together, and caches are cold"""
+
+
+def gradient_times(scenario: Scenario, *, progress: Progress | None = None) -> GradientTimes:
+    """Returns the times of the gradients of a scenario's runs on this machine.
+
+    Args:
+        scenario: the scenario with its model, batch, ranks and threads.
+        progress: called with what is being measured and the completed share, 0 … 1.
+    """
+    plan = max(scenario.plans(paced=False), key=lambda plan: plan.job.workers)
+    steps, found = FEWEST, list[dict[int, list[float]]]()
+    for number in range(LAUNCHES + 1):
+        if progress is not None:
+            progress("gradients", number / (LAUNCHES + 1))
+        job = job_of(plan.job, plan.cluster.placement, ProbeGradients(), steps * plan.job.workers * plan.job.workers)
+        launch = Launch(
+            job=job,
+            schedule=never,
+            prefetch=scenario.prefetch,
+            torch_threads=scenario.train.torch_threads,
+            cpu_affinity=scenario.train.cpu_affinity,
+            interfaces=scenario.train.interfaces,
+        )
+        times = by_busy_ranks(job, run_job(launch))
+        if number:
+            found.append(times)
+        else:  # the first launch only says how many steps fill the time
+            each_s = sum(float(np.mean(value)) for value in times.values()) * GRADIENTS
+            steps = min(MOST, max(FEWEST, round(SECONDS / each_s)))
+    return pooled(plan.job.batch, found)
+
+
+def by_busy_ranks(job: Job, trace: Trace) -> dict[int, list[float]]:
+    """Returns the seconds of gradients, by the number of ranks that computed at the same time.
+
+    Args:
+        job: the job of a `ProbeGradients`.
+        trace: its record.
+    """
+    starts: dict[tuple[Rank, int], list[tuple[float, float]]] = defaultdict(list)
+    for span in trace.spans:
+        if span.activity == "compute":
+            starts[span.rank, span.step].append((span.start_s, span.end_s - span.start_s))
+    found: dict[int, list[float]] = defaultdict(list)
+    for (_, step), mine in starts.items():
+        # the last one may have been alone: another rank was ready before
+        found[busy_ranks(step, job.workers)] += [seconds for _, seconds in sorted(mine)[WARM_UP:-1]]
+    return dict(found)
+
+
+def pooled(batch: int, launches: Sequence[dict[int, list[float]]]) -> GradientTimes:
+    """Combines launches.
+
+    Args:
+        batch: the samples of a gradient.
+        launches: the seconds of each launch by the number of busy ranks.
+    """
+    counts = sorted(launches[0])
+    busy = tuple((count, float(np.median([np.mean(launch[count]) for launch in launches]))) for count in counts)
+    every = [second / float(np.mean(launch[counts[-1]])) for launch in launches for second in launch[counts[-1]]]
+    return GradientTimes(batch=batch, busy=busy, factors=slices(every))
+
+
+def available_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,75 @@
+"""Measured times of gradients: from the record of a probe to the speed of shared cores and to a prediction."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from paceline.algorithms.core.values import Rank
+from paceline.backend.calibration.gradient_costs import WARM_UP, by_busy_ranks, pooled
+from paceline.backend.calibration.probes import GRADIENTS, ProbeGradients
+from paceline.records.trace import Schedule
+from paceline.scenarios import load
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
+from paceline.simulator.runs.run import perform
+from paceline.topologies.catalogue.gradient_times import GradientTimes, SharedCores, shared_cores, slices
+from paceline.topologies.catalogue.machine_profile import Profile
+from tests.support import FixedTiming, job_of
+
+UNPACED = {
+    "name": "unpaced",
+    "algorithms": ["sync-sgd"],
+    "workload": {"model": "digits-mlp", "dataset": "digits", "batch_per_worker": 8, "learning": "none"},
+    "cluster": {
+        "nodes": [{"device": {"name": "any", "overhead": "1 ms", "per_sample": "0 ms"}, "workers_per_node": 2}]
+    },
+    "train": {"pace": "none"},
+    "stop": {"samples": 160},
+}
+
+
+def test_the_probe_computes_on_more_and_more_ranks() -> None:
+    job = job_of(ProbeGradients(), 3, steps=6)
+    trace = simulate_job(job, FixedTiming(compute=lambda rank, _: 1.0 + rank), NoCost(), Schedule(1))
+    found = by_busy_ranks(job, trace)
+    kept = GRADIENTS - WARM_UP - 1
+    assert {count: len(times) for count, times in found.items()} == {1: 2 * kept, 2: 4 * kept, 3: 6 * kept}
+    assert set(found[1]) == {1.0} and set(found[3]) == {1.0, 2.0, 3.0}
+
+
+def test_launches_are_pooled_by_the_median_of_their_means() -> None:
+    launches = [{1: [0.1, 0.3], 2: [0.4]}, {1: [0.4], 2: [0.5]}, {1: [9.0], 2: [0.6]}]
+    assert pooled(32, launches).busy == ((1, 0.4), (2, 0.5))
+
+
+def test_slices_keep_the_distribution() -> None:
+    times = np.random.default_rng(1).lognormal(0.0, 0.3, 20_000)
+    found = GradientTimes(batch=1, busy=((1, 1.0),), factors=slices(list(times)))
+    drawn = [found.factor(1, 0, step) for step in range(4000)]
+    assert np.mean(drawn) == pytest.approx(1.0, abs=4 * 0.3 / math.sqrt(4000))  # four standard errors
+    assert np.std(drawn) == pytest.approx(np.std(times) / np.mean(times), rel=0.1)  # within slices nothing varies
+
+
+def test_beyond_the_measured_ranks_cores_are_shared_evenly() -> None:
+    cores = shared_cores(2, GradientTimes(batch=8, busy=((1, 0.1), (2, 0.125), (4, 0.25))))
+    assert cores == SharedCores(2, ((1, 1.0), (2, 0.8), (4, 0.4)))
+    assert cores(8) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(("cores", "step_s"), [(2, 0.04), (1, 0.08)])
+def test_a_prediction_takes_the_measured_gradients(cores: int, step_s: float) -> None:
+    """Two ranks compute 40 ms each; on one core, twice as long."""
+    busy = ((1, 0.04),)
+    machine = Profile(
+        gradients=(GradientTimes(batch=8, busy=busy),),
+        cores=cores,
+        collectives={("AllReduce", 2): ((1, 0.0),)},
+        inside={("AllReduce", 2): ((1, 0.0),)},
+    )
+    (plan,) = load(UNPACED).plans()
+    trace = perform(plan, Schedule(every=math.inf), network=machine)
+    ends = sorted(span.end_s for span in trace.spans if span.activity == "compute" and span.rank == Rank(0))
+    assert ends[:3] == pytest.approx([step_s, 2 * step_s, 3 * step_s])

@@ -1,0 +1,114 @@
+"""Measured times of gradients on the cores of a host, for predictions of runs that are not paced.
+
+* A gradient takes longer while other ranks of its host compute, because they share caches, memory bandwidth and, if
+  there are more of them than cores, the cores. So it is measured with one rank busy, with two, and so on.
+* `SharedCores` turns this into the speed of all activities of a host, as a function of the number that run. Beyond the
+  measured numbers, cores are shared evenly.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+SLICES = 50
+"""slices of equal probability that describe a distribution"""
+STREAM = 11
+"""separates these draws from others with the same seed"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientTimes:
+    """The times of a gradient at one batch size.
+
+    Args:
+        batch: samples of the gradient.
+        busy: (number of busy ranks of the host, mean seconds of a gradient), from one rank on.
+        factors: a gradient's time over its mean: the means of slices of equal probability, shortest first.
+        forward, backward: the share of each layer in the time, first layer first; together they add up to 1. Empty if
+            they were not measured.
+        layered: the time of a layer-wise gradient over that of a gradient.
+    """
+
+    batch: int
+    busy: tuple[tuple[int, float], ...]
+    factors: tuple[float, ...] = (1.0,)
+    forward: tuple[float, ...] = ()
+    backward: tuple[float, ...] = ()
+    layered: float = 1.0
+
+    @property
+    def alone_s(self) -> float:
+        """The mean seconds of a gradient while no other rank of the host computes."""
+        return self.busy[0][1]
+
+    def factor(self, seed: int, rank: int, step: int) -> float:
+        """Returns the factor on the mean of one step of one rank; the same arguments draw the same factor.
+
+        >>> times = GradientTimes(batch=8, busy=((1, 0.1),), factors=(0.5, 1.0, 1.5))
+        >>> times.factor(1, 0, 5) == times.factor(1, 0, 5), times.factor(1, 0, 5) in times.factors
+        (True, True)
+        """
+        if len(self.factors) == 1:
+            return self.factors[0]
+        return self.factors[int(np.random.default_rng((seed, STREAM, rank, step)).integers(len(self.factors)))]
+
+
+def slices(times_s: Sequence[float], count: int = SLICES) -> tuple[float, ...]:
+    """Returns a distribution as factors on its mean: the mean of each slice of equal probability.
+
+    The mean of the factors is 1, and their deviation is that of the times without what varies inside a slice.
+
+    Args:
+        times_s: measured seconds.
+        count: the number of slices, if there are as many times.
+
+    >>> slices([4.0, 1.0, 1.0, 2.0], count=2)
+    (0.5, 1.5)
+    """
+    ordered = np.sort(np.asarray(times_s, dtype=np.float64))
+    places = (np.arange(len(ordered)) + 0.5) / len(ordered) * min(count, len(ordered))
+    means = np.array([ordered[places.astype(int) == part].mean() for part in range(min(count, len(ordered)))])
+    return tuple(float(value) for value in means / means.mean())
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCores:
+    """The speed of the activities of a host, given how many run at the same time.
+
+    Args:
+        cores: the cores that the ranks may use.
+        speeds: (number of activities, speed), measured, from (1, 1.0) on.
+
+    >>> cores = SharedCores(2, ((1, 1.0), (2, 0.8)))
+    >>> [round(cores(count), 3) for count in (0, 1, 1.5, 2, 3, 4)]
+    [1.0, 1.0, 0.9, 0.8, 0.533, 0.4]
+    """
+
+    cores: int
+    speeds: tuple[tuple[float, float], ...] = ((1, 1.0),)
+
+    def __call__(self, running: float) -> float:
+        most, least_speed = self.speeds[-1]
+        if running > most:
+            return least_speed * self._fair(running) / self._fair(most)
+        at = bisect_left(self.speeds, (running, -1.0))
+        if at == 0:
+            return 1.0
+        (low, low_speed), (high, high_speed) = self.speeds[at - 1], self.speeds[at]
+        return low_speed + (high_speed - low_speed) * (running - low) / (high - low)
+
+    def _fair(self, running: float) -> float:
+        return min(1.0, self.cores / running)
+
+
+def shared_cores(cores: int, times: GradientTimes) -> SharedCores:
+    """Returns the speeds of a host from the times of gradients with more and more busy ranks.
+
+    >>> shared_cores(2, GradientTimes(batch=8, busy=((1, 0.1), (2, 0.125)))).speeds
+    ((1, 1.0), (2, 0.8))
+    """
+    return SharedCores(cores, tuple((count, min(1.0, times.alone_s / seconds)) for count, seconds in times.busy))
