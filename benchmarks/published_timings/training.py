@@ -45,6 +45,10 @@ BUCKET_BYTES = 25e6
 """gradients are exchanged in buckets of this size: MEMORY certain for PyTorch's DDP, INFERENCE for others"""
 BATCH = 32.0
 """of a device where none is given: INFERENCE"""
+TENSORFLOW_1 = r"^(?!.*horovod).*\b(tf|tensorflow) ?1\b"
+"""the framework's own exchange, not Horovod's, which waits for an event of each tensor"""
+BUNDLED_NCCL = "NCCL 1.3"
+"""of TensorFlow 1 in 2017: FOUND (its workspace.bzl names NVIDIA/nccl @03d85697 of August 2017, after v1.3.4)"""
 SPREAD = 0.01
 """standard deviation of step times between devices, relative to the mean, normal: INFERENCE"""
 DECODED_PER_CORE_S = 200.0
@@ -215,7 +219,10 @@ def exchange_s(job: Job, gradient_s: float) -> float:
     nbytes = ITEM * (job.model.parameters if job.scale == 1 else PARAMETERS.get(job.model.name, 0))
     if not nbytes:
         raise Unread(f"model: the parameters of {job.model.name!r} are not known")
-    return _behind(job.model, ITEM * job.model.parameters, gradient_s, _whole_exchange_s(job, nbytes))
+    whole_s = _whole_exchange_s(job, nbytes)
+    if _waits_for_queue(job):
+        return whole_s
+    return _behind(job.model, ITEM * job.model.parameters, gradient_s, whole_s)
 
 
 def _behind(model: ModelInfo, nbytes: float, gradient_s: float, whole_s: float) -> float:
@@ -231,6 +238,16 @@ def _behind(model: ModelInfo, nbytes: float, gradient_s: float, whole_s: float) 
     return max(0.0, done_s - gradient_s)
 
 
+def _waits_for_queue(job: Job) -> bool:
+    """Whether the exchange waits for all kernels that the host has queued, so that nothing is hidden.
+
+    TensorFlow 1 starts an all-reduce when the last GPU has handed in its tensor; the communication stream then waits
+    for whatever is queued in the compute streams: FOUND (tensorflow/contrib/nccl/kernels/nccl_manager.cc,
+    `ThenWaitFor(p->tensor_stream)`). Hosts queue a step faster than GPUs compute it: INFERENCE.
+    """
+    return bool(re.search(TENSORFLOW_1, text_of(job.row, "framework"))) and not _by_server(job)
+
+
 def _whole_exchange_s(job: Job, nbytes: float) -> float:
     """Returns the seconds of the exchange of all gradients with nothing else running."""
     if _by_server(job):
@@ -239,6 +256,8 @@ def _whole_exchange_s(job: Job, nbytes: float) -> float:
         )  # two GPUs share a PCIe switch, so each one's upload is the other's download
     year = whole(job.row, "year") or 2020
     known = {2016: "NCCL 1.2", 2017: "NCCL 2.0", 2018: "NCCL 2.3"}
+    if re.search(TENSORFLOW_1, text_of(job.row, "framework")):
+        known[2017] = BUNDLED_NCCL
     cpu = spec_of(job.row, job.precision).kind != "gpu"
     library = "MPI" if cpu else known.get(max(year, 2016), "NCCL")
     interconnect = str(job.row.get("interconnect") or "")
