@@ -157,12 +157,18 @@ def _index(algorithm: str, name: str) -> int:
 
 
 def _nccl_tree(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
-    """Returns the cost of two trees: between two nodes each byte leaves a node once, between more nodes twice."""
+    """Returns the cost of two trees: between two nodes each byte leaves a node once, between more nodes twice.
+
+    In a node the trees are chains. A rank sends each byte up and down through its own port, but over the only link
+    from one half of a node to the other it passes once in each direction, as between two nodes (a maintainer in
+    NVIDIA/nccl#209); a ring fills that link 2 (p - 1) / p times.
+    """
     inside = protocol.step_s[machine.inside.medium] if machine.workers_per_node > 1 else 0.0
     levels = math.log2(machine.nodes)
     across = protocol.step_s["network"] + _slow_network_s(machine)
     latency_s = LAUNCH_S + protocol.base_s + 2 * ((machine.workers_per_node - 1) * inside + levels * across)
-    rate = machine.inside.bytes_per_s if machine.workers_per_node > 1 else math.inf
+    inner = machine.inside
+    rate = min(inner.port, 2 * inner.bytes_per_s) if machine.workers_per_node > 1 else math.inf
     if machine.nodes > 1:
         balanced = machine.nodes == 2 and (machine.version or BALANCED_SINCE) >= BALANCED_SINCE
         rate = min(rate, machine.between.bytes_per_s * (2 if balanced else 1))

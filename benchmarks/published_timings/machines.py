@@ -36,6 +36,8 @@ INTER_SOCKET = {
     "hopper": 22.0,
 }
 """GB/s of GPU traffic between sockets in machines of that time: FOUND (NCCL's topo.h)"""
+INTER_SOCKET_2024 = 40.0
+"""the same since Emerald Rapids: FOUND (ERP_QPI_BW in NCCL's topo.h @5067397); chips of 2024 are in such: INFERENCE"""
 P2P_OVERHEAD = 6 / 5
 """factor of PCIe traffic through a root complex: FOUND (INTEL_P2P_OVERHEAD in NCCL's topo.h)"""
 RINGS_SINCE = (2, 0)
@@ -195,7 +197,8 @@ def _meshed(chip: Chip, ranks: int, one_ring: bool) -> Hop:
 
 def _across(chip: Chip) -> float:
     """Returns the bytes per second of GPU traffic between the sockets of a machine of the chip's time."""
-    return INTER_SOCKET.get(chip.generation, 10.0) * 1e9
+    rate = INTER_SOCKET_2024 if chip.year >= 2024 else INTER_SOCKET.get(chip.generation, 10.0)
+    return rate * 1e9
 
 
 def _pcie(chip: Chip, words: str, ranks: int, assumed: list[str]) -> Hop:
@@ -213,6 +216,8 @@ def _pcie(chip: Chip, words: str, ranks: int, assumed: list[str]) -> Hop:
     if ranks <= per_switch:
         return Hop("pcie", link.bytes_per_s, 2 * link.latency_s, "under one PCIe switch")
     if dual and ranks > per_socket:
-        across = min(_across(chip), link.bytes_per_s)
-        return Hop("pcie", across, HOST_LATENCY_S, "PCIe from socket to socket")
+        across, port = min(_across(chip), link.bytes_per_s), link.bytes_per_s / P2P_OVERHEAD
+        if chip.bridged and re.search(r"\bnvl\b|bridge", words):  # of a card's two neighbours, one is on the bridge
+            port = min(2 * port, chip.bridged * link_named(chip.nvlink).bytes_per_s)
+        return Hop("pcie", across, HOST_LATENCY_S, "PCIe from socket to socket", port_bytes_per_s=max(port, across))
     return Hop("pcie", link.bytes_per_s / P2P_OVERHEAD, 2 * link.latency_s + 2.4e-6, "PCIe through a root complex")
