@@ -34,6 +34,9 @@ QUICK_S = 1e-6
 """latency of the networks on which the tuner's steps were measured; slower networks add the difference: INFERENCE"""
 BALANCED_SINCE = (2, 8)
 """trees between two nodes use cards in both directions since this version: MEMORY medium"""
+NVLS_SHARE = {"blackwell": 0.74}
+"""of the NVLinks' rate that carries data where the switch adds, else as in the protocol: FOUND (nvlsEfficiency in
+NCCL's tuning.cc @5067397)"""
 CHANNELS = 16
 """of NCCL's rings: MEMORY medium; only decides from which size on the plateau holds"""
 
@@ -183,6 +186,6 @@ def _nccl_tree(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
 
 def _nccl_nvls(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
     """Returns the cost where the switch adds: a GPU sends its n bytes and a p-th of the sum, and receives as many."""
-    rate = machine.inside.bytes_per_s * protocol.bandwidth_factor
+    rate = machine.inside.bytes_per_s * NVLS_SHARE.get(machine.chip.generation, protocol.bandwidth_factor)
     latency_s = LAUNCH_S + protocol.base_s + protocol.step_s["nvlink"]
     return Cost("nvls", latency_s, nbytes * (1 + 1 / machine.ranks) / rate)

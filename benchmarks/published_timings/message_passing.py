@@ -41,6 +41,10 @@ INFERENCE
 """
 CORE_BYTES_PER_S = CORE_CACHE_BYTES_PER_S / MEMORY_TRAFFIC
 """bytes of sum that one core makes per second in its cache"""
+EXCHANGE_S = 0.5e-6
+"""work of a rank in a round in which it sends and receives at once, beyond the latency of one message: DERIVED, two
+ranks of a node all-reduce 64 bytes in 0.94 us with a latency of 0.3 to 0.46 us (FOUND, as `shared-memory` of `links`)
+"""
 SLOW_CORES = {"manycore": 3.0}
 """factor of the time that a core needs for the software of a message: MEMORY medium (1.4 GHz, two wide)"""
 COPIES_SINCE = 2017
@@ -74,9 +78,8 @@ def _played(machine: Machine, algorithm: str, nbytes: float) -> Time:
     million_s = _message(machine, 1e6, machine.ranks)[1]  # includes copies over the host
     between = replace(machine.between, bytes_per_s=1e6 / million_s)
     fabric = MachineFabric(replace(machine, between=between))
-    return all_reduce_s(
-        fabric, name, nbytes, lambda _, size: _message(machine, size, machine.ranks)[0], 1 / CORE_BYTES_PER_S
-    )
+    message = partial(_message, machine, distance=machine.ranks, exchange=name != "binomial-tree")
+    return all_reduce_s(fabric, name, nbytes, lambda _, size: message(nbytes=size)[0], 1 / CORE_BYTES_PER_S)
 
 
 def _chosen(machine: Machine, nbytes: float) -> set[str]:
@@ -94,6 +97,7 @@ def _message(
     adds: bool = False,
     active: float = 1.0,
     vector: float = math.inf,
+    exchange: bool = False,
 ) -> Time:
     """Returns the latency and transfer of a message while a fraction `active` of the ranks of a node send at once.
 
@@ -104,6 +108,7 @@ def _message(
         adds: Whether the receiver adds the data to its own.
         active: Fraction of ranks that send.
         vector: Bytes of a rank's whole vector.
+        exchange: Whether every rank sends and receives at once.
     """
     ranks = machine.workers_per_node
     sending = max(1.0, ranks * active)
@@ -124,6 +129,8 @@ def _message(
     latency_s *= SLOW_CORES.get(machine.chip.generation, 1.0)
     protocol = LIBRARIES["mpi"].message(nbytes, hop.transport)
     latency_s = protocol.latency_factor * latency_s + protocol.step_extra_s
+    if exchange:
+        latency_s += EXCHANGE_S * SLOW_CORES.get(machine.chip.generation, 1.0)
     adding_s = nbytes * (1 / CORE_BYTES_PER_S if cached else max(1 / CORE_BYTES_PER_S, sending / memory))
     return latency_s, nbytes / rate + (adding_s if adds else 0.0)
 
@@ -147,7 +154,7 @@ def _folded(message: Message, p: int, nbytes: float) -> list[Time]:
 
 
 def _doubling(message: Message, p: int, nbytes: float) -> Time:
-    rounds = [message(nbytes, 2**n, True) for n in range(int(math.log2(p)))]
+    rounds = [message(nbytes, 2**n, True, exchange=True) for n in range(int(math.log2(p)))]
     return _total(rounds + _folded(message, p, nbytes))
 
 
@@ -155,7 +162,7 @@ def _halving(message: Message, p: int, nbytes: float) -> Time:
     rounds = []
     for n in range(int(math.log2(p))):
         part = nbytes / 2 ** (n + 1)
-        rounds += [message(part, 2**n, True), message(part, 2**n)]
+        rounds += [message(part, 2**n, adds, exchange=True) for adds in (True, False)]
     return _total(rounds + _folded(message, p, nbytes))
 
 
@@ -168,7 +175,7 @@ def _ring(message: Message, p: int, nbytes: float) -> Time:
 
 def _neighbours(message: Message, p: int, nbytes: float, adds: bool) -> Time:
     """All send to the next at once: one rank of a node to another node, the others inside; the slower one counts."""
-    across, inside = message(nbytes, p, adds, 1 / p), message(nbytes, 0, adds)
+    across, inside = message(nbytes, p, adds, 1 / p, exchange=True), message(nbytes, 0, adds, exchange=True)
     return max(across[0], inside[0]), max(across[1], inside[1])
 
 
