@@ -37,6 +37,10 @@ BALANCED_SINCE = (2, 8)
 NVLS_SHARE = {"blackwell": 0.74}
 """of the NVLinks' rate that carries data where the switch adds, else as in the protocol: FOUND (nvlsEfficiency in
 NCCL's tuning.cc @5067397)"""
+NVLS_TREE_SINCE = (2, 18)
+"""NCCL's first version with trees between nodes whose switches add: MEMORY high"""
+NVLS_TREE_STEP_S = 20.9e-6
+"""a step of such a tree over the network: FOUND (NCCL's tuning.cc @5067397)"""
 CHANNELS = 16
 """of NCCL's rings: MEMORY medium; only decides from which size on the plateau holds"""
 
@@ -102,7 +106,7 @@ def _nccl(machine: Machine, kind: str, nbytes: float) -> Iterator[Cost]:
             yield _nccl_ring(machine, protocol, kind, nbytes)
         elif kind == "allreduce" and protocol.algorithm == "tree" and machine.chip.year >= 2012:
             yield _nccl_tree(machine, protocol, nbytes)
-        elif kind == "allreduce" and machine.switched and machine.chip.year >= 2022 and machine.nodes == 1:
+        elif kind == "allreduce" and protocol.algorithm == "nvls" and _has_nvls(machine):
             yield _nccl_nvls(machine, protocol, nbytes)
     if "nvls" in algorithms and not machine.switched:
         yield _nccl_ring(machine, LIBRARIES["nccl"].protocols[-2], kind, nbytes)
@@ -111,6 +115,12 @@ def _nccl(machine: Machine, kind: str, nbytes: float) -> Iterator[Cost]:
 def _has_ll128(machine: Machine) -> bool:
     """Whether the ranks of a node are joined by NVLink and are of the Volta generation or newer."""
     return machine.inside.medium == "nvlink" and machine.chip.year >= 2017
+
+
+def _has_nvls(machine: Machine) -> bool:
+    """Whether the switches of a node add, and between nodes the version has a tree of them."""
+    in_time = machine.nodes == 1 or machine.version is None or machine.version >= NVLS_TREE_SINCE
+    return machine.switched and machine.chip.year >= 2022 and in_time
 
 
 def _ring_rate(machine: Machine) -> float:
@@ -185,7 +195,15 @@ def _nccl_tree(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
 
 
 def _nccl_nvls(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
-    """Returns the cost where the switch adds: a GPU sends its n bytes and a p-th of the sum, and receives as many."""
+    """Returns the cost where the switch adds: a GPU sends its n bytes and a p-th of the sum, and receives as many.
+
+    Between nodes a tree carries the sums, as `_nccl_tree`; its transfer overlaps with that inside the nodes.
+    """
     rate = machine.inside.bytes_per_s * NVLS_SHARE.get(machine.chip.generation, protocol.bandwidth_factor)
     latency_s = LAUNCH_S + protocol.base_s + protocol.step_s["nvlink"]
-    return Cost("nvls", latency_s, nbytes * (1 + 1 / machine.ranks) / rate)
+    transfer_s = nbytes * (1 + 1 / machine.workers_per_node) / rate
+    if machine.nodes == 1:
+        return Cost("nvls", latency_s, transfer_s)
+    latency_s += 2 * math.log2(machine.nodes) * (NVLS_TREE_STEP_S + _slow_network_s(machine))
+    passes = 1 if machine.nodes == 2 else 2
+    return Cost("nvls tree", latency_s, max(transfer_s, passes * nbytes / machine.between.bytes_per_s))

@@ -39,7 +39,7 @@ INTER_SOCKET = {
 INTER_SOCKET_2024 = 40.0
 """the same since Emerald Rapids: FOUND (ERP_QPI_BW in NCCL's topo.h @5067397); chips of 2024 are in such: INFERENCE"""
 P2P_OVERHEAD = 6 / 5
-"""factor of PCIe traffic through a root complex: FOUND (INTEL_P2P_OVERHEAD in NCCL's topo.h)"""
+"""factor of PCIe traffic through Intel's root complexes: FOUND (INTEL_P2P_OVERHEAD in NCCL's topo.h)"""
 RINGS_SINCE = (2, 0)
 """NCCL's first version with several rings; before, there is one in the order of the devices on the PCIe bus, and
 neighbours without peer access exchange through the host: FOUND (orderRanks and commBuildMaps in core.cu of v1.3.4)"""
@@ -215,9 +215,10 @@ def _pcie(chip: Chip, words: str, ranks: int, assumed: list[str]) -> Hop:
     per_socket = int(within[1]) if within else 4
     if ranks <= per_switch:
         return Hop("pcie", link.bytes_per_s, 2 * link.latency_s, "under one PCIe switch")
+    rate = link.bytes_per_s / (1.0 if re.search(r"\bamd\b|epyc", words) else P2P_OVERHEAD)
+    latency_s, text, port = 2 * link.latency_s + 2.4e-6, "PCIe through a root complex", rate
+    if chip.bridged and re.search(r"\bnvl\b|bridge", words):  # of a card's two neighbours, one is on the bridge
+        port = min(2 * port, chip.bridged * link_named(chip.nvlink).bytes_per_s)
     if dual and ranks > per_socket:
-        across, port = min(_across(chip), link.bytes_per_s), link.bytes_per_s / P2P_OVERHEAD
-        if chip.bridged and re.search(r"\bnvl\b|bridge", words):  # of a card's two neighbours, one is on the bridge
-            port = min(2 * port, chip.bridged * link_named(chip.nvlink).bytes_per_s)
-        return Hop("pcie", across, HOST_LATENCY_S, "PCIe from socket to socket", port_bytes_per_s=max(port, across))
-    return Hop("pcie", link.bytes_per_s / P2P_OVERHEAD, 2 * link.latency_s + 2.4e-6, "PCIe through a root complex")
+        rate, latency_s, text = min(_across(chip), link.bytes_per_s), HOST_LATENCY_S, "PCIe from socket to socket"
+    return Hop("pcie", rate, latency_s, text, port_bytes_per_s=max(port, rate))

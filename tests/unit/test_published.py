@@ -78,6 +78,8 @@ def published(*arguments: str | Path) -> Any:
         ({"device": "P100-SXM2", "topology": "hybrid cube mesh", "nranks": "4", "library": "NCCL 1.3"}, 18.0, None),
         ({"device": "P100-SXM2", "topology": "hybrid cube mesh", "library": "NCCL 1.3"}, 6.0, None),
         ({"device": "H200 NVL", "topology": "8 PCIe cards, NVL bridges"}, 40.0, None),
+        ({"device": "A100 PCIe", "topology": "4 GPUs, 1 socket", "nranks": "4"}, 26.3 / 1.2, None),
+        ({"device": "A100 PCIe", "topology": "4 GPUs, 1 socket, EPYC", "nranks": "4"}, 26.3, None),
         ({"device": "M40", "topology": "8 GPU/node dual root: 2 CPU, 4 PLX switches x 2 GPU"}, 6.0, None),
         ({"device": "M40", "topology": "dual root: 2 CPU, 4 PLX switches x 2 GPU", "nranks": "4"}, 10.0, None),
         ({"device": "M40", "topology": "dual root: 2 CPU, 4 PLX switches x 2 GPU", "nranks": "2"}, 12.0, None),
@@ -201,6 +203,20 @@ def test_chains_pass_the_middle_of_a_node_once_in_each_direction_and_rings_almos
     transfer_s = {cost.name: cost.transfer_s for cost in found}
     assert transfer_s["tree Simple"] == pytest.approx(1e10 / (0.92 * 40e9))
     assert transfer_s["ring Simple"] == pytest.approx(1e10 * 2 * 7 / 8 / 40e9, rel=1e-3)
+
+
+def test_switches_of_several_nodes_add_and_a_tree_joins_them() -> None:
+    row = {"device": "H100-SXM5", "topology": "NVSwitch, 4x NDR 400 Gb/s", "nranks": "32", "nnodes": "4"}
+    costs, read = part("cost_model").costs, part("machines").read
+    found = {cost.name: cost for cost in costs(read(COLLECTIVE | row), "allreduce", 1e10)}
+    assert found["nvls tree"].transfer_s == pytest.approx(
+        2 * 1e10 / (4 * 48e9)
+    )  # up and down, slower than the switches
+    two = {cost.name: cost for cost in costs(read(COLLECTIVE | row | {"nnodes": "2"}), "allreduce", 1e10)}
+    assert two["nvls tree"].transfer_s == pytest.approx(1e10 / (4 * 48e9))  # each byte leaves a node once
+    assert found["nvls tree"].latency_s - two["nvls tree"].latency_s == pytest.approx(2 * 20.9e-6)
+    old = costs(read(COLLECTIVE | row | {"library": "NCCL 2.17"}), "allreduce", 1e10)
+    assert "nvls tree" not in {cost.name for cost in old}
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
