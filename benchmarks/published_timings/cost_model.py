@@ -34,6 +34,13 @@ QUICK_S = 1e-6
 """latency of the networks on which the tuner's steps were measured; slower networks add the difference: INFERENCE"""
 BALANCED_SINCE = (2, 8)
 """trees between two nodes use cards in both directions since this version: MEMORY medium"""
+NVLS_SHARE = {"blackwell": 0.74}
+"""of the NVLinks' rate that carries data where the switch adds, else as in the protocol: FOUND (nvlsEfficiency in
+NCCL's tuning.cc @5067397)"""
+NVLS_TREE_SINCE = (2, 18)
+"""NCCL's first version with trees between nodes whose switches add: MEMORY high"""
+NVLS_TREE_STEP_S = 20.9e-6
+"""a step of such a tree over the network: FOUND (NCCL's tuning.cc @5067397)"""
 CHANNELS = 16
 """of NCCL's rings: MEMORY medium; only decides from which size on the plateau holds"""
 
@@ -99,7 +106,7 @@ def _nccl(machine: Machine, kind: str, nbytes: float) -> Iterator[Cost]:
             yield _nccl_ring(machine, protocol, kind, nbytes)
         elif kind == "allreduce" and protocol.algorithm == "tree" and machine.chip.year >= 2012:
             yield _nccl_tree(machine, protocol, nbytes)
-        elif kind == "allreduce" and machine.switched and machine.chip.year >= 2022 and machine.nodes == 1:
+        elif kind == "allreduce" and protocol.algorithm == "nvls" and _has_nvls(machine):
             yield _nccl_nvls(machine, protocol, nbytes)
     if "nvls" in algorithms and not machine.switched:
         yield _nccl_ring(machine, LIBRARIES["nccl"].protocols[-2], kind, nbytes)
@@ -108,6 +115,12 @@ def _nccl(machine: Machine, kind: str, nbytes: float) -> Iterator[Cost]:
 def _has_ll128(machine: Machine) -> bool:
     """Whether the ranks of a node are joined by NVLink and are of the Volta generation or newer."""
     return machine.inside.medium == "nvlink" and machine.chip.year >= 2017
+
+
+def _has_nvls(machine: Machine) -> bool:
+    """Whether the switches of a node add, and between nodes the version has a tree of them."""
+    in_time = machine.nodes == 1 or machine.version is None or machine.version >= NVLS_TREE_SINCE
+    return machine.switched and machine.chip.year >= 2022 and in_time
 
 
 def _ring_rate(machine: Machine) -> float:
@@ -157,12 +170,18 @@ def _index(algorithm: str, name: str) -> int:
 
 
 def _nccl_tree(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
-    """Returns the cost of two trees: between two nodes each byte leaves a node once, between more nodes twice."""
+    """Returns the cost of two trees: between two nodes each byte leaves a node once, between more nodes twice.
+
+    In a node the trees are chains. A rank sends each byte up and down through its own port, but over the only link
+    from one half of a node to the other it passes once in each direction, as between two nodes (a maintainer in
+    NVIDIA/nccl#209); a ring fills that link 2 (p - 1) / p times.
+    """
     inside = protocol.step_s[machine.inside.medium] if machine.workers_per_node > 1 else 0.0
     levels = math.log2(machine.nodes)
     across = protocol.step_s["network"] + _slow_network_s(machine)
     latency_s = LAUNCH_S + protocol.base_s + 2 * ((machine.workers_per_node - 1) * inside + levels * across)
-    rate = machine.inside.bytes_per_s if machine.workers_per_node > 1 else math.inf
+    inner = machine.inside
+    rate = min(inner.port, 2 * inner.bytes_per_s) if machine.workers_per_node > 1 else math.inf
     if machine.nodes > 1:
         balanced = machine.nodes == 2 and (machine.version or BALANCED_SINCE) >= BALANCED_SINCE
         rate = min(rate, machine.between.bytes_per_s * (2 if balanced else 1))
@@ -176,7 +195,15 @@ def _nccl_tree(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
 
 
 def _nccl_nvls(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
-    """Returns the cost where the switch adds: a GPU sends its n bytes and a p-th of the sum, and receives as many."""
-    rate = machine.inside.bytes_per_s * protocol.bandwidth_factor
+    """Returns the cost where the switch adds: a GPU sends its n bytes and a p-th of the sum, and receives as many.
+
+    Between nodes a tree carries the sums, as `_nccl_tree`; its transfer overlaps with that inside the nodes.
+    """
+    rate = machine.inside.bytes_per_s * NVLS_SHARE.get(machine.chip.generation, protocol.bandwidth_factor)
     latency_s = LAUNCH_S + protocol.base_s + protocol.step_s["nvlink"]
-    return Cost("nvls", latency_s, nbytes * (1 + 1 / machine.ranks) / rate)
+    transfer_s = nbytes * (1 + 1 / machine.workers_per_node) / rate
+    if machine.nodes == 1:
+        return Cost("nvls", latency_s, transfer_s)
+    latency_s += 2 * math.log2(machine.nodes) * (NVLS_TREE_STEP_S + _slow_network_s(machine))
+    passes = 1 if machine.nodes == 2 else 2
+    return Cost("nvls tree", latency_s, max(transfer_s, passes * nbytes / machine.between.bytes_per_s))

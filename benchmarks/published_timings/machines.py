@@ -36,8 +36,15 @@ INTER_SOCKET = {
     "hopper": 22.0,
 }
 """GB/s of GPU traffic between sockets in machines of that time: FOUND (NCCL's topo.h)"""
+INTER_SOCKET_2024 = 40.0
+"""the same since Emerald Rapids: FOUND (ERP_QPI_BW in NCCL's topo.h @5067397); chips of 2024 are in such: INFERENCE"""
 P2P_OVERHEAD = 6 / 5
-"""factor of PCIe traffic through a root complex: FOUND (INTEL_P2P_OVERHEAD in NCCL's topo.h)"""
+"""factor of PCIe traffic through Intel's root complexes: FOUND (INTEL_P2P_OVERHEAD in NCCL's topo.h)"""
+RINGS_SINCE = (2, 0)
+"""NCCL's first version with several rings; before, there is one in the order of the devices on the PCIe bus, and
+neighbours without peer access exchange through the host: FOUND (orderRanks and commBuildMaps in core.cu of v1.3.4)"""
+HOST_LATENCY_S = 9.2e-6
+"""latency of a message from socket to socket: DERIVED from FOUND rings, as `PCIE_LATENCY` of `wires`"""
 NVSWITCH_CAP = {"ampere": 235e9}
 """the maximum of rings over NVSwitches: FOUND (NCCL's tuning.cc)"""
 
@@ -88,9 +95,11 @@ def read(row: Row) -> Machine:
         or bool(domain)
         or (chip.generation in ("ampere", "hopper", "blackwell") and bool(re.search(r"sxm|\bnd\b|nv(12|18)\b", words)))
     )
-    inside = _inside(chip, words, max(1, ranks // nodes), switched, assumed)
-    outside = between(chip, row, switched, max(1, ranks // nodes), assumed) if nodes > 1 else inside
     named = re.search(r"(?:nccl|open ?mpi|mpi|gloo)\D{0,3}(\d+)\.(\d+)", library)
+    version = (int(named[1]), int(named[2])) if named else None
+    one_ring = "nccl" in library and version is not None and version < RINGS_SINCE
+    inside = _inside(chip, words, max(1, ranks // nodes), switched, one_ring, assumed)
+    outside = between(chip, row, switched, max(1, ranks // nodes), assumed) if nodes > 1 else inside
     return Machine(
         chip=chip,
         ranks=ranks,
@@ -99,7 +108,7 @@ def read(row: Row) -> Machine:
         between=outside,
         switched=switched,
         library=_library(library, chip, assumed),
-        version=(int(named[1]), int(named[2])) if named else None,
+        version=version,
         algorithms=_algorithms(text_of(row, "algorithm"), library),
         assumed=tuple(assumed),
     )
@@ -142,8 +151,17 @@ def _algorithms(text: str, library: str) -> tuple[str, ...]:
     return ("ring-whole",) if "ring-whole" in names else tuple(names)
 
 
-def _inside(chip: Chip, words: str, ranks: int, switched: bool, assumed: list[str]) -> Hop:
-    """Returns the link between the ranks of one node."""
+def _inside(chip: Chip, words: str, ranks: int, switched: bool, one_ring: bool, assumed: list[str]) -> Hop:
+    """Returns the link between the ranks of one node.
+
+    Args:
+        chip: The chip of the ranks.
+        words: The words on the node.
+        ranks: The ranks of the node.
+        switched: Whether NVSwitches join the ranks.
+        one_ring: Whether the library has a single ring, in the order of the bus.
+        assumed: Takes the assumptions.
+    """
     if chip.is_host:
         memory = link_named("shared-memory")
         return Hop("memory", memory.bytes_per_s, memory.latency_s, "shared memory")
@@ -157,18 +175,30 @@ def _inside(chip: Chip, words: str, ranks: int, switched: bool, assumed: list[st
         r"sxm|hybrid cube|\bdgx|nvlink ?\d?-? ?mesh", words
     )
     if chip.nvlink and not pcie and (re.search(NODE_LINKS, words) or chip.year >= 2020):
-        return _meshed(chip, ranks)
+        return _meshed(chip, ranks, one_ring)
     return _pcie(chip, words, ranks, assumed)
 
 
-def _meshed(chip: Chip, ranks: int) -> Hop:
+def _meshed(chip: Chip, ranks: int, one_ring: bool) -> Hop:
     """Returns the number of rings over the NVLinks of the first GPUs: the smallest number of links of one GPU to the
-    others.
+    others. A single ring in the order of the bus has the links of its weakest neighbours; where these have none, it
+    goes through the host and from socket to socket.
     """
     link, links = link_named(chip.nvlink), chip.links
-    if 2 <= ranks <= 8 and chip.generation in CUBE:
+    if one_ring and 2 <= ranks <= 8 and chip.generation in CUBE:
+        joined = CUBE[chip.generation]
+        links = min(int(joined[rank][(rank + 1) % ranks]) for rank in range(ranks))
+        if not links:
+            return Hop("pcie", _across(chip), HOST_LATENCY_S, "one ring, through the host between sockets")
+    elif 2 <= ranks <= 8 and chip.generation in CUBE:
         links = min(sum(map(int, row[:ranks])) for row in CUBE[chip.generation][:ranks])
     return Hop("nvlink", links * link.bytes_per_s, link.latency_s, f"{links} NVLinks a GPU")
+
+
+def _across(chip: Chip) -> float:
+    """Returns the bytes per second of GPU traffic between the sockets of a machine of the chip's time."""
+    rate = INTER_SOCKET_2024 if chip.year >= 2024 else INTER_SOCKET.get(chip.generation, 10.0)
+    return rate * 1e9
 
 
 def _pcie(chip: Chip, words: str, ranks: int, assumed: list[str]) -> Hop:
@@ -185,7 +215,10 @@ def _pcie(chip: Chip, words: str, ranks: int, assumed: list[str]) -> Hop:
     per_socket = int(within[1]) if within else 4
     if ranks <= per_switch:
         return Hop("pcie", link.bytes_per_s, 2 * link.latency_s, "under one PCIe switch")
+    rate = link.bytes_per_s / (1.0 if re.search(r"\bamd\b|epyc", words) else P2P_OVERHEAD)
+    latency_s, text, port = 2 * link.latency_s + 2.4e-6, "PCIe through a root complex", rate
+    if chip.bridged and re.search(r"\bnvl\b|bridge", words):  # of a card's two neighbours, one is on the bridge
+        port = min(2 * port, chip.bridged * link_named(chip.nvlink).bytes_per_s)
     if dual and ranks > per_socket:
-        across = INTER_SOCKET.get(chip.generation, 10.0) * 1e9
-        return Hop("pcie", min(across, link.bytes_per_s), 2 * link.latency_s + 3.2e-6, "PCIe from socket to socket")
-    return Hop("pcie", link.bytes_per_s / P2P_OVERHEAD, 2 * link.latency_s + 2.4e-6, "PCIe through a root complex")
+        rate, latency_s, text = min(_across(chip), link.bytes_per_s), HOST_LATENCY_S, "PCIe from socket to socket"
+    return Hop("pcie", rate, latency_s, text, port_bytes_per_s=max(port, rate))

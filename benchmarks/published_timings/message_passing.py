@@ -2,9 +2,9 @@
 
 Rules of this file:
 
-* Ranks fill one node after the other. A round at distance d leaves the node if 2 d exceeds the ranks of a node; then
-  its cards are shared by as many ranks as have their partner on another node. Inside a node, ranks share the memory
-  bandwidth.
+* Ranks fill one node after the other. A round at distance d leaves some node unless blocks of 2 d ranks fill every node
+  exactly; then its cards are shared by as many ranks as have their partner on another node. Inside a node, ranks share
+  the memory bandwidth.
 * The library chooses the algorithm. If its version is not known, the cheapest one of the versions before 5 is taken;
   since then a two-level algorithm with one leader per node is used.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from paceline.topologies.catalogue.charge_rates import CORE_CACHE_BYTES_PER_S
+from paceline.topologies.catalogue.charge_rates import CACHE_BYTES_PER_CORE, CORE_CACHE_BYTES_PER_S
 from paceline.topologies.catalogue.libraries import (
     HIERARCHY_SEGMENT_BYTES,
     HIERARCHY_SINCE,
@@ -30,12 +30,21 @@ from published_timings.simulated import MachineFabric, all_reduce_s
 
 MEMORY_TRAFFIC = 3
 """bytes that pass the memory for each byte copied or added: two are read and one is written"""
+CACHE_TRAFFIC = 2
+"""bytes that pass between caches for each byte copied: it is read from one and written to another; what is then added
+is in the core's own cache: INFERENCE"""
+CARD_MESSAGES_PER_S = 100e6
+"""messages of several ranks that pass a card: MEMORY medium (vendors state 150 to 215 million since 2015)"""
 NODE_MEMORY_BYTES_PER_S = {"cpu": 2 * 204.8e9, "manycore": 90e9}
 """bandwidth of a node: two sockets with eight channels of DDR4-3200, or a KNL's DDR; MEMORY high, which node it is
 INFERENCE
 """
 CORE_BYTES_PER_S = CORE_CACHE_BYTES_PER_S / MEMORY_TRAFFIC
 """bytes of sum that one core makes per second in its cache"""
+EXCHANGE_S = 0.5e-6
+"""work of a rank in a round in which it sends and receives at once, beyond the latency of one message: DERIVED, two
+ranks of a node all-reduce 64 bytes in 0.94 us with a latency of 0.3 to 0.46 us (FOUND, as `shared-memory` of `links`)
+"""
 SLOW_CORES = {"manycore": 3.0}
 """factor of the time that a core needs for the software of a message: MEMORY medium (1.4 GHz, two wide)"""
 COPIES_SINCE = 2017
@@ -57,7 +66,8 @@ def message_passing(machine: Machine, kind: str, nbytes: float) -> Iterator[Cost
         if machine.workers_per_node == 1 and nbytes / 4 >= machine.ranks:
             yield Cost(algorithm, *_played(machine, algorithm, nbytes))
             continue
-        yield Cost(algorithm, *ALGORITHMS[algorithm](partial(_message, machine), machine.ranks, nbytes))
+        message = partial(_message, machine, vector=nbytes)
+        yield Cost(algorithm, *ALGORITHMS[algorithm](message, machine.ranks, nbytes))
 
 
 def _played(machine: Machine, algorithm: str, nbytes: float) -> Time:
@@ -68,9 +78,8 @@ def _played(machine: Machine, algorithm: str, nbytes: float) -> Time:
     million_s = _message(machine, 1e6, machine.ranks)[1]  # includes copies over the host
     between = replace(machine.between, bytes_per_s=1e6 / million_s)
     fabric = MachineFabric(replace(machine, between=between))
-    return all_reduce_s(
-        fabric, name, nbytes, lambda _, size: _message(machine, size, machine.ranks)[0], 1 / CORE_BYTES_PER_S
-    )
+    message = partial(_message, machine, distance=machine.ranks, exchange=name != "binomial-tree")
+    return all_reduce_s(fabric, name, nbytes, lambda _, size: message(nbytes=size)[0], 1 / CORE_BYTES_PER_S)
 
 
 def _chosen(machine: Machine, nbytes: float) -> set[str]:
@@ -81,24 +90,38 @@ def _chosen(machine: Machine, nbytes: float) -> set[str]:
     return named or {one for one in found if one} or set(ALGORITHMS)
 
 
-def _message(machine: Machine, nbytes: float, distance: int, adds: bool = False, active: float = 1.0) -> Time:
+def _message(
+    machine: Machine,
+    nbytes: float,
+    distance: int,
+    adds: bool = False,
+    active: float = 1.0,
+    vector: float = math.inf,
+    exchange: bool = False,
+) -> Time:
     """Returns the latency and transfer of a message while a fraction `active` of the ranks of a node send at once.
 
     Args:
         machine: The machine.
         nbytes: Bytes of the message.
-        distance: Distance to the destination rank.
+        distance: Distance to the destination rank; 0 for a neighbour on the same node.
         adds: Whether the receiver adds the data to its own.
         active: Fraction of ranks that send.
+        vector: Bytes of a rank's whole vector.
+        exchange: Whether every rank sends and receives at once.
     """
     ranks = machine.workers_per_node
     sending = max(1.0, ranks * active)
-    memory = NODE_MEMORY_BYTES_PER_S.get(machine.chip.generation, math.inf) / MEMORY_TRAFFIC
-    if machine.nodes > 1 and 2 * distance > ranks:
-        hop, rate = machine.between, machine.between.bytes_per_s / max(1.0, min(ranks, distance) * active)
+    cached = 2 * vector <= CACHE_BYTES_PER_CORE  # what is received lies beside the vector
+    memory = NODE_MEMORY_BYTES_PER_S.get(machine.chip.generation, math.inf)
+    memory /= CACHE_TRAFFIC if cached else MEMORY_TRAFFIC
+    if _leaves(machine, distance):
+        crossing = max(1.0, min(ranks, distance) * active)
+        hop, rate = machine.between, machine.between.bytes_per_s / crossing
+        latency_s = hop.latency_s + (crossing - 1) / CARD_MESSAGES_PER_S
     else:
         hop, rate = machine.inside, min(machine.inside.bytes_per_s, memory / sending)
-    latency_s = hop.latency_s
+        latency_s = hop.latency_s
     if not machine.chip.is_host and machine.chip.year < COPIES_SINCE:
         card = link_named(f"pcie{max(3, machine.chip.pcie)}-device")
         latency_s += 2 * card.latency_s
@@ -106,8 +129,15 @@ def _message(machine: Machine, nbytes: float, distance: int, adds: bool = False,
     latency_s *= SLOW_CORES.get(machine.chip.generation, 1.0)
     protocol = LIBRARIES["mpi"].message(nbytes, hop.transport)
     latency_s = protocol.latency_factor * latency_s + protocol.step_extra_s
-    adding_s = nbytes * max(1 / CORE_BYTES_PER_S, sending / memory) if adds else 0.0
-    return latency_s, nbytes / rate + adding_s
+    if exchange:
+        latency_s += EXCHANGE_S * SLOW_CORES.get(machine.chip.generation, 1.0)
+    adding_s = nbytes * (1 / CORE_BYTES_PER_S if cached else max(1 / CORE_BYTES_PER_S, sending / memory))
+    return latency_s, nbytes / rate + (adding_s if adds else 0.0)
+
+
+def _leaves(machine: Machine, distance: int) -> bool:
+    """Whether a round of exchanges at a distance leaves a node: 96 ranks are one and a half blocks of 64."""
+    return machine.nodes > 1 and distance > 0 and machine.workers_per_node % (2 * distance) > 0
 
 
 Message = Callable[..., Time]
@@ -124,7 +154,7 @@ def _folded(message: Message, p: int, nbytes: float) -> list[Time]:
 
 
 def _doubling(message: Message, p: int, nbytes: float) -> Time:
-    rounds = [message(nbytes, 2**n, True) for n in range(int(math.log2(p)))]
+    rounds = [message(nbytes, 2**n, True, exchange=True) for n in range(int(math.log2(p)))]
     return _total(rounds + _folded(message, p, nbytes))
 
 
@@ -132,7 +162,7 @@ def _halving(message: Message, p: int, nbytes: float) -> Time:
     rounds = []
     for n in range(int(math.log2(p))):
         part = nbytes / 2 ** (n + 1)
-        rounds += [message(part, 2**n, True), message(part, 2**n)]
+        rounds += [message(part, 2**n, adds, exchange=True) for adds in (True, False)]
     return _total(rounds + _folded(message, p, nbytes))
 
 
@@ -145,7 +175,7 @@ def _ring(message: Message, p: int, nbytes: float) -> Time:
 
 def _neighbours(message: Message, p: int, nbytes: float, adds: bool) -> Time:
     """All send to the next at once: one rank of a node to another node, the others inside; the slower one counts."""
-    across, inside = message(nbytes, p, adds, 1 / p), message(nbytes, 1, adds)
+    across, inside = message(nbytes, p, adds, 1 / p, exchange=True), message(nbytes, 0, adds, exchange=True)
     return max(across[0], inside[0]), max(across[1], inside[1])
 
 
@@ -163,7 +193,7 @@ def _hierarchy(machine: Machine, nbytes: float) -> Time:
     Nodes process a segment while the leaders process the previous one.
     """
     segment = min(nbytes, HIERARCHY_SEGMENT_BYTES)
-    within = partial(_message, replace(machine, nodes=1, ranks=machine.workers_per_node))
+    within = partial(_message, replace(machine, nodes=1, ranks=machine.workers_per_node), vector=segment)
     levels = range(math.ceil(math.log2(machine.workers_per_node)))
     up = [within(segment, 2**n, True, 0.5 / 2**n) for n in levels]
     radix = KNOMIAL_RADIX
@@ -187,7 +217,7 @@ ALGORITHMS: dict[str, Callable[[Message, int, float], Time]] = {
 def _textbook(machine: Machine, kind: str, nbytes: float) -> Cost:
     """Other collectives: a binomial tree for one root, otherwise a ring."""
     p = machine.ranks
-    message = partial(_message, machine)
+    message = partial(_message, machine, vector=nbytes)
     if kind in ("broadcast", "reduce"):
         levels = [message(nbytes, 2**n, kind == "reduce", 0.5 / 2**n) for n in range(math.ceil(math.log2(p)))]
         return Cost("binomial", *_total(levels))
@@ -199,15 +229,17 @@ def _textbook(machine: Machine, kind: str, nbytes: float) -> Cost:
 
 
 def gloo(machine: Machine, kind: str, nbytes: float) -> Iterator[Cost]:
-    """Rings: in old versions with whole vectors, or 4 p steps; in new ones at least two segments per rank, two of them
-    in flight.
+    """Rings: in old versions with whole vectors, one round after the other (FOUND gloo/allreduce_ring.h @cc44198), or
+    4 p steps; in new ones at least two segments per rank, two of them in flight.
     """
     protocol = LIBRARIES["gloo"].protocols[0]
     p, hop = machine.ranks, machine.between if machine.nodes > 1 else machine.inside
     step_s = hop.latency_s + protocol.step_extra_s
     rate = min(hop.bytes_per_s, protocol.limit_bytes_per_s)
     if "ring-whole" in machine.algorithms and kind == "allreduce":
-        yield Cost("ring-whole", (p - 1) * step_s, (p - 1) * nbytes / rate)
+        # a round: copy to the outbox, send, add, and tell the neighbour that its inbox is free; nothing overlaps
+        byte_s = 1 / rate + 2 / CORE_BYTES_PER_S
+        yield Cost("ring-whole", 2 * (p - 1) * step_s, (p - 1) * nbytes * byte_s)
     else:
         steps, share = STEPS[kind] * (p - 1), STEPS[kind] * (p - 1) / p
         yield Cost("ring", 2 * steps * step_s, nbytes * share / rate)

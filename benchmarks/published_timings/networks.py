@@ -14,8 +14,12 @@ from paceline.simulator.flows.fabric import Medium
 from paceline.topologies.graphs.wires import link_named
 from published_timings.parsing import Chip, Row, text_of
 
-EFA_SHARE = 8.9 / 12.5
-"""fraction of the raw rate: FOUND (NCCL over EFA in 2019, busbw at 1 GiB)"""
+EFA_SHARE = 0.98
+"""of the raw rate: DERIVED from packets of 8 KiB with 100 to 200 bytes of headers, MEMORY medium"""
+EFA_STAGED_BYTES_PER_S = 8.9e9
+"""of a node before GPUDirect came with the GPUs of 2020: FOUND (NCCL over 100 Gbit/s in 2019, busbw at 1 GiB)"""
+EFA_LATENCY_US = 15.5
+"""MEMORY high (OSU latency on c5n in AWS's announcement of 2019)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,13 @@ class Hop:
     latency_s: float
     words: str
     transport: str = "any"
+    port_bytes_per_s: float | None = None
+    """what the rank's own port carries, where the path behind it is slower and shared; None: no more than the path"""
+
+    @property
+    def port(self) -> float:
+        """Returns the bytes per second of the rank's own port, one way."""
+        return self.port_bytes_per_s or self.bytes_per_s
 
 
 INFINIBAND = {
@@ -67,6 +78,8 @@ def between(chip: Chip, row: Row, switched: bool, ranks: int, assumed: list[str]
             assumed.append(f"network cards not given: {cards} a node")
     name, latency_s, bytes_per_s = _network(words, rate, chip, ranks, assumed)
     transport = "tcp" if "TCP" in name else "any"
+    if name == "efa" and not chip.is_host and chip.year < 2020:
+        bytes_per_s = min(bytes_per_s, EFA_STAGED_BYTES_PER_S / cards)
     return Hop("network", cards * bytes_per_s, latency_s, f"{cards} x {name}", transport)
 
 
@@ -95,7 +108,7 @@ def _network(words: str, rate: float | None, chip: Chip, ranks: int, assumed: li
         ("omni-path|\\bopa\\b|omnipath", 1.0, 12.3 / 12.5),
         ("aries|gemini", 1.3, 8.0 / 12.5),
         ("slingshot", 2.0, 24.0 / 25.0),
-        ("\\befa\\b|elastic fabric", 25.0, EFA_SHARE),
+        ("\\befa\\b|elastic fabric", EFA_LATENCY_US, EFA_SHARE),
     ):
         if re.search(kind, words):
             usual = 200.0 if kind == "slingshot" else _efa_rate(chip, ranks) if "efa" in kind else 100.0

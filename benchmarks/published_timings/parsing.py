@@ -42,7 +42,8 @@ class Chip:
 
 CHIPS: tuple[tuple[str, Chip], ...] = (
     (r"\bg?b[123]00\b|blackwell", Chip("blackwell", 2024, 5, "nvlink4", 36)),
-    (r"\bg?h[1238]00|\bh20\b|hopper|\bp5[\be.]", Chip("hopper", 2022, 5, "nvlink4", 18, 12)),
+    (r"\bg?h200", Chip("hopper", 2024, 5, "nvlink4", 18, 18)),
+    (r"\bg?h[138]00|\bh20\b|hopper|\bp5[\be.]", Chip("hopper", 2022, 5, "nvlink4", 18, 12)),
     (r"\ba[18]00|\bp4de?\b", Chip("ampere", 2020, 4, "nvlink3", 12, 12)),
     (r"\ba[34]0\b|\ba10g?\b|a6000|rtx ?30|ampere|\bg5\b|\bl40?s?\b|rtx ?40|4090|3090", Chip("ampere", 2020, 4)),
     (r"\bv100|volta|\bp3(dn)?\b", Chip("volta", 2017, 3, "nvlink2", 6)),

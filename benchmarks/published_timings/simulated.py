@@ -8,7 +8,7 @@ take no time, and with paths that take none.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import Setting, build
 from paceline.simulator.flows.fabric import Medium, Path
+from paceline.topologies.catalogue.libraries import Library
 from published_timings.machines import Machine
 
 NO_TIME = 1e30
@@ -37,7 +38,6 @@ class MachineFabric:
     machine: Machine
     share: float = 1.0
     limit_bytes_per_s: float = math.inf
-    reduce_s_per_byte: float = 0.0
     capacity: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -52,6 +52,9 @@ class MachineFabric:
 
     def node_of(self, rank: Rank) -> int:
         return int(rank) // self.machine.workers_per_node
+
+    def reduce_cost(self, ranks: Sequence[Rank], nbytes: float, library: Library) -> float:
+        return 0.0  # the plan of a collective has it
 
     def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
         here, there = self.node_of(source), self.node_of(to)

@@ -14,17 +14,8 @@ from published_timings.cost_model import costs, kind_of
 from published_timings.fit import fitted, halves, mean_error, mean_of, predicted_s
 from published_timings.machines import read
 from published_timings.parsing import Row, Unread, number
-from published_timings.training import (
-    Job,
-    LeftOut,
-    exchange_s,
-    gradient_parts_s,
-    interval_of_row,
-    job_of,
-    same_job,
-    scaled_images_per_s,
-    slowest,
-)
+from published_timings.scaling import exchange_s, same_job, scaled_images_per_s, slowest
+from published_timings.training import Job, LeftOut, gradient_parts_s, interval_of_row, job_of
 
 MISS = 0.15
 """errors above this are listed"""

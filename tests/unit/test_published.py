@@ -10,6 +10,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,17 @@ def published(*arguments: str | Path) -> Any:
         ({"device": "A100-SXM4-40GB", "topology": "NVSwitch"}, 235.0, None),
         ({"device": "P100-SXM2", "topology": "DGX-1, hybrid cube mesh"}, 4 * 18.0, None),
         ({"device": "V100-SXM2", "topology": "hybrid cube mesh", "nranks": "2"}, 20.0, None),
+        # one ring in the order of the bus: one link each, and none from the last GPU of a socket to the next
+        ({"device": "P100-SXM2", "topology": "hybrid cube mesh", "nranks": "4", "library": "NCCL 1.3"}, 18.0, None),
+        ({"device": "P100-SXM2", "topology": "hybrid cube mesh", "library": "NCCL 1.3"}, 6.0, None),
+        ({"device": "H200 NVL", "topology": "8 PCIe cards, NVL bridges"}, 40.0, None),
+        ({"device": "A100 PCIe", "topology": "4 GPUs, 1 socket", "nranks": "4"}, 26.3 / 1.2, None),
+        ({"device": "A100 PCIe", "topology": "4 GPUs, 1 socket, EPYC", "nranks": "4"}, 26.3, None),
         ({"device": "M40", "topology": "8 GPU/node dual root: 2 CPU, 4 PLX switches x 2 GPU"}, 6.0, None),
         ({"device": "M40", "topology": "dual root: 2 CPU, 4 PLX switches x 2 GPU", "nranks": "4"}, 10.0, None),
         ({"device": "M40", "topology": "dual root: 2 CPU, 4 PLX switches x 2 GPU", "nranks": "2"}, 12.0, None),
         ({"device": "V100-SXM2", "nranks": "16", "nnodes": "2", "topology": "NVLink; EFA 100 Gb/s"}, 120.0, 8.9),
+        ({"device": "T4", "nranks": "2", "nnodes": "2", "topology": "EFA, 1 NIC, 25 Gb/s"}, 12.0, 0.98 * 3.125),
         ({"device": "H100", "nranks": "16", "nnodes": "2", "topology": "HGX, 8x NDR 400 Gb/s"}, 18 * 20.6, 8 * 48.0),
         ({"device": "GTX 1080", "nranks": "4", "nnodes": "4", "topology": "40GbE TCP"}, 12.0, 4.48),
         ({"device": "GTX 1080", "nranks": "4", "nnodes": "4", "topology": "InfiniBand QDR"}, 12.0, 3.3),
@@ -114,7 +122,7 @@ UNLIKE: list[tuple[dict[str, str], float | None, float]] = [
       "library": "NCCL 2.4"}, 8.9, 1.1),  # 8.8 to 8.95 at 1 GiB
     (NDR, None, 1.0),
     ({"device": "H100-SXM5-80GB", "topology": "NVSwitch gen3"}, 480.0, 1.1),  # close to it, according to a maintainer
-    ({"device": "L40S", "topology": "8 GPUs, PCIe4, dual socket"}, 16.0, 1.1),  # the rate between sockets
+    ({"device": "L40S", "topology": "8 GPUs, PCIe4, dual socket", "algorithm": "ring"}, 16.0, 1.1),  # between sockets
     ({"device": "T4", "topology": "25 GbE RoCE", "nranks": "4", "nnodes": "4"}, 3.06, 1.1),
     ({"device": "GB200 NVL72", "topology": "NVLink Switch", "nranks": "72", "nnodes": "18"}, None, 1.0),
     ({"device": "not stated", "topology": "2 CPU sockets, 4 GPUs", "nranks": "4", "library": "NCCL 2.4"}, None, 1.0),
@@ -172,7 +180,7 @@ def test_old_nccl_has_rings_of_one_protocol_and_new_has_more() -> None:
 def test_one_rank_a_node_is_the_closed_form(nbytes: float, formula: Any, nodes: int) -> None:
     row = {"device": "CPU", "nranks": str(nodes), "nnodes": str(nodes), "topology": "EDR", "library": "Open MPI 4.1"}
     (cost,) = part("cost_model").costs(part("machines").read(COLLECTIVE | row), "allreduce", nbytes)
-    latency_s = 1e-6 if nbytes < 8192 else 3e-6
+    latency_s = (1e-6 if nbytes < 8192 else 3e-6) + part("message_passing").EXCHANGE_S
     if nbytes > 8192 and nodes == 8:  # the last messages are still above the limit of eager ones
         assert nbytes / 8 > 8192
     expected = formula(nodes, nbytes, latency_s, 1 / 11.9e9, 1e-10)
@@ -187,6 +195,56 @@ def test_rings_of_nccl_are_played_on_the_machine(ranks: int, nodes: int, slowest
     assert cost.transfer_s == pytest.approx(2 * (ranks - 1) / ranks * 1e9 / slowest, rel=2e-3)
     inside = machine.inside.bytes_per_s
     assert slowest == pytest.approx(min(inside, machine.between.bytes_per_s if nodes > 1 else inside), rel=1e-3)
+
+
+def test_chains_pass_the_middle_of_a_node_once_in_each_direction_and_rings_almost_twice() -> None:
+    row = {"device": "H200 NVL", "topology": "8 PCIe cards, NVL bridges", "library": "NCCL 2.28"}
+    found = part("cost_model").costs(part("machines").read(COLLECTIVE | row), "allreduce", 1e10)
+    transfer_s = {cost.name: cost.transfer_s for cost in found}
+    assert transfer_s["tree Simple"] == pytest.approx(1e10 / (0.92 * 40e9))
+    assert transfer_s["ring Simple"] == pytest.approx(1e10 * 2 * 7 / 8 / 40e9, rel=1e-3)
+
+
+def test_switches_of_several_nodes_add_and_a_tree_joins_them() -> None:
+    row = {"device": "H100-SXM5", "topology": "NVSwitch, 4x NDR 400 Gb/s", "nranks": "32", "nnodes": "4"}
+    costs, read = part("cost_model").costs, part("machines").read
+    found = {cost.name: cost for cost in costs(read(COLLECTIVE | row), "allreduce", 1e10)}
+    assert found["nvls tree"].transfer_s == pytest.approx(
+        2 * 1e10 / (4 * 48e9)
+    )  # up and down, slower than the switches
+    two = {cost.name: cost for cost in costs(read(COLLECTIVE | row | {"nnodes": "2"}), "allreduce", 1e10)}
+    assert two["nvls tree"].transfer_s == pytest.approx(1e10 / (4 * 48e9))  # each byte leaves a node once
+    assert found["nvls tree"].latency_s - two["nvls tree"].latency_s == pytest.approx(2 * 20.9e-6)
+    old = costs(read(COLLECTIVE | row | {"library": "NCCL 2.17"}), "allreduce", 1e10)
+    assert "nvls tree" not in {cost.name for cost in old}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_old_rings_of_gloo_do_one_thing_after_the_other(ranks: int) -> None:
+    row = {"device": "CPU", "topology": "1GbE", "nranks": str(ranks), "nnodes": str(ranks), "library": "gloo"}
+    machine = part("machines").read(COLLECTIVE | row | {"algorithm": "allreduce_ring"})
+    (cost,) = part("cost_model").costs(machine, "allreduce", 1e6)
+    # a round: the vector is copied at 10 GB/s, sent, and added at 10 GB/s; then a second message frees the inbox
+    assert cost.latency_s == pytest.approx((ranks - 1) * 2 * (40e-6 + 20e-6))
+    assert cost.transfer_s == pytest.approx((ranks - 1) * (1e6 / 0.11e9 + 2 * 1e6 / 10e9))
+
+
+@pytest.mark.parametrize(("distance", "leaves"), [(0, False), (8, False), (16, False), (32, True), (64, True)])
+def test_blocks_that_do_not_fill_a_node_leave_it(distance: int, leaves: bool) -> None:
+    row = {"device": "CPU", "topology": "HDR", "nranks": "384", "nnodes": "4", "library": "Open MPI 4.1"}
+    machine = part("machines").read(COLLECTIVE | row)  # 96 ranks are three blocks of 32, but not two of 64
+    latency_s, _ = part("message_passing")._message(machine, 8.0, distance)
+    alone_s = 1e-6 if leaves else 0.4e-6
+    waiting_s = (distance - 1) / 100e6 if leaves else 0.0  # for the card, which the ranks of a node share
+    assert latency_s == pytest.approx(alone_s + waiting_s)
+
+
+def test_vectors_in_the_caches_are_copied_and_added_faster() -> None:
+    row = {"device": "CPU", "topology": "HDR", "nranks": "384", "nnodes": "4", "library": "Open MPI 4.1"}
+    message = partial(part("message_passing")._message, part("machines").read(COLLECTIVE | row), 1e6, 1, True)
+    memory = 2 * 204.8e9 / 96
+    assert message(vector=1e6)[1] == pytest.approx(1e6 * (2 / memory + 1e-10))
+    assert message(vector=1e7)[1] == pytest.approx(1e6 * (3 / memory + 3 / memory))
 
 
 def test_decisions_of_open_mpi() -> None:
@@ -343,8 +401,20 @@ def test_the_repository_s_own_tables_are_predicted() -> None:
         assert len(found[name]["systems"]) >= systems
         assert all(math.isfinite(overall[key]) for key in ("mape_catalogue", "mape_tested"))
     # the errors stated in docs/results/validation.md, rounded up
-    assert found["collectives"]["overall"]["mape_tested"] < 18.0
-    assert found["throughput"]["scaling"]["mape"] < 10.0
+    assert found["collectives"]["overall"]["mape_catalogue"] < 20.0
+    assert found["collectives"]["overall"]["mape_tested"] < 16.0
+    assert found["throughput"]["scaling"]["mape"] < 6.0
+
+
+def test_tensorflow_1_waits_for_its_queue_and_others_hide_the_exchange() -> None:
+    row = {"device": "P100-SXM2", "interconnect": "NVLink1 hybrid cube mesh", "n_devices": "4", "model": "vgg16"}
+    times = {}
+    for words in ("TF 1.x", "PyTorch", "TF 1.4 with Horovod"):
+        job = part("training").job_of(THROUGHPUT | row | {"framework": words, "year": "2017"})
+        times[words] = part("scaling").exchange_s(job, 0.4)
+    nbytes = 4 * job.model.parameters
+    assert times["TF 1.x"] == pytest.approx(1.5 * nbytes / 18e9, rel=0.03)  # one ring over one NVLink, nothing hidden
+    assert times["PyTorch"] == times["TF 1.4 with Horovod"] < 0.02 * times["TF 1.x"]
 
 
 def test_rows_without_sense_say_so() -> None:
