@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from paceline.backend.calibration.message_costs import job_of, never
 from paceline.backend.calibration.probes import GRADIENTS, ProbeGradients, busy_ranks
 from paceline.backend.local.launch import Launch, run_job
 from paceline.records.trace import Trace
+from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.gradient_times import GradientTimes, slices
 
@@ -31,6 +33,61 @@ WARM_UP = 2
 """gradients at the beginning of a step that are left out: the ranks do not begin together, and caches are cold"""
 
 
+@dataclass(frozen=True)
+class GradientTask:
+    """A probe of gradients at one batch size, launched again in every round.
+
+    Args:
+        scenario: the scenario of the runs to be predicted.
+        plan: the run with the most ranks.
+        batch: samples of a gradient.
+    """
+
+    scenario: Scenario
+    plan: Plan
+    batch: int
+
+    @property
+    def name(self) -> str:
+        """What it measures."""
+        return f"gradients of {self.batch} samples"
+
+    def measure(self, steps: int) -> dict[int, list[float]]:
+        """Launches the probe once; returns the seconds of gradients by the number of busy ranks.
+
+        Args:
+            steps: steps for each number of busy ranks.
+        """
+        workers, train = self.plan.job.workers, self.scenario.train
+        like = replace(self.plan.job, batch=self.batch)
+        job = job_of(like, self.plan.cluster.placement, ProbeGradients(), steps * workers)
+        launch = Launch(
+            job=job,
+            schedule=never,
+            prefetch=self.scenario.prefetch,
+            torch_threads=train.torch_threads,
+            cpu_affinity=train.cpu_affinity,
+            interfaces=train.interfaces,
+        )
+        return by_busy_ranks(job, run_job(launch))
+
+    def steps(self, times: Mapping[int, Sequence[float]]) -> int:
+        """Returns how many steps fill a launch, given the times of one."""
+        each_s = sum(float(np.mean(value)) for value in times.values()) * GRADIENTS
+        return min(MOST, max(FEWEST, round(SECONDS / each_s)))
+
+
+def gradient_tasks(scenario: Scenario, batches: Sequence[int] = ()) -> list[GradientTask]:
+    """Returns the probes of gradients for the runs of a scenario.
+
+    Args:
+        scenario: the scenario with its model, batch, ranks and threads.
+        batches: the batch sizes; by default that of the scenario.
+    """
+    plan = max(scenario.plans(paced=False), key=lambda plan: plan.job.workers)
+    return [GradientTask(scenario, plan, batch) for batch in batches or (plan.job.batch,)]
+
+
 def gradient_times(scenario: Scenario, *, progress: Progress | None = None) -> GradientTimes:
     """Returns the times of the gradients of a scenario's runs on this machine.
 
@@ -38,27 +95,14 @@ def gradient_times(scenario: Scenario, *, progress: Progress | None = None) -> G
         scenario: the scenario with its model, batch, ranks and threads.
         progress: called with what is being measured and the completed share, 0 … 1.
     """
-    plan = max(scenario.plans(paced=False), key=lambda plan: plan.job.workers)
-    steps, found = FEWEST, list[dict[int, list[float]]]()
-    for number in range(LAUNCHES + 1):
+    (task,) = gradient_tasks(scenario)
+    found = list[dict[int, list[float]]]()
+    steps = task.steps(task.measure(FEWEST))
+    for number in range(LAUNCHES):
         if progress is not None:
-            progress("gradients", number / (LAUNCHES + 1))
-        job = job_of(plan.job, plan.cluster.placement, ProbeGradients(), steps * plan.job.workers * plan.job.workers)
-        launch = Launch(
-            job=job,
-            schedule=never,
-            prefetch=scenario.prefetch,
-            torch_threads=scenario.train.torch_threads,
-            cpu_affinity=scenario.train.cpu_affinity,
-            interfaces=scenario.train.interfaces,
-        )
-        times = by_busy_ranks(job, run_job(launch))
-        if number:
-            found.append(times)
-        else:  # the first launch only says how many steps fill the time
-            each_s = sum(float(np.mean(value)) for value in times.values()) * GRADIENTS
-            steps = min(MOST, max(FEWEST, round(SECONDS / each_s)))
-    return pooled(plan.job.batch, found)
+            progress(task.name, (1 + number) / (LAUNCHES + 1))
+        found.append(task.measure(steps))
+    return pooled(task.batch, found)
 
 
 def by_busy_ranks(job: Job, trace: Trace) -> dict[int, list[float]]:

@@ -30,6 +30,7 @@ from paceline.backend.calibration.span_costs import lanes, lasting, late, served
 from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.rank.pacing import Pace
 from paceline.records.trace import Schedule, Span, Trace
+from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.machine_profile import Asked, Collectives, Handled, Profile
 
@@ -53,8 +54,63 @@ def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | No
             with it.
         progress: called with what is being measured and the completed share, 0 … 1.
     """
+    found: list[Costs] = []
+    tasks = message_tasks(scenario, asked)
+    for turn in range(1, LAUNCHES + 1):
+        for task in tasks:
+            if progress is not None:
+                progress(task.name, len(found) / (LAUNCHES * len(tasks)))
+            found.append(task.measure(turn))
+    return pooled(found)
+
+
+@dataclass(frozen=True)
+class MessageTask:
+    """A probe of messages or of collectives, launched again in every round.
+
+    Args:
+        scenario: the scenario of the runs to be predicted.
+        plan: the run with the most ranks.
+        method: the program of the probe.
+        steps: its steps.
+    """
+
+    scenario: Scenario
+    plan: Plan
+    method: Method
+    steps: int
+
+    @property
+    def name(self) -> str:
+        """What it measures."""
+        return self.method.name.removeprefix("probe-")
+
+    def measure(self, turn: int) -> Costs:
+        """Launches the probe once.
+
+        Args:
+            turn: the number of the round, from 1; rounds draw different step times.
+        """
+        plan, train = self.plan, self.scenario.train
+        later = Later(plan, 10_000 * turn) if train.pace == "device" else None
+        job = job_of(plan.job, plan.cluster.placement, self.method, self.steps)
+        inside = self.method.inside if isinstance(self.method, ProbeCollectives) else train.shared_memory
+        launch = Launch(
+            job=job,
+            schedule=never,
+            pace=later,
+            prefetch=self.scenario.prefetch,
+            torch_threads=train.torch_threads,
+            cpu_affinity=train.cpu_affinity,
+            shared_memory=inside,
+            interfaces=train.interfaces,
+        )
+        return costs(job, run_job(launch), later, inside=inside)
+
+
+def message_tasks(scenario: Scenario, asked: Sequence[Asked]) -> list[MessageTask]:
+    """Returns the probes for the runs of a scenario, as for `probe`."""
     plan = max(scenario.plans(paced=True), key=lambda plan: plan.job.workers)
-    pace = plan if scenario.train.pace == "device" else None
     probes: list[tuple[Method, int]] = [(ProbeMessages(), MESSAGE_STEPS * plan.job.workers)]
     if plan.job.workers > 1:
         asked = asked or [replace(global_all_reduce(plan.job), inside=plan.inside(plan.job.team[0].workers))]
@@ -62,26 +118,7 @@ def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | No
             if there := tuple(one for one in asked if one.inside is inside):
                 steps = min(max(COLLECTIVE_STEPS, TIMES * len(there)), MOST_STEPS)
                 probes.append((ProbeCollectives(asked=there, inside=inside), steps))
-    found: list[Costs] = []
-    for turn in range(1, LAUNCHES + 1):
-        later = None if pace is None else Later(pace, 10_000 * turn)
-        for method, steps in probes:
-            if progress is not None:
-                progress(method.name.removeprefix("probe-"), len(found) / (LAUNCHES * len(probes)))
-            job = job_of(plan.job, plan.cluster.placement, method, steps)
-            inside = method.inside if isinstance(method, ProbeCollectives) else scenario.train.shared_memory
-            launch = Launch(
-                job=job,
-                schedule=never,
-                pace=later,
-                prefetch=scenario.prefetch,
-                torch_threads=scenario.train.torch_threads,
-                cpu_affinity=scenario.train.cpu_affinity,
-                shared_memory=inside,
-                interfaces=scenario.train.interfaces,
-            )
-            found.append(costs(job, run_job(launch), later, inside=inside))
-    return pooled(found)
+    return [MessageTask(scenario, plan, method, steps) for method, steps in probes]
 
 
 def global_all_reduce(job: Job) -> Asked:
