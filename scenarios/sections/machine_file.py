@@ -15,8 +15,6 @@ from paceline.scenarios.values.section import Part
 from paceline.topologies.catalogue.gradient_times import GradientTimes
 from paceline.topologies.catalogue.machine_profile import Handled, Points, Profile
 
-FORMAT = 1
-"""the version of this layout"""
 Format = Annotated[Literal[1], Field(description="the version of the file's layout")]
 
 
@@ -66,7 +64,7 @@ class MadePart(Part):
 
 
 class MachinePart(Part):
-    format: Format = FORMAT
+    format: Format = 1
     made: MadePart = Field(description="when, where and with what it was measured")
     model: str = Field(description="the model whose gradients were measured")
     ranks: fields.Count = Field(description="the ranks of the calibration on one host")
