@@ -11,11 +11,12 @@ from typing import Any
 
 from paceline.reports.explanation.breakdown import breakdown
 from paceline.reports.explanation.formulas import seconds
-from paceline.reports.explanation.recording import length_of, record, windows
+from paceline.reports.explanation.recording import record, windows
 from paceline.reports.explanation.row import Row
 from paceline.reports.explanation.what_if import Effect, conclusion, effects
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.runs.short_runs import length_of
 
 Report = Callable[[str, float], None]
 """called with the name of the algorithm, and the fraction of all that is done, 0 … 1"""

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.algorithms.core.values import Rank
-from paceline.reports.explanation.recording import Length, Recorded, RecordedTiming, mean_step_s, record
+from paceline.reports.explanation.recording import Recorded, RecordedTiming, mean_step_s, record
 from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.runs.short_runs import Length
 from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.graphs.graph import Connection, Graph

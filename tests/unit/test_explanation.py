@@ -14,13 +14,14 @@ from paceline.cli.app import EXIT_INPUT, app
 from paceline.reports.explanation.attribution import COMMUNICATION, COMPUTE, WAIT, Attributed, Cause, Segment, sweep
 from paceline.reports.explanation.breakdown import MOST_ROWS, breakdown, total
 from paceline.reports.explanation.explain import Explanation, explain
-from paceline.reports.explanation.recording import LONGEST, Recorded, length_of, mean_step_s, record, windows
+from paceline.reports.explanation.recording import Recorded, mean_step_s, record, windows
 from paceline.reports.explanation.row import Row
 from paceline.reports.explanation.what_if import Effect, conclusion
 from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator import simulate
-from paceline.simulator.runs.run import PlanTiming
+from paceline.simulator.runs.plan_timing import PlanTiming
+from paceline.simulator.runs.short_runs import LONGEST, length_of
 from paceline.topologies.closed_forms import ring_all_reduce_s
 
 GRADIENT_S, ALPHA_S, BYTES_PER_S = 0.01, 50e-6, 1.25e9
