@@ -5,6 +5,8 @@ Rules of this file:
 * Figures are drawn against the number of workers if it varies, with the ideal beside speed-up and efficiency, and
   otherwise against the first varied path. Lines are means over seeds; the band around them is from the minimum to the
   maximum.
+* Bars are the intervals of predictions on devices of the catalogue, means over seeds. Ratios of two predictions
+  (speed-up, efficiency) have none, because the errors of one device cancel in them.
 * Points that ended before their method's longest period had passed once are hollow.
 * Up to `STYLES` combinations of other values share a figure; more have figures of their own.
 """
@@ -50,6 +52,8 @@ class Panel:
     scale: str = "linear"
     ideal: Callable[[float], float] | None = None
     """the ideal value, as a function of workers over the fewest workers"""
+    interval: str | None = None
+    """the figure's name in the columns of intervals; None if it has none"""
     factor: float = 1.0
     """factor from the column's unit to the shown unit"""
 
@@ -57,12 +61,12 @@ class Panel:
 PANELS = (
     Panel("Speed-up", "speed_up", "samples/s over the smallest cluster's", "log", lambda ratio: ratio),
     Panel("Efficiency", "efficiency", "speed-up per worker", "share", lambda _: 1.0),
-    Panel("Throughput", "samples_per_s", "samples/s", "log"),
-    Panel("Step time", "step_s_mean", "ms between a worker's gradients", "log", factor=1e3),
+    Panel("Throughput", "samples_per_s", "samples/s", "log", interval="samples_per_s"),
+    Panel("Step time", "step_s_mean", "ms between a worker's gradients", "log", interval="step_s", factor=1e3),
     Panel("Staleness", "staleness_mean", "mean, as each method counts it", "steps"),
     Panel("Communication", "time_fraction_communication", "share of the workers' time", "share"),
     Panel("Waiting", "time_fraction_wait", "share of the workers' time", "share"),
-    Panel("Time to accuracy", "time_to_accuracy_s", "s", "log"),
+    Panel("Time to accuracy", "time_to_accuracy_s", "s", "log", interval="time_to_accuracy_s"),
     Panel("Speed-up to accuracy", "speed_up_to_accuracy", "over the smallest cluster", "log", lambda ratio: ratio),
 )
 WITHOUT_SIZES = {"step_s_mean"}
@@ -126,7 +130,14 @@ def sweep_figure(table: Table, rows: pd.DataFrame, fixed: Sequence[str] = ()) ->
         axes.set_axis_off()
     where = f" with {label(dict(rows.iloc[0]), fixed)}" if fixed else ""
     figure.suptitle(f"{table.scenario}{where}", x=0.01, ha="left", fontsize=13, fontweight="bold", color=INK)
-    _legend(figure, lines, any(panel.ideal for panel in panels), early=bool((rows["periods"] < 1).any()))
+    barred = any(prediction_bars(panel, rows, table.x, places) is not None for panel in panels)
+    _legend(
+        figure,
+        lines,
+        any(panel.ideal for panel in panels),
+        early=bool((rows["periods"] < 1).any()),
+        share=table.share if barred else None,
+    )
     return figure
 
 
@@ -180,10 +191,40 @@ def _draw(axes: Axes, panel: Panel, line: _Line, x: str, places: Mapping[Any, fl
         if len(early):  # an empty line breaks the layout
             hollow = {**line.style, "linestyle": "none", "markerfacecolor": "white"}
             axes.plot(early.index, early["mean"], **hollow, markersize=5, clip_on=False, zorder=4)
+        if (bars := prediction_bars(panel, line.rows, x, places)) is not None:
+            colour = line.style["color"]
+            axes.errorbar(
+                bars.index, bars["mean"], yerr=[bars["mean"] - bars["low"], bars["high"] - bars["mean"]], fmt="none",
+                ecolor=colour, elinewidth=1.0, capsize=3.0, alpha=0.65, zorder=2,
+            )  # fmt: skip
         if (spread["max"] > spread["min"]).any():
             axes.fill_between(
                 spread.index, spread["min"], spread["max"], color=line.style["color"], alpha=0.15, linewidth=0
             )
+
+
+def prediction_bars(panel: Panel, rows: pd.DataFrame, x: str, places: Mapping[Any, float]) -> pd.DataFrame | None:
+    """Returns the intervals of the predictions of a line, in the panel's unit: ``low``, ``mean``, ``high`` by place.
+
+    Args:
+        panel: the panel.
+        rows: the rows of the line.
+        x: the column of the horizontal axis.
+        places: the position of each value on the axis.
+
+    Returns:
+        None if there are none. Points of which a seed lacks the figure are left out.
+    """
+    if panel.interval is None:
+        return None
+    columns = {"low": f"{panel.interval}_low", "mean": panel.column, "high": f"{panel.interval}_high"}
+    groups = rows.groupby(x, sort=False, dropna=False)[list(columns.values())]
+    whole = groups.count().eq(groups.size(), axis=0)
+    means = groups.mean().where(whole).astype(float).mul(panel.factor)
+    means.columns = pd.Index(columns)
+    means.index = pd.Index([places[value] for value in means.index])
+    found = means.sort_index().dropna()
+    return found if len(found) else None
 
 
 def _dress(axes: Axes, panel: Panel, table: Table, places: Mapping[Any, float]) -> None:
@@ -243,7 +284,16 @@ def _y_axis(axes: Axes, panel: Panel) -> None:
     axes.set_ylim(0.0, 1.08 * high if high else 1.0)
 
 
-def _legend(figure: Figure, lines: Sequence[_Line], ideal: bool, *, early: bool) -> None:
+def bar_label(share: float) -> str:
+    """Returns the entry of the legend for intervals of predictions.
+
+    >>> bar_label(0.8)
+    'bar: 80 % of similar predictions'
+    """
+    return f"bar: {100 * share:.0f} % of similar predictions"
+
+
+def _legend(figure: Figure, lines: Sequence[_Line], ideal: bool, *, early: bool, share: float | None) -> None:
     algorithms = {line.algorithm: {**line.style, "linestyle": STYLES[0]} for line in lines}
     combinations = {line.values: {"color": INK, "linestyle": line.style["linestyle"]} for line in lines if line.values}
     handles = [
@@ -255,6 +305,9 @@ def _legend(figure: Figure, lines: Sequence[_Line], ideal: bool, *, early: bool)
     if early:
         hollow = {"color": INK, "marker": "o", "markerfacecolor": "white", "markersize": 5, "linestyle": "none"}
         handles.append(Line2D([], [], **hollow, label="ended before a whole period"))  # type: ignore[arg-type]
+    if share is not None:
+        bar = {"color": INK, "marker": "|", "markersize": 11, "linestyle": "none"}
+        handles.append(Line2D([], [], **bar, label=bar_label(share)))  # type: ignore[arg-type]
     figure.legend(
         handles=handles, loc="outside lower left", ncols=4, frameon=False, fontsize=9, labelcolor=INK, handlelength=3.2
     )

@@ -26,7 +26,7 @@ from paceline.simulator.runs.plan_timing import PlanTiming
 from paceline.simulator.runs.short_runs import Length, mean_of, shortened, windows_of, without_learning
 from paceline.topologies.catalogue.device import Interval
 
-FEWEST_STEPS, MOST_STEPS, GRADIENTS, LONGEST = 2, 20, 256, 2000
+FEWEST_STEPS, MOST_STEPS, GRADIENTS, LONGEST = 1, 20, 256, 2000
 """evaluated steps of each worker: so many gradients of all workers together, between these bounds, in whole periods of
 the method; our choice"""
 
