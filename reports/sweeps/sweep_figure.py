@@ -23,6 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 from paceline.reports.comparison.accuracy_figure import FAINT, INK, PALETTE
 from paceline.reports.sweeps.sweep_table import Table, brief, label, short_names
@@ -34,6 +35,8 @@ MOST_FIGURES = 12
 MOST_TICKS = 12
 WIDE_RATIO = 4
 """ratio of largest to smallest number above which an axis is logarithmic"""
+BAR_POINTS = 4.5
+"""points between the bars of two lines at one value"""
 MANY = 8
 """staleness above which the axis is logarithmic for large values"""
 
@@ -123,8 +126,9 @@ def sweep_figure(table: Table, rows: pd.DataFrame, fixed: Sequence[str] = ()) ->
     lines = _lines(table, rows, styles)
     places = _places(rows[table.x])
     for axes, panel in zip(grid, panels, strict=False):
-        for line in lines:
+        for number, line in enumerate(lines):
             _draw(axes, panel, line, table.x, places)
+            _draw_bars(axes, panel, line, table.x, places, BAR_POINTS * (number - (len(lines) - 1) / 2))
         _dress(axes, panel, table, places)
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
@@ -191,16 +195,23 @@ def _draw(axes: Axes, panel: Panel, line: _Line, x: str, places: Mapping[Any, fl
         if len(early):  # an empty line breaks the layout
             hollow = {**line.style, "linestyle": "none", "markerfacecolor": "white"}
             axes.plot(early.index, early["mean"], **hollow, markersize=5, clip_on=False, zorder=4)
-        if (bars := prediction_bars(panel, line.rows, x, places)) is not None:
-            colour = line.style["color"]
-            axes.errorbar(
-                bars.index, bars["mean"], yerr=[bars["mean"] - bars["low"], bars["high"] - bars["mean"]], fmt="none",
-                ecolor=colour, elinewidth=1.0, capsize=3.0, alpha=0.65, zorder=2,
-            )  # fmt: skip
         if (spread["max"] > spread["min"]).any():
             axes.fill_between(
                 spread.index, spread["min"], spread["max"], color=line.style["color"], alpha=0.15, linewidth=0
             )
+
+
+def _draw_bars(axes: Axes, panel: Panel, line: _Line, x: str, places: Mapping[Any, float], aside_points: float) -> None:
+    """Draws the intervals of the predictions of a line, a little aside, so that those of several lines are apart."""
+    if (bars := prediction_bars(panel, line.rows, x, places)) is None:
+        return
+    figure = axes.get_figure(root=True)
+    assert figure is not None, "panels are drawn in a figure"
+    aside = ScaledTranslation(aside_points / 72, 0.0, figure.dpi_scale_trans)
+    axes.errorbar(
+        bars.index, bars["mean"], yerr=[bars["mean"] - bars["low"], bars["high"] - bars["mean"]], fmt="none",
+        ecolor=line.style["color"], elinewidth=1.0, capsize=2.0, alpha=0.7, zorder=2, transform=axes.transData + aside,
+    )  # fmt: skip
 
 
 def prediction_bars(panel: Panel, rows: pd.DataFrame, x: str, places: Mapping[Any, float]) -> pd.DataFrame | None:

@@ -62,14 +62,9 @@ def sweep_table(table: Table) -> Shown:
         columns = [column for column in columns if column[0] != "workers"]  # the path has its own column
     if table.sizes:
         columns = [column for column in columns if column[0] != "step_s_mean"]  # for 80 columns; the table file has it
-    names_shown = {
-        name for name, _, _ in columns
-    }  # one range beside the targets', so that the table fits in 80 columns
-    ranged = {
-        "step_s_mean" if "step_s_mean" in names_shown else "samples_per_s",
-        "time_to_accuracy_s",
-        "time_to_loss_s",
-    }
+    timed = any(name == "step_s_mean" for name, _, _ in columns)
+    # of step time and throughput only one has a range, so that the table fits in 80 columns
+    ranged = {"step_s_mean" if timed else "samples_per_s", "time_to_accuracy_s", "time_to_loss_s"}
     for path in table.paths:
         shown.add_column(names[path], justify="right", overflow="fold", max_width=LONGEST)
     for _, header, _ in columns:
@@ -87,11 +82,8 @@ def _figure(row: Row, name: str, unit: Callable[[float], str], *, ranged: bool) 
     if pd.isna(row[name]):
         return MISSING
     half = row.get(f"{name}{HALF_WIDTH}")
-    return (
-        unit(float(row[name]))
-        + ("" if pd.isna(half) else f"\n±{unit(float(half))}")
-        + (_range(row, name) if ranged else "")
-    )
+    chance = "" if pd.isna(half) else f"\n±{unit(float(half))}"
+    return unit(float(row[name])) + chance + (_range(row, name) if ranged else "")
 
 
 def _range(row: Row, name: str) -> str:
