@@ -133,16 +133,22 @@ class Recorded:
         return self.plan.job.workers
 
 
-def record(plan: Plan, length: Length, timing: RecordedTiming | None = None) -> Recorded:
+def record(
+    plan: Plan, length: Length, timing: RecordedTiming | None = None, network: RecordedNetwork | None = None
+) -> Recorded:
     """Simulates the beginning of a plan's run, with weights that have a size and no numbers.
 
     Args:
         plan: the run.
         length: its length.
         timing: the timing; None: that of the plan.
+        network: the network of an earlier run on the same links, whose choices are used again; None: a new one.
     """
     timing, short = timing or RecordedTiming(plan), shortened(plan, length)
-    network = cluster_network(short, RecordedNetwork)
+    if network is None or plan.cluster.link_faults:
+        network = cluster_network(short, RecordedNetwork)
+    else:
+        network = network.for_another_run()
     trace = perform(short, Schedule(every=math.inf), network=network, timing=timing)
     return Recorded(short, length, trace, timing.charges, network)
 

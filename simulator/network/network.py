@@ -9,10 +9,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import simpy
 
@@ -232,6 +233,13 @@ class ClusterNetwork:
         if self._changes:
             assert isinstance(env, Clock), "link faults need a clock with background callbacks"
             self._outages = Outages(env, self._changes, self.fabric, self._flows, self._contention, self.tuner)
+
+    def for_another_run(self) -> Self:
+        """Returns a network for a further run on this cluster, which knows the plans of collectives so far.
+
+        With link faults it is of no use, since links change during a run.
+        """
+        return copy.copy(self)  # `attach` replaces everything that belongs to one run
 
     @property
     def carried_bytes(self) -> Mapping[Port, float]:

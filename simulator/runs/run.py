@@ -102,7 +102,7 @@ def simulate(
                 target_loss=plan.target_loss,
                 slowed=plan.slowed_s if plan.cluster.faults.shows else None,
             )
-            if uncertain and (factors := step_factors(plan, partial(run_plan, network=wires), run.summary)) is not None:
+            if uncertain and (factors := step_factors(plan, partial(run_plan, network=wires), run)) is not None:
                 found = prediction_interval(run.summary, factors)
                 run = replace(run, summary={**run.summary, "prediction_interval": found})
             run = run if further is None else further.added(run, plan)

@@ -1,13 +1,14 @@
 """The interval of the mean step time that follows from the intervals of the gradients' times.
 
 * The plan is simulated again with every gradient at the low end of its device's interval, and at the high end.
-  Learning is off and the runs are short, because only times matter.
+  Learning is off, because only times matter, and long runs are cut, because their steps are alike. (A server with
+  unequal workers needs hundreds of steps for a ratio within 1 %, while collectives need one.)
 * Rejected: scaling the computing share of a step. What is not computed is not constant: a longer gradient hides more
   communication (layerwise-sgd), and a busy server absorbs it (async-sgd). A trace does not tell what its own waits
   would become.
 * All devices are at the same end in a run, since errors of similar predictions have common causes. Devices without an
   interval, given or measured, keep their times.
-* All three runs draw the same jitter, so that few steps suffice for their ratio.
+* All runs draw the same jitter, so that it has little effect on their ratio.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from paceline.algorithms.core.values import Rank
+from paceline.records import Run
 from paceline.records.prediction_interval import StepFactors
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios.resolution.plan import Plan
@@ -26,9 +28,9 @@ from paceline.simulator.runs.plan_timing import PlanTiming
 from paceline.simulator.runs.short_runs import Length, mean_of, shortened, windows_of, without_learning
 from paceline.topologies.catalogue.device import Interval
 
-FEWEST_STEPS, MOST_STEPS, GRADIENTS, LONGEST = 1, 20, 256, 2000
-"""evaluated steps of each worker: so many gradients of all workers together, between these bounds, in whole periods of
-the method; our choice"""
+MOST_SPANS = 20_000
+"""recorded activities of a repeated run, about a second of simulation; a run with more is repeated only in its first
+periods, at least one after the warm-up. Our choice"""
 
 
 class Perform(Protocol):
@@ -48,7 +50,7 @@ class ScaledTiming(PlanTiming):
         return factor * super().compute_s(rank, step, samples)
 
 
-def step_factors(plan: Plan, perform: Perform, summary: Mapping[str, Any]) -> StepFactors | None:
+def step_factors(plan: Plan, perform: Perform, made: Run) -> StepFactors | None:
     """Returns the factors on the mean step time; None if no device has an interval, or no worker two steps.
 
     factor = mean step time with scaled gradients / mean step time
@@ -56,12 +58,12 @@ def step_factors(plan: Plan, perform: Perform, summary: Mapping[str, Any]) -> St
     Args:
         plan: the run.
         perform: simulates a plan with a timing.
-        summary: the summary of the run.
+        made: the run's record.
     """
     intervals = intervals_of(plan)
-    if not intervals or summary["step_s"]["mean"] is None:
+    if not intervals or made.summary["step_s"]["mean"] is None:
         return None
-    run, mean_s = _short(plan, summary)
+    run, mean_s = _short(plan, made)
 
     def seconds(end: Callable[[Interval], float]) -> float:
         factors = {rank: end(intervals[rank]) if rank in intervals else 1.0 for rank in plan.job.team[0].workers.ranks}
@@ -85,14 +87,14 @@ def intervals_of(plan: Plan) -> dict[Rank, Interval]:
     return {rank: interval for rank, interval in found.items() if interval is not None}
 
 
-def _short(plan: Plan, summary: Mapping[str, Any]) -> tuple[Plan, Callable[[Trace], float]]:
+def _short(plan: Plan, made: Run) -> tuple[Plan, Callable[[Trace], float]]:
     """Returns the run that is repeated and a function for its mean step time: a short run whole, or its beginning."""
     workers = plan.job.workers
     period = plan.job.method.longest_period(workers)
-    wanted = max(FEWEST_STEPS, min(MOST_STEPS, GRADIENTS // workers))
-    length = Length(min(-(-wanted // period) * period, LONGEST), period)
-    if summary["steps"] <= (length.warm_up + length.steps) * workers:
-        whole, length = replace(plan.job.budget, seconds=None, samples=summary["samples"]), Length(0, 1)
+    steps, spans = made.summary["steps"] / workers, len(made.tables.spans)
+    length = Length(max(1, int(steps * MOST_SPANS / spans) // period) * period, period)
+    if spans <= MOST_SPANS or steps <= length.warm_up + length.steps:
+        whole, length = replace(plan.job.budget, seconds=None, samples=made.summary["samples"]), Length(0, 1)
         whole = replace(whole, accuracy=None, loss=None, divergence=False)
         run = without_learning(plan, whole)
     else:
