@@ -38,7 +38,7 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.kernel.garbage_collection import collected_seldom
 from paceline.simulator.network.network import ClusterNetwork
-from paceline.simulator.runs.run import PlanTiming
+from paceline.simulator.runs.plan_timing import PlanTiming
 from paceline.workloads.batches.examples import Examples
 from paceline.workloads.learners.timing_only import TimingOnly
 from paceline.workloads.learners.torch_learner import TorchLearner

@@ -210,8 +210,11 @@ def _say_times(runs: Iterable[Run], output: Output) -> None:
     """Prints the predicted times of gradients on devices of the catalogue with their intervals, without duplicates."""
     from paceline.scenarios.resolution.predicted_times import describe_time
 
+    runs = list(runs)
     for text in dict.fromkeys(describe_time(one) for run in runs for one in run.machine.get("gradient_times", ())):
         output.note(text)
+    if shares := {run.summary["prediction_interval"]["share"] for run in runs if "prediction_interval" in run.summary}:
+        output.note(f"a range below a time: {100 * min(shares):.0f} % of similar predictions")
 
 
 def say_lost(runs: Iterable[Run], output: Output) -> None:

@@ -25,6 +25,7 @@ from paceline.records.fault_records import FaultFigures, Slowed, fault_figures
 from paceline.records.goals import SMOOTHING, has_diverged
 from paceline.records.metrics import Histogram, finite, histogram
 from paceline.records.pace import Asked, PaceFigures, pace_figures
+from paceline.records.prediction_interval import PredictionInterval
 from paceline.records.staleness import NAMES, NotionFigures, figures, measured
 from paceline.records.tables import ACTIVITIES, Tables
 from paceline.records.targets import TargetFigures, axes_of, target_figures
@@ -113,6 +114,8 @@ class Summary(RunFigures, TargetFigures):
     """only if samples are read from a file"""
     pace: NotRequired[PaceFigures]
     """only if steps were paced to device times"""
+    prediction_interval: NotRequired[PredictionInterval]
+    """only of simulated runs with devices of the catalogue"""
     extrapolated: NotRequired[Extrapolated]
     """only if the scenario asks for it; these are not figures of this run alone"""
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paceline.records.metrics import Histogram, counts, interval, total_variation
+from paceline.records.prediction_interval import mean_interval
 from paceline.records.tables import ACTIVITIES
 
 Tree = dict[str, Any]
@@ -99,6 +100,10 @@ def together(summaries: Sequence[Mapping[str, Any]]) -> Tree:
             made[part][name] = figure([(summary[part] or {}).get(name) for summary in summaries])
     if "pace" in made:
         made["pace"] = _paces([summary["pace"] for summary in summaries if "pace" in summary])
+    if "prediction_interval" in made:
+        made["prediction_interval"] = mean_interval(
+            [one["prediction_interval"] for one in summaries if "prediction_interval" in one]
+        )
     made["diverged"] = any(summary["diverged"] for summary in summaries)
     made["stop_reason"] = made["stop_reason"] if len({summary["stop_reason"] for summary in summaries}) == 1 else None
     made["staleness"]["histogram"] = _pooled([summary["staleness"]["histogram"] for summary in summaries])

@@ -22,7 +22,18 @@ from paceline.reports.comparison.periods import marked
 from paceline.reports.comparison.prediction_errors import figure_at, number
 from paceline.reports.comparison.seeds import by_algorithm, figures
 from paceline.reports.comparison.time_to_target import aim_of
-from paceline.reports.comparison.words import MISSING, kind_of, milli, per_cent, plain, seconds, shown, signed, worst
+from paceline.reports.comparison.words import (
+    MISSING,
+    between,
+    kind_of,
+    milli,
+    per_cent,
+    plain,
+    seconds,
+    shown,
+    signed,
+    worst,
+)
 from paceline.reports.plain_table import plain_table
 
 WITHOUT = ("without\nmessages\n%", "without\nspread\n%")
@@ -140,7 +151,8 @@ class Rows:
             return None
         title, first = ("Runs", ["seed"]) if self._each else (_means(self._seeds), [])
         table = _headed(self._waiting, title, first)
-        for column, width in zip(table.columns, [self._width, *WIDTHS[-len(table.columns) + 1 :]], strict=True):
+        widths = WIDE if any("prediction_interval" in run.summary for run in self._waiting) else WIDTHS
+        for column, width in zip(table.columns, [self._width, *widths[-len(table.columns) + 1 :]], strict=True):
             column.min_width = width
         table.show_edge = False
         if self._begun:
@@ -185,6 +197,8 @@ def _seeds_row(runs: Sequence[Run]) -> list[str]:
 
 WIDTHS = (4, 6, 5, 6, 6, 7, 6, 6)
 """widths of the columns after the name, in characters"""
+WIDE = (4, 6, 5, 9, 6, 7, 6, 6)
+"""the same where step times have an interval"""
 NAME = 20
 """characters of a name per line, if figures have two lines"""
 TARGET = 4
@@ -195,7 +209,7 @@ def _ran(summary: Mapping[str, Any]) -> list[str]:
     return [
         _cell(summary["wall_s"], seconds),
         _cell(summary["updates"], lambda count: f"{count:.0f}"),
-        _cell(summary["step_s"]["mean"], milli),
+        _cell(summary["step_s"]["mean"], milli) + _below(summary, "step_s", 1e3),
         _cell(summary["staleness"]["mean"], plain),
     ]
 
@@ -203,7 +217,7 @@ def _ran(summary: Mapping[str, Any]) -> list[str]:
 def _learned(summary: Mapping[str, Any]) -> list[str]:
     aim = aim_of(summary)
     return [
-        _cell(None if aim is None else summary[aim.path], seconds),
+        _cell(None if aim is None else summary[aim.path], seconds) + ("" if aim is None else _below(summary, aim.path)),
         _cell(summary["final_accuracy"], per_cent),
         "diverged" if summary["diverged"] else _cell(summary["final_loss"], lambda loss: f"{loss:.4g}"),
     ]
@@ -217,6 +231,12 @@ def _spent(summary: Mapping[str, Any]) -> list[str]:
 def _cell(figure: Any, unit: Callable[[float], str]) -> str:
     """Formats a figure with half of its interval below it, so that many columns fit."""
     return shown(figure, unit, between="\n")
+
+
+def _below(summary: Mapping[str, Any], name: str, factor: float = 1.0) -> str:
+    """Returns a further line of a cell: the interval of similar predictions, if the figure has one."""
+    bounds = summary.get("prediction_interval", {}).get(name)
+    return "" if bounds is None else "\n" + between(bounds, factor)
 
 
 def error_text(figure: Any) -> Text:

@@ -42,6 +42,23 @@ def shown(figure: Any, unit: Callable[[float], str], between: str = " ") -> str:
     return unit(value) + half
 
 
+def between(bounds: Mapping[str, float], factor: float = 1.0) -> str:
+    """Formats the ends of an interval with three digits.
+
+    Args:
+        bounds: the ends, ``{low, high}``.
+        factor: the factor from their unit to the shown unit.
+
+    >>> between({"low": 0.0469, "high": 0.064}, 1000), between({"low": 2099.4, "high": 2233.1})
+    ('46.9–64', '2099–2233')
+    """
+    return "–".join(_three_digits(factor * bounds[end]) for end in ("low", "high"))
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+
+
 def listed(names: Sequence[str]) -> str:
     """Joins names with commas and "and".
 

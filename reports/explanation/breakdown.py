@@ -44,7 +44,8 @@ def breakdown(run: Recorded) -> tuple[float, list[Row]]:
         RunFailed: no worker began two gradients.
 
     >>> from paceline import load
-    >>> from paceline.reports.explanation.recording import length_of, record
+    >>> from paceline.reports.explanation.recording import record
+    >>> from paceline.simulator.runs.short_runs import length_of
     >>> (plan,) = load("quickstart", ["cluster.step_time.sigma=1e-6"], algorithms=["sync-sgd"]).plans()
     >>> step_s, rows = breakdown(record(plan, length_of(plan, 4)))
     >>> round(step_s, 5), [row.name for row in rows if row.percent > 5]

@@ -11,11 +11,12 @@ from typing import Any
 
 from paceline.reports.explanation.breakdown import breakdown
 from paceline.reports.explanation.formulas import seconds
-from paceline.reports.explanation.recording import length_of, record, windows
+from paceline.reports.explanation.recording import record, windows
 from paceline.reports.explanation.row import Row
-from paceline.reports.explanation.what_if import Effect, conclusion, effects
+from paceline.reports.explanation.what_if import Effect, conclusion, effects, shorter
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.runs.short_runs import Length, length_of
 
 Report = Callable[[str, float], None]
 """called with the name of the algorithm, and the fraction of all that is done, 0 … 1"""
@@ -92,7 +93,19 @@ def _explained(plan: Plan, steps: int | None, progress: Callable[[float], None])
     run = record(plan, length)
     step_s, rows = breakdown(run)
     progress(0.1)
-    changed = effects(run, step_s, lambda done: progress(0.1 + 0.9 * done))
-    notes = [*filter(None, [length.note]), *run.trace.notes.get("warnings", ())]
+    fewer = shorter(run) if steps is None else length
+    changed = effects(run, step_s, lambda done: progress(0.1 + 0.9 * done), fewer)
+    notes = [*filter(None, [length.note, _note(plan.name, length, fewer)]), *run.trace.notes.get("warnings", ())]
     steps_of_all = sum(window.steps for window in windows(run).values())
     return Explanation(plan.name, step_s, steps_of_all, rows, changed, notes)
+
+
+def _note(name: str, length: Length, fewer: Length) -> str:
+    """Returns a note if changes were evaluated over fewer steps than the step itself."""
+    if fewer.steps == length.steps:
+        return ""
+    steps = "1 step" if fewer.steps == 1 else f"{fewer.steps} steps"
+    return (
+        f"{name}: changes were evaluated over {steps} of each worker, because its steps have very many operations; "
+        f"--steps {length.steps} evaluates all {length.steps}"
+    )

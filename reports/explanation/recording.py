@@ -1,22 +1,18 @@
 """Short simulated runs of one plan that also record charges, arrivals of messages and starts of collectives.
 
-* Weights have a size and no numbers, so a run costs only the time of its events.
-* A run begins with a warm-up, until every worker has passed one longest period of the method. Then whole periods of
-  each worker are evaluated.
+* The length of a run and the steps that are evaluated are those of `simulator.runs.short_runs`.
 * A change of the cost of a rank's own work is a factor in `RecordedTiming`; a change of the cluster is another plan.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import simpy
 
-from paceline.algorithms.core.job import Budget
 from paceline.algorithms.core.operations import Barrier, Charge
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
@@ -25,50 +21,9 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.kernel.crash_timeline import Timeline
 from paceline.simulator.kernel.simpy_events import upon
 from paceline.simulator.network.network import ClusterNetwork
-from paceline.simulator.runs.run import PlanTiming, cluster_network, perform
-from paceline.workloads.learners.timing_only import TimingOnly
-
-FEWEST_STEPS, MOST_STEPS = 4, 100
-"""evaluated steps of each worker, if the longest period allows; our choice"""
-GRADIENTS = 1000
-"""evaluated gradients of all workers together, if this is between these bounds; our choice"""
-LONGEST = 2000
-"""largest number of evaluated steps of each worker; our choice"""
-
-
-@dataclass(frozen=True, slots=True)
-class Length:
-    """The length of a run, in steps of a worker."""
-
-    steps: int
-    """evaluated steps"""
-    period: int
-    """the longest period of the method"""
-    note: str = ""
-    """what the length leaves out"""
-
-    @property
-    def warm_up(self) -> int:
-        return min(self.period, self.steps)
-
-
-def length_of(plan: Plan, steps: int | None = None) -> Length:
-    """Returns the length of a run: at least two of the longest periods of the method, up to `LONGEST`.
-
-    Args:
-        plan: the run.
-        steps: the requested number of steps, rounded up to whole periods; None: a number by the number of workers.
-    """
-    workers = plan.job.workers
-    period = plan.job.method.longest_period(workers)
-    wanted = steps or max(2 * period, min(MOST_STEPS, max(FEWEST_STEPS, GRADIENTS // workers)))
-    whole = -(-wanted // period) * period
-    if whole <= LONGEST or steps is not None:
-        return Length(whole, period)
-    if period <= LONGEST:
-        return Length(LONGEST // period * period, period)
-    words = f"{plan.name}: its longest period is {period} steps, and {LONGEST} were simulated, which leave out what it"
-    return Length(LONGEST, LONGEST, f"{words} does least often; --steps {period} includes it")
+from paceline.simulator.runs.plan_timing import PlanTiming
+from paceline.simulator.runs.run import cluster_network, perform
+from paceline.simulator.runs.short_runs import Length, Window, mean_of, shortened, windows_of
 
 
 @dataclass
@@ -184,59 +139,31 @@ class Recorded:
         return self.plan.job.workers
 
 
-def record(plan: Plan, length: Length, timing: RecordedTiming | None = None) -> Recorded:
+def record(
+    plan: Plan, length: Length, timing: RecordedTiming | None = None, network: RecordedNetwork | None = None
+) -> Recorded:
     """Simulates the beginning of a plan's run, with weights that have a size and no numbers.
 
     Args:
         plan: the run.
         length: its length.
         timing: the timing; None: that of the plan.
+        network: the network of an earlier run on the same links, whose choices are used again; None: a new one.
     """
-    job, timing = plan.job, timing or RecordedTiming(plan)
-    learner = job.learner
-    sizes = TimingOnly(learner.layout, learner.num_samples, learner.initial().nbytes // learner.layout.size)
-    samples = (length.warm_up + length.steps + 1) * job.batch * job.workers
-    short = replace(plan, job=replace(job, learner=sizes, budget=Budget(samples=samples)))
-    network = cluster_network(short, RecordedNetwork)
+    timing, short = timing or RecordedTiming(plan), shortened(plan, length)
+    if network is None or plan.cluster.link_faults:
+        network = cluster_network(short, RecordedNetwork)
+    else:
+        network = network.for_another_run()
     trace = perform(short, Schedule(every=math.inf), network=network, timing=timing)
     return Recorded(short, length, trace, timing.charges, network, timing.gradients_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The evaluated part of a worker's time: whole steps, and whole periods if there are any."""
-
-    start_s: float
-    end_s: float
-    steps: int
-
-    def holds(self, time_s: float) -> bool:
-        """Returns whether a time is in the window."""
-        return self.start_s <= time_s < self.end_s
-
-
 def windows(run: Recorded) -> dict[Rank, Window]:
     """Returns the window of each worker: from the start of one gradient to the start of another."""
-    starts: dict[Rank, dict[int, float]] = defaultdict(dict)
-    for span in run.trace.spans:
-        if span.activity == "compute" and span.rank < run.workers:
-            mine = starts[span.rank]
-            mine[span.step] = min(span.start_s, mine.get(span.step, span.start_s))
-    times = {rank: sorted(starts[rank].values()) for rank in sorted(starts)}
-    warm_s = max((each[min(run.length.warm_up, len(each) - 1)] for each in times.values()), default=0.0)
-    found = {}
-    for rank, began_s in times.items():
-        period, first = run.length.period, bisect_left(began_s, warm_s)
-        if (count := len(began_s) - 1 - first) <= 0:  # a worker with so few steps has no warm-up
-            first, count = 0, len(began_s) - 1
-        count = count // period * period or count
-        if count > 0:
-            found[rank] = Window(began_s[first], began_s[first + count], count)
-    return found
+    return windows_of(run.trace, run.workers, run.length)
 
 
 def mean_step_s(run: Recorded) -> float:
     """Returns the mean time between the starts of successive gradients of a worker."""
-    found = windows(run).values()
-    steps = sum(window.steps for window in found)
-    return sum(window.end_s - window.start_s for window in found) / steps if steps else math.nan
+    return mean_of(windows(run))

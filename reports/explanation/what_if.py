@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.algorithms.core.values import Rank
-from paceline.reports.explanation.recording import Length, Recorded, RecordedTiming, mean_step_s, record
+from paceline.reports.explanation.recording import Recorded, RecordedTiming, mean_step_s, record
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.runs.interference import processors_of
+from paceline.simulator.runs.short_runs import Length
 from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.graphs.graph import Connection, Graph
@@ -27,6 +28,16 @@ class Change:
     words: str
     plan: Plan
     timing: RecordedTiming | None = None
+
+    def step_s(self, run: Recorded, length: Length) -> float:
+        """Returns the mean step time with the change.
+
+        Args:
+            run: the run without changes; its network is used again if the change leaves links as they are.
+            length: the length of the changed run.
+        """
+        same = self.plan is run.plan
+        return mean_step_s(record(self.plan, length, self.timing, run.network if same else None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +59,36 @@ class Effect:
         return {"change": self.words, "step_s": self.step_s, "saved_s": saved_s, "saved_percent": 100 * self.saved}
 
 
-def effects(run: Recorded, before_s: float, progress: Tick = lambda _: None) -> list[Effect]:
+def effects(
+    run: Recorded, before_s: float, progress: Tick = lambda _: None, length: Length | None = None
+) -> list[Effect]:
     """Returns the effect of every change that applies, largest first.
 
     Args:
         run: the run without changes.
         before_s: its mean step time.
         progress: called with the fraction that is done.
+        length: the length of the runs with changes; None: that of the run. If they are shorter, they are compared with
+            as short a run without changes.
     """
-    found, every = [], list(changes(run))
+    found, every, length = [], list(changes(run)), length or run.length
+    unchanged_s = before_s if length == run.length else Change("nothing", run.plan).step_s(run, length)
     for number, change in enumerate(every):
-        found.append(Effect(change.words, _step_s(change, run.length), before_s))
+        ratio = change.step_s(run, length) / unchanged_s
+        found.append(Effect(change.words, before_s * ratio, before_s))
         progress((number + 1) / len(every))
     return sorted(found, key=lambda effect: -effect.saved)
 
 
-def _step_s(change: Change, length: Length) -> float:
-    return mean_step_s(record(change.plan, length, change.timing))
+def shorter(run: Recorded) -> Length:
+    """Returns the length of runs with a change: that of the run, or less if the run has very many operations.
+
+    Args:
+        run: the run without changes.
+    """
+    length, spans = run.length, len(run.trace.spans)
+    steps = int(length.steps * MOST_SPANS / spans) // length.period * length.period if spans else length.steps
+    return replace(length, steps=min(length.steps, max(length.period, steps)))
 
 
 def changes(run: Recorded) -> Iterator[Change]:
@@ -189,6 +213,9 @@ def _inside(cluster: Cluster, change: Callable[[Link], Link]) -> Cluster:
     return replace(cluster, graph=graph, nodes=nodes)
 
 
+MOST_SPANS = 30_000
+"""recorded activities of a run with a change, if it has several periods of the method; our choice, for a few seconds of
+simulation each"""
 LEAST = 0.005
 """changes of a smaller part of the step time are called small"""
 

@@ -5,6 +5,8 @@ Rules of this file:
 * Figures are drawn against the number of workers if it varies, with the ideal beside speed-up and efficiency, and
   otherwise against the first varied path. Lines are means over seeds; the band around them is from the minimum to the
   maximum.
+* Bars are the intervals of predictions on devices of the catalogue, means over seeds. Ratios of two predictions
+  (speed-up, efficiency) have none, because the errors of one device cancel in them.
 * Points that ended before their method's longest period had passed once are hollow.
 * Up to `STYLES` combinations of other values share a figure; more have figures of their own.
 """
@@ -21,6 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 from paceline.reports.comparison.accuracy_figure import FAINT, INK, PALETTE
 from paceline.reports.sweeps.sweep_table import Table, brief, label, short_names
@@ -32,6 +35,8 @@ MOST_FIGURES = 12
 MOST_TICKS = 12
 WIDE_RATIO = 4
 """ratio of largest to smallest number above which an axis is logarithmic"""
+BAR_POINTS = 4.5
+"""points between the bars of two lines at one value"""
 MANY = 8
 """staleness above which the axis is logarithmic for large values"""
 
@@ -50,6 +55,8 @@ class Panel:
     scale: str = "linear"
     ideal: Callable[[float], float] | None = None
     """the ideal value, as a function of workers over the fewest workers"""
+    interval: str | None = None
+    """the figure's name in the columns of intervals; None if it has none"""
     factor: float = 1.0
     """factor from the column's unit to the shown unit"""
 
@@ -57,12 +64,12 @@ class Panel:
 PANELS = (
     Panel("Speed-up", "speed_up", "samples/s over the smallest cluster's", "log", lambda ratio: ratio),
     Panel("Efficiency", "efficiency", "speed-up per worker", "share", lambda _: 1.0),
-    Panel("Throughput", "samples_per_s", "samples/s", "log"),
-    Panel("Step time", "step_s_mean", "ms between a worker's gradients", "log", factor=1e3),
+    Panel("Throughput", "samples_per_s", "samples/s", "log", interval="samples_per_s"),
+    Panel("Step time", "step_s_mean", "ms between a worker's gradients", "log", interval="step_s", factor=1e3),
     Panel("Staleness", "staleness_mean", "mean, as each method counts it", "steps"),
     Panel("Communication", "time_fraction_communication", "share of the workers' time", "share"),
     Panel("Waiting", "time_fraction_wait", "share of the workers' time", "share"),
-    Panel("Time to accuracy", "time_to_accuracy_s", "s", "log"),
+    Panel("Time to accuracy", "time_to_accuracy_s", "s", "log", interval="time_to_accuracy_s"),
     Panel("Speed-up to accuracy", "speed_up_to_accuracy", "over the smallest cluster", "log", lambda ratio: ratio),
 )
 WITHOUT_SIZES = {"step_s_mean"}
@@ -119,14 +126,22 @@ def sweep_figure(table: Table, rows: pd.DataFrame, fixed: Sequence[str] = ()) ->
     lines = _lines(table, rows, styles)
     places = _places(rows[table.x])
     for axes, panel in zip(grid, panels, strict=False):
-        for line in lines:
+        for number, line in enumerate(lines):
             _draw(axes, panel, line, table.x, places)
+            _draw_bars(axes, panel, line, table.x, places, BAR_POINTS * (number - (len(lines) - 1) / 2))
         _dress(axes, panel, table, places)
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
     where = f" with {label(dict(rows.iloc[0]), fixed)}" if fixed else ""
     figure.suptitle(f"{table.scenario}{where}", x=0.01, ha="left", fontsize=13, fontweight="bold", color=INK)
-    _legend(figure, lines, any(panel.ideal for panel in panels), early=bool((rows["periods"] < 1).any()))
+    barred = any(prediction_bars(panel, rows, table.x, places) is not None for panel in panels)
+    _legend(
+        figure,
+        lines,
+        any(panel.ideal for panel in panels),
+        early=bool((rows["periods"] < 1).any()),
+        share=table.share if barred else None,
+    )
     return figure
 
 
@@ -186,6 +201,43 @@ def _draw(axes: Axes, panel: Panel, line: _Line, x: str, places: Mapping[Any, fl
             )
 
 
+def _draw_bars(axes: Axes, panel: Panel, line: _Line, x: str, places: Mapping[Any, float], aside_points: float) -> None:
+    """Draws the intervals of the predictions of a line, a little aside, so that those of several lines are apart."""
+    if (bars := prediction_bars(panel, line.rows, x, places)) is None:
+        return
+    figure = axes.get_figure(root=True)
+    assert figure is not None, "panels are drawn in a figure"
+    aside = ScaledTranslation(aside_points / 72, 0.0, figure.dpi_scale_trans)
+    axes.errorbar(
+        bars.index, bars["mean"], yerr=[bars["mean"] - bars["low"], bars["high"] - bars["mean"]], fmt="none",
+        ecolor=line.style["color"], elinewidth=1.0, capsize=2.0, alpha=0.7, zorder=2, transform=axes.transData + aside,
+    )  # fmt: skip
+
+
+def prediction_bars(panel: Panel, rows: pd.DataFrame, x: str, places: Mapping[Any, float]) -> pd.DataFrame | None:
+    """Returns the intervals of the predictions of a line, in the panel's unit: ``low``, ``mean``, ``high`` by place.
+
+    Args:
+        panel: the panel.
+        rows: the rows of the line.
+        x: the column of the horizontal axis.
+        places: the position of each value on the axis.
+
+    Returns:
+        None if there are none. Points of which a seed lacks the figure are left out.
+    """
+    if panel.interval is None:
+        return None
+    columns = {"low": f"{panel.interval}_low", "mean": panel.column, "high": f"{panel.interval}_high"}
+    groups = rows.groupby(x, sort=False, dropna=False)[list(columns.values())]
+    whole = groups.count().eq(groups.size(), axis=0)
+    means = groups.mean().where(whole).astype(float).mul(panel.factor)
+    means.columns = pd.Index(columns)
+    means.index = pd.Index([places[value] for value in means.index])
+    found = means.sort_index().dropna()
+    return found if len(found) else None
+
+
 def _dress(axes: Axes, panel: Panel, table: Table, places: Mapping[Any, float]) -> None:
     title = panel.title
     if panel.column.endswith(("accuracy", "accuracy_s")) and table.target is not None:
@@ -243,7 +295,16 @@ def _y_axis(axes: Axes, panel: Panel) -> None:
     axes.set_ylim(0.0, 1.08 * high if high else 1.0)
 
 
-def _legend(figure: Figure, lines: Sequence[_Line], ideal: bool, *, early: bool) -> None:
+def bar_label(share: float) -> str:
+    """Returns the entry of the legend for intervals of predictions.
+
+    >>> bar_label(0.8)
+    'bar: 80 % of similar predictions'
+    """
+    return f"bar: {100 * share:.0f} % of similar predictions"
+
+
+def _legend(figure: Figure, lines: Sequence[_Line], ideal: bool, *, early: bool, share: float | None) -> None:
     algorithms = {line.algorithm: {**line.style, "linestyle": STYLES[0]} for line in lines}
     combinations = {line.values: {"color": INK, "linestyle": line.style["linestyle"]} for line in lines if line.values}
     handles = [
@@ -255,6 +316,9 @@ def _legend(figure: Figure, lines: Sequence[_Line], ideal: bool, *, early: bool)
     if early:
         hollow = {"color": INK, "marker": "o", "markerfacecolor": "white", "markersize": 5, "linestyle": "none"}
         handles.append(Line2D([], [], **hollow, label="ended before a whole period"))  # type: ignore[arg-type]
+    if share is not None:
+        bar = {"color": INK, "marker": "|", "markersize": 11, "linestyle": "none"}
+        handles.append(Line2D([], [], **bar, label=bar_label(share)))  # type: ignore[arg-type]
     figure.legend(
         handles=handles, loc="outside lower left", ncols=4, frameon=False, fontsize=9, labelcolor=INK, handlelength=3.2
     )

@@ -2,8 +2,8 @@
 
 Rules of this file:
 
-* Columns: the varied paths, `KEYS`, `FIGURES`, `DERIVED`, and ``record`` if records are kept. A figure that a run
-  does not have is missing.
+* Columns: the varied paths, `KEYS`, `FIGURES`, `BOUNDS`, `DERIVED`, and ``record`` if records are kept. A figure that a
+  run does not have is missing.
 * A row is compared with the row of the smallest cluster among those that differ from it only in size: same algorithm,
   seed and other values. The first one is used if several are equally small. If the size does not vary, there is no
   comparison.
@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paceline.records.metrics import student
+from paceline.records.prediction_interval import FIGURES as INTERVALS
 from paceline.records.tables import ACTIVITIES
 from paceline.reports.comparison.prediction_errors import AT_TARGETS, figure_at
 from paceline.reports.sweeps.sweep import Sweep
@@ -53,6 +54,11 @@ FIGURES = {
 }
 """columns: the path of each in a summary, and its type"""
 
+BOUNDS = {
+    f"{name}_{end}": (f"prediction_interval.{name}.{end}", "Float64") for name in INTERVALS for end in ("low", "high")
+}
+"""columns of the intervals of predictions: the path of each in a summary, and its type"""
+
 DERIVED = {
     "base_workers": "Int64",
     "base_periods": "Float64",
@@ -79,6 +85,8 @@ class Table:
     sizes: tuple[str, ...]
     """paths that change the number of workers"""
     target: float | None = None
+    share: float | None = None
+    """the share of similar predictions in the intervals; None if no run has one"""
 
     @property
     def x(self) -> str:
@@ -110,7 +118,8 @@ class Table:
         point is `unfinished` if one of its runs ended before the method's longest period had passed once. It is
         `comparable` if neither it nor the point that it is compared with is unfinished.
         """
-        names = [name for name, (_, dtype) in FIGURES.items() if dtype in NUMBERS] + list(DERIVED)
+        figures_and_bounds = {**FIGURES, **BOUNDS}
+        names = [name for name, (_, dtype) in figures_and_bounds.items() if dtype in NUMBERS] + list(DERIVED)
         groups = self.frame.groupby([*self.paths, "algorithm"], sort=False, dropna=False)
         figures, count = groups[names], groups.size()
         halves = figures.std().mul(half_widths(count) / np.sqrt(count), axis=0)
@@ -146,12 +155,23 @@ def tabulate(sweep: Sweep) -> Table:
         columns[name] = pd.Series([getattr(entry, name) for entry in sweep.entries], dtype=dtype)
     for name, (place, dtype) in FIGURES.items():
         columns[name] = pd.Series([figure_at(entry.summary, place) for entry in sweep.entries], dtype=dtype)
+    for name, (place, dtype) in BOUNDS.items():
+        columns[name] = pd.Series([_optional(entry.summary, place) for entry in sweep.entries], dtype=dtype)
     frame = pd.DataFrame(columns)
     sizes = _sizes(frame, sweep.paths)
     frame = pd.concat([frame, _derived(frame, [path for path in sweep.paths if path not in sizes])], axis=1)
     if any(entry.path for entry in sweep.entries):
         frame["record"] = pd.Series([entry.path for entry in sweep.entries], dtype="string")
-    return Table(sweep.scenario, frame, sweep.paths, sizes, sweep.target)
+    shares = [share for entry in sweep.entries if (share := _optional(entry.summary, "prediction_interval.share"))]
+    return Table(sweep.scenario, frame, sweep.paths, sizes, sweep.target, min(shares, default=None))
+
+
+def _optional(summary: Mapping[str, Any], place: str) -> Any:
+    """Returns the figure at a path; None where the path ends before."""
+    found: Any = summary
+    for name in place.split("."):
+        found = None if found is None else found.get(name)
+    return found
 
 
 def _column(values: Sequence[Any]) -> pd.Series[Any]:

@@ -10,7 +10,7 @@ from rich.table import Table as Shown
 
 from paceline.reports.comparison.periods import MARK, say_unfinished
 from paceline.reports.comparison.ties import leaders, why
-from paceline.reports.comparison.words import MISSING, listed, milli, per_cent, plain, seconds
+from paceline.reports.comparison.words import MISSING, between, listed, milli, per_cent, plain, seconds
 from paceline.reports.plain_table import plain_table
 from paceline.reports.sweeps.sweep_table import HALF_WIDTH, Table, brief, figures_of, label, short_names
 
@@ -62,24 +62,37 @@ def sweep_table(table: Table) -> Shown:
         columns = [column for column in columns if column[0] != "workers"]  # the path has its own column
     if table.sizes:
         columns = [column for column in columns if column[0] != "step_s_mean"]  # for 80 columns; the table file has it
+    timed = any(name == "step_s_mean" for name, _, _ in columns)
+    # of step time and throughput only one has a range, so that the table fits in 80 columns
+    ranged = {"step_s_mean" if timed else "samples_per_s", "time_to_accuracy_s", "time_to_loss_s"}
     for path in table.paths:
         shown.add_column(names[path], justify="right", overflow="fold", max_width=LONGEST)
     for _, header, _ in columns:
         shown.add_column(header, justify="right", no_wrap=True)  # a number must not be cut
     for _, line in means.groupby([*table.others, "algorithm"], sort=False, dropna=False):
         for row in line.to_dict("records"):
-            figures = [_figure(row, name, unit) for name, _, unit in columns]
+            figures = [_figure(row, name, unit, ranged=name in ranged) for name, _, unit in columns]
             name = str(row["algorithm"]) + (MARK if row["unfinished"] else "")
             shown.add_row(name, *(brief(row[path]) for path in table.paths), *figures)
     return shown
 
 
-def _figure(row: Row, name: str, unit: Callable[[float], str]) -> str:
-    """Formats a mean and, with several seeds, half of its interval below it."""
+def _figure(row: Row, name: str, unit: Callable[[float], str], *, ranged: bool) -> str:
+    """Formats a mean; below it half of its interval, if there are several seeds, and the interval of predictions."""
     if pd.isna(row[name]):
         return MISSING
     half = row.get(f"{name}{HALF_WIDTH}")
-    return unit(float(row[name])) + ("" if pd.isna(half) else f"\n±{unit(float(half))}")
+    chance = "" if pd.isna(half) else f"\n±{unit(float(half))}"
+    return unit(float(row[name])) + chance + (_range(row, name) if ranged else "")
+
+
+def _range(row: Row, name: str) -> str:
+    """Returns a further line of a cell: the interval of similar predictions, if the figure has one."""
+    figure = "step_s" if name == "step_s_mean" else name
+    low, high = (row.get(f"{figure}_{end}") for end in ("low", "high"))
+    if pd.isna(low) or pd.isna(high):
+        return ""
+    return "\n" + between({"low": float(low), "high": float(high)}, 1e3 if figure == "step_s" else 1.0)
 
 
 def sweep_words(table: Table) -> str:
@@ -90,9 +103,15 @@ def sweep_words(table: Table) -> str:
     every = table.means()
     means = every[~every["unfinished"]]
     paragraphs = list(_scaling(table, means)) if table.sizes else [" ".join(_effects(table, means))]
+    paragraphs.append(_intervals(table))
     paragraphs.append(_unfinished(table))
     paragraphs.append(" ".join([*_goal(table, means), *_diverged(table), *_short(table)]))
     return "\n".join(paragraph for paragraph in paragraphs if paragraph)
+
+
+def _intervals(table: Table) -> str:
+    """Returns what the ranges of the table and the bars of the figure are; nothing if no run has them."""
+    return "" if table.share is None else f"A range below a figure: {100 * table.share:.0f} % of similar predictions."
 
 
 def _tied(rows: Rows, column: str, unit: Callable[[float], str], *, least: bool = False) -> tuple[Rows, str]:

@@ -1,7 +1,7 @@
 """The file of a calibrated machine: the costs that `paceline calibrate` measured, with their units and their origin.
 
-A file holds one `Profile`, for ranks of one model on hosts of one kind. Times and sizes are quantities with units, as in
-scenarios.
+A file holds one `Profile`, for ranks of one model on hosts of one kind. Times and sizes are quantities with units, as
+in scenarios.
 """
 
 from __future__ import annotations

@@ -69,7 +69,12 @@ def gaps(spec: Spec, model: str, family: str, precision: str, batch: int) -> Ite
             "workload.compute_dtype",
             f"found {precision}; no throughput of {spec.name} was published in such arithmetic",
         )
-    same = [row.batch for row in alike if row in chip] or [row.batch for row in alike]
+    own = [row.batch for row in alike if row in chip]
+    same = own or [row.batch for row in alike]
     if same and not min(same) <= batch <= max(same):
         fitted = " to ".join(str(size) for size in sorted({min(same), max(same)}))
-        yield "workload.batch_per_worker", f"found {batch}; the time of {spec.name} was fitted at {fitted}"
+        if own:
+            yield "workload.batch_per_worker", f"found {batch}; the time of {spec.name} was fitted at {fitted}"
+        else:
+            published = f"throughput of its family was published at {fitted}, on other chips than {spec.name}"
+            yield "workload.batch_per_worker", f"found {batch}; {published}"

@@ -28,6 +28,9 @@ from paceline.simulator.flows.fabric import Fabric
 from paceline.simulator.flows.flow_engine import Port
 from paceline.simulator.kernel.simpy_events import after, upon
 
+Alone = tuple[frozenset[Port], float]
+"""the ports of a plan, and the seconds that it takes alone on them"""
+
 
 @dataclass(eq=False, slots=True)
 class ActiveCollective:
@@ -49,16 +52,19 @@ class Contention:
         env: the run's clock.
         fabric: the network's ports and paths.
         carry: begins a transfer on the shared network.
+        known: the ports of each plan, and the seconds that it takes alone, as far as they are known from earlier runs
+            on the same fabric.
     """
 
-    def __init__(self, env: simpy.Environment, fabric: Fabric, carry: Carry) -> None:
+    def __init__(
+        self, env: simpy.Environment, fabric: Fabric, carry: Carry, known: dict[CollectivePlan, Alone] | None = None
+    ) -> None:
         self._env, self._fabric, self._carry = env, fabric, carry
         self._users: dict[Port, list[ActiveCollective]] = {}
         """the collectives that may use each port"""
         self._messages: dict[simpy.Event, tuple[Port, ...]] = {}
         """the ports of each message that is not part of a collective"""
-        self._known: dict[CollectivePlan, tuple[frozenset[Port], float]] = {}
-        """the ports of each plan, and the seconds that it takes alone"""
+        self._known: dict[CollectivePlan, Alone] = {} if known is None else known
 
     def start(self, plan: CollectivePlan) -> simpy.Event:
         """Starts a collective that all ranks enter now; returns an event for the time when every rank is done."""
@@ -78,7 +84,7 @@ class Contention:
             self._follow(EventDriver(self._env, self._carry, plan, active.begun_s), active)
         return active.done
 
-    def _alone(self, plan: CollectivePlan) -> tuple[frozenset[Port], float]:
+    def _alone(self, plan: CollectivePlan) -> Alone:
         """Returns a plan's ports, and the seconds that it takes alone: infinity while a port is broken."""
         ports, capacity = plan.ports(), self._fabric.capacity
         if not all(capacity[port] for port in ports):

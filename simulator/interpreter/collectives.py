@@ -36,6 +36,7 @@ class Collectives:
 
     def __init__(self, env: simpy.Environment, network: Network, trace: Trace) -> None:
         self._env, self._network, self._trace = env, network, trace
+        self._by_member = network if isinstance(network, ByMember) else None  # checked once: it is slow
         self._meetings = Meetings()
         self._pending: dict[int, PendingCollective] = {}
         """by the identity of each room that is not full yet, because a room is mutable and cannot be a key"""
@@ -48,7 +49,7 @@ class Collectives:
         if (pending := self._pending.get(id(room))) is None:
             key = f"{kind} {op.key} over {op.group}{task.stream}"
             pending = self._pending[id(room)] = PendingCollective(key, self._env.event())
-        exit_event = self._network.enter(rank, op, task.stream) if isinstance(self._network, ByMember) else None
+        exit_event = None if self._by_member is None else self._by_member.enter(rank, op, task.stream)
         if room.full:
             del self._pending[id(room)]
             if exit_event is None:

@@ -1,17 +1,19 @@
 """Networks compute how long messages and collectives take: a cluster's graph, a measured machine, or no cost at all.
 
 * A network returns SimPy events that have not been processed yet. It does not know programs.
-* A network object serves one run: `attach` gives it the clock of the run.
+* `attach` gives a network the clock of a run. A cluster's network may serve several runs one after the other, and keeps
+  the plans of their collectives; with link faults it serves one run, because links change during it.
 * All messages and collectives of a run share the links of a graph.
 * `outages` handles links that fail during a run; it is not used without link faults.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 import simpy
 
@@ -19,7 +21,7 @@ from paceline.algorithms.core.operations import Broadcast, Reduce
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.simulator.collectives.collective_plan import CollectivePlan
-from paceline.simulator.collectives.contention import Contention
+from paceline.simulator.collectives.contention import Alone, Contention
 from paceline.simulator.collectives.protocols import transport_of
 from paceline.simulator.collectives.tuning import Tuner
 from paceline.simulator.flows.fabric import GraphFabric, Path
@@ -216,11 +218,12 @@ class ClusterNetwork:
         self.tuner = Tuner(self.fabric, collective, library, transport_of(cluster.graph))
         self.cluster = cluster
         self._changes = changes(cluster.graph, cluster.link_faults)
+        self._alone: dict[CollectivePlan, Alone] = {}
 
     def attach(self, env: simpy.Environment) -> None:
         memories = {memory_port(node.name): node.memory.bytes_per_s for node in self.cluster.nodes}
         self._env, self._flows = env, Flows(env, self.fabric.capacity | memories)
-        self._contention = Contention(env, self.fabric, self._carry)
+        self._contention = Contention(env, self.fabric, self._carry, self._alone)
         self._last: dict[tuple[Rank, Rank], PendingMessage] = {}
         """the last message of each pair"""
         self._queues: dict[tuple[Group, str], simpy.Event] = {}
@@ -230,6 +233,13 @@ class ClusterNetwork:
         if self._changes:
             assert isinstance(env, Clock), "link faults need a clock with background callbacks"
             self._outages = Outages(env, self._changes, self.fabric, self._flows, self._contention, self.tuner)
+
+    def for_another_run(self) -> Self:
+        """Returns a network for a further run on this cluster, which knows the plans of collectives so far.
+
+        With link faults it is of no use, since links change during a run.
+        """
+        return copy.copy(self)  # `attach` replaces everything that belongs to one run
 
     @property
     def carried_bytes(self) -> Mapping[Port, float]:

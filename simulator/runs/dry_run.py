@@ -19,7 +19,7 @@ from paceline.records.trace import Schedule
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
-from paceline.simulator.runs.run import PlanTiming
+from paceline.simulator.runs.plan_timing import PlanTiming
 from paceline.topologies.catalogue.machine_profile import Asked
 from paceline.workloads.learners.timing_only import TimingOnly
 

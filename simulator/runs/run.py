@@ -7,26 +7,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Group, Rank
 from paceline.records import Run
+from paceline.records.prediction_interval import prediction_interval
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.resolution.fitted_ranges import outside
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.predicted_times import predicted_times
-from paceline.simulator.interpreter.cells import PASSES
 from paceline.simulator.interpreter.cpu_overheads import Handling
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.loading import Supply
 from paceline.simulator.interpreter.weights_owner import Progress
-from paceline.simulator.kernel.crash_timeline import Timeline, timeline_of
 from paceline.simulator.kernel.garbage_collection import collected_seldom
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.emulated import EmulatedNetwork
@@ -35,62 +33,15 @@ from paceline.simulator.network.network import ClusterNetwork, InMemory, Measure
 from paceline.simulator.network.node_memory import NodeMemory
 from paceline.simulator.runs.extrapolation import Extrapolation
 from paceline.simulator.runs.interference import host_processors, processors_of
+from paceline.simulator.runs.plan_timing import NOTHING, PlanTiming
 from paceline.simulator.runs.servers import receiving_of
+from paceline.simulator.runs.step_interval import step_factors
 from paceline.topologies.catalogue.machine_profile import Consulted, EmulatedProfile, Handled, Profile
-from paceline.topologies.faults.worker_faults import Crashes
 from paceline.workloads.models.threads import torch_threads
 
 N = TypeVar("N", bound=ClusterNetwork)
 Report = Callable[[str, float], None]
 """called with the name of the algorithm, and the fraction of all runs that is done, 0 … 1"""
-LINE_BYTES = 64
-"""bytes of a line of a processor's cache"""
-NOTHING = Profile()
-"""the costs of a rank's own work besides gradients, if no machine was measured: those of the cluster's catalogue"""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanTiming:
-    """The device times of a plan, and the measured costs of a machine for other work."""
-
-    plan: Plan
-    costs: Profile = NOTHING
-
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
-        if self.costs.gradients:
-            times = self.costs.gradient(samples)
-            return self.costs.gradient_s(samples) * times.factor(self.plan.seed, int(rank), step)
-        return self.plan.compute_s(rank, step, samples) + self.costs.late_s
-
-    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
-        return self.plan.layer_shares()
-
-    def timeline(self, rank: Rank) -> Timeline | None:
-        cluster, seed = self.plan.cluster, self.plan.seed
-        if rank >= cluster.workers or not cluster.faults.shows:
-            return None
-        node, nodes = cluster.node_of(rank), len(cluster.nodes)
-        crashes = cluster.faults.crashes or Crashes()
-        return timeline_of(crashes, self.plan.speed_of(rank), rank=int(rank), node=node, nodes=nodes, seed=seed)
-
-    def work_s(self, rank: Rank, op: Charge) -> float:
-        if op.kind == "access":
-            return self._access_s(rank, op.bytes)
-        if self.costs is not NOTHING:
-            return self.costs.serve_s if rank == self.plan.job.team[0].server else self.costs.update_s
-        rates = self.plan.cluster.rates_of(rank, op.where)
-        return 0.0 if rates is None else rates.seconds(op.bytes, op.traffic, op.flops)
-
-    def load_s(self, rank: Rank, samples: int) -> float:
-        return self.costs.load_s
-
-    def rest_s(self, rank: Rank) -> float:
-        return self.costs.rest_s
-
-    def _access_s(self, rank: Rank, nbytes: int) -> float:
-        """Returns the time at the rate of copies between processes of a host; counts, at most a line, take no time."""
-        node = self.plan.cluster.nodes[self.plan.cluster.node_of(rank)]
-        return nbytes / node.intra_node_link.bytes_per_s if nbytes > PASSES["swap"] * LINE_BYTES else 0.0
 
 
 def simulate(
@@ -132,13 +83,15 @@ def simulate(
     plans = plans if jitter else [replace(plan, cluster=plan.cluster.without_jitter()) for plan in plans]
 
     run_plan = partial(perform, network=network, message_cost=message_cost)
+    uncertain = machine is None  # steps of a real run are paced to the predicted gradient, whatever a device would take
     further = None if scenario.extrapolate is None else Extrapolation(scenario.extrapolate, plans, run_plan)
     runs = []
     for index, plan in enumerate(plans):
         report = None if progress is None else _progress_of(plan, progress, index, len(plans))
         # the same number of threads as in the real run gives the same bits
         with collected_seldom(), torch_threads(scenario.train.torch_threads):
-            trace = run_plan(plan, plan.schedule(), report)
+            wires = reusable_network(plan, network, message_cost=message_cost)
+            trace = run_plan(plan, plan.schedule(), report, network=wires)
             run = Run.of(
                 trace,
                 job=plan.job,
@@ -150,9 +103,27 @@ def simulate(
                 target_loss=plan.target_loss,
                 slowed=plan.slowed_s if plan.cluster.faults.shows else None,
             )
+            if uncertain and (factors := step_factors(plan, partial(run_plan, network=wires), run)) is not None:
+                found = prediction_interval(run.summary, factors)
+                run = replace(run, summary={**run.summary, "prediction_interval": found})
             run = run if further is None else further.added(run, plan)
         runs.append(keep(run))
     return runs
+
+
+def reusable_network(
+    plan: Plan, network: Network | Profile | EmulatedProfile | None, *, message_cost: bool = True
+) -> Network | Profile | EmulatedProfile | None:
+    """Returns a network that several runs of one plan can share, which saves choosing their collectives again.
+
+    Args:
+        plan: the run.
+        network: as for `simulate`.
+        message_cost: as for `simulate`.
+    """
+    if network is not None or not message_cost or plan.cluster.link_faults:
+        return network
+    return cluster_network(plan)
 
 
 def free_charges(plan: Plan) -> list[str]:

@@ -21,7 +21,7 @@ from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork
-from paceline.simulator.runs.run import PlanTiming
+from paceline.simulator.runs.plan_timing import PlanTiming
 from paceline.workloads import build
 from paceline.workloads.learners.stand_in import StandIn
 from tests.support import Bowl, FixedTiming, built, job_of, nodes_for, placed

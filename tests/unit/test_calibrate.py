@@ -19,7 +19,8 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import InMemory, MeasuredNetwork
 from paceline.simulator.runs.dry_run import without_numbers
-from paceline.simulator.runs.run import PlanTiming, handling_of, simulate
+from paceline.simulator.runs.plan_timing import PlanTiming
+from paceline.simulator.runs.run import handling_of, simulate
 from paceline.topologies.catalogue.machine_profile import Asked, Profile
 
 NBYTES = 4810 * 4

@@ -17,7 +17,7 @@ from paceline.simulator.kernel.simpy_events import after
 from paceline.simulator.network.emulated import Carrier, EmulatedNetwork, all_reduce_s, leg_s
 from paceline.simulator.network.gloo import SEGMENT_BYTES, WORD_BYTES, ProcessGroups
 from paceline.simulator.network.network import MeasuredNetwork
-from paceline.simulator.runs.run import PlanTiming
+from paceline.simulator.runs.plan_timing import PlanTiming
 from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
 from paceline.topologies.packet_lines import HEADERS, Line, Lines
 from tests.thorough import cases

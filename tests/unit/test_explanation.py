@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,16 +12,18 @@ from typer.testing import CliRunner
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
 from paceline.cli.app import EXIT_INPUT, app
+from paceline.reports.explanation import what_if
 from paceline.reports.explanation.attribution import COMMUNICATION, COMPUTE, WAIT, Attributed, Cause, Segment, sweep
 from paceline.reports.explanation.breakdown import MOST_ROWS, breakdown, total
 from paceline.reports.explanation.explain import Explanation, explain
-from paceline.reports.explanation.recording import LONGEST, Recorded, length_of, mean_step_s, record, windows
+from paceline.reports.explanation.recording import Recorded, mean_step_s, record, windows
 from paceline.reports.explanation.row import Row
-from paceline.reports.explanation.what_if import Effect, conclusion
+from paceline.reports.explanation.what_if import Effect, conclusion, effects, shorter
 from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator import simulate
-from paceline.simulator.runs.run import PlanTiming
+from paceline.simulator.runs.plan_timing import PlanTiming
+from paceline.simulator.runs.short_runs import LONGEST, length_of
 from paceline.topologies.closed_forms import ring_all_reduce_s
 
 GRADIENT_S, ALPHA_S, BYTES_PER_S = 0.01, 50e-6, 1.25e9
@@ -341,3 +344,26 @@ def test_a_gradient_of_a_catalogue_device_is_divided_by_kinds_of_layers() -> Non
     assert sum(part.seconds for part in parts) == pytest.approx(device.compute_s(batch), rel=1e-12)
     assert {"3x3", "dense", "memory", "launches"} <= {part.kind for part in parts}
     assert all(part.seconds > 0 and part.amount > 0 for part in parts)
+
+
+def test_changes_over_fewer_steps_have_the_same_effects() -> None:
+    """Without jitter all steps are alike."""
+    run = recorded(STAR, "sync-sgd")
+    step_s, _ = breakdown(run)
+    some, all_of_them = (
+        {one.words: one.step_s for one in effects(run, step_s, length=length)}
+        for length in (replace(run.length, steps=1), run.length)
+    )
+    assert some == pytest.approx(all_of_them)
+    assert all_of_them["devices twice as fast"] == pytest.approx(step_s - GRADIENT_S / 2)
+
+
+def test_runs_with_very_many_activities_are_changed_over_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = recorded(STAR, "sync-sgd", steps=8)
+    assert shorter(run) == run.length
+    monkeypatch.setattr(what_if, "MOST_SPANS", len(run.trace.spans) // 4)
+    assert shorter(run).steps == 2
+    few, all_of_them = (explained(STAR, "sync-sgd", steps=steps) for steps in (None, 8))
+    (note,) = [text for text in few.notes if "very many operations" in text]
+    assert note.startswith("sync-sgd: changes were evaluated over 2 steps of each worker")
+    assert not [text for text in all_of_them.notes if "very many operations" in text]

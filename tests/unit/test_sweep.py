@@ -50,6 +50,8 @@ COLUMNS = [
     "bytes_sent", "staleness_mean", "staleness_max", "time_to_accuracy_s", "samples_to_accuracy",
     "updates_to_accuracy", "time_to_loss_s", "samples_to_loss", "updates_to_loss", "final_loss", "final_accuracy",
     "diverged", "stop_reason",
+    "step_s_low", "step_s_high", "samples_per_s_low", "samples_per_s_high", "time_to_accuracy_s_low",
+    "time_to_accuracy_s_high", "time_to_loss_s_low", "time_to_loss_s_high",
     "base_workers", "base_periods", "speed_up", "efficiency", "speed_up_to_accuracy",
 ]  # fmt: skip
 
