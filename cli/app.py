@@ -24,6 +24,7 @@ from typer.core import TyperGroup
 
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.backend.transports.launch_environment import GLOO_THREAD, RANK_THREAD, SaidElsewhere
+from paceline.cli.calibrate_command import calibrate
 from paceline.cli.convert_command import convert
 from paceline.cli.explain_command import explain
 from paceline.cli.option_hints import HintingCommand, ScenarioCommand
@@ -31,6 +32,7 @@ from paceline.cli.options import (
     RUNS,
     Algorithms,
     Json,
+    Machine,
     Network,
     Out,
     Pace,
@@ -142,6 +144,7 @@ def simulate(
     algorithms: Algorithms = None,
     seed: Seed = None,
     seeds: Seeds = None,
+    machine: Machine = None,
     out: Out = RUNS,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -155,10 +158,13 @@ def simulate(
       paceline simulate quickstart --algorithms sync-sgd,async-sgd --seeds 3
       paceline simulate my.yaml --set cluster.nodes[0].count=4 --set stop.epochs=5 --json
       paceline simulate runs/quickstart-agd-1-simulated-1/run.json
+      paceline simulate my.yaml --machine machine.yaml    # of `paceline calibrate`
     """
     from paceline.cli import actions
 
-    ask = actions.Ask(scenario, changes=changes or [], algorithms=algorithms, seed=seed, seeds=seeds, out=out)
+    ask = actions.Ask(
+        scenario, changes=changes or [], algorithms=algorithms, seed=seed, seeds=seeds, out=out, machine=machine
+    )
     actions.simulate(ask, output(ctx, as_json, quiet, verbose))
 
 
@@ -234,6 +240,7 @@ def compare(
     seeds: Seeds = None,
     pace: Pace = None,
     network: Network = None,
+    machine: Machine = None,
     out: Out = RUNS,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -241,8 +248,8 @@ def compare(
 ) -> None:
     """Predict a scenario, measure it, and show both side by side, with the predictions of simpler models.
 
-    The prediction is for this machine: its message costs are probed first. Tables, a figure of accuracy against time
-    and all runs are stored.
+    The prediction is for this machine. Its costs are probed first, or taken from a file of `paceline calibrate`.
+    Tables, a figure of accuracy against time and all runs are stored.
 
     \b
     Examples:
@@ -258,6 +265,7 @@ def compare(
         algorithms=algorithms,
         seed=seed,
         seeds=seeds,
+        machine=machine,
         out=out,
         pace=pace,
         network=network,
@@ -283,6 +291,7 @@ def list_(
     listing.show(kind, output(ctx, as_json))
 
 
+app.command(cls=ScenarioCommand)(calibrate)
 app.command(cls=HintingCommand)(convert)
 app.command(cls=ScenarioCommand)(explain)
 app.command(cls=HintingCommand)(staleness)

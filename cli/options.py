@@ -61,6 +61,14 @@ Seeds = Annotated[
     int | None,
     typer.Option(min=1, help="Number of seeds, counted up from the first; figures then have 95 % intervals."),
 ]
+Machine = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="A machine that [bold]paceline calibrate[/] measured: predict unpaced runs on hosts like it.",
+        show_default=False,
+    ),
+]
 Out = Annotated[
     Path,
     typer.Option(

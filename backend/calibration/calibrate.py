@@ -29,7 +29,7 @@ from paceline.scenarios.sections.machine_file import (
     costs_of,
     own_of,
 )
-from paceline.simulator.runs.dry_run import dry_run
+from paceline.topologies.catalogue.machine_profile import Asked
 
 Progress = Callable[[str, float], None]
 FEWEST_ROUNDS = 3
@@ -44,6 +44,7 @@ ByBusy = Mapping[int, Sequence[float]]
 
 def calibrate(
     scenario: Scenario,
+    asked: Sequence[Asked],
     *,
     batches: Sequence[int] = (),
     seconds: float = SECONDS,
@@ -52,7 +53,8 @@ def calibrate(
     """Measures this machine for the runs of a scenario.
 
     Args:
-        scenario: the scenario with its model, ranks, threads and algorithms.
+        scenario: the scenario with its model, ranks and threads.
+        asked: the collectives of its runs.
         batches: batch sizes at which gradients are measured; by default a quarter of the scenario's, its own, and four
             times as many.
         seconds: the time after which no further round begins.
@@ -63,7 +65,7 @@ def calibrate(
     """
     begun_s, report = time.monotonic(), progress or (lambda _name, _share: None)
     gradients = gradient_tasks(scenario, batches or usual_batches(scenario.workload.batch_per_worker))
-    messages = message_tasks(scenario, dry_run(scenario.plans(paced=True)))
+    messages = message_tasks(scenario, asked)
     steps = {task: task.steps(task.measure(FEWEST)) for task in gradients}
     launches: dict[GradientTask, list[dict[int, list[float]]]] = {task: [] for task in gradients}
     costs, rounds = list[Costs](), 0

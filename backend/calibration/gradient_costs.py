@@ -33,7 +33,7 @@ WARM_UP = 2
 """gradients at the beginning of a step that are left out: the ranks do not begin together, and caches are cold"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GradientTask:
     """A probe of gradients at one batch size, launched again in every round.
 

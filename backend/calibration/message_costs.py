@@ -64,7 +64,7 @@ def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | No
     return pooled(found)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MessageTask:
     """A probe of messages or of collectives, launched again in every round.
 

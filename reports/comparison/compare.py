@@ -24,6 +24,7 @@ from paceline.reports.comparison.time_to_target import Aim, aim_of
 from paceline.reports.comparison.words import kind_of
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
+from paceline.scenarios.sections.machine_file import MachinePart
 from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
 
 WRONG_MODELS: tuple[str, str] = ("no_message_cost", "no_spread")
@@ -130,6 +131,7 @@ def _summaries(runs: Sequence[Run]) -> list[dict[str, Any]]:
 def compare(
     scenario: Scenario | Mapping[str, Any] | str | Path,
     *,
+    machine: MachinePart | None = None,
     stage: Stage = lambda _: None,
     keep: Callable[[Run], Run] = lambda run: run,
 ) -> Comparison:
@@ -137,6 +139,7 @@ def compare(
 
     Args:
         scenario: a scenario, in any form that `paceline.scenarios.load` accepts.
+        machine: the machine as `paceline calibrate` measured it; None: it is probed first.
         stage: called with the name of each stage; returns the stage's progress callback.
         keep: called with each simulated and measured run after its stage, to store it; returns the stored run.
 
@@ -146,12 +149,13 @@ def compare(
         RunsFailed: a measured run failed.
     """
     from paceline.backend.training.run import train
+    from paceline.simulator.runs.machines import this_host
     from paceline.simulator.runs.run import simulate
 
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     refuse_simulated_only(scenario)
     check_own_methods(scenario)
-    network = _probed(scenario, stage)
+    network = _probed(scenario, stage) if machine is None else this_host(machine, scenario)
     simulated = simulate(scenario, network=network, progress=stage("predicting"), keep=keep)
     progress = stage("predicting without message cost")
     free = simulate(scenario, network=network, message_cost=False, progress=progress)

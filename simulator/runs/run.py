@@ -28,6 +28,7 @@ from paceline.simulator.interpreter.weights_owner import Progress
 from paceline.simulator.kernel.garbage_collection import collected_seldom
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.emulated import EmulatedNetwork
+from paceline.simulator.network.linked_hosts import LinkedHosts
 from paceline.simulator.network.measured_ranges import beyond
 from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
 from paceline.simulator.network.node_memory import NodeMemory
@@ -36,10 +37,18 @@ from paceline.simulator.runs.interference import host_processors, processors_of
 from paceline.simulator.runs.plan_timing import NOTHING, PlanTiming
 from paceline.simulator.runs.servers import receiving_of
 from paceline.simulator.runs.step_interval import step_factors
-from paceline.topologies.catalogue.machine_profile import Consulted, EmulatedProfile, Handled, Profile
+from paceline.topologies.catalogue.machine_profile import (
+    Consulted,
+    EmulatedProfile,
+    Handled,
+    LinkedProfile,
+    Profile,
+)
 from paceline.workloads.models.threads import torch_threads
 
 N = TypeVar("N", bound=ClusterNetwork)
+Measured = Profile | EmulatedProfile | LinkedProfile
+"""a measured machine, alone or with a network"""
 Report = Callable[[str, float], None]
 """called with the name of the algorithm, and the fraction of all runs that is done, 0 … 1"""
 
@@ -47,7 +56,7 @@ Report = Callable[[str, float], None]
 def simulate(
     scenario: Scenario | Mapping[str, Any] | str | Path,
     *,
-    network: Network | Profile | EmulatedProfile | None = None,
+    network: Network | Measured | None = None,
     jitter: bool = True,
     message_cost: bool = True,
     progress: Report | None = None,
@@ -112,8 +121,8 @@ def simulate(
 
 
 def reusable_network(
-    plan: Plan, network: Network | Profile | EmulatedProfile | None, *, message_cost: bool = True
-) -> Network | Profile | EmulatedProfile | None:
+    plan: Plan, network: Network | Measured | None, *, message_cost: bool = True
+) -> Network | Measured | None:
     """Returns a network that several runs of one plan can share, which saves choosing their collectives again.
 
     Args:
@@ -147,7 +156,7 @@ def perform(
     schedule: Schedule,
     report: Progress | None = None,
     *,
-    network: Network | Profile | EmulatedProfile | None = None,
+    network: Network | Measured | None = None,
     timing: Timing | None = None,
     message_cost: bool = True,
 ) -> Trace:
@@ -210,7 +219,7 @@ def supply_of(plan: Plan) -> Supply | None:
     )
 
 
-def _network(plan: Plan, network: Network | Profile | EmulatedProfile | None, asked: Consulted | None) -> Network:
+def _network(plan: Plan, network: Network | Measured | None, asked: Consulted | None) -> Network:
     if asked is not None:
         memory = InMemory(
             collective_s=partial(asked.collective_s, inside=True),
@@ -219,8 +228,10 @@ def _network(plan: Plan, network: Network | Profile | EmulatedProfile | None, as
             joins=plan.same_host,
         )
         here = MeasuredNetwork(asked.collective_s, asked.message_s, memory)
+        if isinstance(network, LinkedProfile):
+            return LinkedHosts(plan, here, cluster_network(plan)) if len(plan.cluster.nodes) > 1 else here
         return EmulatedNetwork(plan, network, here) if isinstance(network, EmulatedProfile) else here
-    assert not isinstance(network, Profile | EmulatedProfile), "profiles are wrapped in `Consulted`"
+    assert not isinstance(network, Measured), "profiles are wrapped in `Consulted`"
     return network or cluster_network(plan)
 
 
@@ -235,9 +246,9 @@ def cluster_network(plan: Plan, kind: type[N] = ClusterNetwork) -> N:  # type: i
     return kind(plan.cluster, wires.allreduce_algorithm, wires.routing, wires.library)
 
 
-def _machine(network: Network | Profile | EmulatedProfile | None) -> Profile | None:
+def _machine(network: Network | Measured | None) -> Profile | None:
     """Returns the machine whose real run is predicted; None if the scenario's cluster is simulated."""
-    machine = network.machine if isinstance(network, EmulatedProfile) else network
+    machine = network.machine if isinstance(network, EmulatedProfile | LinkedProfile) else network
     return machine if isinstance(machine, Profile) else None
 
 

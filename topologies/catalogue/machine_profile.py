@@ -212,6 +212,13 @@ class EmulatedProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkedProfile:
+    """The profile of one host, for runs on hosts like it that the links of a scenario join."""
+
+    machine: Profile
+
+
+@dataclass(frozen=True, slots=True)
 class Consulted:
     """A profile that records which of its costs were requested."""
 

@@ -1,0 +1,61 @@
+"""Reads and writes the file of a calibrated machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+
+from paceline.algorithms.core.errors import InputError
+from paceline.scenarios.resolution.text import read
+from paceline.scenarios.sections.machine_file import MachinePart
+from paceline.scenarios.values.mistakes import problems_of, raise_all
+
+HEADING = "# A machine that `paceline calibrate` measured. `paceline simulate` and `compare` take it as --machine.\n"
+
+
+def load_machine(path: str | Path) -> MachinePart:
+    """Reads a machine file.
+
+    Args:
+        path: the file.
+
+    Raises:
+        InputError: it is missing or wrong; with the location, the value and the fix of every mistake.
+    """
+    if not Path(path).is_file():
+        raise InputError(
+            f"--machine: found {str(path)!r}, which is no file; expected one that `paceline calibrate` wrote"
+        )
+    name, data, problems = read(Path(path))
+    try:
+        machine = MachinePart.model_validate(data)
+    except ValidationError as error:
+        raise_all(name, [*problems, *problems_of(error, MachinePart)])
+    if problems:
+        raise_all(name, problems)
+    if not machine.gradients:
+        raise InputError(f"{name}: gradients: found none, expected at least one batch size; run `paceline calibrate`")
+    return machine
+
+
+def save_machine(machine: MachinePart, path: Path) -> None:
+    """Writes a machine file; an interrupted write leaves an existing file as it is.
+
+    Args:
+        machine: the machine.
+        path: the file.
+    """
+    text = HEADING + yaml.safe_dump(machine.model_dump(mode="json", exclude_none=True), sort_keys=False, width=120)
+    handle, name = tempfile.mkstemp(prefix=".", suffix=".yaml", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,66 @@
+"""Predictions from the file of a calibrated machine: what it must fit, and what is extrapolated."""
+
+from __future__ import annotations
+
+from paceline.algorithms.core.errors import InputError
+from paceline.scenarios.resolution.schema import Scenario
+from paceline.scenarios.sections.machine_file import MachinePart
+from paceline.topologies.catalogue.machine_profile import LinkedProfile, Profile
+
+
+def hosts_like(machine: MachinePart, scenario: Scenario) -> LinkedProfile:
+    """Returns a network of hosts like the machine, joined by the links of a scenario.
+
+    Args:
+        machine: the calibrated host.
+        scenario: the scenario.
+
+    Raises:
+        InputError: the machine was calibrated for another model or number of threads; all mistakes are reported.
+    """
+    check(machine, scenario)
+    return LinkedProfile(machine.profile())
+
+
+def this_host(machine: MachinePart, scenario: Scenario) -> Profile:
+    """Returns the machine alone, for a run all of whose ranks are on it.
+
+    Args:
+        machine: the calibrated host.
+        scenario: the scenario, whose runs are not paced and use no emulated network.
+
+    Raises:
+        InputError: the machine does not fit the scenario; all mistakes are reported.
+    """
+    mistakes = []
+    if scenario.train.pace != "none":
+        mistakes.append(
+            f"train.pace: found {scenario.train.pace!r} with --machine, expected none: a calibrated machine predicts "
+            "its own gradients; without --machine, paced runs are probed"
+        )
+    if scenario.train.network != "local":
+        mistakes.append(f"train.network: found {scenario.train.network!r} with --machine, expected local")
+    check(machine, scenario, mistakes)
+    return machine.profile()
+
+
+def check(machine: MachinePart, scenario: Scenario, mistakes: list[str] | None = None) -> None:
+    """Checks that a machine was calibrated for a scenario.
+
+    Args:
+        machine: the machine.
+        scenario: the scenario.
+        mistakes: mistakes that were found before.
+
+    Raises:
+        InputError: there are mistakes; with all of them.
+    """
+    found = list(mistakes or [])
+    if (model := str(scenario.workload.model)) != machine.model:
+        found.append(f"--machine: found gradients of {machine.model}, expected those of workload.model, {model}")
+    if (threads := scenario.train.torch_threads) != machine.torch_threads:
+        found.append(
+            f"--machine: found {machine.torch_threads} threads per rank, expected train.torch_threads, {threads}"
+        )
+    if found:
+        raise InputError("\n".join(f"{scenario.name}: {line}" for line in found))
