@@ -16,7 +16,13 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from paceline.backend.calibration.gradient_costs import FEWEST, GradientTask, available_cores, gradient_tasks
+from paceline.backend.calibration.gradient_costs import (
+    FEWEST,
+    Gradients,
+    GradientTask,
+    available_cores,
+    gradient_tasks,
+)
 from paceline.backend.calibration.gradient_costs import pooled as pooled_gradients
 from paceline.backend.calibration.message_costs import Costs, message_tasks, pooled
 from paceline.records.machine import OtherLoad, machine_facts, package_versions
@@ -39,7 +45,6 @@ NARROW = 0.03
 """half the width of an interval over its median, from which on more rounds are not needed"""
 QUIET, BUSY = 0.05, 0.2
 """shares of other programs in the processor time up to which the figures are good, and from which they are poor"""
-ByBusy = Mapping[int, Sequence[float]]
 
 
 def calibrate(
@@ -67,7 +72,7 @@ def calibrate(
     gradients = gradient_tasks(scenario, batches or usual_batches(scenario.workload.batch_per_worker))
     messages = message_tasks(scenario, asked)
     steps = {task: task.steps(task.measure(FEWEST)) for task in gradients}
-    launches: dict[GradientTask, list[dict[int, list[float]]]] = {task: [] for task in gradients}
+    launches: dict[GradientTask, list[Gradients]] = {task: [] for task in gradients}
     costs, rounds = list[Costs](), 0
     with OtherLoad() as other:
         while rounds < FEWEST_ROUNDS or (widest(launches) > NARROW and time.monotonic() - begun_s < seconds):
@@ -104,30 +109,37 @@ def usual_batches(batch: int) -> tuple[int, ...]:
     return tuple(sorted({max(1, batch // 4), batch, 4 * batch}))
 
 
-def widest(launches: Mapping[GradientTask, Sequence[ByBusy]]) -> float:
+def widest(launches: Mapping[GradientTask, Sequence[Gradients]]) -> float:
     """Returns the largest relative half-width of the intervals of mean gradient times.
 
     The interval is the median of the launches ± 1.25 standard errors, the standard error of a median.
 
     Args:
-        launches: the seconds of each launch by the number of busy ranks.
+        launches: the times of each launch.
     """
     widths = [0.0]
     for found in launches.values():
-        for count in found[0] if found else ():
-            means = [float(np.mean(launch[count])) for launch in found]
+        for count in found[0].by_busy if found else ():
+            means = [float(np.mean(launch.by_busy[count])) for launch in found]
             spread = float(np.std(means, ddof=1)) if len(means) > 1 else float("inf")
             widths.append(1.25 * spread / np.sqrt(len(means)) / float(np.median(means)))
     return max(widths)
 
 
-def _gradient_part(task: GradientTask, found: Sequence[dict[int, list[float]]]) -> GradientPart:
+def _gradient_part(task: GradientTask, found: Sequence[Gradients]) -> GradientPart:
     times = pooled_gradients(task.batch, found)
     busy = []
     for count, mean_s in times.busy:
-        means = [float(np.mean(launch[count])) for launch in found]
+        means = [float(np.mean(launch.by_busy[count])) for launch in found]
         busy.append(BusyPart.model_construct(ranks=count, mean=mean_s, low=min(means), high=max(means)))
-    return GradientPart.model_construct(batch=task.batch, busy=tuple(busy), factors=times.factors)
+    return GradientPart.model_construct(
+        batch=task.batch,
+        busy=tuple(busy),
+        factors=times.factors,
+        layered=times.layered,
+        forward=times.forward,
+        backward=times.backward,
+    )
 
 
 def _made(seconds: float, load: float, rounds: int, width: float) -> MadePart:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from paceline.backend.calibration.message_costs import job_of, never
 from paceline.backend.calibration.probes import GRADIENTS, ProbeGradients, busy_ranks
 from paceline.backend.local.launch import Launch, run_job
 from paceline.records.trace import Trace
-from paceline.scenarios.resolution.plan import Plan
+from paceline.scenarios.resolution.plan import FORWARD, Plan
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.gradient_times import GradientTimes, slices
 
@@ -52,15 +52,15 @@ class GradientTask:
         """What it measures."""
         return f"gradients of {self.batch} samples"
 
-    def measure(self, steps: int) -> dict[int, list[float]]:
-        """Launches the probe once; returns the seconds of gradients by the number of busy ranks.
+    def measure(self, steps: int) -> Gradients:
+        """Launches the probe once.
 
         Args:
             steps: steps for each number of busy ranks.
         """
         workers, train = self.plan.job.workers, self.scenario.train
         like = replace(self.plan.job, batch=self.batch)
-        job = job_of(like, self.plan.cluster.placement, ProbeGradients(), steps * workers)
+        job = job_of(like, self.plan.cluster.placement, ProbeGradients(), steps * (workers + 1))
         launch = Launch(
             job=job,
             schedule=never,
@@ -69,11 +69,11 @@ class GradientTask:
             cpu_affinity=train.cpu_affinity,
             interfaces=train.interfaces,
         )
-        return by_busy_ranks(job, run_job(launch))
+        return gradients_of(job, run_job(launch))
 
-    def steps(self, times: Mapping[int, Sequence[float]]) -> int:
+    def steps(self, times: Gradients) -> int:
         """Returns how many steps fill a launch, given the times of one."""
-        each_s = sum(float(np.mean(value)) for value in times.values()) * GRADIENTS
+        each_s = sum(float(np.mean(value)) for value in times.by_busy.values()) * GRADIENTS
         return min(MOST, max(FEWEST, round(SECONDS / each_s)))
 
 
@@ -96,7 +96,7 @@ def gradient_times(scenario: Scenario, *, progress: Progress | None = None) -> G
         progress: called with what is being measured and the completed share, 0 … 1.
     """
     (task,) = gradient_tasks(scenario)
-    found = list[dict[int, list[float]]]()
+    found = list[Gradients]()
     steps = task.steps(task.measure(FEWEST))
     for number in range(LAUNCHES):
         if progress is not None:
@@ -105,35 +105,70 @@ def gradient_times(scenario: Scenario, *, progress: Progress | None = None) -> G
     return pooled(task.batch, found)
 
 
-def by_busy_ranks(job: Job, trace: Trace) -> dict[int, list[float]]:
-    """Returns the seconds of gradients, by the number of ranks that computed at the same time.
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """The gradients of one launch.
+
+    Args:
+        by_busy: their seconds, by the number of ranks that computed at the same time.
+        layers_s: the mean seconds of each layer of a layer-wise gradient on all ranks, last layer first. That of the
+            last layer contains the forward pass.
+    """
+
+    by_busy: dict[int, list[float]]
+    layers_s: tuple[float, ...] = ()
+
+
+def gradients_of(job: Job, trace: Trace) -> Gradients:
+    """Returns the times in the record of a probe.
 
     Args:
         job: the job of a `ProbeGradients`.
         trace: its record.
     """
     starts: dict[tuple[Rank, int], list[tuple[float, float]]] = defaultdict(list)
+    layers: dict[str, list[float]] = defaultdict(list)
     for span in trace.spans:
-        if span.activity == "compute":
+        if span.activity == "compute" and span.layer is None:
             starts[span.rank, span.step].append((span.start_s, span.end_s - span.start_s))
-    found: dict[int, list[float]] = defaultdict(list)
+        elif span.activity == "compute" and span.layer is not None:
+            layers[span.layer].append(span.end_s - span.start_s)
+    by_busy: dict[int, list[float]] = defaultdict(list)
     for (_, step), mine in starts.items():
+        busy = busy_ranks(step, job.workers)
+        assert busy is not None, "gradients of layer-wise steps have layers"
         # the last one may have been alone: another rank was ready before
-        found[busy_ranks(step, job.workers)] += [seconds for _, seconds in sorted(mine)[WARM_UP:-1]]
-    return dict(found)
+        by_busy[busy] += [seconds for _, seconds in sorted(mine)[WARM_UP:-1]]
+    ordered = [layers[layer.name] for layer in reversed(job.learner.layout.layers) if layer.name in layers]
+    return Gradients(dict(by_busy), tuple(float(np.mean(times)) for times in ordered))
 
 
-def pooled(batch: int, launches: Sequence[dict[int, list[float]]]) -> GradientTimes:
+def pooled(batch: int, launches: Sequence[Gradients], forward: float = FORWARD) -> GradientTimes:
     """Combines launches.
 
     Args:
         batch: the samples of a gradient.
-        launches: the seconds of each launch by the number of busy ranks.
+        launches: the times of each launch.
+        forward: the share of the forward pass in a gradient, which cannot be seen in the times of layers.
     """
-    counts = sorted(launches[0])
-    busy = tuple((count, float(np.median([np.mean(launch[count]) for launch in launches]))) for count in counts)
-    every = [second / float(np.mean(launch[counts[-1]])) for launch in launches for second in launch[counts[-1]]]
-    return GradientTimes(batch=batch, busy=busy, factors=slices(every))
+    every = [launch.by_busy for launch in launches]
+    counts = sorted(every[0])
+    busy = tuple((count, float(np.median([np.mean(launch[count]) for launch in every]))) for count in counts)
+    ratios = [second / float(np.mean(launch[counts[-1]])) for launch in every for second in launch[counts[-1]]]
+    times = GradientTimes(batch=batch, busy=busy, factors=slices(ratios))
+    if not all(launch.layers_s for launch in launches):
+        return times
+    layers_s = np.median([launch.layers_s for launch in launches], axis=0)
+    whole_s = float(layers_s.sum())
+    passed = min(forward, float(layers_s[0]) / whole_s)
+    backward = layers_s / whole_s
+    backward[0] -= passed
+    return replace(
+        times,
+        layered=whole_s / busy[-1][1],
+        forward=passed,
+        backward=tuple(float(share) for share in reversed(backward)),
+    )
 
 
 def available_cores() -> int:

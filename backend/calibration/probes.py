@@ -23,6 +23,7 @@ from paceline.algorithms.core.operations import (
     Charge,
     Gradient,
     Handle,
+    LayerGradients,
     Load,
     NextStep,
     Now,
@@ -100,7 +101,7 @@ GRADIENTS = 12
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeGradients(Method):
-    """Computes gradients on more and more ranks: in step s, the first s % P + 1 of P ranks compute, the others wait."""
+    """Computes gradients on more and more of P ranks; in every (P + 1)-th step all compute layer by layer."""
 
     name = "probe-gradients"
     staleness_kind = StalenessKind.STEPS
@@ -114,17 +115,26 @@ class ProbeGradients(Method):
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
-            if me.rank < busy_ranks(step.number, len(me.workers)):
-                for _ in range(GRADIENTS):
+            busy = busy_ranks(step.number, len(me.workers))
+            for _ in range(GRADIENTS):
+                if busy is None:
+                    for handle in (yield from LayerGradients(state.weights, batch)):
+                        yield from Wait(handle)
+                elif me.rank < busy:
                     yield from Gradient(state.weights, batch)
             yield from Barrier(group=me.workers, key=f"busy {step.number}")
             state = replace(state, step=step.number + 1)
         return state
 
 
-def busy_ranks(step: int, workers: int) -> int:
-    """Returns how many ranks compute in a step of `ProbeGradients`."""
-    return step % workers + 1
+def busy_ranks(step: int, workers: int) -> int | None:
+    """Returns how many ranks compute in a step of `ProbeGradients`; None: all of them, layer by layer.
+
+    >>> [busy_ranks(step, 2) for step in range(4)]
+    [1, 2, None, 1]
+    """
+    turn = step % (workers + 1)
+    return None if turn == workers else turn + 1
 
 
 @program

@@ -43,6 +43,11 @@ class GradientPart(Part):
     factors: tuple[fields.Positive, ...] = Field(
         default=(1.0,), description="its distribution: means of slices of equal probability, over the mean"
     )
+    layered: fields.Positive = Field(default=1.0, description="the time of a layer-wise gradient over its time")
+    forward: fields.Share = Field(default=0.0, description="the share of the forward pass in a layer-wise gradient")
+    backward: tuple[fields.Share, ...] = Field(
+        default=(), description="the share of each layer in its backward pass, first layer first"
+    )
 
 
 class OwnPart(Part):
@@ -105,6 +110,9 @@ class MachinePart(Part):
                     batch=part.batch,
                     busy=tuple((one.ranks, one.mean) for one in part.busy),
                     factors=part.factors,
+                    layered=part.layered,
+                    forward=part.forward,
+                    backward=part.backward,
                 )
                 for part in self.gradients
             ),

@@ -24,7 +24,10 @@ class Timing(Protocol):
         ...
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
-        """Returns each layer's share of a gradient's time, forward and backward, first layer first; the sum is 1."""
+        """Returns each layer's share of a gradient's time, forward and backward, first layer first.
+
+        The sum is 1, or more if a gradient takes longer layer by layer.
+        """
         ...
 
     def timeline(self, rank: Rank) -> Timeline | None:

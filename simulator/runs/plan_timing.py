@@ -33,6 +33,8 @@ class PlanTiming:
         return self.plan.compute_s(rank, step, samples) + self.costs.late_s
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        if self.costs.gradients and (times := self.costs.gradient(self.plan.job.batch)).backward:
+            return times.layer_shares()
         return self.plan.layer_shares()
 
     def timeline(self, rank: Rank) -> Timeline | None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.core.values import Rank
-from paceline.backend.calibration.gradient_costs import WARM_UP, by_busy_ranks, pooled
+from paceline.backend.calibration.gradient_costs import WARM_UP, Gradients, gradients_of, pooled
 from paceline.backend.calibration.probes import GRADIENTS, ProbeGradients
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
@@ -32,17 +32,28 @@ UNPACED = {
 
 
 def test_the_probe_computes_on_more_and_more_ranks() -> None:
-    job = job_of(ProbeGradients(), 3, steps=6)
+    job = job_of(ProbeGradients(), 3, steps=8)
     trace = simulate_job(job, FixedTiming(compute=lambda rank, _: 1.0 + rank), NoCost(), Schedule(1))
-    found = by_busy_ranks(job, trace)
+    times = gradients_of(job, trace)
+    found = times.by_busy
     kept = GRADIENTS - WARM_UP - 1
     assert {count: len(times) for count, times in found.items()} == {1: 2 * kept, 2: 4 * kept, 3: 6 * kept}
     assert set(found[1]) == {1.0} and set(found[3]) == {1.0, 2.0, 3.0}
+    assert times.layers_s == pytest.approx((2 * (2 / 6 + 1 / 3), 2 * 1 / 3))  # of 2 s in the mean; forward first
 
 
 def test_launches_are_pooled_by_the_median_of_their_means() -> None:
     launches = [{1: [0.1, 0.3], 2: [0.4]}, {1: [0.4], 2: [0.5]}, {1: [9.0], 2: [0.6]}]
-    assert pooled(32, launches).busy == ((1, 0.4), (2, 0.5))
+    assert pooled(32, [Gradients(times) for times in launches]).busy == ((1, 0.4), (2, 0.5))
+
+
+def test_layer_wise_gradients_have_a_factor_and_shares() -> None:
+    """Layers of 0.5 s (with 0.2 s forward) and 0.3 s, 0.8 s in all, against a gradient of 0.4 s."""
+    found = pooled(8, [Gradients({1: [0.4]}, (0.5, 0.3))], forward=0.25)
+    assert found.layered == pytest.approx(2.0)
+    assert found.forward == pytest.approx(0.25)
+    assert found.backward == pytest.approx((0.375, 0.375))
+    assert sum(map(sum, found.layer_shares())) == pytest.approx(2.0)
 
 
 def test_slices_keep_the_distribution() -> None:

@@ -28,15 +28,16 @@ class GradientTimes:
         batch: samples of the gradient.
         busy: (number of busy ranks of the host, mean seconds of a gradient), from one rank on.
         factors: a gradient's time over its mean: the means of slices of equal probability, shortest first.
-        forward, backward: the share of each layer in the time, first layer first; together they add up to 1. Empty if
-            they were not measured.
+        forward: the share of the forward pass in a layer-wise gradient.
+        backward: the share of each layer in its backward pass, first layer first; with `forward` they add up to 1.
+            Empty if layers were not measured.
         layered: the time of a layer-wise gradient over that of a gradient.
     """
 
     batch: int
     busy: tuple[tuple[int, float], ...]
     factors: tuple[float, ...] = (1.0,)
-    forward: tuple[float, ...] = ()
+    forward: float = 0.0
     backward: tuple[float, ...] = ()
     layered: float = 1.0
 
@@ -44,6 +45,19 @@ class GradientTimes:
     def alone_s(self) -> float:
         """The mean seconds of a gradient while no other rank of the host computes."""
         return self.busy[0][1]
+
+    def layer_shares(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Returns each layer's part of a layer-wise gradient, forward and backward, in units of a gradient's time.
+
+        The forward pass is divided like the backward pass. The sum is `layered`.
+
+        >>> times = GradientTimes(batch=8, busy=((1, 0.1),), forward=0.25, backward=(0.5, 0.25), layered=2.0)
+        >>> times.layer_shares()
+        ((0.3333333333333333, 0.16666666666666666), (1.0, 0.5))
+        """
+        whole = sum(self.backward)
+        forward = tuple(self.layered * self.forward * share / whole for share in self.backward)
+        return forward, tuple(self.layered * share for share in self.backward)
 
     def factor(self, seed: int, rank: int, step: int) -> float:
         """Returns the factor on the mean of one step of one rank; the same arguments draw the same factor.
