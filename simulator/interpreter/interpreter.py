@@ -32,10 +32,12 @@ from paceline.algorithms.runtime.handles import HandleTable, Promise, UnheardFai
 from paceline.algorithms.runtime.program_errors import InvalidOperation, check_start, unknown_operation
 from paceline.algorithms.runtime.update_log import UpdateLog
 from paceline.records.trace import Schedule, Trace
+from paceline.simulator.interpreter.batch_staging import BatchStaging
 from paceline.simulator.interpreter.cells import Cells
 from paceline.simulator.interpreter.collectives import Collectives
 from paceline.simulator.interpreter.compute import Compute
 from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
+from paceline.simulator.interpreter.device_copies import DeviceCopies
 from paceline.simulator.interpreter.in_flight import Flight
 from paceline.simulator.interpreter.loading import Loading, Supply
 from paceline.simulator.interpreter.mail import Mail
@@ -46,6 +48,7 @@ from paceline.simulator.kernel.lanes import Mutex, Station, Steps, Task, continu
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.network import Network
 from paceline.simulator.network.node_memory import NodeMemory
+from paceline.topologies.catalogue.staging import Staging
 
 
 def simulate_job(
@@ -57,6 +60,7 @@ def simulate_job(
     supply: Supply | None = None,
     handling: Handling = NO_HANDLING,
     node_memory: NodeMemory | None = None,
+    staging: Staging | None = None,
 ) -> Trace:
     """Runs a job to its end in virtual time.
 
@@ -69,6 +73,7 @@ def simulate_job(
         supply: the storage from which batches are read; None if reading takes no time.
         handling: the processor time of ranks for messages and starts, and the threads of a server.
         node_memory: the memories of the nodes, which accesses to cells share; None: `timing` states the time of each.
+        staging: the copies between hosts and devices, which need `node_memory`; None: they take no time.
 
     Returns:
         The record of the run.
@@ -77,7 +82,7 @@ def simulate_job(
         DeadlockError: all remaining programs wait for something that cannot happen.
         ProgramError: a program requested an invalid operation.
     """
-    return Simulation(job, timing, network, schedule, progress, supply, handling, node_memory).run()
+    return Simulation(job, timing, network, schedule, progress, supply, handling, node_memory, staging).run()
 
 
 class Simulation:
@@ -93,15 +98,20 @@ class Simulation:
         supply: Supply | None = None,
         handling: Handling = NO_HANDLING,
         node_memory: NodeMemory | None = None,
+        staging: Staging | None = None,
     ) -> None:
         self.job, self.trace, self.env, self._network = job, Trace(), Clock(), network
         self._handling = handling
         network.attach(self.env)
         self._weights_owner = WeightsOwner(job, schedule, self.trace, progress)
         self._loading = None if supply is None else Loading(self.env, supply, self.trace)
-        self._compute = Compute(self.env, job, timing, self.trace, Flight(job.learner), self._loading)
-        self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team), handling)
-        self._collectives = Collectives(self.env, network, self.trace)
+        copies, self._staging = None, None
+        if node_memory is not None and staging is not None:
+            copies = DeviceCopies(self.env, node_memory, self.trace)
+            self._staging = BatchStaging(self.env, staging, copies, self._loading)
+        self._compute = Compute(self.env, job, timing, self.trace, Flight(job.learner), self._loading, self._staging)
+        self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team), handling, copies)
+        self._collectives = Collectives(self.env, network, self.trace, copies)
         self._cells = Cells(self.env, timing, self.trace, node_memory)
         self._tasks: dict[Task, None] = {}
         """the tasks that have not ended, in the order in which they began"""
@@ -184,6 +194,8 @@ class Simulation:
                 self._as_usual,
             )
         yield from self._carry(task, self._drive(task, lane))
+        if self._staging is not None and self._staging.end(me.rank):
+            yield self.env.timeout(0.0)  # until the copies have ended, which let go of the loader
         if self._loading is not None:
             self._loading.end(me.rank)
         if (failure := task.promise.failure) is not None:

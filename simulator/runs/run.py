@@ -207,7 +207,8 @@ def perform(
         handling = handling_of(plan, machine, message_cost=message_cost)
     memory = None if modelled is None else NodeMemory(modelled)
     timing = timing or PlanTiming(plan, machine or NOTHING)
-    trace = simulate_job(job, timing, wires, schedule, report, supply, handling, memory)
+    staging = None if modelled is None else plan.cluster.staging
+    trace = simulate_job(job, timing, wires, schedule, report, supply, handling, memory, staging)
     if modelled is not None:
         trace.notes["collectives"] = [choice.record() for choice in modelled.tuner.choices.values()]
     if machine is None:
