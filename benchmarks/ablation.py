@@ -4,7 +4,8 @@
     python benchmarks/ablation.py --scenarios dgx1-p100 --algorithms sync-sgd,easgd --json
 
 Costs: charges (updates, averages, copies and a server's work), receiving (copies and the order of receives),
-reductions inside collectives, and the sharing of a node's memory by accesses to cells. The weights are not trained.
+reductions inside collectives, the sharing of a node's memory by accesses to cells, and staging (copies of batches to
+devices, and of gradients and weights where the library moves them through the host). The weights are not trained.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console
@@ -56,6 +57,7 @@ class Costs:
     receiving: bool = True
     reductions: bool = True
     memory: bool = True
+    staging: bool = True
 
 
 CASES = {
@@ -64,7 +66,8 @@ CASES = {
     "without receiving": Costs(receiving=False),
     "without reductions": Costs(reductions=False),
     "without shared memory": Costs(memory=False),
-    "without all four": Costs(charges=False, receiving=False, reductions=False, memory=False),
+    "without staging": Costs(staging=False),
+    "without all five": Costs(charges=False, receiving=False, reductions=False, memory=False, staging=False),
 }
 
 
@@ -75,13 +78,16 @@ def no_reduction(*_: Any) -> float:
 
 def step_s(plan: Plan, costs: Costs) -> float:
     """Returns the mean step time of a plan with these costs, in seconds."""
+    if not costs.staging:
+        plan = replace(plan, cluster=replace(plan.cluster, staging=None))
     network = cluster_network(plan)
     if not costs.reductions:
         network.fabric.reduce_cost = no_reduction  # type: ignore[method-assign]
     timing = PlanTiming(plan) if costs.charges else FreeCharges(plan)
     handling = receiving_of(plan, network) if costs.receiving else NO_HANDLING
-    memory = NodeMemory(network) if costs.memory else None
-    trace = simulate_job(plan.job, timing, network, Schedule(every=math.inf), None, supply_of(plan), handling, memory)
+    staged, supply, never = NodeMemory(network), supply_of(plan), Schedule(every=math.inf)
+    memory = staged if costs.memory else None
+    trace = simulate_job(plan.job, timing, network, never, None, supply, handling, memory, staged)
     spans = assemble(trace, num_samples=plan.job.learner.num_samples).spans
     mean = step_times(step_starts(spans, plan.cluster.workers))["mean"]
     assert mean is not None

@@ -10,6 +10,7 @@ from typing import Any
 from paceline.algorithms.core.values import Rank
 from paceline.reports.explanation.recording import Length, Recorded, RecordedTiming, mean_step_s, record
 from paceline.scenarios.resolution.plan import Plan
+from paceline.topologies.catalogue.libraries import LIBRARIES
 from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.graphs.graph import Connection, Graph
@@ -81,7 +82,7 @@ def changes(run: Recorded) -> Iterator[Change]:
         yield Change("twice the bandwidth between nodes", replace(plan, cluster=faster))
         nearer = _between(cluster, lambda link: scaled(link, latency=0.5))
         yield Change("half the latency between nodes", replace(plan, cluster=nearer))
-    if _shares_nodes(run):
+    if _shares_nodes(run) or any(span.activity == "copy" for span in run.trace.spans):
         inside = _inside(cluster, lambda link: scaled(link, bandwidth=2.0))
         yield Change("twice the bandwidth inside nodes", replace(plan, cluster=inside))
     if any(
@@ -98,9 +99,24 @@ def changes(run: Recorded) -> Iterator[Change]:
         yield Change("charges of workers at half their cost", plan, RecordedTiming(plan, work=0.5))
     if server in costly:
         yield Change("work of the server at half its cost", plan, RecordedTiming(plan, server=0.5))
+    yield from _unstaged(run)
     if cluster.storage is not None and plan.scenario.workload.reading is not None:
         quick = replace(cluster, storage=_quicker(cluster.storage))
         yield Change("storage twice as fast", replace(plan, cluster=quick))
+
+
+def _unstaged(run: Recorded) -> Iterator[Change]:
+    """Yields the changes that hide or avoid copies between hosts and devices."""
+    plan, cluster, staging = run.plan, run.plan.cluster, run.plan.cluster.staging
+    if staging is None:
+        return
+    if not staging.ahead and any(span.activity == "copy" and span.key == "batch" for span in run.trace.spans):
+        ahead = replace(staging, batches="pinned", prefetch=1)
+        yield Change("batches copied ahead from pinned memory", replace(plan, cluster=replace(cluster, staging=ahead)))
+    buffers, library = run.network.fabric.buffers, LIBRARIES[plan.scenario.cluster.network.library]
+    if library.gpudirect and (buffers.copied or buffers.passed):
+        direct = replace(staging, gpudirect="on")
+        yield Change("GPUDirect RDMA", replace(plan, cluster=replace(cluster, staging=direct)))
 
 
 def scaled(link: Link, *, bandwidth: float = 1.0, latency: float = 1.0) -> Link:

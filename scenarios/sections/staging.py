@@ -37,8 +37,8 @@ class StagingPart(Part):
     )
     gpudirect: Annotated[GpuDirect, *fields.choices("auto", "on", "off"), BeforeValidator(_switch)] = Field(
         default="auto",
-        description="whether NICs read and write the memory of devices; auto: GPUs on networks without TCP. Without it, "
-        "nccl and mpi go through host memory; gloo always does, plain never",
+        description="whether NICs read and write the memory of devices; auto: of GPUs, on networks without TCP. "
+        "Without it, nccl and mpi go through host memory; gloo always does, plain never",
     )
 
     def build(self, workload: WorkloadPart) -> Staging:
@@ -47,6 +47,4 @@ class StagingPart(Part):
         if workload.learning != "quadratic":
             with contextlib.suppress(InputError):  # of a model that cannot be traced, no input is known
                 size = find_model(workload.model).sample_bytes
-        return Staging(
-            batches=self.batches, prefetch=self.prefetch, gpudirect=self.gpudirect, sample_bytes=float(size)
-        )
+        return Staging(batches=self.batches, prefetch=self.prefetch, gpudirect=self.gpudirect, sample_bytes=float(size))

@@ -110,7 +110,9 @@ class GraphFabric:
     (('host0>switch', 'switch>host1'), ('out of rank 0', 'into rank 1'))
     """
 
-    def __init__(self, cluster: Cluster, routing: Rule = "auto", seed: int = 0, buffers: HostBuffers | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, routing: Rule = "auto", seed: int = 0, buffers: HostBuffers | None = None
+    ) -> None:
         self._cluster = cluster
         self.buffers = buffers or HostBuffers()
         self._whole = self._cache = RouteCache(Routes(cluster.graph, routing, seed))

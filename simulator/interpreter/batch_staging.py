@@ -35,9 +35,7 @@ class BatchStaging:
         loading: the storage that batches are read from before; None if reading takes no time.
     """
 
-    def __init__(
-        self, env: simpy.Environment, staging: Staging, copies: DeviceCopies, loading: Loading | None
-    ) -> None:
+    def __init__(self, env: simpy.Environment, staging: Staging, copies: DeviceCopies, loading: Loading | None) -> None:
         self._env, self._staging, self._copies, self._loading = env, staging, copies, loading
         self._stagers: dict[Rank, _Stager] = {}
 
@@ -72,7 +70,7 @@ class BatchStaging:
 
     def _copy(self, rank: Rank, samples: Samples) -> Steps:
         nbytes, pageable = samples.count * self._staging.sample_bytes, self._staging.batches == "pageable"
-        return self._copies.copied(rank, "to device", samples.index, nbytes, pageable=pageable)
+        return self._copies.copied(rank, "to device", samples.index, nbytes, "batch", pageable=pageable)
 
 
 @dataclass(eq=False, slots=True)
@@ -94,9 +92,7 @@ class _Stager:
         carry: reads and copies a batch, given a task and the samples.
     """
 
-    def __init__(
-        self, env: simpy.Environment, task: Task, depth: int, carry: Callable[[Task, Samples], Steps]
-    ) -> None:
+    def __init__(self, env: simpy.Environment, task: Task, depth: int, carry: Callable[[Task, Samples], Steps]) -> None:
         self._env, self._depth, self._carry = env, depth, carry
         self._task = replace(task, name=COPY_TO_DEVICE)
         """in whose name batches are read: the program waits for copies, not for the reader"""

@@ -60,13 +60,15 @@ class DeviceCopies:
     def _vector(self, rank: Rank, direction: Direction, step: int, nbytes: int) -> simpy.Event | None:
         if nbytes == 0 or rank not in self._staged:
             return None
-        return self._env.process(self.copied(rank, direction, step, nbytes))
+        return self._env.process(self.copied(rank, direction, step, nbytes, "vector"))
 
     def has(self, rank: Rank) -> bool:
         """Returns whether the batches of a rank are copied: whether its device has a memory and a host of its own."""
         return self._memory.network.cluster.socket_of(rank) is not None
 
-    def copied(self, rank: Rank, direction: Direction, step: int, nbytes: float, *, pageable: bool = False) -> Steps:
+    def copied(
+        self, rank: Rank, direction: Direction, step: int, nbytes: float, what: str, *, pageable: bool = False
+    ) -> Steps:
         """Copies, and records the span; an interrupt ends the copy.
 
         Args:
@@ -74,6 +76,7 @@ class DeviceCopies:
             direction: from the host to the device, or back.
             step: the step of the span.
             nbytes: the bytes.
+            what: "batch" or "vector", which is recorded.
             pageable: whether a core copies them into pinned memory first.
         """
         start_s = self._env.now
@@ -86,8 +89,8 @@ class DeviceCopies:
                 if copy.latency_s > 0:
                     yield self._env.timeout(copy.latency_s)
         finally:
-            span = Span(rank, LANES[direction], "copy", None, step, start_s, self._env.now, round(nbytes))
-            self._trace.spans.append(span)
+            lane, end_s = LANES[direction], self._env.now
+            self._trace.spans.append(Span(rank, lane, "copy", None, step, start_s, end_s, round(nbytes), key=what))
 
     def _ended(self, flow: simpy.Event) -> Steps:
         try:

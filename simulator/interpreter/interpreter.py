@@ -48,7 +48,6 @@ from paceline.simulator.kernel.lanes import Mutex, Station, Steps, Task, continu
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.network import Network
 from paceline.simulator.network.node_memory import NodeMemory
-from paceline.topologies.catalogue.staging import Staging
 
 
 def simulate_job(
@@ -60,7 +59,7 @@ def simulate_job(
     supply: Supply | None = None,
     handling: Handling = NO_HANDLING,
     node_memory: NodeMemory | None = None,
-    staging: Staging | None = None,
+    staging: NodeMemory | None = None,
 ) -> Trace:
     """Runs a job to its end in virtual time.
 
@@ -73,7 +72,7 @@ def simulate_job(
         supply: the storage from which batches are read; None if reading takes no time.
         handling: the processor time of ranks for messages and starts, and the threads of a server.
         node_memory: the memories of the nodes, which accesses to cells share; None: `timing` states the time of each.
-        staging: the copies between hosts and devices, which need `node_memory`; None: they take no time.
+        staging: the memories that are copied from and to, as the cluster's `staging` says; None: copies take no time.
 
     Returns:
         The record of the run.
@@ -98,7 +97,7 @@ class Simulation:
         supply: Supply | None = None,
         handling: Handling = NO_HANDLING,
         node_memory: NodeMemory | None = None,
-        staging: Staging | None = None,
+        staging: NodeMemory | None = None,
     ) -> None:
         self.job, self.trace, self.env, self._network = job, Trace(), Clock(), network
         self._handling = handling
@@ -106,9 +105,9 @@ class Simulation:
         self._weights_owner = WeightsOwner(job, schedule, self.trace, progress)
         self._loading = None if supply is None else Loading(self.env, supply, self.trace)
         copies, self._staging = None, None
-        if node_memory is not None and staging is not None:
-            copies = DeviceCopies(self.env, node_memory, self.trace)
-            self._staging = BatchStaging(self.env, staging, copies, self._loading)
+        if staging is not None and (settings := staging.network.cluster.staging) is not None:
+            copies = DeviceCopies(self.env, staging, self.trace)
+            self._staging = BatchStaging(self.env, settings, copies, self._loading)
         self._compute = Compute(self.env, job, timing, self.trace, Flight(job.learner), self._loading, self._staging)
         self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team), handling, copies)
         self._collectives = Collectives(self.env, network, self.trace, copies)
@@ -160,7 +159,9 @@ class Simulation:
         self._meanings.clear()  # breaks a reference cycle, so that the run's memory is freed at once
         self._judge()
         self._weights_owner.close()
-        self.trace.wall_s = max((span.end_s for span in self.trace.spans), default=0.0)
+        # a copy that nothing waits for may end after the programs
+        ends_s = (span.end_s for span in self.trace.spans if span.activity != "copy")
+        self.trace.wall_s = max(ends_s, default=0.0)
         self.trace.lost_updates = self._cells.lost_updates()
         self.trace.notes.update(events=events, operations=self._operations)
         return self.trace

@@ -207,8 +207,7 @@ def perform(
         handling = handling_of(plan, machine, message_cost=message_cost)
     memory = None if modelled is None else NodeMemory(modelled)
     timing = timing or PlanTiming(plan, machine or NOTHING)
-    staging = None if modelled is None else plan.cluster.staging
-    trace = simulate_job(job, timing, wires, schedule, report, supply, handling, memory, staging)
+    trace = simulate_job(job, timing, wires, schedule, report, supply, handling, memory, memory)
     if modelled is not None:
         trace.notes["collectives"] = [choice.record() for choice in modelled.tuner.choices.values()]
     if machine is None:

@@ -29,7 +29,7 @@ class Known:
         maker: ``module:function``.
         arguments: arguments of the function.
         shape: shape of one sample.
-        number_bytes: bytes of each of its numbers: 4 for float32, 8 for the words of a text, which torch stores as int64.
+        number_bytes: bytes of each of its numbers: 4 for float32, 8 for the words of a text, int64 in torch.
         classes: number of classes; None if it does not classify.
         num_samples: number of samples in one epoch of its usual data set.
         data: its usual data set, in `DATA`; None if it is not there.
