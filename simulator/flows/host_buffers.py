@@ -42,6 +42,7 @@ def host_buffers(cluster: Cluster, library: Library, transport: str) -> HostBuff
     """
     if cluster.staging is None or library.through_host == "never":
         return HostBuffers()
+    transport = "any" if len(cluster.nodes) == 1 else transport  # no message leaves the node
     found: dict[Rank, str] = {}
     for rank in map(Rank, range(cluster.workers)):
         if cluster.staging.direct(cluster.device_of(rank), library, transport):
