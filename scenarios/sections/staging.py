@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from paceline.algorithms.core.errors import InputError
 from paceline.scenarios.values import fields
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from paceline.scenarios.sections.workload import WorkloadPart
 
 
-def _switch(value: object) -> object:
-    """Converts true and false to on and off, since YAML 1.1 reads on and off as true and false."""
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
-
-
 class StagingPart(Part):
     batches: Annotated[Batches, *fields.choices("pinned", "pageable", "none")] = Field(
         default="pinned",
@@ -35,7 +30,7 @@ class StagingPart(Part):
     prefetch: fields.Prefetched = Field(
         default=1, description="batches copied ahead of the one that is computed; 0: a worker waits for every copy"
     )
-    gpudirect: Annotated[GpuDirect, *fields.choices("auto", "on", "off"), BeforeValidator(_switch)] = Field(
+    gpudirect: Annotated[GpuDirect, *fields.choices("auto", "on", "off"), fields.SWITCH] = Field(
         default="auto",
         description="whether NICs read and write the memory of devices; auto: of GPUs, on networks without TCP. "
         "Without it, nccl and mpi go through host memory; gloo always does, plain never",

@@ -79,7 +79,12 @@ class DeviceCopies:
             what: "batch" or "vector", which is recorded.
             pageable: whether a core copies them into pinned memory first.
         """
-        start_s = self._env.now
+        start_s, lane = self._env.now, LANES[direction]
+
+        def note() -> None:
+            end_s = self._env.now
+            self._trace.spans.append(Span(rank, lane, "copy", None, step, start_s, end_s, round(nbytes), key=what))
+
         try:
             if pageable:
                 yield from self._ended(self._memory.copy_by_core(rank, nbytes))
@@ -88,9 +93,10 @@ class DeviceCopies:
                 yield from self._ended(copy.flow)
                 if copy.latency_s > 0:
                     yield self._env.timeout(copy.latency_s)
-        finally:
-            lane, end_s = LANES[direction], self._env.now
-            self._trace.spans.append(Span(rank, lane, "copy", None, step, start_s, end_s, round(nbytes), key=what))
+        except simpy.Interrupt:
+            note()
+            raise
+        note()
 
     def _ended(self, flow: simpy.Event) -> Steps:
         try:
