@@ -4,8 +4,9 @@
     python benchmarks/ablation.py --scenarios dgx1-p100 --algorithms sync-sgd,easgd --json
 
 Costs: charges (updates, averages, copies and a server's work), receiving (copies and the order of receives),
-reductions inside collectives, the sharing of a node's memory by accesses to cells, and interference of communication
-with gradients, which needs a library that uses the devices (`--library nccl`). The weights are not trained.
+reductions inside collectives, the sharing of a node's memory by accesses to cells, interference of communication with
+gradients, which needs a library that uses the devices (`--library nccl`), and staging (copies of batches to devices,
+and of gradients and weights where the library moves them through the host). The weights are not trained.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import argparse
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console
@@ -60,6 +61,7 @@ class Costs:
     reductions: bool = True
     memory: bool = True
     interference: bool = True
+    staging: bool = True
 
 
 CASES = {
@@ -69,7 +71,10 @@ CASES = {
     "without reductions": Costs(reductions=False),
     "without shared memory": Costs(memory=False),
     "without interference": Costs(interference=False),
-    "without all": Costs(charges=False, receiving=False, reductions=False, memory=False, interference=False),
+    "without staging": Costs(staging=False),
+    "without all": Costs(
+        charges=False, receiving=False, reductions=False, memory=False, interference=False, staging=False
+    ),
 }
 
 
@@ -80,15 +85,19 @@ def no_reduction(*_: Any) -> float:
 
 def step_s(plan: Plan, costs: Costs) -> float:
     """Returns the mean step time of a plan with these costs, in seconds."""
+    if not costs.staging:
+        plan = replace(plan, cluster=replace(plan.cluster, staging=None))
     network = cluster_network(plan)
     if not costs.reductions:
         network.fabric.reduce_cost = no_reduction  # type: ignore[method-assign]
     timing = PlanTiming(plan) if costs.charges else FreeCharges(plan)
     handling = receiving_of(plan, network) if costs.receiving else NO_HANDLING
-    memory = NodeMemory(network) if costs.memory else None
+    nodes, supply, never = NodeMemory(network), supply_of(plan), Schedule(every=math.inf)
+    memory = nodes if costs.memory else None
     processors = processors_of(plan) if costs.interference else None
-    schedule, supply = Schedule(every=math.inf), supply_of(plan)
-    trace = simulate_job(plan.job, timing, network, schedule, None, supply, handling, memory, processors)
+    trace = simulate_job(
+        plan.job, timing, network, never, None, supply, handling, memory, processors, nodes if costs.staging else None
+    )
     spans = assemble(trace, num_samples=plan.job.learner.num_samples).spans
     mean = step_times(step_starts(spans, plan.cluster.workers))["mean"]
     assert mean is not None

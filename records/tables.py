@@ -4,7 +4,7 @@
   `communication`, the rest. A receive is split into `wait` until the message was sent and `communication` until it
   arrived. Both rows are clipped to the span, so their total length is that of the span.
 * `bytes` are the bytes that the rank itself sent: those of a send, or of its own value in a collective. A receive has
-  none, so that a sum over all ranks counts every message once.
+  none, so that a sum over all ranks counts every message once. A copy between a host and a device has none either.
 * The `age_s` of an update is the time from the start of its input's gradient (of its first layer) to the update. It is
   null if the spans do not contain this start, and 0 if the input did not need the gradient and was applied before the
   gradient began (an elastic exchange is sent concurrently).
@@ -243,6 +243,8 @@ def split(spans: Iterable[Span]) -> Iterator[Row]:
             yield from _parts(span, ready_s=last[number], sent=size)
         elif activity == "receive":
             yield from _parts(span, ready_s=start_s if ready_s is None else ready_s, sent=0)
+        elif activity == "copy":
+            yield (rank, lane, activity, layer, step, start_s, end_s, 0)
         else:
             yield (rank, lane, "communication" if activity == "send" else activity, layer, step, start_s, end_s, size)
 

@@ -17,11 +17,24 @@ from paceline.algorithms.runtime.handles import Outcome
 from paceline.algorithms.runtime.update_log import LayerUpdate, Update
 
 Activity = Literal[
-    "compute", "load", "read", "update", "collective", "receive", "send", "redo", "checkpoint", "crash", "recovery"
+    "compute",
+    "load",
+    "read",
+    "copy",
+    "update",
+    "collective",
+    "receive",
+    "send",
+    "redo",
+    "checkpoint",
+    "crash",
+    "recovery",
 ]
 
 READER = "reader"
 """the lane of a rank's prefetching"""
+COPY_TO_DEVICE, COPY_TO_HOST = "copy-to-device", "copy-to-host"
+"""the lanes of a device's copy engines, which copy batches, gradients and weights"""
 
 
 class Span(NamedTuple):
@@ -30,7 +43,8 @@ class Span(NamedTuple):
     A "collective" lasts from the rank's own entry to its own exit; `key` names the collective (key and group), so that
     the last entry can be found. A "receive" lasts from the request to the arrival; `ready_s` is when the message was
     sent. A "send" is the hand-over to the network, with the bytes. Lane "main" is the program itself; other lanes are
-    activities that it started. A "redo" repeats work that a crash lost; a "crash" has no length and is followed by its
+    activities that it started. A "copy" is one between a host and a device, with its bytes; `key` says whether it is of
+    a "batch" or a "vector". A "redo" repeats work that a crash lost; a "crash" has no length and is followed by its
     "recovery".
     """
 

@@ -10,7 +10,8 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
@@ -22,6 +23,7 @@ from paceline.topologies.catalogue.charge_rates import ChargeRates
 from paceline.topologies.catalogue.device import Device
 from paceline.topologies.catalogue.host_memory import HostMemory, host_memory
 from paceline.topologies.catalogue.libraries import Library
+from paceline.topologies.catalogue.staging import Staging
 from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.topologies.faults.jitter import NO_JITTER, Jitter
 from paceline.topologies.faults.link_faults import LinkFault
@@ -94,6 +96,8 @@ class Cluster:
     link_faults: tuple[LinkFault, ...] = ()
     storage: Storage | None = None
     """where samples are read from; None: reading costs nothing"""
+    staging: Staging | None = None
+    """the copies between hosts and devices; None: they cost nothing"""
 
     @cached_property
     def workers(self) -> int:
@@ -120,6 +124,23 @@ class Cluster:
     def vertex_of(self, rank: Rank) -> str:
         """Returns the vertex of a rank in the graph."""
         return self._seats[rank] if rank < self.workers else self.nodes[self.server_node].host
+
+    @cached_property
+    def _sockets(self) -> Mapping[str, str]:
+        return nearest_sockets(self.graph)
+
+    def socket_of(self, rank: Rank) -> str | None:
+        """Returns the vertex of the host memory that the device of a rank copies from and to; None without any.
+
+        It is the socket that is nearest to the device, because launchers bind a process to it. Processors copy nothing,
+        and neither do the ranks at a host's own vertex nor devices in a machine without a host, such as the cores of
+        Knights Landing.
+        """
+        if rank >= self.workers or self.device_of(rank).kind == "cpu":
+            return None
+        seat = self.vertex_of(rank)
+        socket = self._sockets.get(seat)
+        return None if socket == seat else socket
 
     def device_of(self, rank: Rank) -> Device:
         """Returns the device of a rank."""
@@ -207,6 +228,32 @@ def sites(graph: Graph) -> list[Site]:
         )
         for name, parts in seats.items()
     ]
+
+
+def nearest_sockets(graph: Graph) -> dict[str, str]:
+    """Returns the nearest host of the same machine for each vertex, by hops; the first one if several are as near.
+
+    >>> from paceline.topologies.graphs.gpu_machines import dgx1
+    >>> found = nearest_sockets(dgx1())
+    >>> found["gpu3"], found["gpu4"]
+    ('cpu0', 'cpu1')
+    """
+    machine = {vertex.name: vertex.host for vertex in graph.vertices}
+    beside: dict[str, list[str]] = {name: [] for name in machine}
+    for connection in graph.connections:
+        one, other = connection.ends
+        if machine[one] == machine[other]:
+            beside[one].append(other)
+            beside[other].append(one)
+    found = {vertex.name: vertex.name for vertex in graph.vertices if vertex.kind == "host"}
+    reached = deque(found)
+    while reached:
+        vertex = reached.popleft()
+        for neighbour in beside[vertex]:
+            if neighbour not in found:
+                found[neighbour] = found[vertex]
+                reached.append(neighbour)
+    return found
 
 
 def on_a_star(nodes: Sequence[tuple[Device, int]], *, link: Link, local: Link, server_node: int = 0) -> Cluster:

@@ -5,7 +5,9 @@
   counts, then the one that began first.
 * A wait for a message that answers the worker's own message is followed to the other rank: the transfer of the own
   message, the time until the other rank takes it, and the time until the answer is sent.
-* Communication during a gradient costs no time; it is counted separately, as hidden.
+* Communication, and the copy of a batch, during a gradient cost no time; they are counted separately, as hidden.
+* The part of a load, a collective or a message during which its data are copied between a host and a device belongs to
+  the copy.
 """
 
 from __future__ import annotations
@@ -13,19 +15,26 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
 from paceline.records.tables import ACTIVITIES
-from paceline.records.trace import Span
+from paceline.records.trace import COPY_TO_DEVICE, COPY_TO_HOST, Span
 from paceline.reports.explanation.recording import Performed, Recorded, windows
 
 COMPUTE, LOAD, UPDATE, COMMUNICATION, WAIT = range(len(ACTIVITIES))
+BACKGROUND = len(ACTIVITIES)
+"""copies ahead, which a rank's time never belongs to"""
+BATCH_COPY, VECTOR_COPY = ("staging", ("batch",)), ("staging", ("vector",))
 CLOSE = 1e-9
 """relative difference of durations that are the same except for rounding"""
+
+
+Interval = tuple[float, float]
+"""start and end, seconds"""
 
 
 class Cause(NamedTuple):
@@ -54,7 +63,7 @@ class Attributed:
     whole_s: float = 0.0
     exposed_s: defaultdict[Cause, float] = field(default_factory=lambda: defaultdict(float))
     hidden_s: defaultdict[Cause, float] = field(default_factory=lambda: defaultdict(float))
-    """communication during gradients"""
+    """communication and copies during gradients"""
 
     @property
     def step_s(self) -> float:
@@ -102,14 +111,14 @@ def sweep(segments: Iterable[Segment], start_s: float, end_s: float, found: Attr
         active = [one for one in active if one.end_s > before_s]
         while coming and coming[0].start_s <= before_s:
             active.append(coming.popleft())
-        if not active:
+        first = min(active, default=None)
+        if first is None or first.activity == BACKGROUND:
             locked = coming and coming[0].cause.group == "charge" and coming[0].cause.about[0] == "access"
             found.exposed_s[Cause("lock" if locked else "other waiting")] += after_s - before_s
             continue
-        first = min(active)
         found.exposed_s[first.cause] += after_s - before_s
         if first.activity == COMPUTE:
-            for cause in {one.cause for one in active if one.activity == COMMUNICATION}:
+            for cause in {one.cause for one in active if one.activity in (COMMUNICATION, BACKGROUND)}:
                 found.hidden_s[cause] += after_s - before_s
 
 
@@ -132,6 +141,10 @@ class Segments:
             rank: sorted((span.start_s, span.end_s) for span in mine if span.activity == "update")
             for rank, mine in self._by_rank.items()
         }
+        self._copies: dict[tuple[Rank, str | None, str], list[Interval]] = defaultdict(list)
+        """the copies of each rank, of batches or vectors, on each lane"""
+        for span in sorted((span for span in spans if span.activity == "copy"), key=lambda span: span.start_s):
+            self._copies[span.rank, span.key, span.lane].append((span.start_s, span.end_s))
 
     def of(self, rank: Rank) -> Iterator[Segment]:
         """Yields the segments of a worker, in any order."""
@@ -146,7 +159,11 @@ class Segments:
             case "redo":
                 yield Segment(COMPUTE, beside, start_s, end_s, Cause("lost work"))
             case "load":
-                yield Segment(LOAD, beside, start_s, end_s, Cause("loading"))
+                copies = self._copies[span.rank, "batch", COPY_TO_DEVICE]
+                for part in divided(copies, start_s, end_s, Cause(*BATCH_COPY), Cause("loading")):
+                    yield Segment(LOAD, beside, *part)
+            case "copy" if span.key == "batch":
+                yield Segment(BACKGROUND, True, start_s, end_s, Cause(*BATCH_COPY))
             case "update":
                 cause = Cause("charge", self._charges[span.rank].get(span, ("update", "device", 0)))
                 yield Segment(UPDATE, beside, start_s, end_s, cause)
@@ -163,10 +180,16 @@ class Segments:
         last_s, one = self._members[span]
         about = (str(span.key).partition(" ")[0], 0, 0) if one is None else about_collective(one)
         turn_s = min(max(last_s, span.start_s), span.end_s)
-        begin_s = turn_s if one is None else min(max(one.begin_s, turn_s), span.end_s)
+        called_s, begin_s, done_s = turn_s, turn_s, span.end_s
+        if one is not None:
+            called_s = min(max(one.called_s, turn_s), span.end_s)
+            begin_s = min(max(one.begin_s, called_s), span.end_s)
+            done_s = one.end_s if begin_s <= one.end_s <= span.end_s else span.end_s
         yield Segment(WAIT, beside, span.start_s, turn_s, Cause("slowest member", about[:1]))
-        yield Segment(COMMUNICATION, beside, turn_s, begin_s, Cause("collective queue", about[:1]))
-        yield Segment(COMMUNICATION, beside, begin_s, span.end_s, Cause("collective", about))
+        yield Segment(COMMUNICATION, beside, turn_s, called_s, Cause(*VECTOR_COPY))
+        yield Segment(COMMUNICATION, beside, called_s, begin_s, Cause("collective queue", about[:1]))
+        yield Segment(COMMUNICATION, beside, begin_s, done_s, Cause("collective", about))
+        yield Segment(COMMUNICATION, beside, done_s, span.end_s, Cause(*VECTOR_COPY))
 
     def _receive(self, span: Span, beside: bool) -> Iterator[Segment]:
         sent_s = span.start_s if span.ready_s is None else span.ready_s
@@ -177,7 +200,17 @@ class Segments:
             for start_s, end_s, cause in self._waiting(span.rank, source, sent_s):
                 yield Segment(WAIT, beside, max(start_s, span.start_s), min(end_s, turn_s), cause)
         about = (role, self._role(span.rank), span.bytes)
-        yield Segment(COMMUNICATION, beside, turn_s, span.end_s, Cause("message", about))
+        copies = self._copies[span.rank, "vector", COPY_TO_DEVICE]
+        if source is not None:
+            copies = sorted([*copies, *self._copy_of(source, sent_s)])
+        for part in divided(copies, turn_s, span.end_s, Cause(*VECTOR_COPY), Cause("message", about)):
+            yield Segment(COMMUNICATION, beside, *part)
+
+    def _copy_of(self, source: Rank, sent_s: float) -> list[Interval]:
+        """Returns the copy to the host of a message that was sent at this time, if there is one."""
+        copies = self._copies[source, "vector", COPY_TO_HOST]
+        at = bisect_left(copies, (sent_s * (1 - CLOSE), 0.0))
+        return [one for one in copies[at : at + 1] if one[0] <= sent_s * (1 + CLOSE)]
 
     def _waiting(self, rank: Rank, source: Rank, sent_s: float) -> Iterator[tuple[float, float, Cause]]:
         """Yields what delayed a message of `source` to `rank` until it was sent, in order."""
@@ -192,24 +225,10 @@ class Segments:
         taken_s = asked.start_s if asked.start_s > arrived_s else asked.end_s
         message = Cause("message", (self._role(rank), role, asked.bytes))
         yield 0.0, asked.sent_s, Cause("late sender", (role,))
-        yield asked.sent_s, arrived_s, message
-        yield from self._divided(source, arrived_s, taken_s, Cause("queue", (role,)), Cause("turn", (role,)))
-        yield from self._divided(source, taken_s, sent_s, Cause("server work", (role,)), Cause("others", (role,)))
-
-    def _divided(
-        self, rank: Rank, start_s: float, end_s: float, busy: Cause, idle: Cause
-    ) -> Iterator[tuple[float, float, Cause]]:
-        """Divides an interval by whether a rank performs a charge."""
-        updates = self._updates.get(rank, [])
-        for begin_s, until_s in updates[max(0, bisect_left(updates, (start_s, 0.0)) - 1) :]:
-            if begin_s >= end_s:
-                break
-            if until_s <= start_s:
-                continue
-            yield start_s, max(start_s, begin_s), idle
-            yield max(start_s, begin_s), min(end_s, until_s), busy
-            start_s = min(end_s, until_s)
-        yield start_s, end_s, idle
+        yield from divided(self._copy_of(rank, asked.sent_s), asked.sent_s, arrived_s, Cause(*VECTOR_COPY), message)
+        charges = self._updates.get(source, [])
+        yield from divided(charges, arrived_s, taken_s, Cause("queue", (role,)), Cause("turn", (role,)))
+        yield from divided(charges, taken_s, sent_s, Cause("server work", (role,)), Cause("others", (role,)))
 
     def _arrived_s(self, source: Rank, to: Rank, taken: Taken) -> float:
         """Returns when a message arrived, before a receive took it."""
@@ -233,6 +252,29 @@ class Segments:
 
     def _role(self, rank: Rank) -> str:
         return self._run.plan.job.team[rank].role
+
+
+def divided(
+    intervals: Sequence[Interval], start_s: float, end_s: float, inside: Cause, outside: Cause
+) -> Iterator[tuple[float, float, Cause]]:
+    """Divides the time from `start_s` to `end_s` into that inside and outside of intervals.
+
+    Args:
+        intervals: by their starts.
+        start_s: the start of the time.
+        end_s: its end.
+        inside: the cause of the time inside an interval.
+        outside: that of the rest.
+    """
+    for begin_s, until_s in intervals[max(0, bisect_left(intervals, (start_s, 0.0)) - 1) :]:
+        if begin_s >= end_s:
+            break
+        if until_s <= start_s:
+            continue
+        yield start_s, max(start_s, begin_s), outside
+        yield max(start_s, begin_s), min(end_s, until_s), inside
+        start_s = min(end_s, until_s)
+    yield start_s, end_s, outside
 
 
 def about_collective(one: Performed) -> tuple[str, int, int]:

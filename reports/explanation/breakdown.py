@@ -24,13 +24,14 @@ from paceline.reports.explanation.formulas import (
 from paceline.reports.explanation.gradient_rows import gradient_rows
 from paceline.reports.explanation.recording import Performed, Recorded, windows
 from paceline.reports.explanation.row import Row
+from paceline.reports.explanation.staging_rows import staging_rows
 from paceline.topologies.cluster import Node
 
 MOST_ROWS = 5
 """rows of one group that are named; the others are summed"""
 NOTHING_S = 1e-12
 """a row of fewer seconds is left out"""
-GROUPS = ("gradient", "interference", "loading", "charge", "collective", "message", "waiting", "queue")
+GROUPS = ("gradient", "interference", "loading", "staging", "charge", "collective", "message", "waiting", "queue")
 """the groups of rows, in their order"""
 
 
@@ -84,11 +85,12 @@ def _rows(run: Recorded, found: Attributed) -> Iterator[Row]:
     yield from gradient_rows(run, per_step.get(Cause("gradient"), 0.0))
     yield from _collectives(run, routes, per_step, hidden)
     yield from _messages(run, routes, per_step, hidden)
+    yield from staging_rows(run, routes, per_step, hidden)
     for cause, value in per_step.items():
         match cause.group:
             case "charge":
                 yield _charge(run, cause, value)
-            case "gradient" | "collective" | "message":
+            case "gradient" | "collective" | "message" | "staging":
                 pass
             case _:
                 yield _other(run, cause, value)

@@ -106,6 +106,21 @@ class Routes:
         link = local if slowest is None else self._links.get(slowest, local)
         return Route(path.latency_s, min(rate, path.limit_bytes_per_s), link)
 
+    def of_copy(self, rank: Rank, *, to_device: bool) -> Route | None:
+        """Returns the route between a rank's device and its socket; None if they are the same.
+
+        Args:
+            rank: the rank.
+            to_device: the direction.
+        """
+        if (socket := self._cluster.socket_of(rank)) is None:
+            return None
+        ends = (socket, self._cluster.vertex_of(rank)) if to_device else (self._cluster.vertex_of(rank), socket)
+        path = self._fabric.between(*ends)
+        slowest = min(path.ports, key=lambda one: self._fabric.capacity[one])
+        rate = min(self._fabric.capacity[slowest], path.limit_bytes_per_s)
+        return Route(path.latency_s, rate, self._links[slowest])
+
 
 def message_words(routes: Mapping[Route, int], nbytes: int, mean_s: float) -> str:
     """Returns the formula of like messages.

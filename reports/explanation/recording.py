@@ -81,6 +81,8 @@ class Performed:
     group: Group
     nbytes: int
     root: int
+    called_s: float
+    """when its last member had entered, and all values were where the library reads them"""
     begin_s: float
     """when it began, after those before it in its program order"""
     end_s: float = math.nan
@@ -107,7 +109,7 @@ class RecordedNetwork(ClusterNetwork):
         kind, root = type(op).__name__, getattr(op, "root", None)
         place = 0 if root is None else op.group.ranks.index(root)
         size = 0 if isinstance(op, Barrier) else nbytes
-        one = Performed(kind, op.group, size, place, self._env.now)
+        one = Performed(kind, op.group, size, place, self._env.now, self._env.now)
         before = self._ends.get((op.group, stream))
         self._ends[op.group, stream] = one
         self.performed[f"{kind} {op.key} over {op.group}{stream}"].append(one)

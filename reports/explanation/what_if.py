@@ -12,6 +12,7 @@ from paceline.reports.explanation.recording import Recorded, RecordedTiming, mea
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.runs.interference import processors_of
 from paceline.simulator.runs.short_runs import Length
+from paceline.topologies.catalogue.libraries import LIBRARIES
 from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.graphs.graph import Connection, Graph
@@ -106,7 +107,7 @@ def changes(run: Recorded) -> Iterator[Change]:
         yield Change("twice the bandwidth between nodes", replace(plan, cluster=faster))
         nearer = _between(cluster, lambda link: scaled(link, latency=0.5))
         yield Change("half the latency between nodes", replace(plan, cluster=nearer))
-    if _shares_nodes(run):
+    if _shares_nodes(run) or any(span.activity == "copy" for span in run.trace.spans):
         inside = _inside(cluster, lambda link: scaled(link, bandwidth=2.0))
         yield Change("twice the bandwidth inside nodes", replace(plan, cluster=inside))
     if any(
@@ -125,6 +126,7 @@ def changes(run: Recorded) -> Iterator[Change]:
         yield Change("work of the server at half its cost", plan, RecordedTiming(plan, server=0.5))
     if processors_of(plan) is not None:
         yield Change("communication that takes nothing from gradients", _without_interference(plan))
+    yield from _unstaged(run)
     if cluster.storage is not None and plan.scenario.workload.reading is not None:
         quick = replace(cluster, storage=_quicker(cluster.storage))
         yield Change("storage twice as fast", replace(plan, cluster=quick))
@@ -133,6 +135,20 @@ def changes(run: Recorded) -> Iterator[Change]:
 def _without_interference(plan: Plan) -> Plan:
     section = plan.scenario.cluster.model_copy(update={"interference": 0.0})
     return replace(plan, scenario=plan.scenario.model_copy(update={"cluster": section}))
+
+
+def _unstaged(run: Recorded) -> Iterator[Change]:
+    """Yields the changes that hide or avoid copies between hosts and devices."""
+    plan, cluster, staging = run.plan, run.plan.cluster, run.plan.cluster.staging
+    if staging is None:
+        return
+    if not staging.ahead and any(span.activity == "copy" and span.key == "batch" for span in run.trace.spans):
+        ahead = replace(staging, batches="pinned", prefetch=1)
+        yield Change("batches copied ahead from pinned memory", replace(plan, cluster=replace(cluster, staging=ahead)))
+    buffers, library = run.network.fabric.buffers, LIBRARIES[plan.scenario.cluster.network.library]
+    if library.gpudirect and (buffers.copied or buffers.passed):
+        direct = replace(staging, gpudirect="on")
+        yield Change("GPUDirect RDMA", replace(plan, cluster=replace(cluster, staging=direct)))
 
 
 def scaled(link: Link, *, bandwidth: float = 1.0, latency: float = 1.0) -> Link:

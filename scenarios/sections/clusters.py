@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,6 +33,7 @@ from paceline.scenarios.sections.link_outages import misjoined
 from paceline.scenarios.sections.networks import LinkPart, NetworkPart
 from paceline.scenarios.sections.reading import AnyStorage
 from paceline.scenarios.sections.referenced_files import File, NodeFilePart, any_node, graph_of
+from paceline.scenarios.sections.staging import StagingPart
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.limits import MOST_WORKERS
 from paceline.scenarios.values.mistakes import Fault, Place, complain, expected, wrong
@@ -173,6 +175,10 @@ class ClusterPart(Part):
         description="the part of a device that a message or collective takes while it overlaps a gradient, 0 to 1; "
         "default: by device and network.library",
     )
+    staging: StagingPart = Field(
+        default=StagingPart(),
+        description="how batches, gradients and weights are copied between hosts and devices, on a modelled cluster",
+    )
     storage: AnyStorage | None = Field(
         default=None,
         description="the storage that samples are read from: a name of `paceline list storage`, or a mapping",
@@ -288,7 +294,7 @@ class ClusterPart(Part):
             )
             for site, (device, spread) in zip(self.layout.sites, each, strict=True)
         ]
-        return Cluster(
+        cluster = Cluster(
             nodes=tuple(nodes),
             graph=self.layout.graph,
             step_time=self.step_time,
@@ -297,6 +303,9 @@ class ClusterPart(Part):
             link_faults=tuple(part.build() for part in self.network.faults),
             storage=None if self.storage is None else self.storage.build(),
         )
+        if all(cluster.socket_of(Rank(rank)) is None for rank in range(cluster.workers)):
+            return cluster  # its models need not be traced for the size of their input
+        return replace(cluster, staging=self.staging.build(workload))
 
     def devices(self, workload: WorkloadPart) -> list[tuple[Place, Device]]:
         """Returns the device of each kind of node, with its place in the section."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from paceline.scenarios.sections.reading import ReadingPart
 from paceline.scenarios.values import fields
@@ -14,11 +14,6 @@ from paceline.workloads import MODELS, OWN, build, num_samples, problems, record
 
 if TYPE_CHECKING:
     from paceline.algorithms.core.job import Learner
-
-
-def _switch(value: object) -> object:
-    """Converts true and false to on and off, since YAML 1.1 reads on and off as true and false."""
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
 class WorkloadPart(Part):
@@ -32,7 +27,7 @@ class WorkloadPart(Part):
     dtype: str = Field(
         default="float32", description="type of weights and gradients, in memory and in messages: float32 or float64"
     )
-    vmap: Annotated[str, BeforeValidator(_switch)] = Field(
+    vmap: Annotated[str, fields.SWITCH] = Field(
         default="auto",
         description="whether simulated gradients in flight are computed together: on, off, or auto: by sizes",
     )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import BeforeValidator, PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from paceline.algorithms.core.errors import InputError
@@ -82,6 +82,13 @@ def _flag(value: object) -> bool:
     return value
 
 
+def _switched(value: object) -> object:
+    """Converts true and false to on and off, since YAML 1.1 reads on and off as true and false."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
+SWITCH = BeforeValidator(_switched)
+"""for keys whose values are on and off, among others"""
 Flag = Annotated[bool, PlainValidator(_flag), WithJsonSchema({"type": "boolean"})]
 Time = Annotated[float, *_quantity(TIME)]
 Period = Annotated[float, *_quantity(PERIOD)]

@@ -10,10 +10,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from typing import Protocol
 
 from paceline.algorithms.core.values import Rank
 from paceline.simulator.flows.flow_engine import Port
+from paceline.simulator.flows.host_buffers import HostBuffers
 from paceline.topologies.catalogue.libraries import Library
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.graphs.graph import Connection
@@ -98,6 +100,7 @@ class GraphFabric:
         cluster: the graph, and the placement of ranks.
         routing: the rule that chooses among several paths.
         seed: seed of the random choices of the rule.
+        buffers: the ranks whose messages pass host memory; None: no rank's.
 
     >>> from paceline.topologies.cluster import on_a_star
     >>> from paceline.topologies import LINKS, Device
@@ -107,8 +110,11 @@ class GraphFabric:
     (('host0>switch', 'switch>host1'), ('out of rank 0', 'into rank 1'))
     """
 
-    def __init__(self, cluster: Cluster, routing: Rule = "auto", seed: int = 0) -> None:
+    def __init__(
+        self, cluster: Cluster, routing: Rule = "auto", seed: int = 0, buffers: HostBuffers | None = None
+    ) -> None:
         self._cluster = cluster
+        self.buffers = buffers or HostBuffers()
         self._whole = self._cache = RouteCache(Routes(cluster.graph, routing, seed))
         self._around = {frozenset[tuple[str, str]](): self._whole}
         """the paths for each set of broken links"""
@@ -152,23 +158,28 @@ class GraphFabric:
             path = self._cache.asked[source, to, nbytes, flow] = self._found(source, to, nbytes, flow)
         return path
 
-    def between(self, here: str, there: str) -> tuple[tuple[Port, ...], Medium]:
-        """Returns the ports of the route between two vertices of the graph, and the slowest kind of hop.
+    def between(self, here: str, there: str, nbytes: float = 0.0) -> Path:
+        """Returns the path between two vertices of the graph.
 
         Args:
             here: the first vertex.
             there: the last vertex.
+            nbytes: bytes that are to be moved.
         """
-        path = self._along(here, self._hops(here, there, 0), 0.0)
-        return path.ports, path.medium
+        return self._along(here, self._hops(here, there, 0), nbytes)
 
     def _found(self, source: Rank, to: Rank, nbytes: float, flow: int) -> Path:
-        here, there = self._cluster.vertex_of(source), self._cluster.vertex_of(to)
+        copied, passed = self.buffers.copied, self.buffers.passed
+        here, there = (copied.get(rank) or self._cluster.vertex_of(rank) for rank in (source, to))
         if here == there:
             return self._inside(source, to, nbytes)
         cache = self._cache
         if (key := (here, there, flow)) not in cache.known:
-            cache.known[key] = self._hops(*key)
+            stops = [here, there]
+            if self.node_of(source) != self.node_of(to):
+                between = (passed.get(source), passed.get(to))
+                stops[1:1] = [stop for stop in between if stop is not None and stop not in (here, there)]
+            cache.known[key] = tuple(chain.from_iterable(self._hops(*pair, flow) for pair in pairwise(stops)))
         hops = cache.known[key]
         pieces = tuple(hop.link.piece(nbytes).up_to_bytes for hop in hops if hop.link.pieces)
         if (known := cache.paths.get((*key, pieces))) is None:

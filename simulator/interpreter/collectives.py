@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import simpy
@@ -12,17 +12,22 @@ from paceline.algorithms.core.operations import AllGather, Barrier
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective, Meetings, Room, outcome, sent_bytes
 from paceline.records.trace import Span, Trace
+from paceline.simulator.interpreter.device_copies import DeviceCopies, copied_bytes, when_ended
 from paceline.simulator.kernel.lanes import Steps, Task
 from paceline.simulator.kernel.simpy_events import upon
 from paceline.simulator.network.network import ByMember, Network
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class PendingCollective:
     """The event that all members of a collective wait for, and the collective's key in the record."""
 
     key: str
     event: simpy.Event
+    copies: list[simpy.Event] = field(default_factory=list)
+    """the copies of its members' values to the hosts, which it waits for"""
+    nbytes: int = 0
+    """the n of the closed forms, once all members have entered"""
 
 
 class Collectives:
@@ -32,11 +37,16 @@ class Collectives:
         env: the run's clock.
         network: times collectives.
         trace: the run's record.
+        copies: copies values between hosts and devices; None: no library needs copies.
     """
 
-    def __init__(self, env: simpy.Environment, network: Network, trace: Trace) -> None:
-        self._env, self._network, self._trace = env, network, trace
+    def __init__(
+        self, env: simpy.Environment, network: Network, trace: Trace, copies: DeviceCopies | None = None
+    ) -> None:
+        self._env, self._network, self._trace, self._copies = env, network, trace, copies
         self._by_member = network if isinstance(network, ByMember) else None  # checked once: it is slow
+        self._begun: dict[tuple[Group, str], simpy.Event] = {}
+        """the last collective of each group and stream that waited for copies: until it has begun"""
         self._meetings = Meetings()
         self._pending: dict[int, PendingCollective] = {}
         """by the identity of each room that is not full yet, because a room is mutable and cannot be a key"""
@@ -49,26 +59,45 @@ class Collectives:
         if (pending := self._pending.get(id(room))) is None:
             key = f"{kind} {op.key} over {op.group}{task.stream}"
             pending = self._pending[id(room)] = PendingCollective(key, self._env.event())
+        if self._copies is not None:
+            sent, _ = copied_bytes(op, rank, 0)
+            if (copy := self._copies.before(rank, task.step, sent)) is not None:
+                pending.copies.append(copy)
         exit_event = None if self._by_member is None else self._by_member.enter(rank, op, task.stream)
         if room.full:
             del self._pending[id(room)]
             if exit_event is None:
-                self._begin(room, op, task.stream, pending.event)
+                self._begin(room, op, task.stream, pending)
             else:
                 pending.event.succeed(outcome(room))
         task.blocked = lambda: f"waits in {kind} {op.key!r} over {op.group} for {Group(tuple(room.missing))}"
         answers: Mapping[Rank, Any] = yield pending.event
         if exit_event is not None:
             yield exit_event
+        if self._copies is not None:
+            _, received = copied_bytes(op, rank, pending.nbytes)
+            if (copy := self._copies.after(rank, task.step, received)) is not None:
+                yield copy
         sent, step = sent_bytes(op, rank), task.step
         self._trace.spans.append(
             Span(rank, task.name, "collective", None, step, start, self._env.now, sent, key=pending.key)
         )
         return answers[rank]
 
-    def _begin(self, room: Room, op: Collective, stream: str, done_at: simpy.Event) -> None:
-        answers = outcome(room)
-        upon(self._network.collective(op, payload(room), stream), lambda _: done_at.succeed(answers))
+    def _begin(self, room: Room, op: Collective, stream: str, pending: PendingCollective) -> None:
+        """Begins a collective that all members have entered: after the copies of their values, and in their order."""
+        answers, pending.nbytes = outcome(room), payload(room)
+
+        def begin() -> None:
+            upon(self._network.collective(op, pending.nbytes, stream), lambda _: pending.event.succeed(answers))
+
+        before = self._begun.get((op.group, stream))
+        if before is not None and not before.processed:
+            pending.copies.append(before)
+        if pending.copies:
+            self._begun[op.group, stream] = self._env.process(when_ended(pending.copies, begin))
+        else:
+            begin()
 
 
 def payload(room: Room) -> int:

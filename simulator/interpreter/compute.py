@@ -17,6 +17,7 @@ from paceline.algorithms.core.parts import together
 from paceline.algorithms.core.values import Batch, GradientResult, Layer, Rank, Samples, Weights
 from paceline.algorithms.runtime.handles import Promise
 from paceline.records.trace import Activity, Span, Trace
+from paceline.simulator.interpreter.batch_staging import BatchStaging
 from paceline.simulator.interpreter.device_work import DeviceWork
 from paceline.simulator.interpreter.in_flight import Flight, Pending
 from paceline.simulator.interpreter.loading import Loading
@@ -39,6 +40,8 @@ class Compute:
     """None if batches cost only their `load_s`"""
     _processors: Processors = field(default_factory=Processors)
     """what gradients share with communication"""
+    _staging: BatchStaging | None = None
+    """None if batches are on devices at once"""
     _timelines: dict[Rank, Timeline | None] = field(default_factory=dict)
     _states: dict[Rank, State] = field(default_factory=dict)
     """the states of devices that have a timeline"""
@@ -47,22 +50,30 @@ class Compute:
         """Returns the batch after its loading time, which follows the step's time outside all operations."""
         samples, rank = op.samples, task.me.rank
         seconds, rest_s = self.timing.load_s(rank, samples.count), self.timing.rest_s(rank)
-        if self._loading is not None or rest_s > 0:
+        if self._loading is not None or rest_s > 0 or self._staged(rank):
             return self._take(task, samples, seconds, rest_s)
         # the data depend on the sample numbers alone, and are loaded when the gradient is computed
         return self._after(task, "load", seconds, samples.index, lambda: Batch(samples, None))
 
     def _take(self, task: Task, samples: Samples, seconds: float, rest_s: float) -> Steps:
-        """Returns the batch when it has been read and its loading time has passed; `rest_s` is not in its span."""
+        """Returns the batch when it has been read and copied and its loading time has passed.
+
+        `rest_s` is not in its span.
+        """
         if rest_s > 0:
             yield self.env.timeout(rest_s)
         start_s = self.env.now
-        if self._loading is not None:
+        if self._staging is not None and self._staged(task.me.rank):
+            yield from self._staging.take(task, samples)
+        elif self._loading is not None:
             yield from self._loading.take(task, samples)
         if seconds > 0:
             yield self.env.timeout(seconds)
         self.trace.spans.append(Span(task.me.rank, task.name, "load", None, samples.index, start_s, self.env.now))
         return Batch(samples, None)
+
+    def _staged(self, rank: Rank) -> bool:
+        return self._staging is not None and self._staging.serves(rank)
 
     def work(self, task: Task, op: Charge) -> Any:
         """Lets the time of the program's own arithmetic pass."""

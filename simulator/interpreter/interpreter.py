@@ -32,10 +32,12 @@ from paceline.algorithms.runtime.handles import HandleTable, Promise, UnheardFai
 from paceline.algorithms.runtime.program_errors import InvalidOperation, check_start, unknown_operation
 from paceline.algorithms.runtime.update_log import UpdateLog
 from paceline.records.trace import Schedule, Trace
+from paceline.simulator.interpreter.batch_staging import BatchStaging
 from paceline.simulator.interpreter.cells import Cells
 from paceline.simulator.interpreter.collectives import Collectives
 from paceline.simulator.interpreter.compute import Compute
 from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
+from paceline.simulator.interpreter.device_copies import DeviceCopies
 from paceline.simulator.interpreter.in_flight import Flight
 from paceline.simulator.interpreter.loading import Loading, Supply
 from paceline.simulator.interpreter.mail import Mail
@@ -59,6 +61,7 @@ def simulate_job(
     handling: Handling = NO_HANDLING,
     node_memory: NodeMemory | None = None,
     processors: Processors | None = None,
+    staging: NodeMemory | None = None,
 ) -> Trace:
     """Runs a job to its end in virtual time.
 
@@ -72,6 +75,7 @@ def simulate_job(
         handling: the processor time of ranks for messages and starts, and the threads of a server.
         node_memory: the memories of the nodes, which accesses to cells share; None: `timing` states the time of each.
         processors: what gradients share with communication; None: nothing.
+        staging: the memories that are copied from and to, as the cluster's `staging` says; None: copies take no time.
 
     Returns:
         The record of the run.
@@ -80,7 +84,9 @@ def simulate_job(
         DeadlockError: all remaining programs wait for something that cannot happen.
         ProgramError: a program requested an invalid operation.
     """
-    return Simulation(job, timing, network, schedule, progress, supply, handling, node_memory, processors).run()
+    return Simulation(
+        job, timing, network, schedule, progress, supply, handling, node_memory, processors, staging
+    ).run()
 
 
 class Simulation:
@@ -97,6 +103,7 @@ class Simulation:
         handling: Handling = NO_HANDLING,
         node_memory: NodeMemory | None = None,
         processors: Processors | None = None,
+        staging: NodeMemory | None = None,
     ) -> None:
         self.job, self.trace, self.env = job, Trace(), Clock()
         self._handling = handling
@@ -108,9 +115,14 @@ class Simulation:
         network.attach(self.env)
         self._weights_owner = WeightsOwner(job, schedule, self.trace, progress)
         self._loading = None if supply is None else Loading(self.env, supply, self.trace)
-        self._compute = Compute(self.env, job, timing, self.trace, Flight(job.learner), self._loading, processors)
-        self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team), handling)
-        self._collectives = Collectives(self.env, network, self.trace)
+        copies, self._staging = None, None
+        if staging is not None and (settings := staging.network.cluster.staging) is not None:
+            copies = DeviceCopies(self.env, staging, self.trace)
+            self._staging = BatchStaging(self.env, settings, copies, self._loading)
+        flight = Flight(job.learner)
+        self._compute = Compute(self.env, job, timing, self.trace, flight, self._loading, processors, self._staging)
+        self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team), handling, copies)
+        self._collectives = Collectives(self.env, network, self.trace, copies)
         self._cells = Cells(self.env, timing, self.trace, node_memory)
         self._tasks: dict[Task, None] = {}
         """the tasks that have not ended, in the order in which they began"""
@@ -159,7 +171,9 @@ class Simulation:
         self._meanings.clear()  # breaks a reference cycle, so that the run's memory is freed at once
         self._judge()
         self._weights_owner.close()
-        self.trace.wall_s = max((span.end_s for span in self.trace.spans), default=0.0)
+        # a copy that nothing waits for may end after the programs
+        ends_s = (span.end_s for span in self.trace.spans if span.activity != "copy")
+        self.trace.wall_s = max(ends_s, default=0.0)
         self.trace.lost_updates = self._cells.lost_updates()
         self.trace.notes.update(events=events, operations=self._operations)
         return self.trace
@@ -193,6 +207,8 @@ class Simulation:
                 self._as_usual,
             )
         yield from self._carry(task, self._drive(task, lane))
+        if self._staging is not None and self._staging.end(me.rank):
+            yield self.env.timeout(0.0)  # until the copies have ended, which let go of the loader
         if self._loading is not None:
             self._loading.end(me.rank)
         if (failure := task.promise.failure) is not None:

@@ -62,13 +62,27 @@ class Loading:
 
     def take(self, task: Task, samples: Samples) -> Steps:
         """Waits for a batch and takes it."""
-        rank, start_s = task.me.rank, self._env.now
-        if rank not in self._loaders:
+        start_s = self._env.now
+        reads = yield from self.read(task, samples)
+        self.taken(task.me.rank, reads, self._env.now - start_s)
+
+    def read(self, task: Task, samples: Samples) -> Steps:
+        """Waits for a batch that the program does not take yet; returns the reader's statistics at its end."""
+        if (rank := task.me.rank) not in self._loaders:
             reader = self.stores.reader(self._supply.nodes[rank])
             self._loaders[rank] = _Loader(self._env, rank, reader, self.stores, self._supply, self._trace)
-        reads = yield from self._loaders[rank].take(task, samples)
-        stall_s = self._env.now - start_s + (self._trace.reads[rank].stall_s if rank in self._trace.reads else 0.0)
-        self._trace.reads[rank] = reads._replace(stall_s=stall_s)
+        return (yield from self._loaders[rank].take(task, samples))
+
+    def taken(self, rank: Rank, reads: Reads, waited_s: float) -> None:
+        """Records that the program has taken a batch.
+
+        Args:
+            rank: the rank.
+            reads: the reader's statistics at the end of the batch.
+            waited_s: how long the program waited for it.
+        """
+        before_s = self._trace.reads[rank].stall_s if rank in self._trace.reads else 0.0
+        self._trace.reads[rank] = reads._replace(stall_s=waited_s + before_s)
 
     def end(self, rank: Rank) -> None:
         """Stops the loader of a rank whose program has ended."""

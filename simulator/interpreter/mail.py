@@ -19,6 +19,7 @@ from paceline.algorithms.runtime.program_errors import check_peer, message_wante
 from paceline.algorithms.runtime.snapshots import Snapshots
 from paceline.records.trace import Span, Trace
 from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
+from paceline.simulator.interpreter.device_copies import DeviceCopies
 from paceline.simulator.kernel.lanes import Steps, Task
 from paceline.simulator.kernel.simpy_events import upon
 from paceline.simulator.network.network import Network
@@ -34,6 +35,8 @@ class Envelope:
     value: Any
     sent_s: float
     bytes: int
+    step: int = 0
+    """the sender's step"""
     waits: bool = False
     """whether its bytes flow only when a receive has matched it"""
     arrived: bool = False
@@ -64,6 +67,7 @@ class Mail:
         trace: the run's record.
         ranks: all ranks.
         handling: the processor time of ranks for messages.
+        copies: copies values between hosts and devices; None: no library needs copies.
     """
 
     def __init__(
@@ -73,8 +77,10 @@ class Mail:
         trace: Trace,
         ranks: tuple[Rank, ...],
         handling: Handling = NO_HANDLING,
+        copies: DeviceCopies | None = None,
     ) -> None:
         self._env, self._network, self._trace, self._handling = env, network, trace, handling
+        self._device_copies = copies
         self._inboxes: dict[Rank, list[Envelope]] = {rank: [] for rank in ranks}
         self._requests: dict[Rank, list[Request]] = {rank: [] for rank in ranks}
         self._copies = {rank: Snapshots() for rank in ranks}
@@ -103,14 +109,32 @@ class Mail:
         source, to, size = task.me.rank, op.to, nbytes(op.value)
         check_peer(op, task.me.world)
         waits = self._handling.waits(to, size)
-        return Envelope(source, to, op.tag, self._copies[source].of(op.value), sent_s, size, waits)
+        return Envelope(source, to, op.tag, self._copies[source].of(op.value), sent_s, size, task.step, waits)
 
     def post(self, envelope: Envelope) -> None:
-        """Puts a message, or its announcement, on its way."""
-        source, to = envelope.source, envelope.to
-        self._under_way[source, to].append(envelope)
-        sent = self._network.message(source, to, 0 if envelope.waits else envelope.bytes)
-        upon(sent, lambda _: self._arrive(envelope))
+        """Puts a message, or its announcement, on its way, after the copy of its value to the host."""
+        self._under_way[envelope.source, envelope.to].append(envelope)
+        copies, copy = self._device_copies, None
+        if copies is not None:
+            copy = copies.before(envelope.source, envelope.step, envelope.bytes)
+        if copy is None:
+            self._depart(envelope)
+        else:
+            upon(copy, lambda _: self._depart(envelope))
+
+    def _depart(self, envelope: Envelope) -> None:
+        sent = self._network.message(envelope.source, envelope.to, 0 if envelope.waits else envelope.bytes)
+        upon(sent, lambda _: self._land(envelope))
+
+    def _land(self, envelope: Envelope) -> None:
+        """Copies the value of a message from the host to the receiver's device."""
+        copies, copy = self._device_copies, None
+        if copies is not None and not envelope.waits:  # only servers let messages wait, and they are on hosts
+            copy = copies.after(envelope.to, envelope.step, envelope.bytes)
+        if copy is None:
+            self._arrive(envelope)
+        else:
+            upon(copy, lambda _: self._arrive(envelope))
 
     def _busy(self, task: Task, envelope: Envelope, seconds: float) -> Steps:
         """Lets the processor time of a send pass; the message is in flight during this time."""

@@ -26,10 +26,12 @@ from paceline.simulator.collectives.protocols import transport_of
 from paceline.simulator.collectives.tuning import Tuner
 from paceline.simulator.flows.fabric import GraphFabric, Path
 from paceline.simulator.flows.flow_engine import Flows, Port
+from paceline.simulator.flows.host_buffers import host_buffers
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.kernel.lanes import Steps
 from paceline.simulator.kernel.simpy_events import after, come, upon
 from paceline.simulator.network.outages import Outages
+from paceline.topologies.catalogue.libraries import LIBRARIES
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.faults.link_faults import changes
 from paceline.topologies.graphs.routing import Rule
@@ -214,8 +216,10 @@ class ClusterNetwork:
         library: str = "plain",
         fabric: GraphFabric | None = None,
     ) -> None:
-        self.fabric = fabric or GraphFabric(cluster, routing)
-        self.tuner = Tuner(self.fabric, collective, library, transport_of(cluster.graph))
+        transport = transport_of(cluster.graph)
+        buffers = host_buffers(cluster, LIBRARIES[library], transport) if library in LIBRARIES else None
+        self.fabric = fabric or GraphFabric(cluster, routing, buffers=buffers)
+        self.tuner = Tuner(self.fabric, collective, library, transport)
         self.cluster = cluster
         self._changes = changes(cluster.graph, cluster.link_faults)
         self._alone: dict[CollectivePlan, Alone] = {}

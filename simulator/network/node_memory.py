@@ -1,10 +1,12 @@
-"""Accesses to cells in a node's main memory, as flows on the memory and on the links to it.
+"""Accesses to a node's main memory, as flows on the memory and on the links to it: to cells, and copies to devices.
 
 * The cells of a node are in the memory of its host. A core moves at most `HostMemory.core_bytes_per_s`, and all
   accesses of a node together at most `HostMemory.bytes_per_s`; they share it max-min fairly.
 * A rank that is not at the host's vertex moves the bytes over its route to the host too: a GPU over PCIe, a core of
   another socket over the bus between sockets. There they contend with messages and collectives.
 * The parts of an access run at the same time, block after block, so the slowest of them determines its end.
+* A copy between a host and a device is one flow on the memory and on the links between the device and its nearest
+  socket. A core's copy inside the memory reads and writes every byte.
 * Traffic inside a device's own memory, and of messages between ranks of one vertex, is not counted.
 """
 
@@ -13,15 +15,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import simpy
 
 from paceline.algorithms.core.values import Rank
+from paceline.simulator.flows.fabric import Path
 from paceline.simulator.flows.flow_engine import Port
 from paceline.simulator.network.network import ClusterNetwork, memory_port
+from paceline.topologies.cluster import Node
 
 Action = Literal["read", "add", "swap"]
+Direction = Literal["to device", "to host"]
 TRAFFIC: dict[Action, int] = {"read": 2, "add": 3, "swap": 4}
 """how often the core of an access moves the cell's bytes in memory: a read loads them and stores a copy, an add loads
 both terms and stores the sum, a swap copies twice"""
@@ -52,6 +57,14 @@ class Copying:
             self.network.cancel_copy(flow)
 
 
+class DeviceCopy(NamedTuple):
+    """A copy between a host and a device that has begun."""
+
+    flow: simpy.Event
+    latency_s: float
+    """seconds from the end of the flow to the end of the copy"""
+
+
 class NodeMemory:
     """The memories of a cluster's nodes.
 
@@ -61,6 +74,7 @@ class NodeMemory:
 
     def __init__(self, network: ClusterNetwork) -> None:
         self._network, self._routes = network, cache(self._found)
+        self._to_device = cache(self._device_path)
 
     def begin(self, rank: Rank, action: Action, nbytes: int) -> Copying | None:
         """Begins an access.
@@ -90,6 +104,55 @@ class NodeMemory:
         begun = [(self._network.copy(ports, size, limit), size) for ports, size, limit in flows]
         return Copying(self._network, begun)
 
+    @property
+    def network(self) -> ClusterNetwork:
+        """The network that carries the flows."""
+        return self._network
+
+    def copy(self, rank: Rank, direction: Direction, nbytes: float) -> DeviceCopy | None:
+        """Begins a copy between pinned memory of a host and a device.
+
+        Args:
+            rank: the rank that computes on the device.
+            direction: from the host to the device, or back.
+            nbytes: its bytes.
+
+        Returns:
+            The copy; None if the rank's data are in host memory.
+        """
+        if (path := self._to_device(rank, direction)) is None:
+            return None
+        flow = self._network.copy((self._port(rank), *path.ports), nbytes, path.limit_bytes_per_s)
+        return DeviceCopy(flow, path.latency_s)
+
+    def copy_by_core(self, rank: Rank, nbytes: float) -> simpy.Event:
+        """Begins a copy inside the memory of a rank's node by one core, which reads and writes every byte.
+
+        Args:
+            rank: the rank.
+            nbytes: the bytes to copy.
+        """
+        core = self._node(rank).memory.core_bytes_per_s
+        return self._network.copy((self._port(rank),), TRAFFIC["read"] * nbytes, core)
+
+    def cancel(self, flow: simpy.Event) -> None:
+        """Ends a flow of a copy, whatever is left of it."""
+        self._network.cancel_copy(flow)
+
+    def _node(self, rank: Rank) -> Node:
+        cluster = self._network.cluster
+        return cluster.nodes[cluster.node_of(rank)]
+
+    def _port(self, rank: Rank) -> Port:
+        return memory_port(self._node(rank).name)
+
+    def _device_path(self, rank: Rank, direction: Direction) -> Path | None:
+        cluster = self._network.cluster
+        if (socket := cluster.socket_of(rank)) is None:
+            return None
+        ends = (socket, cluster.vertex_of(rank))
+        return self._network.fabric.between(*(ends if direction == "to device" else ends[::-1]))
+
     def _found(self, rank: Rank) -> tuple[tuple[Port, ...], tuple[Port, ...], bool]:
         """Returns the ports from a rank's host to the rank and back, and whether the rank has a memory of its own."""
         cluster, fabric = self._network.cluster, self._network.fabric
@@ -97,6 +160,6 @@ class NodeMemory:
         seat = cluster.vertex_of(rank)
         if seat == node.host:
             return (), (), False
-        down, medium = fabric.between(node.host, seat)
-        up, _ = fabric.between(seat, node.host)
-        return down, up, seat in cluster.graph.of_kind("device") and medium != "memory"
+        down, up = fabric.between(node.host, seat), fabric.between(seat, node.host)
+        own_memory = seat in cluster.graph.of_kind("device") and down.medium != "memory"
+        return down.ports, up.ports, own_memory

@@ -192,7 +192,7 @@ def perform(
     memory = None if modelled is None else NodeMemory(modelled)
     timing = timing or PlanTiming(plan, machine or NOTHING)
     processors = processors_of(plan) if machine is None else host_processors(plan, machine)
-    trace = simulate_job(job, timing, wires, schedule, report, supply, handling, memory, processors)
+    trace = simulate_job(job, timing, wires, schedule, report, supply, handling, memory, processors, memory)
     if modelled is not None:
         trace.notes["collectives"] = [choice.record() for choice in modelled.tuner.choices.values()]
     if machine is None:

@@ -270,4 +270,31 @@ COMPUTE = (
     ),
 )
 
-MUTANTS = NETWORK + COLLECTIVES + FAULTS + STORAGE + COMPUTE
+STAGING = (
+    Mutant(
+        name="result-not-copied-back",
+        file="simulator/interpreter/collectives.py",
+        old="self._copies.after(rank, task.step, received)",
+        new="self._copies.after(rank, task.step, 0)",
+        bug="The result of a collective among hosts reaches the devices for free.",
+        tests=("closed_form/test_staging.py",),
+    ),
+    Mutant(
+        name="one-batch-too-few-ahead",
+        file="simulator/interpreter/batch_staging.py",
+        old="while len(self._queue) < self._depth:",
+        new="while len(self._queue) < self._depth - 1:",
+        bug="With a prefetch of 1, no batch is copied during the gradient before it.",
+        tests=("closed_form/test_staging.py",),
+    ),
+    Mutant(
+        name="detour-inside-a-node",
+        file="simulator/flows/fabric.py",
+        old="if self.node_of(source) != self.node_of(to):",
+        new="if self.node_of(source) == self.node_of(to):",
+        bug="Without GPUDirect, messages inside a node pass the host, and those between nodes do not.",
+        tests=("closed_form/test_staging.py",),
+    ),
+)
+
+MUTANTS = NETWORK + COLLECTIVES + FAULTS + STORAGE + COMPUTE + STAGING

@@ -145,6 +145,9 @@ class Library:
         reduces: whether the device or one core of the rank's host adds what is received; None: the device of a GPU, a
             core of other nodes.
         occupies: which processors of a device communication takes; None: no processor.
+        through_host: how data of devices pass the memory of their hosts: `copied`: whole vectors, before and after the
+            operation; `pipelined`: in pieces, while they are sent to other nodes; `never`: they do not.
+        gpudirect: whether they do not where the system has GPUDirect RDMA.
         provenance: where the algorithms come from.
 
     >>> LIBRARIES["mpi"].algorithm(144, 65536), LIBRARIES["mpi"].algorithm(144, 2**20)
@@ -158,6 +161,8 @@ class Library:
     receiving: Receiving
     reduces: Literal["device", "core"] | None = None
     occupies: Literal["multiprocessors", "core"] | None = None
+    through_host: Literal["never", "pipelined", "copied"] = "never"
+    gpudirect: bool = False
     provenance: str
 
     def algorithm(self, ranks: int, nbytes: float, version: tuple[int, int] = (999, 0)) -> str | None:
@@ -272,7 +277,10 @@ LIBRARIES: dict[str, Library] = {
             ),
             reduces="device",
             occupies="multiprocessors",
-            provenance=f"{NCCL_TUNER}; it takes the cheapest",
+            through_host="pipelined",
+            gpudirect=True,
+            provenance=f"{NCCL_TUNER}; it takes the cheapest; pieces through host memory without GPUDirect: MEMORY "
+            "certain (src/transport/net.cc)",
         ),
         Library(
             name="mpi",
@@ -296,7 +304,10 @@ LIBRARIES: dict[str, Library] = {
             ),
             reduces="core",
             occupies="core",
-            provenance="FOUND open-mpi/ompi coll_tuned_decision_fixed.c @v4.0.0 and @8efebee (since v4.1.0)",
+            through_host="copied",
+            gpudirect=True,
+            provenance="FOUND open-mpi/ompi coll_tuned_decision_fixed.c @v4.0.0 and @8efebee (since v4.1.0); programs "
+            "copy whole vectors unless MPI is CUDA-aware: MEMORY certain",
         ),
         Library(
             name="gloo",
@@ -319,7 +330,9 @@ LIBRARIES: dict[str, Library] = {
             ),
             reduces="core",
             occupies="core",
-            provenance="FOUND facebookincubator/gloo docs/algorithms.md, gloo/allreduce.cc @cc44198",
+            through_host="copied",
+            provenance="FOUND facebookincubator/gloo docs/algorithms.md, gloo/allreduce.cc @cc44198; copies to pinned "
+            "tensors of the host and back: MEMORY certain (pytorch ProcessGroupGlooCuda.cpp, host work)",
         ),
     )
 }

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import imported, near_miss
@@ -35,6 +37,7 @@ class ModelInfo:
         layers: the layers with parameters.
         works: all modules with their costs; empty if unknown.
         family: name of the models with similar kernels; the model's own name if there are no others.
+        sample_bytes: bytes of the input of one sample on a device.
 
     >>> MODELS["lenet"].parameters
     431080
@@ -47,6 +50,7 @@ class ModelInfo:
     provenance: str
     works: tuple[LayerWork, ...] = ()
     family: str = ""
+    sample_bytes: int = 0
 
     @property
     def parameters(self) -> int:
@@ -92,18 +96,23 @@ QUADRATIC = ModelInfo(
 )
 
 
-def _of(name: str, works: tuple[LayerWork, ...], *, family: str, num_samples: int, provenance: str) -> ModelInfo:
+def _of(name: str, works: tuple[LayerWork, ...], **fields: Any) -> ModelInfo:
     layers = tuple(LayerInfo(work.name, work.parameters) for work in works if work.parameters)
-    return ModelInfo(
-        name=name, layers=layers, num_samples=num_samples, provenance=provenance, works=works, family=family
-    )
+    return ModelInfo(name=name, layers=layers, works=works, **fields)
 
 
 @cache
 def _known(name: str) -> ModelInfo:
     known = ZOO[name]
     works = read_table(TABLES / f"{name}.csv")
-    return _of(name, works, family=known.family, num_samples=known.num_samples, provenance=known.provenance)
+    return _of(
+        name,
+        works,
+        family=known.family,
+        num_samples=known.num_samples,
+        provenance=known.provenance,
+        sample_bytes=known.number_bytes * math.prod(known.shape),
+    )
 
 
 class _Models(Mapping[str, ModelInfo]):
@@ -170,7 +179,8 @@ def _traced(name: str) -> ModelInfo:
         works = trace(copy.deepcopy(mine.module), sample)
         num_samples = IMAGENET if mine.examples is None else len(mine.examples.train.labels)
         words = "DERIVED by tracing the user's own module"
-        return _of(name, works, family="", num_samples=num_samples, provenance=words)
+        size = sample.element_size() * sample.nelement()
+        return _of(name, works, family="", num_samples=num_samples, provenance=words, sample_bytes=size)
 
     with contextlib.suppress(Exception), torch.device("meta"):  # a model of any size costs no memory there,
         return info(unpacked(called(maker, 1)))

@@ -29,6 +29,7 @@ class Known:
         maker: ``module:function``.
         arguments: arguments of the function.
         shape: shape of one sample.
+        number_bytes: bytes of each of its numbers: 4 for float32, 8 for the words of a text, int64 in torch.
         classes: number of classes; None if it does not classify.
         num_samples: number of samples in one epoch of its usual data set.
         data: its usual data set, in `DATA`; None if it is not there.
@@ -38,6 +39,7 @@ class Known:
     maker: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     shape: tuple[int, ...] = USUAL
+    number_bytes: int = 4
     classes: int | None = 1000
     num_samples: int = IMAGENET
     data: str | None = "images"
@@ -105,7 +107,7 @@ ZOO: dict[str, Known] = {
     "resnet50-v1.5": Known(family="resnet", maker=f"{NETWORKS}:resnet", arguments={"depth": 50, "late": True},
         provenance=_derived("ResNet-50 v1.5, stride in the 3 × 3 convolution")),
     "transformer": Known(family="transformer", maker="paceline.workloads.models.transformer:transformer",
-        shape=(128,), classes=None, num_samples=1_000_000, data=None,
+        shape=(128,), number_bytes=8, classes=None, num_samples=1_000_000, data=None,
         provenance=_derived("a decoder of 4 blocks, width 256, 4 heads, 128 tokens, 10 000 words, ours; epoch ours")),
 }  # fmt: skip
 """the models whose tables are in `tables/`"""
