@@ -59,6 +59,8 @@ class Ask:
             changes.append(f"train.pace={'device' if self.pace else 'none'}")
         if self.network is not None:
             changes.append(f"train.network={self.network}")
+        if self.machine is not None:
+            changes.append(f"cluster.machine={self.machine}")
         return changes
 
     def make_out(self) -> None:
@@ -69,12 +71,6 @@ class Ask:
         except OSError as error:
             found = f"found {str(self.out)!r}, where nothing can be written ({error.strerror})"
             raise InputError(f"--out: {found}; expected a folder for records") from error
-
-    def measured(self) -> Any:
-        """Returns the machine of `--machine`; None without one."""
-        from paceline.scenarios.resolution.load_machine import load_machine
-
-        return None if self.machine is None else load_machine(self.machine)
 
     def names(self) -> list[str] | None:
         """Returns the requested algorithms; None for those of the scenario."""
@@ -98,11 +94,9 @@ def simulate(ask: Ask, output: Output) -> None:
     from paceline.cli.expected import Expected
     from paceline.reports.comparison.run_table import Rows
     from paceline.scenarios.resolution.plan import names_of
-    from paceline.simulator.runs.machines import hosts_like
     from paceline.simulator.runs.run import simulate as run
 
     check_own_methods(scenario)
-    network = None if (machine := ask.measured()) is None else hosts_like(machine, scenario)
     names = names_of(scenario.algorithms)
     rows = Rows(names, scenario.seeds, each=scenario.seeds == 1 or output.verbose)
     expected = Expected(len(names) * scenario.seeds)
@@ -118,7 +112,7 @@ def simulate(ask: Ask, output: Output) -> None:
         return saved
 
     with stored_if_interrupted(stored), output.progress() as stage:
-        runs = run(scenario, network=network, progress=_estimating(expected, stage("simulating"), output), keep=keep)
+        runs = run(scenario, progress=_estimating(expected, stage("simulating"), output), keep=keep)
     output.end_of_rows()
     answer_runs(scenario.name, runs, ask, output, streamed=True)
 
@@ -295,7 +289,7 @@ def compare(ask: Ask, output: Output) -> None:
     with stored_if_interrupted(kept):
         try:
             with output.progress() as stage:
-                comparison = run(scenario, machine=ask.measured(), stage=stage, keep=_keeper(kept, ask.out))
+                comparison = run(scenario, stage=stage, keep=_keeper(kept, ask.out))
         except RunsFailed as failure:
             say_kept(failure, output)
             raise

@@ -6,7 +6,20 @@ from typing import Annotated, Literal
 
 import typer
 
-from paceline.cli.options import RUNS, Algorithms, Json, Out, Quiet, Scenario, Seed, Seeds, Set, Verbose, output
+from paceline.cli.options import (
+    RUNS,
+    Algorithms,
+    Json,
+    Machine,
+    Out,
+    Quiet,
+    Scenario,
+    Seed,
+    Seeds,
+    Set,
+    Verbose,
+    output,
+)
 
 EngineName = Literal["local"]
 
@@ -40,6 +53,7 @@ def sweep(
     algorithms: Algorithms = None,
     seed: Seed = None,
     seeds: Seeds = None,
+    machine: Machine = None,
     engine: Engine = "local",  # noqa: ARG001  # the only one so far
     jobs: Jobs = None,
     keep_runs: KeepRuns = False,
@@ -74,5 +88,7 @@ def sweep(
     from paceline.cli import actions
     from paceline.cli.sweep_actions import run
 
-    ask = actions.Ask(scenario, changes=changes or [], algorithms=algorithms, seed=seed, seeds=seeds, out=out)
+    ask = actions.Ask(
+        scenario, changes=changes or [], algorithms=algorithms, seed=seed, seeds=seeds, out=out, machine=machine
+    )
     run(ask, vary, output(ctx, as_json, quiet, verbose), jobs=jobs, keep_runs=keep_runs)

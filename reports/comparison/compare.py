@@ -23,6 +23,7 @@ from paceline.reports.comparison.prediction_errors import Tree, error, together
 from paceline.reports.comparison.time_to_target import Aim, aim_of
 from paceline.reports.comparison.words import kind_of
 from paceline.scenarios import Scenario, load
+from paceline.scenarios.resolution.load_machine import load_machine
 from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
 from paceline.scenarios.sections.machine_file import MachinePart
 from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
@@ -139,7 +140,8 @@ def compare(
 
     Args:
         scenario: a scenario, in any form that `paceline.scenarios.load` accepts.
-        machine: the machine as `paceline calibrate` measured it; None: it is probed first.
+        machine: the machine as `paceline calibrate` measured it; None: `cluster.machine` of the scenario, or else it is
+            probed first.
         stage: called with the name of each stage; returns the stage's progress callback.
         keep: called with each simulated and measured run after its stage, to store it; returns the stored run.
 
@@ -155,6 +157,8 @@ def compare(
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     refuse_simulated_only(scenario)
     check_own_methods(scenario)
+    if machine is None and scenario.cluster.machine is not None:
+        machine = load_machine(scenario.cluster.machine)
     network = _probed(scenario, stage) if machine is None else this_host(machine, scenario)
     simulated = simulate(scenario, network=network, progress=stage("predicting"), keep=keep)
     progress = stage("predicting without message cost")

@@ -32,7 +32,7 @@ from paceline.scenarios.sections.layout import Layout, of_file, of_nodes, of_sys
 from paceline.scenarios.sections.link_outages import misjoined
 from paceline.scenarios.sections.networks import LinkPart, NetworkPart
 from paceline.scenarios.sections.reading import AnyStorage
-from paceline.scenarios.sections.referenced_files import File, NodeFilePart, any_node, graph_of
+from paceline.scenarios.sections.referenced_files import File, MachineFile, NodeFilePart, any_node, graph_of
 from paceline.scenarios.sections.staging import StagingPart
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.limits import MOST_WORKERS
@@ -164,6 +164,11 @@ class ClusterPart(Part):
     )
     device: AnyDevice | None = Field(
         default=None, description="for a system or a file: the device to use instead of its own"
+    )
+    machine: MachineFile = Field(
+        default=None,
+        description="the path of a machine that `paceline calibrate` measured: simulations take its gradients, and its "
+        "costs inside a host; links join the hosts",
     )
     network: NetworkPart = Field(default=NetworkPart(), description="how the nodes are connected")
     charges: ChargesPart = Field(

@@ -17,7 +17,7 @@ from pydantic import Field, PlainValidator, TypeAdapter, WithJsonSchema
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import whole
 from paceline.scenarios.values import fields
-from paceline.scenarios.values.mistakes import expected
+from paceline.scenarios.values.mistakes import expected, wrong
 from paceline.scenarios.values.section import Part
 from paceline.topologies import importing
 from paceline.topologies.graphs.graph import Graph
@@ -30,6 +30,21 @@ def _path(value: object) -> str:
 
 
 File = Annotated[str, PlainValidator(_path), WithJsonSchema({"type": "string", "description": "the path of a file"})]
+
+
+def _machine(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise expected("the path of a file that `paceline calibrate` wrote")
+    if not Path(value).is_file():
+        raise wrong(f"found {value!r}, which is no file; expected one that `paceline calibrate` wrote")
+    return value
+
+
+MachineFile = Annotated[
+    str | None,
+    PlainValidator(lambda value: None if value is None else _machine(value)),
+    WithJsonSchema({"type": "string", "description": "the path of a machine file"}),
+]
 
 
 class NodeFilePart(Part):
@@ -90,6 +105,7 @@ def anchor(data: Any, folder: Path) -> None:
     inside = [_mapping(node).get("node") for node in _list(cluster.get("nodes"))]
     for part in map(_mapping, (cluster, cluster.get("network"), *inside)):
         _anchor_path(part, "file", folder)
+    _anchor_path(cluster, "machine", folder)
 
 
 def _anchor_path(part: dict[str, Any], key: str, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paceline.algorithms.core.errors import InputError
+from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.sections.machine_file import MachinePart
 from paceline.topologies.catalogue.machine_profile import LinkedProfile, Profile
@@ -64,3 +65,29 @@ def check(machine: MachinePart, scenario: Scenario, mistakes: list[str] | None =
         )
     if found:
         raise InputError("\n".join(f"{scenario.name}: {line}" for line in found))
+
+
+def extrapolated(plan: Plan, machine: Profile) -> list[str]:
+    """Returns sentences on what a prediction from a calibrated machine takes from outside its measurements.
+
+    Args:
+        plan: the run.
+        machine: the calibrated host.
+    """
+    if not machine.gradients:
+        return []
+    found, batch = list[str](), plan.job.batch
+    batches = [one.batch for one in machine.gradients]
+    if not batches[0] <= batch <= batches[-1]:
+        measured = " to ".join(str(size) for size in sorted({batches[0], batches[-1]}))
+        found.append(f"cluster.machine: gradients of {batch} samples are extrapolated; measured were {measured}")
+    ranks = max(len(nodes) for nodes in plan.cluster.placement)
+    most = machine.gradient(batch).busy[-1][0]
+    if ranks > most:
+        found.append(f"cluster.machine: {ranks} ranks of a host are extrapolated; measured were up to {most}")
+    if len(plan.cluster.nodes) > 1:
+        found.append(
+            "cluster.machine: messages between hosts take the scenario's links, without the work of processors for "
+            "them; only one host was measured"
+        )
+    return found

@@ -19,6 +19,7 @@ from paceline.records.prediction_interval import prediction_interval
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.resolution.fitted_ranges import outside
+from paceline.scenarios.resolution.load_machine import load_machine
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.predicted_times import predicted_times
 from paceline.simulator.interpreter.cpu_overheads import Handling
@@ -34,6 +35,7 @@ from paceline.simulator.network.network import ClusterNetwork, InMemory, Measure
 from paceline.simulator.network.node_memory import NodeMemory
 from paceline.simulator.runs.extrapolation import Extrapolation
 from paceline.simulator.runs.interference import host_processors, processors_of
+from paceline.simulator.runs.machines import extrapolated, hosts_like
 from paceline.simulator.runs.plan_timing import NOTHING, PlanTiming
 from paceline.simulator.runs.servers import receiving_of
 from paceline.simulator.runs.step_interval import step_factors
@@ -66,8 +68,8 @@ def simulate(
 
     Args:
         scenario: a scenario, or an argument of `paceline.scenarios.load`.
-        network: the network to use instead of the scenario's. With a profile, a real run on its machine is predicted,
-            with the communication costs of the machine or of the network that it emulates.
+        network: the network to use instead of the scenario's and of its `cluster.machine`. With a profile, a real run
+            on its machine is predicted, with the communication costs of the machine or of the network that it emulates.
         jitter: whether step times vary as the scenario defines; if not, each step takes its device's mean. Stragglers
             and slowdowns remain.
         message_cost: whether messages and collectives take time.
@@ -87,8 +89,10 @@ def simulate(
     ('simulated', 0.04)
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
+    if network is None and scenario.cluster.machine is not None:
+        network = hosts_like(load_machine(scenario.cluster.machine), scenario)
     machine = _machine(network)
-    plans = scenario.plans(paced=machine is not None and scenario.train.pace == "device")
+    plans = scenario.plans(paced=machine is not None and not machine.gradients)
     plans = plans if jitter else [replace(plan, cluster=plan.cluster.without_jitter()) for plan in plans]
 
     run_plan = partial(perform, network=network, message_cost=message_cost)
@@ -199,7 +203,8 @@ def perform(
         trace.notes["assumptions"] = free_charges(plan)
     if times := predicted_times(plan):
         trace.notes["gradient_times"] = times
-    trace.notes["warnings"] = [*outside(plan), *beyond(trace, plan.cluster.graph, wires, asked)]
+    measured = [] if not isinstance(network, LinkedProfile) else extrapolated(plan, network.machine)
+    trace.notes["warnings"] = [*outside(plan), *beyond(trace, plan.cluster.graph, wires, asked), *measured]
     return trace
 
 

@@ -1,0 +1,149 @@
+"""Files of calibrated machines: written, read, named in scenarios, and refused where they do not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from paceline import simulate
+from paceline.algorithms.core.errors import InputError
+from paceline.cli.app import app
+from paceline.cli.calibrate_command import batches_of
+from paceline.scenarios import load
+from paceline.scenarios.resolution.load_machine import load_machine, save_machine
+from paceline.scenarios.sections.machine_file import MachinePart, MadePart, costs_of, own_of
+from paceline.simulator.runs.machines import hosts_like, this_host
+from paceline.topologies.catalogue.gradient_times import GradientTimes
+from paceline.topologies.catalogue.machine_profile import Profile
+
+PROFILE = Profile(
+    collectives={("AllReduce", 2): ((100, 1e-3), (1000, 2e-3))},
+    inside={("AllReduce", 2): ((10_000, 1e-3), (40_000, 1e-3)), ("Barrier", 2): ((0, 1e-4),)},
+    messages=((0, 1e-4), (1000, 2e-4)),
+    inside_messages=((0, 5e-5),),
+    handling={("send", False): ((1000, 3e-5),), ("start", True): ((1000, 4e-5),)},
+    load_s=1e-5,
+    rest_s=2e-5,
+    update_s=3e-5,
+    serve_s=4e-5,
+    gradients=(GradientTimes(batch=8, busy=((1, 0.01), (2, 0.0125)), factors=(0.9, 1.1), layered=1.5, forward=0.25,
+                             backward=(0.5, 0.25)),),
+    cores=2,
+)  # fmt: skip
+SCENARIO: dict[str, Any] = {
+    "name": "small",
+    "algorithms": ["sync-sgd"],
+    "workload": {"model": "digits-mlp", "dataset": "digits", "batch_per_worker": 8, "learning": "none"},
+    "cluster": {"nodes": [{"device": {"name": "any", "overhead": "5 ms", "per_sample": 0}, "workers_per_node": 2}]},
+    "stop": {"samples": 320},
+}  # fmt: skip
+
+
+def machine_of(profile: Profile = PROFILE, model: str = "digits-mlp") -> MachinePart:
+    gradients = [
+        {
+            "batch": one.batch,
+            "busy": [{"ranks": ranks, "mean": f"{seconds!r} s"} for ranks, seconds in one.busy],
+            "factors": one.factors,
+            "layered": one.layered,
+            "forward": one.forward,
+            "backward": one.backward,
+        }
+        for one in profile.gradients
+    ]
+    machine = MachinePart.model_validate(
+        {"made": {"date": "2026-11-23"}, "model": model, "ranks": 2, "cores": profile.cores, "gradients": gradients}
+    )
+    return machine.model_copy(update={"own": own_of(profile), "costs": costs_of(profile)})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    save_machine(machine_of(), tmp_path / "machine.yaml")
+    return tmp_path / "machine.yaml"
+
+
+def test_a_file_keeps_every_cost(file: Path) -> None:
+    assert load_machine(file).profile() == PROFILE
+
+
+def test_times_in_a_file_have_units(file: Path) -> None:
+    data = yaml.safe_load(file.read_text())
+    assert data["gradients"][0]["busy"][1] == {"ranks": 2, "mean": "0.0125 s"}
+    assert {"bytes": 40_000, "time": "0.001 s"} in data["costs"][-2]["points"]
+
+
+def test_a_scenario_names_a_machine(file: Path) -> None:
+    """Two ranks: 12.5 ms a gradient with both busy, and the measured all-reduce, update and rest."""
+    scenario = load({**SCENARIO, "cluster": {**SCENARIO["cluster"], "machine": str(file)}})
+    (run,) = simulate(scenario)
+    own_s = PROFILE.update_s + PROFILE.rest_s + PROFILE.load_s + 1e-3
+    step_s = run.summary["step_s"]["mean"]
+    assert step_s is not None
+    assert 0.9 * 0.0125 + own_s <= step_s <= 1.1 * 0.0125 + own_s
+    assert not run.machine["warnings"]
+
+
+def test_what_was_not_measured_is_said(file: Path) -> None:
+    changes = ["cluster.nodes[0].count=2", "workload.batch_per_worker=32", "cluster.nodes[0].workers_per_node=4"]
+    (run,) = simulate(load({**SCENARIO, "cluster": {**SCENARIO["cluster"], "machine": str(file)}}, changes))
+    said = "\n".join(run.machine["warnings"])
+    for part in ("gradients of 32 samples", "4 ranks of a host", "messages between hosts"):
+        assert part in said
+
+
+def test_a_machine_of_another_model_is_refused() -> None:
+    other = machine_of(model="digits-cnn")
+    with pytest.raises(
+        InputError, match=r"found gradients of digits-cnn, expected those of workload.model, digits-mlp"
+    ):
+        hosts_like(other, load(SCENARIO))
+
+
+def test_all_mistakes_of_a_comparison_are_reported_together() -> None:
+    scenario = load(SCENARIO, ["train.torch_threads=2"])
+    with pytest.raises(InputError) as caught:
+        this_host(machine_of(), scenario)
+    assert "train.pace: found 'device'" in str(caught.value) and "found 1 threads per rank" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("gradients", 0, "busy", 0, "mean"), 0.01, "a time of 0 or more with its unit"),
+        (("ranks",), 0, "a whole number of 1 or more"),
+        (("gradients",), [], "gradients: found none"),
+        (("colour",), "red", "unknown key"),
+        (("format",), 2, "format"),
+    ],
+)
+def test_mistakes_in_a_file_are_named(file: Path, path: tuple[Any, ...], value: Any, said: str) -> None:
+    data = yaml.safe_load(file.read_text())
+    place = data
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    file.write_text(yaml.safe_dump(data))
+    with pytest.raises(InputError, match=said):
+        load_machine(file)
+
+
+def test_a_missing_machine_ends_with_exit_code_2(tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["simulate", "quickstart", "--machine", str(tmp_path / "none.yaml")])
+    assert found.exit_code == 2
+    assert "cluster.machine: found" in found.stderr and "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize("text", ["", "a", "0", "8,-1"])
+def test_wrong_batches_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="--batches: found"):
+        batches_of(text)
+
+
+def test_made_needs_a_date() -> None:
+    with pytest.raises(ValueError, match="date"):
+        MadePart.model_validate({})
