@@ -38,7 +38,7 @@ SCENARIO: dict[str, Any] = {
     "name": "small",
     "algorithms": ["sync-sgd"],
     "workload": {"model": "digits-mlp", "dataset": "digits", "batch_per_worker": 8, "learning": "none"},
-    "cluster": {"nodes": [{"device": {"name": "any", "overhead": "5 ms", "per_sample": 0}, "workers_per_node": 2}]},
+    "cluster": {"nodes": [{"device": {"name": "any", "overhead": "5 ms", "per_sample": "0 s"}, "workers_per_node": 2}]},
     "stop": {"samples": 320},
 }  # fmt: skip
 
