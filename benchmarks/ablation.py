@@ -29,6 +29,7 @@ from paceline.records.tables import assemble
 from paceline.records.trace import Schedule
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING
+from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.node_memory import NodeMemory
 from paceline.simulator.runs.interference import processors_of
@@ -95,9 +96,14 @@ def step_s(plan: Plan, costs: Costs) -> float:
     nodes, supply, never = NodeMemory(network), supply_of(plan), Schedule(every=math.inf)
     memory = nodes if costs.memory else None
     processors = processors_of(plan) if costs.interference else None
-    trace = simulate_job(
-        plan.job, timing, network, never, None, supply, handling, memory, processors, nodes if costs.staging else None
+    hosts = HostCosts(
+        supply=supply,
+        handling=handling,
+        cells=memory,
+        staging=nodes if costs.staging else None,
+        processors=processors,
     )
+    trace = simulate_job(plan.job, timing, network, never, hosts=hosts)
     spans = assemble(trace, num_samples=plan.job.learner.num_samples).spans
     mean = step_times(step_starts(spans, plan.cluster.workers))["mean"]
     assert mean is not None

@@ -11,6 +11,7 @@ from paceline.algorithms.core.method import Method, RankContext, Replica, Stalen
 from paceline.algorithms.core.program import Routine
 from paceline.algorithms.core.values import Rank
 from paceline.records.trace import Schedule, Trace
+from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.loading import Supply
 from paceline.simulator.kernel.timing import Timing
@@ -67,7 +68,9 @@ def played(
 ) -> Trace:
     """Simulates programs; the result of a program is its rank's state in the trace."""
     job = job_of(Written(first=first, others=others), workers, nodes=nodes)
-    return simulate_job(job, timing or FixedTiming(), network or NoCost(), Schedule(every=1), supply=supply)
+    return simulate_job(
+        job, timing or FixedTiming(), network or NoCost(), Schedule(every=1), hosts=HostCosts(supply=supply)
+    )
 
 
 def fixed_costs(*, collective_s: float = 0.0, message_s: float = 0.0) -> MeasuredNetwork:

@@ -36,10 +36,10 @@ from paceline.simulator.interpreter.batch_staging import BatchStaging
 from paceline.simulator.interpreter.cells import Cells
 from paceline.simulator.interpreter.collectives import Collectives
 from paceline.simulator.interpreter.compute import Compute
-from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
 from paceline.simulator.interpreter.device_copies import DeviceCopies
+from paceline.simulator.interpreter.host_costs import NO_COSTS, HostCosts
 from paceline.simulator.interpreter.in_flight import Flight
-from paceline.simulator.interpreter.loading import Loading, Supply
+from paceline.simulator.interpreter.loading import Loading
 from paceline.simulator.interpreter.mail import Mail
 from paceline.simulator.interpreter.serving import Threads
 from paceline.simulator.interpreter.weights_owner import Progress, WeightsOwner
@@ -48,7 +48,6 @@ from paceline.simulator.kernel.lanes import Mutex, Station, Steps, Task, continu
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.interference import InterferingNetwork, Processors
 from paceline.simulator.network.network import Network
-from paceline.simulator.network.node_memory import NodeMemory
 
 
 def simulate_job(
@@ -57,11 +56,7 @@ def simulate_job(
     network: Network,
     schedule: Schedule,
     progress: Progress | None = None,
-    supply: Supply | None = None,
-    handling: Handling = NO_HANDLING,
-    node_memory: NodeMemory | None = None,
-    processors: Processors | None = None,
-    staging: NodeMemory | None = None,
+    hosts: HostCosts = NO_COSTS,
 ) -> Trace:
     """Runs a job to its end in virtual time.
 
@@ -71,11 +66,7 @@ def simulate_job(
         network: the time of messages and collectives; it serves one run.
         schedule: when the weights being learned are evaluated; it serves one run.
         progress: called with the samples so far and the virtual time.
-        supply: the storage from which batches are read; None if reading takes no time.
-        handling: the processor time of ranks for messages and starts, and the threads of a server.
-        node_memory: the memories of the nodes, which accesses to cells share; None: `timing` states the time of each.
-        processors: what gradients share with communication; None: nothing.
-        staging: the memories that are copied from and to, as the cluster's `staging` says; None: copies take no time.
+        hosts: what the hosts of the ranks cost and share.
 
     Returns:
         The record of the run.
@@ -84,9 +75,7 @@ def simulate_job(
         DeadlockError: all remaining programs wait for something that cannot happen.
         ProgramError: a program requested an invalid operation.
     """
-    return Simulation(
-        job, timing, network, schedule, progress, supply, handling, node_memory, processors, staging
-    ).run()
+    return Simulation(job, timing, network, schedule, progress, hosts).run()
 
 
 class Simulation:
@@ -99,31 +88,27 @@ class Simulation:
         network: Network,
         schedule: Schedule,
         progress: Progress | None,
-        supply: Supply | None = None,
-        handling: Handling = NO_HANDLING,
-        node_memory: NodeMemory | None = None,
-        processors: Processors | None = None,
-        staging: NodeMemory | None = None,
+        hosts: HostCosts,
     ) -> None:
         self.job, self.trace, self.env = job, Trace(), Clock()
-        self._handling = handling
-        processors = processors or Processors()
+        self._handling = handling = hosts.handling
+        processors = hosts.processors or Processors()
         processors.attach(self.env)
         if processors.used:
             network = InterferingNetwork(network, processors)
         self._network = network
         network.attach(self.env)
         self._weights_owner = WeightsOwner(job, schedule, self.trace, progress)
-        self._loading = None if supply is None else Loading(self.env, supply, self.trace)
+        self._loading = None if hosts.supply is None else Loading(self.env, hosts.supply, self.trace)
         copies, self._staging = None, None
-        if staging is not None and (settings := staging.network.cluster.staging) is not None:
-            copies = DeviceCopies(self.env, staging, self.trace)
+        if hosts.staging is not None and (settings := hosts.staging.network.cluster.staging) is not None:
+            copies = DeviceCopies(self.env, hosts.staging, self.trace)
             self._staging = BatchStaging(self.env, settings, copies, self._loading)
         flight = Flight(job.learner)
         self._compute = Compute(self.env, job, timing, self.trace, flight, self._loading, processors, self._staging)
         self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team), handling, copies)
         self._collectives = Collectives(self.env, network, self.trace, copies)
-        self._cells = Cells(self.env, timing, self.trace, node_memory)
+        self._cells = Cells(self.env, timing, self.trace, hosts.cells)
         self._tasks: dict[Task, None] = {}
         """the tasks that have not ended, in the order in which they began"""
         self._unheard = UnheardFailures()

@@ -23,6 +23,7 @@ from paceline.scenarios.resolution.load_machine import load_machine
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.predicted_times import predicted_times
 from paceline.simulator.interpreter.cpu_overheads import Handling
+from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.loading import Supply
 from paceline.simulator.interpreter.weights_owner import Progress
@@ -196,7 +197,8 @@ def perform(
     memory = None if modelled is None else NodeMemory(modelled)
     timing = timing or PlanTiming(plan, machine or NOTHING)
     processors = processors_of(plan) if machine is None else host_processors(plan, machine)
-    trace = simulate_job(job, timing, wires, schedule, report, supply, handling, memory, processors, memory)
+    hosts = HostCosts(supply=supply, handling=handling, cells=memory, staging=memory, processors=processors)
+    trace = simulate_job(job, timing, wires, schedule, report, hosts)
     if modelled is not None:
         trace.notes["collectives"] = [choice.record() for choice in modelled.tuner.choices.values()]
     if machine is None:

@@ -26,6 +26,7 @@ from paceline.checking.replay import Recording, replay
 from paceline.records.store import read_run
 from paceline.records.trace import Reads, Schedule, Trace
 from paceline.scenarios import load
+from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.loading import Supply
 from paceline.simulator.network.network import MeasuredNetwork
@@ -84,7 +85,7 @@ def simulated(job: Job, prefetch: int) -> Trace:
         prefetch=prefetch,
         nodes=[0, 0, 1, 1],
     )
-    return simulate_job(job, timing, network, Schedule(every=5), None, supply)
+    return simulate_job(job, timing, network, Schedule(every=5), hosts=HostCosts(supply=supply))
 
 
 def asked_for(how: Reading, worker: int) -> Reads:

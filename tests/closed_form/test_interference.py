@@ -26,6 +26,7 @@ from paceline.algorithms.core.operations import (
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank
 from paceline.records.trace import Schedule, Trace
+from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.kernel.crash_timeline import Timeline, Times
 from paceline.simulator.kernel.shared_processor import SharedProcessor, fair_share
@@ -56,7 +57,9 @@ def run(
     processors = Processors(lambda rank: Demand(rank, compute=1.0, communicate=of[rank]))
     network = fixed_costs(collective_s=collective_s, message_s=message_s)
     job = job_of(Written(first=first), workers)
-    return simulate_job(job, timing or FixedTiming(compute=compute), network, Schedule(1), processors=processors)
+    return simulate_job(
+        job, timing or FixedTiming(compute=compute), network, Schedule(1), hosts=HostCosts(processors=processors)
+    )
 
 
 @program

@@ -15,6 +15,7 @@ from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import Access, Cancel, Cell, Charge, Lock, Now, Start, Unlock, Wait
 from paceline.algorithms.core.program import Program, Routine, program
 from paceline.records.trace import Schedule, Trace
+from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork, memory_port
 from paceline.simulator.network.node_memory import NodeMemory
@@ -61,7 +62,7 @@ def run(
     network = ClusterNetwork(cluster)
     job = job_of(Written(first=main), workers, nodes=[list(range(workers))])
     memory = NodeMemory(network)
-    return simulate_job(job, timing or FixedTiming(), network, Schedule(1), node_memory=memory)
+    return simulate_job(job, timing or FixedTiming(), network, Schedule(1), hosts=HostCosts(cells=memory))
 
 
 def durations(cluster: Cluster, workers: int, action: Any = "add", offset_s: float = 0.0) -> list[float]:
@@ -140,7 +141,7 @@ def test_messages_and_accesses_share_pcie() -> None:
         yield from Access(CELL, "read")
         return (yield from Now()) - start_s
 
-    trace = simulate_job(job_of(Written(first=main), 1), timing, network, Schedule(1), node_memory=memory)
+    trace = simulate_job(job_of(Written(first=main), 1), timing, network, Schedule(1), hosts=HostCosts(cells=memory))
     assert answer(trace) == pytest.approx(1.0, rel=EXACT)
 
 
@@ -274,6 +275,6 @@ def test_the_memory_carries_all_that_accesses_move() -> None:
         yield from Access(CELL, "read")
 
     job = job_of(Written(first=main), 3, nodes=[[0, 1, 2]])
-    simulate_job(job, FixedTiming(), network, Schedule(1), node_memory=NodeMemory(network))
+    simulate_job(job, FixedTiming(), network, Schedule(1), hosts=HostCosts(cells=NodeMemory(network)))
     carried = network.carried_bytes[memory_port(cluster.nodes[0].name)]
     assert carried == pytest.approx(3 * (3 + 2) * BYTES, rel=EXACT)

@@ -33,6 +33,7 @@ from paceline.algorithms.core.program import Program, Routine, program
 from paceline.algorithms.core.values import Message, Rank
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
+from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork, Network, NoCost
 from tests.clusters import answer, played, star
@@ -76,7 +77,7 @@ def queue(
     steps: int = 10**9,
 ) -> Trace:
     job = job_of(Queue(client=client, serve=serve), workers, steps=steps)
-    return simulate_job(job, timing, network or NoCost(), Schedule(every=10**9), handling=handling)
+    return simulate_job(job, timing, network or NoCost(), Schedule(every=10**9), hosts=HostCosts(handling=handling))
 
 
 def rank(of: RankContext) -> Rank:
@@ -444,7 +445,7 @@ def test_every_method_with_a_server(name: str, waits: bool, threads: int) -> Non
 
     def run(handling: Handling) -> Trace:
         network = ClusterNetwork(star(*map(len, nodes_for(method)), latency_s=0.015625))
-        return simulate_job(job, timing, network, Schedule(1), handling=handling)
+        return simulate_job(job, timing, network, Schedule(1), hosts=HostCosts(handling=handling))
 
     one, other = run(NO_HANDLING), run(handling)
     assert len(one.updates) > 0

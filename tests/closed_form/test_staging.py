@@ -16,6 +16,7 @@ from paceline.algorithms.core.operations import AllReduce, Cancel, Charge, Gradi
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Samples
 from paceline.records.trace import COPY_TO_DEVICE, Schedule, Span, Trace
+from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.loading import Supply
 from paceline.simulator.network.network import ClusterNetwork
@@ -91,7 +92,7 @@ def run(
     network, workers = ClusterNetwork(cluster, library=library), cluster.workers
     job = job_of(Written(first=main, others=others), workers, nodes=cluster.placement)
     memory, timing = NodeMemory(network), timing or FixedTiming(compute=compute_s)
-    return simulate_job(job, timing, network, Schedule(1), supply=reads, staging=memory), network
+    return simulate_job(job, timing, network, Schedule(1), hosts=HostCosts(supply=reads, staging=memory)), network
 
 
 def training(steps: int = 6) -> Any:
@@ -169,7 +170,7 @@ def test_deeper_prefetching_evens_out_unequal_gradients() -> None:
         network = ClusterNetwork(cluster := gpus(1, replace(PINNED, prefetch=prefetch)))
         timing = FixedTiming(compute=lambda _, step: 0.9 if step % 2 else 0.1)
         job = job_of(Written(first=training(20)), 1)
-        trace = simulate_job(job, timing, network, Schedule(1), staging=NodeMemory(network))
+        trace = simulate_job(job, timing, network, Schedule(1), hosts=HostCosts(staging=NodeMemory(network)))
         assert cluster.staging is not None and cluster.staging.ahead == prefetch
         started = answer(trace)
         return float(started[-1] - started[-3])

@@ -15,6 +15,7 @@ from paceline.algorithms.core.values import Samples
 from paceline.algorithms.methods.baseline import SequentialSgd
 from paceline.records.trace import Schedule
 from paceline.simulator.flows.flow_engine import Flows
+from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.storage import Stores
 from paceline.simulator.network.network import NoCost
@@ -260,7 +261,7 @@ def throughput(prefetch: int, *, step_s: float, steps: int = 8000, blocks: int =
     timing = FixedTiming(compute=lambda _, step: np.random.default_rng((4, step)).exponential(step_s))
     trace = simulate_job(
         job_of(SequentialSgd(), 1, steps=steps), timing, NoCost(), Schedule(10**9),
-        supply=supply(storage, workers=1, prefetch=prefetch, order=order, record_bytes=1),
+        hosts=HostCosts(supply=supply(storage, workers=1, prefetch=prefetch, order=order, record_bytes=1)),
     )  # fmt: skip
     begun = np.array([span.start_s for span in trace.spans if span.activity == "compute"])[steps // blocks :]
     each = np.diff(begun[:: steps // blocks]) / (steps // blocks)

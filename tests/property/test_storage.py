@@ -16,6 +16,7 @@ from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.flows.flow_engine import Flows
 from paceline.simulator.flows.ports import Part, Ports
+from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.kernel.simpy_events import after
 from paceline.simulator.network.network import NoCost
@@ -134,7 +135,9 @@ def run(strategy: Strategy, prefetch: int, seed: int, *, workers: int = 3, steps
     lengths = np.random.default_rng(seed).exponential(0.5, (workers, steps))
     timing = FixedTiming(compute=lambda rank, step: float(lengths[rank, step]))
     given_ = supply(disk, workers=workers, prefetch=prefetch, order=order)
-    return simulate_job(job_of(SyncSgd(), workers, steps=steps), timing, NoCost(), Schedule(10**9), supply=given_)
+    return simulate_job(
+        job_of(SyncSgd(), workers, steps=steps), timing, NoCost(), Schedule(10**9), hosts=HostCosts(supply=given_)
+    )
 
 
 @given(STRATEGIES, st.integers(0, 4), st.integers(0, 100))

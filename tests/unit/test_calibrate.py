@@ -16,6 +16,7 @@ from paceline.backend.calibration.span_costs import served, started, uncovered
 from paceline.records.trace import Activity, Span
 from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import InMemory, MeasuredNetwork
 from paceline.simulator.runs.dry_run import without_numbers
@@ -74,7 +75,7 @@ def probed(plan: Plan, method: Method, *, inside: bool) -> Costs:
     )
     network = MeasuredNetwork(MACHINE.collective_s, MACHINE.message_s, memory)
     timing, handling = PlanTiming(plan, MACHINE), handling_of(plan, MACHINE)
-    trace = simulate_job(job, timing, network, never(), handling=handling)
+    trace = simulate_job(job, timing, network, never(), hosts=HostCosts(handling=handling))
     trace.spans = [relabelled(span) for span in trace.spans]
     return costs(job, trace, plan, inside=inside)
 

@@ -36,6 +36,7 @@ from paceline.algorithms.core.values import Batch, Rank, Samples, Weights
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.cpu_overheads import Handling
+from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import Simulation, simulate_job
 from paceline.simulator.network.network import MeasuredNetwork, NoCost
 from tests.clusters import Written, answer, fixed_costs, played
@@ -322,7 +323,7 @@ def test_the_message_of_a_cancelled_receive_stays_before_younger_ones() -> None:
 
     job = job_of(Written(first=talk, others=listen), 2)
     handling = Handling(receive_s=lambda *_: 5.0)
-    trace = simulate_job(job, ONE_S, NoCost(), Schedule(every=1), handling=handling)
+    trace = simulate_job(job, ONE_S, NoCost(), Schedule(every=1), hosts=HostCosts(handling=handling))
     assert answer(trace, 1) == [True, "first", "second"]
 
 
@@ -514,5 +515,5 @@ def test_a_mismatch_comes_out_at_the_start_that_made_it() -> None:
 
 
 def test_the_interpreter_has_a_case_for_every_operation() -> None:
-    simulation = Simulation(job_of(SyncSgd(), 2, steps=1), FixedTiming(), NoCost(), Schedule(1), None)
+    simulation = Simulation(job_of(SyncSgd(), 2, steps=1), FixedTiming(), NoCost(), Schedule(1), None, HostCosts())
     assert [op.__name__ for op in OPERATIONS if op not in simulation._meanings] == []

@@ -23,6 +23,7 @@ from paceline.records.trace import Reads, Schedule, Trace
 from paceline.scenarios import load
 from paceline.scenarios.sections.reading import StoragePart
 from paceline.scenarios.values.mistakes import ScenarioError
+from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from paceline.simulator.runs.run import simulate
@@ -48,7 +49,9 @@ def loads(trace: Trace) -> list[tuple[int, float, float]]:
 def sequential(prefetch: int, *, compute_s: float, steps: int = 4, storage: Storage = SLOW) -> Trace:
     given = supply(storage, workers=1, prefetch=prefetch, order=scattered(10**6))
     timing = FixedTiming(compute=compute_s)
-    return simulate_job(job_of(SequentialSgd(), 1, steps=steps), timing, NoCost(), Schedule(10**9), supply=given)
+    return simulate_job(
+        job_of(SequentialSgd(), 1, steps=steps), timing, NoCost(), Schedule(10**9), hosts=HostCosts(supply=given)
+    )
 
 
 # --- when batches are there ------------------------------------------------------------------------------------------
@@ -93,14 +96,16 @@ def test_reads_after_the_end_are_not_counted() -> None:
 def test_loading_time_of_its_own_comes_after_the_reading() -> None:
     timing = FixedTiming(compute=2.0, load=0.5)
     given = supply(SLOW, workers=1, prefetch=0, order=scattered())
-    trace = simulate_job(job_of(SequentialSgd(), 1, steps=2), timing, NoCost(), Schedule(1), supply=given)
+    trace = simulate_job(
+        job_of(SequentialSgd(), 1, steps=2), timing, NoCost(), Schedule(1), hosts=HostCosts(supply=given)
+    )
     assert loads(trace) == [(0, 0.0, 8.5), (1, 10.5, 19.0)]
 
 
 def test_windows_that_are_held_are_not_read_again() -> None:
     """Runs of 16 in windows of 16, batches of 8: every other batch is there already."""
     given = supply(SLOW, workers=4, prefetch=0)
-    trace = simulate_job(job_of(SyncSgd(), 4), FixedTiming(), NoCost(), Schedule(1), supply=given)
+    trace = simulate_job(job_of(SyncSgd(), 4), FixedTiming(), NoCost(), Schedule(1), hosts=HostCosts(supply=given))
     assert [round(end_s - start_s, 9) for _, start_s, end_s in loads(trace)] == [16.0, 0.0, 16.0, 0.0]
     assert trace.reads[Rank(0)][:3] == (2, 2, 3200)
 
@@ -116,7 +121,7 @@ def test_requests_seeks_and_bytes_are_those_of_the_order(name: str) -> None:
     job = job_of(method, nodes=nodes, steps=6)
     given = supply(STORAGE["hdd"], workers=5)
     timing = FixedTiming(compute=lambda rank, step: 0.01 + 0.003 * rank + 0.001 * step)
-    trace = simulate_job(job, timing, NoCost(), Schedule(10**9), supply=given)
+    trace = simulate_job(job, timing, NoCost(), Schedule(10**9), hosts=HostCosts(supply=given))
     assert trace.reads
     for me in job.team:
         taken = [span.step for span in trace.spans if span.activity == "load" and span.rank == me.rank]
@@ -133,7 +138,9 @@ def test_a_batch_that_was_not_foreseen_is_read_anew() -> None:
     order = scattered()
     given = supply(SLOW, workers=2, prefetch=2, order=order)
     timing = FixedTiming(compute=lambda rank, _: 10.0 + 30.0 * rank)
-    trace = simulate_job(job_of(DbsSgd(), 2, steps=24), timing, NoCost(), Schedule(10**9), supply=given)
+    trace = simulate_job(
+        job_of(DbsSgd(), 2, steps=24), timing, NoCost(), Schedule(10**9), hosts=HostCosts(supply=given)
+    )
     for rank in (0, 1):
         asked = [samples for samples in order.asked if samples.worker == rank]
         again = len(asked) - len({samples.index for samples in asked})
@@ -156,7 +163,10 @@ def test_a_batch_of_many_requests_is_a_few_events() -> None:
     given = dataclasses.replace(supply(storage, workers=workers, order=order), prefetch=2)
     job = Job.of(SyncSgd(), [[Rank(rank)] for rank in range(workers)], Bowl(num_samples=10**6), batch=256,
         budget=Budget(samples=steps * workers * 256), seed=1)  # fmt: skip
-    traces = [simulate_job(job, FixedTiming(), NoCost(), Schedule(10**9), supply=one) for one in (given, None)]
+    traces = [
+        simulate_job(job, FixedTiming(), NoCost(), Schedule(10**9), hosts=HostCosts(supply=one))
+        for one in (given, None)
+    ]
     more = traces[0].notes["events"] - traces[1].notes["events"]
     assert sum(reads.requests for reads in traces[0].reads.values()) == steps * workers * 256
     assert more <= workers * (steps + 2) + 2 * workers
