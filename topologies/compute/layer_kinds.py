@@ -33,9 +33,9 @@ def kind_of(product: ProductLike) -> LayerKind:
         return "depthwise"
     if product.channels_in <= FEW_CHANNELS:
         return "first"
-    if product.stride > 1 or small != large:
+    if product.stride > 1:
         return "strided"
-    return "1x1" if large == 1 else "3x3" if large <= 3 else "large"
+    return "1x1" if large == 1 else "3x3" if large <= 3 and small == 3 else "large"
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ FRAMEWORKS = (
 SINCE: tuple[tuple[int, Library], ...] = ((2020, "eight"), (2018, "seven"), (2017, "six"), (2015, "r4"), (0, "early"))
 """the generation in common use since a year: INFERENCE from the releases of cuDNN"""
 VERSIONS: tuple[tuple[float, Library], ...] = (
-    (8, "eight"), (7, "seven"), (5.1, "six"), (5, "five"), (4, "r4"), (0, "early"),
+    (8, "eight"), (7, "seven"), (5.1, "six"), (5, "five"), (3, "r4"), (0, "early"),
 )  # fmt: skip
 
 
