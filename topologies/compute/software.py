@@ -20,6 +20,7 @@ OWN = r"\bnative\b|\bno[nt]? (mkl|cudnn)|without (mkl|cudnn)|slow cpu|torch-?7"
 DIRECT = r"convnet2?\b"
 """hand-written direct convolutions of the years before cuDNN R4"""
 ASSEMBLER = r"\bneon\b|nervana|assembl"
+FUSED = r"\bxla\b"
 VERSION = r"cudnn ?[rv]?(\d+(?:\.\d+)?)"
 FRAMEWORKS = (
     ("tensorflow", r"tensorflow|\btf ?\d|\btf\b"),
@@ -40,6 +41,7 @@ class Software:
 
     library: Library
     framework: str = ""
+    fused: bool = False
 
 
 MIDDLE = 3
@@ -59,7 +61,7 @@ def read_software(words: str, kind: Kind, year: int | None = None) -> Software:
     """
     text = words.lower()
     framework = next((name for name, pattern in FRAMEWORKS if re.search(pattern, text)), "")
-    return Software(_library(text, kind, year), framework)
+    return Software(_library(text, kind, year), framework, fused=bool(re.search(FUSED, text)))
 
 
 def _library(text: str, kind: Kind, year: int | None) -> Library:
