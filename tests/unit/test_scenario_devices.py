@@ -70,10 +70,40 @@ def test_what_a_device_cannot_do_is_told(cluster: Any, options: dict[str, Any], 
     assert words in str(caught.value)
 
 
-def test_a_measured_profile_is_fitted() -> None:
-    profile = [{"batch": 32, "time": "164.1 ms"}, {"batch": 64, "time": "292.2 ms"}]  # ResNet-50 on a P100
+def test_a_measured_profile_is_a_curve_over_batches() -> None:
+    """A GPU that small batches do not fill: the step takes 100 ms up to 16 samples."""
+    points = {4: "100 ms", 16: "100 ms", 32: "164.1 ms", 64: "292.2 ms"}
+    profile = [{"batch": batch, "time": time} for batch, time in points.items()]
     made = plan_of({"nodes": [{"device": {"name": "mine", "profile": profile}}]}).cluster.device_of(0)  # type: ignore[arg-type]
-    assert [made.compute_s(batch) for batch in (32, 64)] == pytest.approx([0.1641, 0.2922])
+    assert [made.compute_s(batch) for batch in (4, 8, 16, 32, 64)] == pytest.approx([0.1, 0.1, 0.1, 0.1641, 0.2922])
+    assert made.compute_s(48) == pytest.approx((0.1641 + 0.2922) / 2)
+
+
+def test_a_method_that_changes_batches_follows_the_curve() -> None:
+    """Of two nodes with the same rate at 32 samples, `dbs-sgd` gives more to the one that is quicker with more."""
+    flat = [{"batch": 8, "time": "30 ms"}, {"batch": 32, "time": "32 ms"}, {"batch": 64, "time": "34 ms"}]
+    steep = [{"batch": 8, "time": "8 ms"}, {"batch": 32, "time": "32 ms"}, {"batch": 64, "time": "64 ms"}]
+    nodes = [{"device": {"name": name, "profile": points}} for name, points in (("flat", flat), ("steep", steep))]
+    changed = scenario({"nodes": nodes}) | {"algorithms": ["sync-sgd"]}
+    for batch, slowest_s in ((32, 0.032), (16, 0.030 + 0.002 * 8 / 24), (64, 0.064)):
+        changed["workload"] = changed["workload"] | {"batch_per_worker": batch}
+        (run,) = simulate(changed)
+        assert run.summary["step_s"]["mean"] >= slowest_s
+        assert run.plan.cluster.device_of(0).compute_s(batch) <= slowest_s + 1e-12  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("point", "words"),
+    [
+        ({"batch": 0, "time": "1 ms"}, "profile[0].batch: found 0"),
+        ({"batch": 8, "time": "0 s"}, "profile[0].time: found"),
+        ({"batch": 8}, "profile[0].time: missing"),
+    ],
+)
+def test_a_wrong_point_is_told(point: dict[str, Any], words: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        plan_of({"nodes": [{"device": {"name": "mine", "profile": [point]}}]})
+    assert words in str(caught.value)
 
 
 def test_a_device_is_described_in_one_way() -> None:
