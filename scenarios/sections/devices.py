@@ -37,7 +37,7 @@ class DevicePart(Part):
     )
     profile: tuple[PointPart, ...] = Field(
         default=(),
-        description="measured steps instead, each with batch and time; a line joins neighbours, so any batch has its time",
+        description="measured steps instead, each with batch and time; a line joins neighbouring batches",
     )
 
     memory_bandwidth: fields.Rate | None = Field(

@@ -61,7 +61,7 @@ class Interval:
 class Device:
     """A device that computes gradients.
 
-    compute_s(b) = overhead_s + b · per_sample_s, or the curve of a device of the catalogue, or one through measured points
+    compute_s(b) = overhead_s + b · per_sample_s, or a curve: of a device of the catalogue, or through measured points
 
     Args:
         times: the curve of a device of the catalogue, by kinds of layers.

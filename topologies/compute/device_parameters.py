@@ -42,7 +42,6 @@ PRIORS: tuple[tuple[str, float, float], ...] = (
     ("tensor ", 0.0, 0.2),
     ("half", 0.0, 0.2),
     ("chip ", 0.0, 0.15),
-    ("memory fused", 0.3, 0.3),
     ("memory ", 0.0, 0.15),
     ("memory", math.log(0.95), 0.1),
     ("launch ", 0.0, 0.3),
@@ -120,8 +119,6 @@ def memory_terms(spec: Spec, software: Software) -> Iterator[str]:
     yield "memory"
     yield f"memory {spec.architecture}"
     yield f"memory {software.library}"
-    if software.fused:
-        yield "memory fused"
 
 
 def launch_terms(spec: Spec, software: Software) -> Iterator[str]:

@@ -18,8 +18,8 @@ from paceline.topologies.compute.utilisation import utilisation
 
 LayerKind = Literal["1x1", "3x3", "large", "strided", "first", "depthwise", "dense", "attention", "other"]
 KINDS: tuple[LayerKind, ...] = get_args(LayerKind)
-"""convolutions of 1 × 1, of 3 × 3 and of larger squares, those with a stride or an oblong kernel, those of a picture's
-few channels, and depthwise ones; products with weights, products of activations; and arithmetic of unknown sizes"""
+"""convolutions of 1 × 1, of 3 × 3, of larger squares or oblongs, those with a stride, those of a picture's few
+channels, and depthwise ones; products with weights, products of activations; and arithmetic of unknown sizes"""
 FEW_CHANNELS = 4
 """a first layer has at most so many channels in"""
 

@@ -2,9 +2,8 @@
 
 Rules of this file: words decide, never the name of a system. Where a library's version is not given, the year stands
 for it. The generations are those in which convolutions changed: own code (a framework's loops over a matrix product),
-cuDNN before R4, R4, 5.0 with
-the first Winograd convolutions, 5.1 and 6, 7, and 8 or later; hand-written kernels; on processors a vendor's
-library or own code.
+cuDNN before R3, R3 and R4, 5.0 with the first Winograd convolutions, 5.1 and 6, 7, and 8 or later; hand-written
+kernels; on processors a vendor's library or own code.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from paceline.topologies.catalogue.device_catalogue import Kind, Spec
 Library = Literal["own", "early", "r4", "five", "six", "seven", "eight", "assembler", "vendor"]
 OWN = r"\bnative\b|\bno[nt]? (mkl|cudnn)|without (mkl|cudnn)|slow cpu|torch-?7"
 DIRECT = r"convnet2?\b"
-"""hand-written direct convolutions of the years before cuDNN R4"""
+"""hand-written direct convolutions of the years before cuDNN R3"""
 ASSEMBLER = r"\bneon\b|nervana|assembl"
-FUSED = r"\bxla\b"
 VERSION = r"cudnn ?[rv]?(\d+(?:\.\d+)?)"
 FRAMEWORKS = (
     ("tensorflow", r"tensorflow|\btf ?\d|\btf\b"),
@@ -41,7 +39,6 @@ class Software:
 
     library: Library
     framework: str = ""
-    fused: bool = False
 
 
 MIDDLE = 3
@@ -61,7 +58,7 @@ def read_software(words: str, kind: Kind, year: int | None = None) -> Software:
     """
     text = words.lower()
     framework = next((name for name, pattern in FRAMEWORKS if re.search(pattern, text)), "")
-    return Software(_library(text, kind, year), framework, fused=bool(re.search(FUSED, text)))
+    return Software(_library(text, kind, year), framework)
 
 
 def _library(text: str, kind: Kind, year: int | None) -> Library:
