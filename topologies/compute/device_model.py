@@ -68,7 +68,7 @@ def device(
         precision: of the arithmetic: fp32, tf32, fp16, bf16, fp64, or amp, float32, …
         samples: of one gradient: it must fit into memory, and the shares of the layers are those of this batch.
         optimizer_copies: numbers that the optimizer keeps per weight: 1 for momentum.
-        software: library and framework; the library in common use a year after the chip came out if not given.
+        software: library and framework; the library in common use three years after the chip came out if not given.
         parameters: of the device model; those fitted to all published rows if not given.
         profile: measured (batch, seconds) points instead: a curve goes through them, and the layers share its times.
 

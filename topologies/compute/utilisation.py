@@ -46,9 +46,9 @@ def utilisation(
         split: whether the library may split K.
 
     >>> round(utilisation(128, 128 * 56, 576, 56), 3)  # one wave of full tiles
-    0.9
+    0.818
     >>> round(utilisation(128, 128 * 57, 576, 56), 3)  # one tile more needs a second wave
-    0.623
+    0.566
     """
     least = min(
         ceil(ceil(rows / high) * ceil(columns / wide) * ceil(count) * parts / units)
