@@ -74,10 +74,11 @@ def _devices(plan: Plan) -> Iterator[str]:
             spec, dtype = named(device.name), workload.compute_dtype
             for key, words in gaps(spec, workload.model, family, dtype, plan.job.batch):
                 yield f"{key}: {words} ({device.provenance})"
-        elif device.batches and not device.batches[0] <= plan.job.batch <= device.batches[-1]:
-            fitted = " to ".join(f"{batch}" for batch in sorted({device.batches[0], device.batches[-1]}))
+        elif device.measured and not device.measured.batches[0] <= plan.job.batch <= device.measured.batches[-1]:
+            batches = device.measured.batches
+            known = " to ".join(f"{batch}" for batch in sorted({batches[0], batches[-1]}))
             yield (
-                f"workload.batch_per_worker: found {plan.job.batch}; the time of {device.name} was fitted at {fitted} "
+                f"workload.batch_per_worker: found {plan.job.batch}; the time of {device.name} was measured at {known} "
                 f"({device.provenance})"
             )
 

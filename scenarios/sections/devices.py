@@ -1,4 +1,4 @@
-"""Devices of a scenario: given by two numbers, or by a name in the catalogue."""
+"""Devices of a scenario: given by two numbers, by measured steps, or by a name in the catalogue."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from paceline.scenarios.values.mistakes import complain, expected, wrong
 from paceline.scenarios.values.section import Part
 from paceline.topologies import Device
 from paceline.topologies.catalogue.device_names import named
+from paceline.topologies.catalogue.measured_times import measured_times
 from paceline.topologies.compute import device_model
 from paceline.workloads.models.layer_tables import find_model
 
@@ -36,7 +37,7 @@ class DevicePart(Part):
     )
     profile: tuple[PointPart, ...] = Field(
         default=(),
-        description="measured steps instead, each with batch and time, to which overhead and per_sample are fitted",
+        description="measured steps instead, each with batch and time; a line joins neighbouring batches",
     )
 
     memory_bandwidth: fields.Rate | None = Field(
@@ -58,24 +59,21 @@ class DevicePart(Part):
         return self
 
     def build(self) -> Device:
-        """Returns the device; a profile is fitted by t = overhead + batch · per_sample, see `device_model.fitted`.
+        """Returns the device; a profile is a curve through its points, see `measured_times`.
 
         >>> points = [PointPart(batch=32, time="164.1 ms"), PointPart(batch=64, time="292.2 ms")]
-        >>> round(DevicePart(name="p100", profile=points).build().overhead_s, 3)
-        0.036
+        >>> round(DevicePart(name="p100", profile=points).build().compute_s(48), 3)
+        0.228
         """
         rates = None if self.memory_bandwidth is None else given_rates(self.memory_bandwidth, self.launch_overhead)
         if not self.profile:
             assert self.overhead is not None
             assert self.per_sample is not None
             return Device(name=self.name, overhead_s=self.overhead, per_sample_s=self.per_sample, rates=rates)
-        line = device_model.fitted([(point.batch, point.time) for point in self.profile])
         return Device(
             name=self.name,
-            overhead_s=line.overhead_s,
-            per_sample_s=line.per_sample_s,
-            provenance=f"fitted to {len(self.profile)} measured steps given in the scenario",
-            batches=tuple(sorted(point.batch for point in self.profile)),
+            measured=measured_times([(point.batch, point.time) for point in self.profile]),
+            provenance=f"{len(self.profile)} measured steps given in the scenario",
             rates=rates,
         )
 

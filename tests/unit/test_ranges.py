@@ -67,8 +67,8 @@ def test_a_measured_profile_has_the_batches_in_it() -> None:
     assert notes(device) == []
     (note,) = notes(device, "workload.batch_per_worker=16")
     assert note == (
-        "workload.batch_per_worker: found 16; the time of mine was fitted at 32 to 64 "
-        "(fitted to 2 measured steps given in the scenario)"
+        "workload.batch_per_worker: found 16; the time of mine was measured at 32 to 64 "
+        "(2 measured steps given in the scenario)"
     )
 
 

@@ -70,10 +70,42 @@ def test_what_a_device_cannot_do_is_told(cluster: Any, options: dict[str, Any], 
     assert words in str(caught.value)
 
 
-def test_a_measured_profile_is_fitted() -> None:
-    profile = [{"batch": 32, "time": "164.1 ms"}, {"batch": 64, "time": "292.2 ms"}]  # ResNet-50 on a P100
+def test_a_measured_profile_is_a_curve_over_batches() -> None:
+    """A GPU that small batches do not fill: the step takes 100 ms up to 16 samples."""
+    points = {4: "100 ms", 16: "100 ms", 32: "164.1 ms", 64: "292.2 ms"}
+    profile = [{"batch": batch, "time": time} for batch, time in points.items()]
     made = plan_of({"nodes": [{"device": {"name": "mine", "profile": profile}}]}).cluster.device_of(0)  # type: ignore[arg-type]
-    assert [made.compute_s(batch) for batch in (32, 64)] == pytest.approx([0.1641, 0.2922])
+    assert [made.compute_s(batch) for batch in (4, 8, 16, 32, 64)] == pytest.approx([0.1, 0.1, 0.1, 0.1641, 0.2922])
+    assert made.compute_s(48) == pytest.approx((0.1641 + 0.2922) / 2)
+
+
+def test_a_method_that_changes_batches_follows_the_curve() -> None:
+    """`dbs-sgd` divides 64 samples so that both nodes take the same time.
+
+    The first takes 20 ms for 32 samples and then 1.25 ms for each, the second 2 ms for each:
+    20 + 1.25 (x − 32) = 2 (64 − x) at x = 45.5, which is 36.9 ms. The line nearest to the first node's points would
+    give 32.5 ms.
+    """
+    bent = [{"batch": 8, "time": "16 ms"}, {"batch": 32, "time": "20 ms"}, {"batch": 64, "time": "60 ms"}]
+    straight = [{"batch": 8, "time": "16 ms"}, {"batch": 64, "time": "128 ms"}]
+    nodes = [{"device": {"name": name, "profile": points}} for name, points in (("bent", bent), ("straight", straight))]
+    changed = scenario({"nodes": nodes}, model="digits-mlp") | {"algorithms": ["dbs-sgd"], "stop": {"updates": 200}}
+    (run,) = simulate(changed)
+    assert run.summary["step_s"]["p50"] == pytest.approx(0.0369, rel=0.04)
+
+
+@pytest.mark.parametrize(
+    ("point", "words"),
+    [
+        ({"batch": 0, "time": "1 ms"}, "profile[0].batch: found 0"),
+        ({"batch": 8, "time": "0 s"}, "profile[0].time: found"),
+        ({"batch": 8}, "profile[0].time: missing"),
+    ],
+)
+def test_a_wrong_point_is_told(point: dict[str, Any], words: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        plan_of({"nodes": [{"device": {"name": "mine", "profile": [point]}}]})
+    assert words in str(caught.value)
 
 
 def test_a_device_is_described_in_one_way() -> None:

@@ -2,7 +2,7 @@
 
 A device of the catalogue is a curve over batches: `compute.device_model` computes it from the catalogue's figures, the
 layers of a model and parameters that were fitted to published throughput. A device that a scenario describes itself
-costs a fixed overhead per step and a time per sample, both given or fitted to measured points.
+costs a fixed overhead per step and a time per sample, or is a curve through measured points.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from paceline.topologies.catalogue.charge_rates import ChargeRates
+from paceline.topologies.catalogue.measured_times import MeasuredTimes
 
 if TYPE_CHECKING:
     from paceline.topologies.catalogue.device_catalogue import Kind
@@ -60,14 +61,14 @@ class Interval:
 class Device:
     """A device that computes gradients.
 
-    compute_s(b) = overhead_s + b · per_sample_s, or the curve of a device of the catalogue
+    compute_s(b) = overhead_s + b · per_sample_s, or a curve: of a device of the catalogue, or through measured points
 
     Args:
-        times: the curve; None for a straight line.
+        times: the curve of a device of the catalogue, by kinds of layers.
+        measured: the curve through measured points; it takes the place of the others.
         interval: of predictions of similar devices; None if the time was given or measured.
         forward_shares, backward_shares: the share of each layer with parameters in the time of a gradient, first layer
             first; together they add up to 1. Empty if they are not known.
-        batches: the batch sizes at which its time was measured, smallest first. Empty if it was not measured.
 
     >>> slow = Device(name="slow", overhead_s=0.004, per_sample_s=0.001125)
     >>> round(slow.compute_s(32), 9)
@@ -78,11 +79,11 @@ class Device:
     overhead_s: float = 0.0
     per_sample_s: float = 0.0
     times: Curve | None = None
+    measured: MeasuredTimes | None = None
     interval: Interval | None = None
     provenance: str = "given in the scenario"
     forward_shares: tuple[float, ...] = ()
     backward_shares: tuple[float, ...] = ()
-    batches: tuple[int, ...] = ()
     kind: Kind | None = None
     """None if it is not in the catalogue"""
     rates: ChargeRates | None = None
@@ -90,6 +91,8 @@ class Device:
 
     def compute_s(self, samples: int) -> float:
         """Returns the time of a gradient of so many samples in seconds, without jitter."""
+        if self.measured is not None:
+            return self.measured.seconds(samples)
         if self.times is not None:
             return self.times.seconds(samples)
         return self.overhead_s + samples * self.per_sample_s

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.charge_rates import device_rates
 from paceline.topologies.catalogue.device import Device
 from paceline.topologies.catalogue.device_catalogue import SPECS, Spec
+from paceline.topologies.catalogue.measured_times import measured_times
 from paceline.topologies.compute.device_parameters import Parameters, fitted_parameters
 from paceline.topologies.compute.layer_times import KindTime, Rates, gradient_s, kind_times, layer_shares, layer_times
 from paceline.topologies.compute.memory import check_fits, footprint
@@ -50,17 +49,6 @@ class GradientTimes:
         return kind_times(self.rows, self.rates, samples)
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Seconds over the batch: overhead_s + b · per_sample_s."""
-
-    overhead_s: float
-    per_sample_s: float
-
-    def at(self, samples: float) -> float:
-        return self.overhead_s + samples * self.per_sample_s
-
-
 def device(
     spec: Spec,
     work: WorkLike,
@@ -80,9 +68,9 @@ def device(
         precision: of the arithmetic: fp32, tf32, fp16, bf16, fp64, or amp, float32, …
         samples: of one gradient: it must fit into memory, and the shares of the layers are those of this batch.
         optimizer_copies: numbers that the optimizer keeps per weight: 1 for momentum.
-        software: library and framework; the library in common use a year after the chip came out if not given.
+        software: library and framework; the library in common use three years after the chip came out if not given.
         parameters: of the device model; those fitted to all published rows if not given.
-        profile: measured (batch, seconds) points instead: a line is fitted to them, the layers share it.
+        profile: measured (batch, seconds) points instead: a curve goes through them, and the layers share its times.
 
     Raises:
         InputError: the model has no layer table, the precision is not known, or the memory is too small.
@@ -121,36 +109,10 @@ def device(
     )
     if profile is None:
         return made
-    line = fitted(profile)
     return replace(
         made,
         times=None,
+        measured=measured_times(profile),
         interval=None,
-        overhead_s=line.overhead_s,
-        per_sample_s=line.per_sample_s,
-        provenance=f"fitted to {len(profile)} measured batches; layers by the device model",
-        batches=tuple(sorted(int(batch) for batch, _ in profile)),
+        provenance=f"measured at {len(profile)} batches; layers by the device model",
     )
-
-
-def fitted(points: Sequence[tuple[float, float]]) -> Line:
-    """Returns the line t₀ + b / r through measured points, by least squares of relative errors, none below 0.
-
-    Args:
-        points: batches and seconds.
-
-    Raises:
-        InputError: there are no points, or one is not above 0.
-
-    >>> line = fitted([(32, 0.1641), (64, 0.2922)])  # ResNet-50 on a P100 (TensorFlow's benchmarks)
-    >>> round(line.overhead_s * 1e3), round(1 / line.per_sample_s)
-    (36, 250)
-    """
-    wrong = [point for point in points if point[0] <= 0 or point[1] <= 0]
-    if wrong or not points:
-        raise InputError(f"profile: found {wrong or 'no points'}; expected pairs of batch and seconds above 0")
-    from scipy.optimize import nnls  # slow to import: only where a profile is given
-
-    batches, seconds = np.array(points, dtype=float).T
-    (overhead_s, per_sample_s), _ = nnls(np.stack([1 / seconds, batches / seconds], axis=1), np.ones(len(seconds)))
-    return Line(float(overhead_s), float(per_sample_s))

@@ -42,7 +42,7 @@ PRIORS: tuple[tuple[str, float, float], ...] = (
     ("tensor ", 0.0, 0.2),
     ("half", 0.0, 0.2),
     ("chip ", 0.0, 0.15),
-    ("memory ", 0.0, 0.1),
+    ("memory ", 0.0, 0.15),
     ("memory", math.log(0.95), 0.1),
     ("launch ", 0.0, 0.3),
     ("launch", math.log(1.5), 0.3),

@@ -18,8 +18,8 @@ from paceline.topologies.compute.utilisation import utilisation
 
 LayerKind = Literal["1x1", "3x3", "large", "strided", "first", "depthwise", "dense", "attention", "other"]
 KINDS: tuple[LayerKind, ...] = get_args(LayerKind)
-"""convolutions of 1 × 1, of 3 × 3 and of larger squares, those with a stride or an oblong kernel, those of a picture's
-few channels, and depthwise ones; products with weights, products of activations; and arithmetic of unknown sizes"""
+"""convolutions of 1 × 1, of 3 × 3, of larger squares or oblongs, those with a stride, those of a picture's few
+channels, and depthwise ones; products with weights, products of activations; and arithmetic of unknown sizes"""
 FEW_CHANNELS = 4
 """a first layer has at most so many channels in"""
 
@@ -33,9 +33,9 @@ def kind_of(product: ProductLike) -> LayerKind:
         return "depthwise"
     if product.channels_in <= FEW_CHANNELS:
         return "first"
-    if product.stride > 1 or small != large:
+    if product.stride > 1:
         return "strided"
-    return "1x1" if large == 1 else "3x3" if large <= 3 else "large"
+    return "1x1" if large == 1 else "3x3" if large <= 3 and small == 3 else "large"
 
 
 @dataclass(frozen=True, slots=True)

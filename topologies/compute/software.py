@@ -2,9 +2,8 @@
 
 Rules of this file: words decide, never the name of a system. Where a library's version is not given, the year stands
 for it. The generations are those in which convolutions changed: own code (a framework's loops over a matrix product),
-cuDNN before R4, R4, 5.0 with
-the first Winograd convolutions, 5.1 and 6, 7, and 8 or later; hand-written kernels; on processors a vendor's
-library or own code.
+cuDNN before R3, R3 and R4, 5.0 with the first Winograd convolutions, 5.1 and 6, 7, and 8 or later; hand-written
+kernels; on processors a vendor's library or own code.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from paceline.topologies.catalogue.device_catalogue import Kind, Spec
 Library = Literal["own", "early", "r4", "five", "six", "seven", "eight", "assembler", "vendor"]
 OWN = r"\bnative\b|\bno[nt]? (mkl|cudnn)|without (mkl|cudnn)|slow cpu|torch-?7"
 DIRECT = r"convnet2?\b"
-"""hand-written direct convolutions of the years before cuDNN R4"""
+"""hand-written direct convolutions of the years before cuDNN R3"""
 ASSEMBLER = r"\bneon\b|nervana|assembl"
 VERSION = r"cudnn ?[rv]?(\d+(?:\.\d+)?)"
 FRAMEWORKS = (
@@ -30,7 +29,7 @@ FRAMEWORKS = (
 SINCE: tuple[tuple[int, Library], ...] = ((2020, "eight"), (2018, "seven"), (2017, "six"), (2015, "r4"), (0, "early"))
 """the generation in common use since a year: INFERENCE from the releases of cuDNN"""
 VERSIONS: tuple[tuple[float, Library], ...] = (
-    (8, "eight"), (7, "seven"), (5.1, "six"), (5, "five"), (4, "r4"), (0, "early"),
+    (8, "eight"), (7, "seven"), (5.1, "six"), (5, "five"), (3, "r4"), (0, "early"),
 )  # fmt: skip
 
 
