@@ -137,6 +137,8 @@ def _gradient_part(task: GradientTask, found: Sequence[Gradients]) -> GradientPa
         busy=tuple(busy),
         factors=times.factors,
         layered=times.layered,
+        beside=times.beside,
+        overlap=times.overlap,
         forward=times.forward,
         backward=times.backward,
     )

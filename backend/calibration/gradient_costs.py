@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.message_costs import job_of, never
-from paceline.backend.calibration.probes import GRADIENTS, ProbeGradients, busy_ranks
+from paceline.backend.calibration.probes import GRADIENTS, ProbeGradients, phase_of, phases
 from paceline.backend.local.launch import Launch, run_job
-from paceline.records.trace import Trace
+from paceline.records.trace import Span, Trace
 from paceline.scenarios.resolution.plan import FORWARD, Plan
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.gradient_times import GradientTimes, slices
@@ -29,6 +29,8 @@ SECONDS = 1.5
 """how long a launch computes gradients, about"""
 FEWEST, MOST = 3, 60
 """steps of each number of busy ranks in a launch"""
+SLOWEST = 0.02
+"""the lowest speed of overlapping activities: below, a difference of measured times means nothing"""
 WARM_UP = 2
 """gradients at the beginning of a step that are left out: the ranks do not begin together, and caches are cold"""
 
@@ -60,13 +62,14 @@ class GradientTask:
         """
         workers, train = self.plan.job.workers, self.scenario.train
         like = replace(self.plan.job, batch=self.batch)
-        job = job_of(like, self.plan.cluster.placement, ProbeGradients(), steps * (workers + 1))
+        job = job_of(like, self.plan.cluster.placement, ProbeGradients(), steps * phases(workers))
         launch = Launch(
             job=job,
             schedule=never,
             prefetch=self.scenario.prefetch,
             torch_threads=train.torch_threads,
             cpu_affinity=train.cpu_affinity,
+            shared_memory=train.shared_memory,
             interfaces=train.interfaces,
         )
         return gradients_of(job, run_job(launch))
@@ -113,10 +116,42 @@ class Gradients:
         by_busy: their seconds, by the number of ranks that computed at the same time.
         layers_s: the mean seconds of each layer of a layer-wise gradient on all ranks, last layer first. That of the
             last layer contains the forward pass.
+        overlap: an all-reduce beside gradients; None for one rank.
     """
 
     by_busy: dict[int, list[float]]
     layers_s: tuple[float, ...] = ()
+    overlap: Overlap | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """The mean seconds of an all-reduce from its last entry, alone and beside gradients, and of these gradients."""
+
+    alone_s: float
+    beside_s: float
+    gradient_s: float
+
+    def speeds(self, gradient_s: float) -> tuple[float, float]:
+        """Returns the speeds of gradient and all-reduce while both run, each over its speed without the other.
+
+        Both overlap for min(gradient, all-reduce) seconds, after which the longer one continues at full speed:
+
+            gradient:    alone = overlap · speed + (beside − overlap)
+            all-reduce:  the same
+
+        Args:
+            gradient_s: the seconds of a gradient without an all-reduce, with all ranks busy.
+
+        >>> Overlap(alone_s=1.0, beside_s=2.0, gradient_s=10.0).speeds(gradient_s=9.0)
+        (0.5, 0.5)
+        """
+        both_s = min(self.beside_s, self.gradient_s)
+        found = [
+            (alone_s - (beside_s - both_s)) / both_s
+            for alone_s, beside_s in ((gradient_s, self.gradient_s), (self.alone_s, self.beside_s))
+        ]
+        return min(1.0, max(SLOWEST, found[0])), min(1.0, max(SLOWEST, found[1]))
 
 
 def gradients_of(job: Job, trace: Trace) -> Gradients:
@@ -127,20 +162,37 @@ def gradients_of(job: Job, trace: Trace) -> Gradients:
         trace: its record.
     """
     starts: dict[tuple[Rank, int], list[tuple[float, float]]] = defaultdict(list)
+    beside = list[float]()
     layers: dict[str, list[float]] = defaultdict(list)
     for span in trace.spans:
-        if span.activity == "compute" and span.layer is None:
+        phase = phase_of(span.step, job.workers)
+        if span.activity == "compute" and phase.name == "beside":
+            beside.append(span.end_s - span.start_s)
+        elif span.activity == "compute" and span.layer is None:
             starts[span.rank, span.step].append((span.start_s, span.end_s - span.start_s))
         elif span.activity == "compute" and span.layer is not None:
             layers[span.layer].append(span.end_s - span.start_s)
     by_busy: dict[int, list[float]] = defaultdict(list)
     for (_, step), mine in starts.items():
-        busy = busy_ranks(step, job.workers)
-        assert busy is not None, "gradients of layer-wise steps have layers"
         # the last one may have been alone: another rank was ready before
-        by_busy[busy] += [seconds for _, seconds in sorted(mine)[WARM_UP:-1]]
+        by_busy[phase_of(step, job.workers).busy] += [seconds for _, seconds in sorted(mine)[WARM_UP:-1]]
     ordered = [layers[layer.name] for layer in reversed(job.learner.layout.layers) if layer.name in layers]
-    return Gradients(dict(by_busy), tuple(float(np.mean(times)) for times in ordered))
+    means = tuple(float(np.mean(times)) for times in ordered)
+    if not beside:
+        return Gradients(dict(by_busy), means)
+    alone_s, beside_s = (_all_reduce_s(trace, how) for how in ("alone", "beside"))
+    return Gradients(dict(by_busy), means, Overlap(alone_s, beside_s, float(np.mean(beside))))
+
+
+def _all_reduce_s(trace: Trace, how: str) -> float:
+    """Returns the mean seconds from the last entry into an all-reduce of a probe to an exit."""
+    together: dict[str, list[Span]] = defaultdict(list)
+    for span in trace.spans:
+        if span.key is not None and f"AllReduce {how} " in span.key:
+            together[span.key].append(span)
+    return float(
+        np.mean([span.end_s - max(one.start_s for one in spans) for spans in together.values() for span in spans])
+    )
 
 
 def pooled(batch: int, launches: Sequence[Gradients], forward: float = FORWARD) -> GradientTimes:
@@ -156,6 +208,12 @@ def pooled(batch: int, launches: Sequence[Gradients], forward: float = FORWARD) 
     busy = tuple((count, float(np.median([np.mean(launch[count]) for launch in every]))) for count in counts)
     ratios = [second / float(np.mean(launch[counts[-1]])) for launch in every for second in launch[counts[-1]]]
     times = GradientTimes(batch=batch, busy=busy, factors=slices(ratios))
+    if overlaps := [launch.overlap for launch in launches if launch.overlap is not None]:
+        middle = Overlap(
+            *(float(np.median(column)) for column in zip(*map(astuple, overlaps), strict=True)),
+        )
+        beside, overlap = middle.speeds(busy[-1][1])
+        times = replace(times, beside=beside, overlap=overlap)
     if not all(launch.layers_s for launch in launches):
         return times
     layers_s = np.median([launch.layers_s for launch in launches], axis=0)

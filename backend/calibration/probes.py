@@ -12,7 +12,7 @@ Rules of this file:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from paceline.algorithms.core.method import Method, RankContext, Replica, StalenessKind
 from paceline.algorithms.core.operations import (
@@ -36,7 +36,7 @@ from paceline.algorithms.core.operations import (
 )
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain, ScaleByLearningRate
-from paceline.algorithms.core.values import GradientResult, Group, Message, Rank, Weights
+from paceline.algorithms.core.values import Batch, GradientResult, Group, Message, Rank, Weights
 from paceline.algorithms.methods.parameter_server import server_of
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.topologies.catalogue.machine_profile import Asked
@@ -101,7 +101,7 @@ GRADIENTS = 12
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeGradients(Method):
-    """Computes gradients on more and more of P ranks; in every (P + 1)-th step all compute layer by layer."""
+    """Computes gradients on more and more ranks, then layer by layer, then beside an all-reduce; see `Phase`."""
 
     name = "probe-gradients"
     staleness_kind = StalenessKind.STEPS
@@ -115,26 +115,56 @@ class ProbeGradients(Method):
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
-            busy = busy_ranks(step.number, len(me.workers))
-            for _ in range(GRADIENTS):
-                if busy is None:
+            phase = phase_of(step.number, len(me.workers))
+            for turn in range(GRADIENTS):
+                if phase.name == "layers":
                     for handle in (yield from LayerGradients(state.weights, batch)):
                         yield from Wait(handle)
-                elif me.rank < busy:
+                elif phase.name == "beside":
+                    yield from beside(me, state.weights, batch, f"{step.number} {turn}")
+                elif me.rank < phase.busy:
                     yield from Gradient(state.weights, batch)
             yield from Barrier(group=me.workers, key=f"busy {step.number}")
             state = replace(state, step=step.number + 1)
         return state
 
 
-def busy_ranks(step: int, workers: int) -> int | None:
-    """Returns how many ranks compute in a step of `ProbeGradients`; None: all of them, layer by layer.
+class Phase(NamedTuple):
+    """What a step of `ProbeGradients` measures.
 
-    >>> [busy_ranks(step, 2) for step in range(4)]
-    [1, 2, None, 1]
+    Args:
+        name: `busy`: gradients of so many ranks; `layers`: layer-wise gradients of all ranks; `beside`: an all-reduce
+            alone, and another one beside a gradient, on all ranks.
+        busy: the number of ranks that compute.
     """
-    turn = step % (workers + 1)
-    return None if turn == workers else turn + 1
+
+    name: Literal["busy", "layers", "beside"]
+    busy: int
+
+
+def phase_of(step: int, workers: int) -> Phase:
+    """Returns what a step of `ProbeGradients` measures.
+
+    >>> [phase_of(step, 2).name for step in range(5)], phase_of(1, 2).busy
+    (['busy', 'busy', 'layers', 'beside', 'busy'], 2)
+    """
+    turn = step % phases(workers)
+    return Phase("busy", turn + 1) if turn < workers else Phase("layers" if turn == workers else "beside", workers)
+
+
+def phases(workers: int) -> int:
+    """Returns the number of different steps of `ProbeGradients`."""
+    return workers + (2 if workers > 1 else 1)
+
+
+@program
+def beside(me: RankContext, weights: Weights, batch: Batch, key: str) -> Program[None]:
+    """Performs an all-reduce alone, and then one beside a gradient."""
+    value = weights.vector
+    yield from AllReduce(value=value, group=me.workers, key=f"alone {key}")
+    handle = yield from Start(AllReduce(value=value, group=me.workers, key=f"beside {key}"))
+    yield from Gradient(weights, batch)
+    yield from Wait(handle)
 
 
 @program

@@ -44,6 +44,8 @@ class GradientPart(Part):
         default=(1.0,), description="its distribution: means of slices of equal probability, over the mean"
     )
     layered: fields.Positive = Field(default=1.0, description="the time of a layer-wise gradient over its time")
+    beside: fields.Share = Field(default=1.0, description="its speed while a collective is in flight")
+    overlap: fields.Share = Field(default=1.0, description="the speed of that collective")
     forward: fields.Share = Field(default=0.0, description="the share of the forward pass in a layer-wise gradient")
     backward: tuple[fields.Share, ...] = Field(
         default=(), description="the share of each layer in its backward pass, first layer first"
@@ -111,6 +113,8 @@ class MachinePart(Part):
                     busy=tuple((one.ranks, one.mean) for one in part.busy),
                     factors=part.factors,
                     layered=part.layered,
+                    beside=part.beside,
+                    overlap=part.overlap,
                     forward=part.forward,
                     backward=part.backward,
                 )

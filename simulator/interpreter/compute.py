@@ -83,11 +83,11 @@ class Compute:
         return self._after(task, "update", seconds, task.step, lambda: None)
 
     def _charged(self, task: Task, seconds: float, demand: float) -> Steps:
-        """Performs a charge on a processor that other activities share."""
+        """Performs a charge that takes from other activities of a processor; its time was measured beside them."""
         processor, start_s = self._processors.processor(task.me.rank), self.env.now
         assert processor is not None, "a rank with a demand has a processor"
-        with processor.activity(demand):
-            yield from processor.work(seconds)
+        with processor.activity("compute", demand):
+            yield self.env.timeout(seconds)
         self.trace.spans.append(Span(task.me.rank, task.name, "update", None, task.step, start_s, self.env.now))
 
     def gradient(self, task: Task, op: Gradient) -> Steps:
@@ -186,7 +186,7 @@ class Compute:
         work = DeviceWork(self.env, timeline or undisturbed(), self._states.get(rank, State()), work_s)
         demand = 0.0 if processor is None else self._processors.demand(rank).compute
         try:
-            with nullcontext() if processor is None else processor.activity(demand):
+            with nullcontext() if processor is None else processor.activity("compute", demand):
                 yield from work.run(processor)
         except simpy.Interrupt:
             self._note_life(task, work.stretches, step=step)

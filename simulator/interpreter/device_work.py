@@ -34,7 +34,7 @@ class DeviceWork:
             processor: what the device shares with other activities; None: nothing.
         """
         while True:
-            begun_s, speed = self._env.now, 1.0 if processor is None else processor.speed
+            begun_s, speed = self._env.now, 1.0 if processor is None else processor.speed("compute")
             whole = self._timeline.live(self.state, begun_s, self._left_s / speed)
             end = self._env.timeout(max(0.0, whole.end_s - begun_s))
             try:

@@ -1,24 +1,36 @@
-"""A processor that several activities share: while more is demanded than it has, all of them run more slowly.
+"""A processor that several activities share: while more is demanded than it has, they run more slowly.
 
-* An activity demands a part of the processor for as long as it lasts: all cores of a node for a gradient, one core for
-  a message, a few of a GPU's multiprocessors for an all-reduce.
-* At any time all activities run at one speed, by default min(1, capacity / sum of demands). This is processor sharing
-  with a weight for each activity, as of threads that an operating system schedules fairly.
-* Between two changes the speed is constant, so an activity waits for the end at the present speed or for the next
-  change, whichever is first. Nothing is scheduled as long as nobody else enters or leaves.
+* An activity demands a part of the processor for as long as it lasts: a core for a gradient of one thread, a few of a
+  GPU's multiprocessors for an all-reduce.
+* There are two kinds of activities, computing and communicating. At any time all of one kind run at one speed, which
+  follows from the demands by a law. The usual law is processor sharing with weights, as of threads that an operating
+  system schedules fairly: both kinds at min(1, capacity / sum of demands).
+* Between two changes the speeds are constant, so an activity waits for its end at the present speed or for the next
+  change, whichever is first. Nothing is scheduled as long as no activity enters or leaves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Literal, NamedTuple
 
 import simpy
 
 from paceline.simulator.kernel.lanes import Steps
 
-Law = Callable[[float], float]
-"""the speed of all activities, 0 to 1, given the sum of their demands"""
+Kind = Literal["compute", "communicate"]
+
+
+class Speeds(NamedTuple):
+    """The speeds of the two kinds of activities, 0 to 1."""
+
+    compute: float
+    communicate: float
+
+
+Law = Callable[[float, float], Speeds]
+"""the speeds, given the demands of all that compute and of all that communicate"""
 DONE = 1e-9
 """the part of a piece of work that counts as nothing left, because progress is a sum of rounded numbers"""
 
@@ -30,14 +42,16 @@ def fair_share(capacity: float) -> Law:
         capacity: what the processor has, in the unit of the demands, such as cores.
 
     >>> two_cores = fair_share(2.0)
-    >>> two_cores(1.0), two_cores(2.0), two_cores(4.0)
-    (1.0, 1.0, 0.5)
+    >>> two_cores(1.0, 1.0).compute, two_cores(2.0, 2.0).compute
+    (1.0, 0.5)
     """
 
-    def speed(demand: float) -> float:
-        return min(1.0, capacity / demand) if demand > 0 else 1.0
+    def speeds(compute: float, communicate: float) -> Speeds:
+        demand = compute + communicate
+        speed = min(1.0, capacity / demand) if demand > 0 else 1.0
+        return Speeds(speed, speed)
 
-    return speed
+    return speeds
 
 
 class SharedProcessor:
@@ -45,14 +59,14 @@ class SharedProcessor:
 
     Args:
         env: the run's clock.
-        law: the speed, given the sum of the demands.
+        law: the speeds, given the sums of the demands.
 
     >>> env = simpy.Environment()
     >>> core = SharedProcessor(env, fair_share(1.0))
     >>> def activity(start_s, work_s):
     ...     yield env.timeout(start_s)
-    ...     with core.activity(1.0):
-    ...         yield from core.work(work_s)
+    ...     with core.activity("compute", 1.0):
+    ...         yield from core.work("compute", work_s)
     ...     print(f"{env.now:g} s")
     >>> _ = env.process(activity(0.0, 3.0)), env.process(activity(1.0, 1.0))
     >>> env.run()  # from 1 s to 3 s both run at half speed
@@ -62,43 +76,50 @@ class SharedProcessor:
 
     def __init__(self, env: simpy.Environment, law: Law) -> None:
         self._env, self._law = env, law
-        self._demand = 0.0
-        self._progress_s = 0.0
+        self._demand: dict[Kind, float] = {"compute": 0.0, "communicate": 0.0}
+        self._progress_s: dict[Kind, float] = {"compute": 0.0, "communicate": 0.0}
         self._since_s = env.now
-        self.speed = 1.0
-        """the present speed of all activities"""
+        self._speeds = Speeds(1.0, 1.0)
         self.changed = env.event()
-        """occurs when the speed changes next"""
+        """occurs when a speed changes next"""
 
-    @property
-    def progress_s(self) -> float:
-        """The seconds at full speed that an activity would have done since the beginning."""
-        return self._progress_s + self.speed * (self._env.now - self._since_s)
+    def speed(self, kind: Kind) -> float:
+        """Returns the present speed of the activities of a kind."""
+        return self._speeds.compute if kind == "compute" else self._speeds.communicate
+
+    def progress_s(self, kind: Kind) -> float:
+        """Returns the seconds at full speed that an activity would have done since the beginning."""
+        return self._progress_s[kind] + self.speed(kind) * (self._env.now - self._since_s)
 
     @contextmanager
-    def activity(self, demand: float) -> Generator[None]:
+    def activity(self, kind: Kind, demand: float) -> Generator[None]:
         """Demands a part of the processor while the block runs."""
-        self._add(demand)
+        self._add(kind, demand)
         try:
             yield
         finally:
-            self._add(-demand)
+            self._add(kind, -demand)
 
-    def work(self, seconds: float, since_s: float | None = None) -> Steps:
+    def work(self, kind: Kind, seconds: float, since_s: float | None = None) -> Steps:
         """Waits until an activity has done its work; it must have entered.
 
         Args:
+            kind: its kind.
             seconds: the work, at full speed.
             since_s: the `progress_s` at which it began; now, if it is not given.
         """
-        begun_s = self.progress_s if since_s is None else since_s
-        while (left_s := seconds - (self.progress_s - begun_s)) > DONE * seconds:
-            yield self._env.timeout(left_s / self.speed) | self.changed
+        begun_s = self.progress_s(kind) if since_s is None else since_s
+        while (left_s := seconds - (self.progress_s(kind) - begun_s)) > DONE * seconds:
+            speed = self.speed(kind)
+            yield self.changed if speed == 0 else self._env.timeout(left_s / speed) | self.changed
 
-    def _add(self, demand: float) -> None:
-        self._progress_s, self._since_s = self.progress_s, self._env.now
-        self._demand = self._demand + demand if self._demand + demand > DONE else 0.0
-        if (speed := self._law(self._demand)) != self.speed:
-            self.speed = speed
+    def _add(self, kind: Kind, demand: float) -> None:
+        for one in self._progress_s:
+            self._progress_s[one] = self.progress_s(one)
+        self._since_s = self._env.now
+        whole = self._demand[kind] + demand
+        self._demand[kind] = whole if whole > DONE else 0.0
+        if (speeds := self._law(self._demand["compute"], self._demand["communicate"])) != self._speeds:
+            self._speeds = speeds
             changed, self.changed = self.changed, self._env.event()
             changed.succeed()

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -33,14 +33,16 @@ class Demand:
     Args:
         processor: identifies the processor; ranks with equal ones share it.
         compute: by a gradient.
-        communicate: by a message or collective in flight.
+        communicate: by a collective in flight.
+        message: by a message in flight; 0 if messages take nothing.
         charge: by an update or another charge; 0 if charges use nothing that is shared.
-        law: the speed of all activities, given the sum of their demands.
+        law: the speeds of all activities, given the sums of their demands.
     """
 
     processor: Hashable
     compute: float
     communicate: float
+    message: float = 0.0
     charge: float = 0.0
     law: Law = WHOLE
 
@@ -93,7 +95,8 @@ class InterferingNetwork:
 
     def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
         moving = self._network.message(source, to, nbytes)
-        return self._env.process(self._slowed(moving, (source, to))) if nbytes else moving
+        demands = {rank: self._processors.demand(rank).message for rank in (source, to)}
+        return self._env.process(self._slowed(moving, demands)) if nbytes and any(demands.values()) else moving
 
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
         before = self._queues.get((op.group, stream))
@@ -107,17 +110,18 @@ class InterferingNetwork:
         """Performs a collective, after the one before it in its stream."""
         if before is not None and not before.processed:
             yield before
-        yield from self._slowed(self._network.collective(op, nbytes, stream), op.group.ranks)
+        demands = {rank: self._processors.demand(rank).communicate for rank in op.group.ranks}
+        yield from self._slowed(self._network.collective(op, nbytes, stream), demands)
 
-    def _slowed(self, moving: simpy.Event, ranks: Iterable[Rank]) -> Steps:
+    def _slowed(self, moving: simpy.Event, demands: Mapping[Rank, float]) -> Steps:
         """Waits for the end of a transfer on processors that its ranks share with other activities."""
         begun_s, shared = self._env.now, list[tuple[SharedProcessor, float]]()
         with ExitStack() as activities:
-            for rank in ranks:
-                if (processor := self._processors.processor(rank)) is not None:
-                    activities.enter_context(processor.activity(self._processors.demand(rank).communicate))
-                    shared.append((processor, processor.progress_s))
+            for rank, demand in demands.items():
+                if demand and (processor := self._processors.processor(rank)) is not None:
+                    activities.enter_context(processor.activity("communicate", demand))
+                    shared.append((processor, processor.progress_s("communicate")))
             yield moving
             alone_s = self._env.now - begun_s
             for processor, since_s in shared:
-                yield from processor.work(alone_s, since_s)
+                yield from processor.work("communicate", alone_s, since_s)

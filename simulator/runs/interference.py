@@ -7,6 +7,7 @@ from functools import cache
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Rank
 from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.kernel.shared_processor import Law, Speeds
 from paceline.simulator.network.interference import NO_DEMAND, Demand, Processors
 from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.catalogue.gradient_times import shared_cores
@@ -30,7 +31,7 @@ def processors_of(plan: Plan) -> Processors | None:
 
     def demand(rank: Rank) -> Demand:
         share = shares[cluster.nodes[cluster.node_of(rank)].name]
-        return NO_DEMAND if rank == server or not share else Demand(rank, compute=1.0, communicate=share)
+        return NO_DEMAND if rank == server or not share else Demand(rank, 1.0, share, message=share)
 
     return Processors(cache(demand))
 
@@ -38,7 +39,8 @@ def processors_of(plan: Plan) -> Processors | None:
 def host_processors(plan: Plan, machine: Profile) -> Processors | None:
     """Returns the cores of the hosts of a real run, which gradients, messages and servers share; None if it is paced.
 
-    A paced gradient sleeps for most of its time, so it leaves the cores to others.
+    A paced gradient sleeps for most of its time, so it leaves the cores to others. Messages and a server's work were
+    measured while gradients ran, so only their effect on gradients is added.
 
     Args:
         plan: the run.
@@ -46,13 +48,33 @@ def host_processors(plan: Plan, machine: Profile) -> Processors | None:
     """
     if not machine.gradients:
         return None
-    law = shared_cores(machine.cores, machine.gradient(plan.job.batch))
+    law = host_law(machine, plan.job.batch)
     team = plan.job.team
 
     def demand(rank: Rank) -> Demand:
         return Demand(team[rank].host, compute=1.0, communicate=1.0, charge=1.0, law=law)
 
     return Processors(demand)
+
+
+def host_law(machine: Profile, batch: int) -> Law:
+    """Returns the speeds of a calibrated host.
+
+    Gradients and updates run at the speed that was measured for their number. While a collective is in flight,
+    gradients and it run at the speeds that were measured beside each other.
+
+    Args:
+        machine: the costs of the host.
+        batch: samples of a gradient.
+    """
+    times = machine.gradient(batch)
+    alone = shared_cores(machine.cores, times)
+
+    def speeds(compute: float, communicate: float) -> Speeds:
+        both = compute > 0 and communicate > 0
+        return Speeds(alone(compute) * (times.beside if both else 1.0), times.overlap if both else 1.0)
+
+    return speeds
 
 
 def taken_of(plan: Plan, node: Node) -> Taken:

@@ -54,7 +54,7 @@ def run(
 ) -> Trace:
     """Simulates a program on devices of which communication takes a share."""
     of = shares or dict.fromkeys(range(workers), SHARE)
-    processors = Processors(lambda rank: Demand(rank, compute=1.0, communicate=of[rank]))
+    processors = Processors(lambda rank: Demand(rank, 1.0, of[rank], message=of[rank]))
     network = fixed_costs(collective_s=collective_s, message_s=message_s)
     job = job_of(Written(first=first), workers)
     return simulate_job(
@@ -189,8 +189,8 @@ def test_a_shared_processor_agrees_with_small_steps(activities: list[tuple[int, 
 
     def activity(number: int, start_s: float, work_s: float, demand: float) -> Any:
         yield env.timeout(start_s)
-        with processor.activity(demand):
-            yield from processor.work(work_s)
+        with processor.activity("compute", demand):
+            yield from processor.work("compute", work_s)
         ends[number] = env.now
 
     for number, one in enumerate(activities):

@@ -32,6 +32,8 @@ class GradientTimes:
         backward: the share of each layer in its backward pass, first layer first; with `forward` they add up to 1.
             Empty if layers were not measured.
         layered: the time of a layer-wise gradient over that of a gradient.
+        beside: the speed of a gradient while a collective is in flight.
+        overlap: the speed of that collective, over its speed while its ranks only wait for it.
     """
 
     batch: int
@@ -40,6 +42,8 @@ class GradientTimes:
     forward: float = 0.0
     backward: tuple[float, ...] = ()
     layered: float = 1.0
+    beside: float = 1.0
+    overlap: float = 1.0
 
     @property
     def alone_s(self) -> float:
