@@ -188,7 +188,7 @@ def _all_reduce_s(trace: Trace, how: str) -> float:
     """Returns the mean seconds from the last entry into an all-reduce of a probe to an exit."""
     together: dict[str, list[Span]] = defaultdict(list)
     for span in trace.spans:
-        if span.key is not None and f"AllReduce {how} " in span.key:
+        if span.key is not None and span.key.split(" ")[-3:-2] == [how]:
             together[span.key].append(span)
     return float(
         np.mean([span.end_s - max(one.start_s for one in spans) for spans in together.values() for span in spans])
