@@ -1,0 +1,172 @@
+"""The exclusive timelines of a run: each instant of a rank belongs to one activity, and each wait to its cause.
+
+* If several activities overlap, the first counts of: compute, load, update, communication, wait. So are the time
+  fractions of a run defined (`records.summary`). Among equals, an activity of the program itself comes before those
+  that it started, and then the one that began first.
+* A wait is followed: its time is charged to what the rank that it waits for does at the same instant. If that rank
+  waits, too, the next one is followed, and so on. So a wait for the slowest member of a collective is charged to the
+  gradient, loading or message that delayed this member.
+* What a server does besides communication and waits is "server". A wait for a server while it handles requests of
+  other workers, a queue, is charged to "server", too.
+* "wait" remains where the rank that is waited for is unknown, or where ranks wait for each other in a circle.
+* "unrecorded" is time in which no activity of the rank is recorded: the program and the interpreter between operations,
+  locks, and a process that the operating system does not run.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from paceline.reports.comparison.rank_activities import RankActivity
+
+UNRECORDED, WAIT, SERVER = "unrecorded", "wait", "server"
+COMMUNICATION = ("collective", "send", "receive")
+PRIORITY: Mapping[str, int] = {"compute": 0, "load": 1, "update": 2, **dict.fromkeys(COMMUNICATION, 3)}
+"""the order of `records.tables.ACTIVITIES`"""
+LEAST_PRIORITY = 4
+"""waits, and checkpoints and recoveries, which count as waits in the time fractions of a run"""
+
+
+class Source(NamedTuple):
+    """An activity of a rank, to which time is charged."""
+
+    activity: str
+    rank: int
+
+
+class Piece(NamedTuple):
+    """An interval of a rank's timeline, which belongs to one activity."""
+
+    start_s: float
+    end_s: float
+    activity: str
+    waits_for: int | None = None
+
+
+class Timelines:
+    """The exclusive timelines of all ranks of a run.
+
+    Args:
+        activities: what the ranks did, in any order.
+    """
+
+    def __init__(self, activities: Iterable[RankActivity]) -> None:
+        by_rank: dict[int, list[RankActivity]] = defaultdict(list)
+        for one in activities:
+            by_rank[one.rank].append(one)
+        self._pieces = {rank: list(exclusive(mine)) for rank, mine in by_rank.items()}
+        self._starts = {rank: [piece.start_s for piece in pieces] for rank, pieces in self._pieces.items()}
+        self._workers = {rank for rank, mine in by_rank.items() if any(one.name == "compute" for one in mine)}
+
+    def own(self, rank: int, start_s: float, end_s: float) -> dict[str, float]:
+        """Returns the seconds of a rank's own activities in an interval; their sum is its length.
+
+        Args:
+            rank: the rank.
+            start_s: the start of the interval.
+            end_s: its end.
+        """
+        found: Counter[str] = Counter()
+        for piece in self._during(rank, start_s, end_s):
+            found[self._name(rank, piece.activity)] += piece.end_s - piece.start_s  # type: ignore[assignment]
+        return dict(found)
+
+    def charged(self, rank: int, start_s: float, end_s: float) -> dict[Source, float]:
+        """Returns the seconds of an interval of a rank by what is responsible for them; their sum is its length.
+
+        Args:
+            rank: the rank.
+            start_s: the start of the interval.
+            end_s: its end.
+        """
+        found: defaultdict[Source, float] = defaultdict(float)
+        for source, seconds in self._followed(rank, start_s, end_s, frozenset()):
+            found[source] += seconds
+        return dict(found)
+
+    def _followed(
+        self, rank: int, start_s: float, end_s: float, waiting: frozenset[int]
+    ) -> Iterator[tuple[Source, float]]:
+        waiting |= {rank}
+        for piece in self._during(rank, start_s, end_s):
+            other = piece.waits_for
+            if other is not None and other not in waiting:
+                yield from self._followed(other, piece.start_s, piece.end_s, waiting)
+            else:
+                yield Source(self._name(rank, piece.activity), rank), piece.end_s - piece.start_s
+
+    def _during(self, rank: int, start_s: float, end_s: float) -> Iterator[Piece]:
+        """Yields the timeline of a rank in an interval without gaps."""
+        pieces, starts = self._pieces.get(rank, []), self._starts.get(rank, [])
+        for at in range(max(0, bisect_right(starts, start_s) - 1), len(pieces)):
+            piece = pieces[at]
+            if piece.start_s >= end_s:
+                break
+            if piece.end_s <= start_s:
+                continue
+            if piece.start_s > start_s:
+                yield Piece(start_s, piece.start_s, UNRECORDED)
+            until_s = min(piece.end_s, end_s)
+            yield piece._replace(start_s=max(piece.start_s, start_s), end_s=until_s)
+            start_s = until_s
+        if start_s < end_s:
+            yield Piece(start_s, end_s, UNRECORDED)
+
+    def _name(self, rank: int, activity: str) -> str:
+        return activity if rank in self._workers or activity in (WAIT, *COMMUNICATION) else SERVER
+
+
+def exclusive(activities: Iterable[RankActivity]) -> Iterator[Piece]:
+    """Yields the timeline of one rank, sorted, without overlaps; gaps are times without activity.
+
+    >>> gradient = RankActivity(0, "main", "compute", 0.0, 0.0, 2.0)
+    >>> started = RankActivity(0, "main/1", "collective", 1.0, 2.5, 3.0, waits_for=1)
+    >>> for piece in exclusive([gradient, started]):
+    ...     print(*piece)
+    0.0 2.0 compute None
+    2.0 2.5 wait 1
+    2.5 3.0 collective None
+    """
+    coming = sorted(((_key(piece, lane), piece) for one in activities for piece, lane in _parts(one)), key=_start)
+    edges = sorted({edge for _, piece in coming for edge in (piece.start_s, piece.end_s)})
+    active: list[tuple[tuple[int, bool, float, int], Piece]] = []
+    at = 0
+    last: Piece | None = None
+    for before_s, after_s in itertools.pairwise(edges):
+        while at < len(coming) and coming[at][1].start_s <= before_s:
+            key, piece = coming[at]
+            heapq.heappush(active, ((*key, at), piece))
+            at += 1
+        while active and active[0][1].end_s <= before_s:
+            heapq.heappop(active)
+        if not active:
+            continue
+        piece = active[0][1]._replace(start_s=before_s, end_s=after_s)
+        if last is not None and last.end_s == before_s and last[2:] == piece[2:]:
+            last = last._replace(end_s=after_s)
+            continue
+        if last is not None:
+            yield last
+        last = piece
+    if last is not None:
+        yield last
+
+
+def _parts(one: RankActivity) -> Iterator[tuple[Piece, str]]:
+    if one.ready_s > one.start_s:
+        yield Piece(one.start_s, one.ready_s, WAIT, one.waits_for), one.lane
+    if one.end_s > one.ready_s:
+        yield Piece(one.ready_s, one.end_s, one.name), one.lane
+
+
+def _key(piece: Piece, lane: str) -> tuple[int, bool, float]:
+    return PRIORITY.get(piece.activity, LEAST_PRIORITY), lane != "main", piece.start_s
+
+
+def _start(entry: tuple[tuple[int, bool, float], Piece]) -> float:
+    return entry[1].start_s
