@@ -3,28 +3,30 @@
 * The causes are the activities with the largest differences of the sign of the whole: as many as explain `ENOUGH` of
   it, at most `MOST`, each at least `LEAST_SHARE`.
 * The ranks of a cause are the fewest that explain `ENOUGH` of its difference. Its steps are those of the first or last
-  phase, or the rare long ones, if these have `MAIN_PART` of its difference; else they are all steps.
+  phase, or the long ones, if these have `MAIN_PART` of its difference; else they are all steps.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from paceline.reports.comparison.rank_timelines import Source
 from paceline.reports.comparison.step_alignment import AlignedStep, Alignment, StepTime
+from paceline.reports.comparison.time_attribution import UNLIMITED
 
 ENOUGH, MOST, LEAST_SHARE = 0.8, 3, 0.1
 """how much of the difference the causes explain, how many they are, and the least share of one; our choice"""
 ALL_RANKS = 0.75
 """if this share of the workers is needed to explain `ENOUGH` of an activity's difference, it is in all; our choice"""
 MAIN_PART = 0.5
-"""a phase, or the rare long steps, must have this share of a cause's difference to be named; our choice"""
-RARE = 0.05
-"""long steps are rare if they are at most this share of all; our choice"""
+"""a phase, or the long steps, must have this share of a cause's difference to be named; our choice"""
+MOST_LONG = 0.25
+"""long steps are named if they are at most this share of all; our choice"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,9 @@ class Cause:
     when: str
     """in which steps, in words"""
     charged: Part
-    """seconds of all workers' mean step that the activity is responsible for"""
+    """seconds of the mean step of all workers that are attributed to the activity"""
     predicted_s: float
-    """seconds of the activity in a step of these ranks; if they are not workers, as in `charged`"""
+    """seconds of the activity itself in a step of these ranks, hidden or not; for a server, the time waited for it"""
     measured_s: float
 
     def record(self) -> dict[str, Any]:
@@ -98,18 +100,27 @@ def causes_of(alignment: Alignment, activities: Mapping[str, Part], sources: Map
 
 
 def _cause(alignment: Alignment, name: str, part: Part, sources: Mapping[Source, Part]) -> Cause:
+    if name in UNLIMITED:
+        return Cause(name, (), "in all steps", part, part.predicted_s, part.measured_s)
     mine = {source.rank: one for source, one in sources.items() if source.activity == name}
     workers = {step.rank for step in alignment.steps}
     ranks = _responsible(mine, part)
     widespread = len(mine) > 1 and len(ranks) >= ALL_RANKS * len(workers | set(mine))
-    charged = {Source(name, rank) for rank in ranks}
-    steps, when = _when(alignment, charged)
-    own = [step for step in steps if step.rank in ranks]
-    if any(name in time.own for step in own for time in (step.predicted, step.measured)):
-        ours, theirs = _mean(own, lambda time: time.own.get(name, 0.0))
+    if workers.isdisjoint(ranks):
+        chosen, seconds = alignment.steps, partial(_waited, charged=[Source(name, rank) for rank in ranks])
     else:
-        ours, theirs = _mean(steps, lambda time: _charge(time, charged))
-    return Cause(name, () if widespread else tuple(sorted(ranks)), when, part, ours, theirs)
+        chosen, seconds = [step for step in alignment.steps if step.rank in ranks], partial(_itself, name=name)
+    steps, when = _when(chosen, seconds)
+    return Cause(name, () if widespread else tuple(sorted(ranks)), when, part, *_mean(steps, seconds))
+
+
+def _itself(time: StepTime, name: str) -> float:
+    """Returns the seconds of a worker's own activity, hidden or not."""
+    return time.whole.get(name, time.own.get(name, 0.0))
+
+
+def _waited(time: StepTime, charged: Sequence[Source]) -> float:
+    return math.fsum(time.waited.get(source, 0.0) for source in charged)
 
 
 def _mean(steps: Sequence[AlignedStep], seconds: Callable[[StepTime], float]) -> tuple[float, float]:
@@ -132,25 +143,28 @@ def _responsible(mine: Mapping[int, Part], part: Part) -> list[int]:
     return ranks
 
 
-def _charge(time: StepTime, charged: Collection[Source]) -> float:
-    return math.fsum(time.charged.get(source, 0.0) for source in charged)
+def _when(steps: Sequence[AlignedStep], seconds: Callable[[StepTime], float]) -> tuple[Sequence[AlignedStep], str]:
+    """Returns the steps that have most of the difference of an activity, and words for them.
 
+    Args:
+        steps: the steps that have the activity.
+        seconds: its seconds on one side of a step.
+    """
 
-def _when(alignment: Alignment, charged: Collection[Source]) -> tuple[Sequence[AlignedStep], str]:
-    """Returns the steps that have most of these sources' difference, and words for them."""
+    def share(chosen: Sequence[AlignedStep]) -> float:
+        ours, theirs = _mean(chosen, seconds) if chosen else (0.0, 0.0)
+        return (ours - theirs) * math.fsum(step.weight for step in chosen) / whole_s
 
-    def difference_s(step: AlignedStep) -> float:
-        return step.weight * (_charge(step.predicted, charged) - _charge(step.measured, charged))
-
-    steps = alignment.steps
-    whole_s = math.fsum(map(difference_s, steps))
+    ours, theirs = _mean(steps, seconds)
+    whole_s = (ours - theirs) * math.fsum(step.weight for step in steps)
+    if whole_s == 0:
+        return steps, "in all steps"
     for phase in ("first", "last"):
         mine = [step for step in steps if step.phase == phase]
-        share, length = math.fsum(map(difference_s, mine)) / whole_s, math.fsum(step.weight for step in mine)
-        if share >= max(MAIN_PART, 2 * length):
+        if share(mine) >= max(MAIN_PART, 2 * len(mine) / len(steps)):
             most = max(Counter((step.seed, step.rank) for step in mine).values())
             return mine, f"in the {phase} {most} steps" if most > 1 else f"in the {phase} step"
     long = [step for step in steps if step.predicted.excess_s > 0 or step.measured.excess_s > 0]
-    if len(long) <= RARE * len(steps) and math.fsum(map(difference_s, long)) / whole_s >= MAIN_PART:
-        return long, "in rare long steps"
+    if len(long) <= MOST_LONG * len(steps) and share(long) >= MAIN_PART:
+        return long, f"in {len(long)} long steps of {len(steps)}"
     return steps, "in all steps"

@@ -2,7 +2,7 @@
 
 * The difference is predicted − measured, of the mean step time over all aligned steps. The differences of the
   activities add up to it, because every instant of every step is charged to one activity of one rank
-  (`rank_timelines`).
+  (`rank_timelines`, `time_attribution`).
 * The share of an activity is its difference divided by the whole difference. Shares add up to 1. A negative share is
   that of an activity whose error compensates a part of the others'.
 """
@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from paceline.records.metrics import interval
 from paceline.reports.comparison.error_causes import Cause, Part, causes_of
 from paceline.reports.comparison.rank_timelines import Source
 from paceline.reports.comparison.step_alignment import LONG, PHASES, Alignment, Phase, StepTime, align
+from paceline.reports.comparison.time_attribution import attribute, sums_of
 
 K = TypeVar("K")
 
@@ -82,6 +83,7 @@ class ErrorSources:
                 "aligned": len(aligned.steps),
             },
             "step_s": {**self.whole.record(), "relative": self.relative, "unaligned_s": self.unaligned_s},
+            "traced": aligned.traced,
             "interval_s": None if self.interval_s is None else dict(self.interval_s),
             "activities": [{"activity": name, **part.record()} for name, part in self.activities.items()],
             "sources": [{**source._asdict(), **part.record()} for source, part in self.sources.items()],
@@ -111,7 +113,7 @@ def divide(alignment: Alignment) -> ErrorSources:
     """
     ours, theirs = _mean(alignment, lambda time: time.seconds)
     whole_s = ours - theirs
-    sources = _sums(alignment, whole_s)
+    sources = _largest_first({source: _part(*both, whole_s) for source, both in attribute(alignment).items()})
     activities = _by_activity(sources, whole_s)
     return ErrorSources(
         alignment=alignment,
@@ -162,33 +164,17 @@ def _largest_first(parts: Mapping[K, Part]) -> dict[K, Part]:
     return dict(sorted(parts.items(), key=lambda entry: -abs(entry[1].difference_s)))
 
 
-def _sums(alignment: Alignment, whole_s: float) -> dict[Source, Part]:
-    """Returns the mean seconds of each source on both sides, largest difference first."""
-    ours, theirs = defaultdict[Source, list[float]](list), defaultdict[Source, list[float]](list)
-    for step in alignment.steps:
-        for sums, time in ((ours, step.predicted), (theirs, step.measured)):
-            for source, seconds in time.charged.items():
-                sums[source].append(step.weight * seconds)
-    known = dict.fromkeys([*ours, *theirs])
-    return _largest_first(
-        {one: _part(math.fsum(ours.get(one, ())), math.fsum(theirs.get(one, ())), whole_s) for one in known}
-    )
-
-
 def _own(alignment: Alignment) -> dict[Source, Part]:
     """Returns each rank's own activities per step of this rank, in the order of the ranks."""
-    weights: Counter[int] = Counter()
-    ours, theirs = defaultdict[Source, float](float), defaultdict[Source, float](float)
+    sums = sums_of(alignment, lambda rank, time: {Source(name, rank): one for name, one in time.own.items()})
+    weights: defaultdict[int, float] = defaultdict(float)
     for step in alignment.steps:
-        weights[step.rank] += step.weight  # type: ignore[assignment]
-        for sums, time in ((ours, step.predicted), (theirs, step.measured)):
-            for activity, seconds in time.own.items():
-                sums[Source(activity, step.rank)] += step.weight * seconds
-    parts = {}
-    for source in sorted(ours.keys() | theirs.keys(), key=lambda source: (source.rank, source.activity)):
-        one, other = (sums.get(source, 0.0) / weights[source.rank] for sums in (ours, theirs))
-        parts[source] = Part(one, other, None)
-    return parts
+        weights[step.rank] += step.weight
+    known = sorted({**sums.predicted, **sums.measured}, key=lambda source: (source.rank, source.activity))
+    return {
+        source: Part(sums.predicted[source] / weights[source.rank], sums.measured[source] / weights[source.rank], None)
+        for source in known
+    }
 
 
 def _interval(alignment: Alignment) -> Mapping[str, float] | None:

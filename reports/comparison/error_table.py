@@ -66,5 +66,7 @@ def _headed(title: str, first: str) -> Table:
 
 
 def _cells(part: Part) -> tuple[str, str, str, str]:
-    share = MISSING if part.share is None else f"{100 * part.share:.0f}"
-    return f"{1e3 * part.predicted_s:.3f}", f"{1e3 * part.measured_s:.3f}", f"{1e3 * part.difference_s:+.3f}", share
+    share = MISSING if part.share is None else f"{round(100 * part.share)}"
+    rounded = round(1e3 * part.difference_s, 3)
+    difference = f"{rounded:+.3f}" if rounded else "0.000"
+    return f"{1e3 * part.predicted_s:.3f}", f"{1e3 * part.measured_s:.3f}", difference, share

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from paceline.reports.comparison.error_causes import LEAST_SHARE, Cause
+from paceline.reports.comparison.error_causes import LEAST_SHARE, MAIN_PART, Cause
 from paceline.reports.comparison.error_sources import ErrorSources
-from paceline.reports.comparison.rank_timelines import UNRECORDED
+from paceline.reports.comparison.rank_timelines import UNRECORDED, WAIT
 from paceline.reports.comparison.step_alignment import LONG
+from paceline.reports.comparison.time_attribution import OVERLAP
 from paceline.reports.comparison.words import listed
 
 EXPLAINED = 0.03
@@ -18,6 +19,7 @@ NAMES = {
     "collective": "collectives",
     "load": "loading",
     "update": "updates",
+    "communication": "collectives and messages",
     UNRECORDED: "time without a recorded activity",
 }
 """names of activities in sentences, if they differ"""
@@ -32,9 +34,17 @@ CALIBRATE = {
     "server": "the server's handling of a message, with all workers active",
     "checkpoint": "the storage that checkpoints are written to",
     "recovery": "the storage that checkpoints are read from",
-    "wait": "the spread of step times: the ranks meet in another order than predicted",
+    "communication": "collectives and messages of this size",
     UNRECORDED: "the program's time between operations; other programs on the cores add to it, too",
 }
+
+CONSEQUENCES = {
+    WAIT: "waiting for ranks whose own activities take as long as predicted: calibrate the spread of step times, which "
+    "decides how long ranks wait for each other",
+    OVERLAP: "communication that takes as long as predicted, but of which gradients hide another part: it follows from "
+    "the other causes",
+}
+UNTRACED_WAIT = "waiting; a stored run does not contain for which rank, so its cause is unknown"
 
 
 def is_large(found: ErrorSources) -> bool:
@@ -53,7 +63,9 @@ def describe_error(name: str, found: ErrorSources) -> str:
     said = [f"{name}: predicted {_ms(whole.predicted_s)}, measured {_ms(whole.measured_s)} a step."]
     if not is_large(found):
         return f"{said[0]} {_small(found)}"
-    said += [_cause(cause, first=number == 0) for number, cause in enumerate(found.causes)]
+    said += [
+        _cause(cause, first=number == 0, traced=found.alignment.traced) for number, cause in enumerate(found.causes)
+    ]
     if not found.causes:
         said.append(f"No activity explains more than {100 * LEAST_SHARE:g} % of the difference.")
     said += [_compensated(found), _long(found), _unaligned(found), _chance(found)]
@@ -78,8 +90,11 @@ def _small(found: ErrorSources) -> str:
     return f"No activity differs by more than {_ms(abs(part.difference_s))} ({named(name)}). {_chance(found)}".rstrip()
 
 
-def _cause(cause: Cause, *, first: bool) -> str:
+def _cause(cause: Cause, *, first: bool, traced: bool) -> str:
     of = " of the difference is" if first else " is"
+    if cause.activity in CONSEQUENCES:
+        said = UNTRACED_WAIT if cause.activity == WAIT and not traced else CONSEQUENCES[cause.activity]
+        return f"{_percent(cause.charged.share)}{of} {said}."
     where = f" on {_ranks(cause.ranks)}" if cause.activity != "server" else ""
     figures = f"predicted {_ms(cause.predicted_s)}, measured {_ms(cause.measured_s)}"
     return (
@@ -105,7 +120,7 @@ def _compensated(found: ErrorSources) -> str:
 
 def _long(found: ErrorSources) -> str:
     long, share = found.long_steps, found.long_steps.part.share or 0.0
-    if share < LEAST_SHARE:
+    if share < MAIN_PART or long.predicted > long.measured / 2:
         return ""
     steps = len(found.alignment.steps)
     return (

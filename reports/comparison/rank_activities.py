@@ -4,29 +4,23 @@
   receive waits for the rank that sends the message, until it is sent.
 * The n-th receive of a rank, in the order of their ends, has the n-th source that the rank has heard. If their numbers
   differ, which happens in runs that failed, the sources of that rank are unknown.
-* A stored run has no trace. Its table of spans does not distinguish collectives from messages, but they can be told
-  apart: only a receive has no bytes of its own, and the members of a collective leave their waits at the same instant.
+* A stored run has no trace. Its table of spans distinguishes neither collectives from messages nor the ranks that are
+  waited for.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import pandas as pd
-
-from paceline.records import Run
-from paceline.records.tables import NO_SOURCE, Tables, collective_members
+from paceline.records.tables import Tables, collective_members
 from paceline.records.trace import Span, Trace
 
 NAMES = {"redo": "compute"} | {
     name: name for name in ("compute", "load", "update", "collective", "receive", "send", "checkpoint", "recovery")
 }
 """the activities that count; prefetching ("read") runs beside the program, and a crash has no length"""
-
-Place = tuple[int, str]
-"""a rank and one of its lanes"""
 
 
 class RankActivity(NamedTuple):
@@ -41,9 +35,14 @@ class RankActivity(NamedTuple):
     waits_for: int | None = None
 
 
-def activities_of(run: Run) -> list[RankActivity]:
-    """Returns the activities of all ranks, in any order."""
-    return from_tables(run.tables) if run.trace is None else from_trace(run.trace)
+def activities_of(trace: Trace | None, tables: Tables) -> list[RankActivity]:
+    """Returns the activities of all ranks, in any order.
+
+    Args:
+        trace: the trace of the run; None to use only its tables.
+        tables: its tables.
+    """
+    return from_tables(tables) if trace is None else from_trace(trace)
 
 
 def from_trace(trace: Trace) -> list[RankActivity]:
@@ -106,59 +105,11 @@ def _matched(received: Mapping[int, Sequence[int]], heard: Iterable[tuple[int, i
 
 
 def from_tables(tables: Tables) -> list[RankActivity]:
-    """Returns the activities of stored tables, in which each wait is joined with the communication that follows it."""
-    rows, waits = _communication(tables.spans)
-    entered = {row.ready_s for row in rows if row.ready_s > row.start_s and row.name == "collective"}
-    last = {
-        row.start_s: row.rank for row in rows if row.start_s == row.ready_s and row.name == "send"
-    }  # the last member does not wait, so that its row looks like a send
-    rows = [_last_member(row, entered) for row in rows]
-    received: dict[int, list[int]] = defaultdict(list)
-    for number in sorted(range(len(rows)), key=lambda number: rows[number].end_s):
-        if rows[number].name == "receive":
-            received[rows[number].rank].append(number)
-    heard = tables.heard[tables.heard["source"] != NO_SOURCE]
-    sources = _matched(received, zip(heard["rank"].tolist(), heard["source"].tolist(), strict=True))
-    joined = [
-        row._replace(waits_for=last.get(row.ready_s) if row.name == "collective" else sources.get(number))
-        if row.ready_s > row.start_s
-        else row
-        for number, row in enumerate(rows)
+    """Returns the activities of stored tables; a wait is an activity without an end of its own."""
+    spans = tables.spans[tables.spans["end_s"] > tables.spans["start_s"]]
+    columns = (spans[column].tolist() for column in ("rank", "lane", "activity", "start_s", "end_s"))
+    return [
+        RankActivity(rank, lane, NAMES.get(name, name), start_s, end_s if name == "wait" else start_s, end_s)
+        for rank, lane, name, start_s, end_s in zip(*columns, strict=True)
+        if name in NAMES or name in ("communication", "wait")
     ]
-    return [*joined, *waits, *_other(tables.spans)]
-
-
-def _last_member(row: RankActivity, entered: set[float]) -> RankActivity:
-    return row._replace(name="collective") if row.name == "send" and row.start_s in entered else row
-
-
-def _communication(spans: pd.DataFrame) -> tuple[list[RankActivity], list[RankActivity]]:
-    """Returns rows of communication, each with the wait before it, and waits without communication after them."""
-    chosen = spans[spans["activity"].isin(("wait", "communication")) & (spans["end_s"] > spans["start_s"])]
-    pending: dict[tuple[int, str, float], float] = {}
-    rows = list(_rows(chosen.sort_values("start_s", kind="stable")))
-    for rank, lane, activity, start_s, end_s, _ in rows:
-        if activity == "wait":
-            pending[rank, lane, end_s] = start_s
-    made = []
-    for rank, lane, activity, start_s, end_s, nbytes in rows:
-        if activity == "communication":
-            begun_s = pending.pop((rank, lane, start_s), start_s)
-            name = "receive" if nbytes == 0 else "collective" if begun_s < start_s else "send"
-            made.append(RankActivity(rank, lane, name, begun_s, start_s, end_s))
-    alone = [
-        RankActivity(rank, lane, "receive", start_s, end_s, end_s) for (rank, lane, end_s), start_s in pending.items()
-    ]
-    return made, alone
-
-
-def _other(spans: pd.DataFrame) -> Iterator[RankActivity]:
-    """Yields the rows without communication and waits."""
-    for rank, lane, activity, start_s, end_s, _ in _rows(spans[spans["end_s"] > spans["start_s"]]):
-        if activity in NAMES:
-            yield RankActivity(rank, lane, NAMES[activity], start_s, start_s, end_s)
-
-
-def _rows(spans: pd.DataFrame) -> Iterator[tuple[int, str, str, float, float, int]]:
-    columns = ("rank", "lane", "activity", "start_s", "end_s", "bytes")
-    return zip(*(spans[column].tolist() for column in columns), strict=True)

@@ -39,8 +39,12 @@ class StepTime(NamedTuple):
     seconds: float
     own: Mapping[str, float]
     """by the worker's own activity"""
-    charged: Mapping[Source, float]
-    """by what is responsible, with waits followed to their causes"""
+    whole: Mapping[str, float]
+    """by the worker's own activity, also while it overlaps with others"""
+    direct: Mapping[str, float]
+    """by the worker's own activity, without the waits that can be followed to other ranks"""
+    waited: Mapping[Source, float]
+    """these waits, by what the other ranks did meanwhile; `direct` and `waited` add up to the step"""
     excess_s: float
     """seconds above the worker's median if the step is long, else 0"""
 
@@ -70,6 +74,8 @@ class Alignment:
     predicted_s: float
     """mean time of all steps of the predicted runs, aligned or not; of several seeds, the mean of their means"""
     measured_s: float
+    traced: bool
+    """whether all runs have a trace; in stored runs the waits of ranks cannot be followed"""
 
     def mean(self, of: Callable[[AlignedStep], float]) -> float:
         """Returns the weighted mean of a figure over all aligned steps."""
@@ -89,10 +95,11 @@ def align(predicted: Sequence[Run], measured: Sequence[Run]) -> Alignment | None
     seeds = [side for side in sides if side[0].keys() & side[1].keys()]
     if not seeds:
         return None
+    traced = all(run.trace is not None for pair in pairs for run in pair)
     steps = [
         step
         for (one, other), (ours, theirs) in zip(pairs, sides, strict=True)
-        for step in _aligned(one, other, ours, theirs, seeds=len(seeds))
+        for step in _aligned(one, other, ours, theirs, seeds=len(seeds), traced=traced)
     ]
     return Alignment(
         steps=steps,
@@ -100,6 +107,7 @@ def align(predicted: Sequence[Run], measured: Sequence[Run]) -> Alignment | None
         measured_steps=sum(len(theirs) for _, theirs in seeds),
         predicted_s=statistics.fmean(_mean(ours) for ours, _ in seeds),
         measured_s=statistics.fmean(_mean(theirs) for _, theirs in seeds),
+        traced=traced,
     )
 
 
@@ -128,11 +136,12 @@ def _aligned(
     theirs: Mapping[Key, tuple[float, float]],
     *,
     seeds: int,
+    traced: bool,
 ) -> Iterator[AlignedStep]:
     """Yields the aligned steps of one seed."""
     common = [key for key in ours if key in theirs]
-    one = _times(predicted, {key: ours[key] for key in common})
-    other = _times(measured, {key: theirs[key] for key in common})
+    one = _times(predicted, {key: ours[key] for key in common}, traced=traced)
+    other = _times(measured, {key: theirs[key] for key in common}, traced=traced)
     for key, phase in _phases(common).items():
         yield AlignedStep(predicted.seed, *key, phase, 1 / (seeds * len(common)), one[key], other[key])
 
@@ -154,9 +163,15 @@ def _phases(keys: Sequence[Key]) -> dict[Key, Phase]:
     return found
 
 
-def _times(run: Run, intervals: Mapping[Key, tuple[float, float]]) -> dict[Key, StepTime]:
-    """Returns the divided time of each of these steps."""
-    timelines = Timelines(activities_of(run))
+def _times(run: Run, intervals: Mapping[Key, tuple[float, float]], *, traced: bool) -> dict[Key, StepTime]:
+    """Returns the divided time of each of these steps.
+
+    Args:
+        run: the run.
+        intervals: start and end of the steps.
+        traced: whether all runs have a trace; else only their tables are used, so that all are divided alike.
+    """
+    timelines = Timelines(activities_of(run.trace if traced else None, run.tables))
     lengths: dict[int, list[float]] = defaultdict(list)
     for (rank, _), (start_s, end_s) in intervals.items():
         lengths[rank].append(end_s - start_s)
@@ -165,7 +180,8 @@ def _times(run: Run, intervals: Mapping[Key, tuple[float, float]]) -> dict[Key, 
         (rank, step): StepTime(
             end_s - start_s,
             timelines.own(rank, start_s, end_s),
-            timelines.charged(rank, start_s, end_s),
+            timelines.whole(rank, start_s, end_s),
+            *timelines.charged(rank, start_s, end_s),
             excess_of(end_s - start_s, median_s[rank]),
         )
         for (rank, step), (start_s, end_s) in intervals.items()
