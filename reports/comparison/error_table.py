@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
-from paceline.reports.comparison.error_causes import Part
+from paceline.reports.comparison.error_causes import LEAST_SHARE, Part
 from paceline.reports.comparison.error_sources import ErrorSources
 from paceline.reports.comparison.error_words import describe_error, is_large
 from paceline.reports.comparison.words import MISSING
@@ -37,7 +37,7 @@ def sources_table(name: str, found: ErrorSources) -> Table:
     table.add_section()
     for activity, part in found.activities.items():
         table.add_row(activity, *_cells(part))
-        for rank, one in _ranks(found, activity):
+        for rank, one in _ranks(found, activity) if abs(part.share or 0.0) >= LEAST_SHARE else ():
             table.add_row(f"  rank {rank}", *_cells(one), style="dim")
     return table
 

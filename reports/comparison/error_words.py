@@ -73,7 +73,7 @@ def describe_error(name: str, found: ErrorSources) -> str:
 
 
 def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g} ms"
+    return f"{1e3 * seconds:.4g} ms"
 
 
 def _percent(share: float | None) -> str:

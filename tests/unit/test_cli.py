@@ -151,6 +151,22 @@ def test_compare_for_a_person(engines: Engines, tmp_path: Path) -> None:
     assert "Figure and answer stored in" in result.stderr
 
 
+def test_compare_explains_errors(engines: Engines, tmp_path: Path) -> None:
+    result = call("compare", "quickstart", "--algorithms", "sync-sgd", "--explain", "--out", tmp_path)
+    assert "sync-sgd: predicted 1e+03 ms, measured 1.01e+03 ms a step. No activity differs" in result.stdout
+    whole = engines.train
+    engines.train = lambda scenario, **options: whole(scenario, **{**options, "keep": slowed(options["keep"])})
+    result = call("compare", "quickstart", "--algorithms", "sync-sgd", "--explain", "--out", tmp_path)
+    assert "error of the step time" in result.stdout
+    kept = json.loads((tmp_path / "quickstart-comparison-2" / "comparison.json").read_text())
+    assert [cause["activity"] for cause in kept["algorithms"][0]["explanation"]["causes"]] == ["compute"]
+
+
+def slowed(keep: Engine) -> Engine:
+    """Stores another run, with steps and gradients of twice the length."""
+    return lambda one: keep(run(one.algorithm, "measured", step_s=2.0, seed=one.seed))
+
+
 def test_a_comparison_without_accuracy_has_no_figure(engines: Engines, tmp_path: Path) -> None:
     whole = engines.simulate
     engines.simulate = lambda scenario, **options: [without_accuracy(run) for run in whole(scenario, **options)]
