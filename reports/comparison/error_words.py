@@ -25,22 +25,24 @@ NAMES = {
 """names of activities in sentences, if they differ"""
 
 CALIBRATE = {
-    "compute": "gradient times, with as many ranks and threads busy as in the run",
-    "load": "the time to load a batch",
-    "update": "updates and copies",
-    "collective": "collectives of this size and number of ranks",
-    "send": "the processor time of sending messages",
-    "receive": "messages of this size: latency and rate",
-    "server": "the server's handling of a message, with all workers active",
-    "checkpoint": "the storage that checkpoints are written to",
-    "recovery": "the storage that checkpoints are read from",
-    "communication": "collectives and messages of this size",
-    UNRECORDED: "the program's time between operations; other programs on the cores add to it, too",
+    "compute": ("gradient times, with as many ranks and threads busy as in the run", "gradients"),
+    "load": ("the time to load a batch", "own.load"),
+    "update": ("updates", "own.update"),
+    "collective": ("collectives of this size and number of ranks", "costs"),
+    "send": ("the processor time of sending messages", "costs"),
+    "receive": ("messages of this size", "costs"),
+    "communication": ("collectives and messages of this size", "costs"),
+    "server": ("the server's work for a message, with all workers active", "own.serve"),
+    UNRECORDED: ("the program's time between operations; other programs on the cores add to it, too", "own.rest"),
+    "copy": ("copies between hosts and devices", None),
+    "checkpoint": ("the storage that checkpoints are written to", None),
+    "recovery": ("the storage that checkpoints are read from", None),
 }
+"""what to calibrate for each activity, and its key in a file of ``paceline calibrate``"""
 
 CONSEQUENCES = {
-    WAIT: "waiting for ranks whose own activities take as long as predicted: calibrate the spread of step times, which "
-    "decides how long ranks wait for each other",
+    WAIT: "waiting for ranks whose own activities take as long as predicted: calibrate the spread of step times "
+    "(`factors` of `paceline calibrate`, or `step_time` of the cluster), which decides how long ranks wait for others",
     OVERLAP: "communication that takes as long as predicted, but of which gradients hide another part: it follows from "
     "the other causes",
 }
@@ -99,8 +101,14 @@ def _cause(cause: Cause, *, first: bool, traced: bool) -> str:
     figures = f"predicted {_ms(cause.predicted_s)}, measured {_ms(cause.measured_s)}"
     return (
         f"{_percent(cause.charged.share)}{of} {named(cause.activity)}{where} {cause.when} ({figures}): "
-        f"calibrate {CALIBRATE.get(cause.activity, named(cause.activity))}."
+        f"calibrate {_calibrated(cause.activity)}."
     )
+
+
+def _calibrated(activity: str) -> str:
+    """Returns what to calibrate, and where `paceline calibrate` writes it."""
+    what, key = CALIBRATE.get(activity, (named(activity), None))
+    return what if key is None else f"{what} (`paceline calibrate` measures this as {key})"
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:

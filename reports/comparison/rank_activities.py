@@ -18,7 +18,8 @@ from paceline.records.tables import Tables, collective_members
 from paceline.records.trace import Span, Trace
 
 NAMES = {"redo": "compute"} | {
-    name: name for name in ("compute", "load", "update", "collective", "receive", "send", "checkpoint", "recovery")
+    name: name
+    for name in ("compute", "load", "update", "collective", "receive", "send", "copy", "checkpoint", "recovery")
 }
 """the activities that count; prefetching ("read") runs beside the program, and a crash has no length"""
 

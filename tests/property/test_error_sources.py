@@ -19,7 +19,7 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from tests.clusters import fixed_costs
 from tests.support import FixedTiming, job_of
 
-NAMES = ("sync-sgd", "async-sgd", "easgd", "layerwise-sgd", "agd", "sync-easgd3", "ad-psgd", "hogwild")
+NAMES = ("sync-sgd", "async-sgd", "easgd", "layerwise-sgd", "agd", "sync-easgd3", "ad-psgd", "hogwild-sgd")
 SECONDS = st.floats(0.0, 0.02)
 COSTS = st.tuples(st.lists(st.floats(0.001, 0.05), min_size=6, max_size=6), SECONDS, SECONDS, SECONDS, SECONDS)
 Costs = tuple[list[float], float, float, float, float]
@@ -53,9 +53,14 @@ def test_the_differences_add_up(method: str, predicted: Costs, measured: Costs) 
         assert math.fsum(part.share or 0.0 for part in found.phases.values()) == pytest.approx(1.0, abs=1e-6)
 
 
+def activity(rank: int, lane: str, name: str, instants: list[float], waits_for: int | None) -> RankActivity:
+    start_s, ready_s, end_s = instants
+    return RankActivity(rank, lane, name, start_s, ready_s, end_s, waits_for)
+
+
 INSTANT = st.integers(0, 20).map(float)
 ACTIVITY = st.builds(
-    lambda rank, lane, name, instants, waits_for: RankActivity(rank, lane, name, *sorted(instants), waits_for),
+    lambda rank, lane, name, instants, waits_for: activity(rank, lane, name, sorted(instants), waits_for),
     st.integers(0, 2),
     st.sampled_from(["main", "1"]),
     st.sampled_from(["compute", "load", "update", "collective", "send", "receive", "checkpoint"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -81,9 +82,13 @@ def test_slow_gradients_of_one_rank(method: str) -> None:
 
 
 def test_the_sentence_names_what_to_calibrate() -> None:
-    words = describe_error("sync-sgd", found_of("sync-sgd", compute=slower(2, 1.2)))
-    assert "100 % of the difference is compute on rank 2 in all steps (predicted 12.3 ms, measured 14.8 ms)" in words
-    assert "calibrate gradient times" in words
+    found = found_of("sync-sgd", compute=slower(2, 1.2))
+    words = describe_error("sync-sgd", found)
+    mean_ms = 1e3 * statistics.fmean(compute_s(2, one.step) for one in found.alignment.steps if one.rank == 2)
+    figures = f"(predicted {mean_ms:.4g} ms, measured {1.2 * mean_ms:.4g} ms)"
+    assert f"100 % of the difference is compute on rank 2 in all steps {figures}" in words
+    assert "calibrate gradient times, with as many ranks" in words
+    assert "(`paceline calibrate` measures this as gradients)." in words
 
 
 @pytest.mark.parametrize("method", SYNCHRONOUS)
@@ -148,8 +153,9 @@ def test_a_wider_spread_of_steps_is_waiting() -> None:
 
 
 def test_a_small_error_has_no_cause_in_words() -> None:
-    words = describe_error("sync-sgd", found_of("sync-sgd", compute=slower(2, 1.01)))
-    assert "No activity differs by more than 0.123 ms (compute)." in words
+    found = found_of("sync-sgd", compute=slower(2, 1.01))
+    words = describe_error("sync-sgd", found)
+    assert f"No activity differs by more than {-1e3 * found.whole.difference_s:.4g} ms (compute)." in words
     assert "calibrate" not in words
 
 
