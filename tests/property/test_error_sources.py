@@ -19,7 +19,7 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from tests.clusters import fixed_costs
 from tests.support import FixedTiming, job_of
 
-NAMES = ("sync-sgd", "async-sgd", "easgd", "layerwise-sgd", "agd", "sync-easgd3", "ad-psgd", "hogwild-sgd")
+NAMES = ("sync-sgd", "async-sgd", "easgd", "layerwise-sgd", "agd", "sync-easgd3", "ad-psgd", "ssp", "hbs-sgd")
 SECONDS = st.floats(0.0, 0.02)
 COSTS = st.tuples(st.lists(st.floats(0.001, 0.05), min_size=6, max_size=6), SECONDS, SECONDS, SECONDS, SECONDS)
 Costs = tuple[list[float], float, float, float, float]
