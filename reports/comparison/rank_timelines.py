@@ -3,6 +3,8 @@
 * If several activities overlap, the first counts of: compute, load, update, communication, wait. So are the time
   fractions of a run defined (`records.summary`). Among equals, an activity of the program itself comes before those
   that it started, and then the one that began first.
+* The program does not wait for communication that ends after its own next activity has begun. So the time before this
+  activity does not belong to that communication, although the time fractions count it as communication.
 * A wait is followed: its time is charged to what the rank that it waits for does at the same instant. If that rank
   waits, too, the next one is followed, and so on. So a wait for the slowest member of a collective is charged to the
   gradient, loading or message that delayed this member.
@@ -19,9 +21,9 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from paceline.reports.comparison.rank_activities import RankActivity
@@ -198,7 +200,10 @@ def exclusive(activities: Iterable[RankActivity]) -> Iterator[Piece]:
     2.0 2.5 wait 1
     2.5 3.0 collective None
     """
-    coming = sorted(((_key(piece, lane), piece) for one in activities for piece, lane in _parts(one)), key=_start)
+    activities = list(activities)
+    begun = sorted(one.start_s for one in activities if one.lane == "main")
+    parts = [(part, one.lane) for one in activities for part in _parts(one, _waited_from(one, begun))]
+    coming = sorted(((_key(piece, lane), piece) for piece, lane in parts), key=_start)
     edges = sorted({edge for _, piece in coming for edge in (piece.start_s, piece.end_s)})
     active, waits = list[Entry](), list[Entry]()
     at = 0
@@ -248,11 +253,23 @@ def union(activities: Iterable[RankActivity]) -> Iterator[Piece]:
         yield last
 
 
-def _parts(one: RankActivity) -> Iterator[tuple[Piece, str]]:
-    if one.ready_s > one.start_s:
-        yield Piece(one.start_s, one.ready_s, WAIT, one.waits_for), one.lane
-    if one.end_s > one.ready_s:
-        yield Piece(one.ready_s, one.end_s, one.name), one.lane
+def _waited_from(one: RankActivity, begun: Sequence[float]) -> float:
+    """Returns when the program may begin to wait for an activity: when its last own activity before the end has begun.
+
+    Args:
+        one: the activity.
+        begun: when the program's own activities begin, sorted.
+    """
+    if one.lane == "main" or one.name in BUSY or not (at := bisect_left(begun, one.end_s)):
+        return one.start_s
+    return begun[at - 1]
+
+
+def _parts(one: RankActivity, from_s: float) -> Iterator[Piece]:
+    if one.ready_s > max(one.start_s, from_s):
+        yield Piece(max(one.start_s, from_s), one.ready_s, WAIT, one.waits_for)
+    if one.end_s > max(one.ready_s, from_s):
+        yield Piece(max(one.ready_s, from_s), one.end_s, one.name)
 
 
 def _key(piece: Piece, lane: str) -> tuple[int, bool, float]:

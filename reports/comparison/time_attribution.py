@@ -2,12 +2,14 @@
 
 * A rank's own activity explains at most the seconds by which it took longer or shorter itself, hidden or not. If it
   took as long as predicted and only fewer of its seconds were hidden behind a gradient, the difference is "overlap".
-* A wait explains at most as much for each waiting worker: a second more of one rank delays every other worker by at
-  most a second. If the ranks that are waited for took as long as predicted, the difference is "wait": the order or the
-  spread of the steps differs, not their mean.
+* In the steps of the other workers it explains at most as much for each of them, because a second more of one rank
+  delays every other worker by at most a second. A wait is explained by the activity that it is charged to. What this
+  activity does not explain, and "overlap", is explained by the activities that differ most, because a rank is late
+  whatever it does while the others wait.
+* The rest remains "wait" or "overlap". If all ranks take as long as predicted, the order or the spread of their steps
+  differs, not their mean.
 * Time that is charged to a server is not limited, because a server has no steps that could be compared.
-* What is moved to "overlap" or "wait" is moved on the side that has more of it, so that the seconds of both sides
-  still add up to their step times.
+* Seconds are moved on the side that has more of them, so that those of both sides still add up to their step times.
 """
 
 from __future__ import annotations
@@ -35,6 +37,10 @@ class Sums:
 
     predicted: defaultdict[Source, float] = field(default_factory=lambda: defaultdict(float))
     measured: defaultdict[Source, float] = field(default_factory=lambda: defaultdict(float))
+
+    def known(self) -> set[Source]:
+        """Returns the sources that have seconds on a side."""
+        return self.predicted.keys() | self.measured.keys()
 
     def of(self, source: Source) -> Both:
         """Returns the seconds of a source."""
@@ -67,27 +73,71 @@ def attribute(alignment: Alignment) -> dict[Source, Both]:
     Args:
         alignment: the aligned steps.
     """
-    workers = {step.rank for step in alignment.steps}
-    whole = sums_of(alignment, lambda rank, time: {Source(name, rank): one for name, one in time.whole.items()})
-    own = sums_of(alignment, lambda rank, time: {Source(name, rank): one for name, one in time.own.items()})
-    direct = sums_of(alignment, lambda rank, time: {Source(name, rank): one for name, one in time.direct.items()})
-    waited = sums_of(alignment, lambda _, time: time.waited)
-    consequences = Sums()
-    for sums, most, name in ((direct, 1, OVERLAP), (waited, len(workers) - 1, WAIT)):
-        for source in {**sums.predicted, **sums.measured}:
-            if source.rank not in workers or source.activity in UNLIMITED:
-                continue
-            changed_s = (whole if source in whole.predicted or source in whole.measured else own).difference_s(source)
-            difference_s = sums.difference_s(source)
-            rest_s = difference_s - within(difference_s, most * changed_s)
-            if abs(rest_s) > ROUNDING * max(sums.of(source)):
-                sums.move(source, Source(name, source.rank), rest_s, consequences)
+    direct = sums_of(alignment, lambda rank, time: _of(rank, time.direct))
+    waited, consequences = sums_of(alignment, lambda _, time: time.waited), Sums()
+    changed_s, others = _changes(alignment), len({step.rank for step in alignment.steps}) - 1
+    for source in direct.known() & changed_s.keys():
+        _limit(direct, source, changed_s[source], Source(OVERLAP, source.rank), consequences)
+    left_s = {source: others * seconds for source, seconds in changed_s.items()}
+    for source in waited.known() & changed_s.keys():
+        left_s[source] -= _limit(waited, source, left_s[source], Source(WAIT, source.rank), consequences)
+    _explain(consequences, left_s, waited)
     total: dict[Source, Both] = {}
     for sums in (direct, waited, consequences):
-        for source in {**sums.predicted, **sums.measured}:
+        for source in sorted(sums.known()):
             before, one = total.get(source, (0.0, 0.0)), sums.of(source)
             total[source] = before[0] + one[0], before[1] + one[1]
     return total
+
+
+def _changes(alignment: Alignment) -> dict[Source, float]:
+    """Returns predicted − measured of each worker's own activities, hidden or not."""
+    own = sums_of(alignment, lambda rank, time: _of(rank, {**time.own, **time.whole}))
+    return {source: own.difference_s(source) for source in sorted(own.known()) if source.activity not in UNLIMITED}
+
+
+def _of(rank: int, seconds: Mapping[str, float]) -> dict[Source, float]:
+    return {Source(name, rank): one for name, one in seconds.items()}
+
+
+def _limit(sums: Sums, source: Source, most_s: float, to: Source, consequences: Sums) -> float:
+    """Moves the part of a source's difference that is beyond a limit; returns the part that is explained.
+
+    Args:
+        sums: the seconds of the source.
+        source: the source.
+        most_s: the largest difference that it explains, with its sign.
+        to: the consequence to which the rest is moved.
+        consequences: the seconds of consequences.
+    """
+    difference_s = sums.difference_s(source)
+    explained_s = within(difference_s, most_s)
+    if abs(difference_s - explained_s) > ROUNDING * max(sums.of(source)):
+        sums.move(source, to, difference_s - explained_s, consequences)
+    return explained_s
+
+
+def _explain(consequences: Sums, left_s: dict[Source, float], explained: Sums) -> None:
+    """Moves consequences to activities that differ by more than they explain so far, largest first.
+
+    Only the sum of all consequences is moved: if another rank is the slowest than predicted, the others wait less for
+    one and more for the other.
+
+    Args:
+        consequences: the seconds of consequences.
+        left_s: the difference that each activity can still explain.
+        explained: receives the seconds.
+    """
+    rest_s = math.fsum(consequences.difference_s(one) for one in consequences.known())
+    largest = sorted(consequences.known(), key=lambda one: (-abs(consequences.difference_s(one)), one))
+    for source in sorted(left_s, key=lambda source: -abs(left_s[source])):
+        part_s = within(rest_s, left_s[source])
+        rest_s -= part_s
+        for one in largest:
+            moved_s = within(part_s, consequences.difference_s(one))
+            if moved_s:
+                consequences.move(one, source, moved_s, explained)
+                part_s -= moved_s
 
 
 def within(value: float, limit: float) -> float:
