@@ -24,7 +24,7 @@ from paceline.reports.comparison.step_alignment import Alignment, StepTime
 
 OVERLAP = "overlap"
 UNLIMITED = (WAIT, OVERLAP)
-ROUNDING = 1e-9
+ROUNDING = 1e-12
 """relative difference of sums that are the same except for rounding"""
 
 Both = tuple[float, float]
@@ -76,16 +76,19 @@ def attribute(alignment: Alignment) -> dict[Source, Both]:
     direct = sums_of(alignment, lambda rank, time: _of(rank, time.direct))
     waited, consequences = sums_of(alignment, lambda _, time: time.waited), Sums()
     changed_s, others = _changes(alignment), len({step.rank for step in alignment.steps}) - 1
-    for source in direct.known() & changed_s.keys():
+    for source in sorted(direct.known() & changed_s.keys()):
         _limit(direct, source, changed_s[source], Source(OVERLAP, source.rank), consequences)
     left_s = {source: others * seconds for source, seconds in changed_s.items()}
-    for source in waited.known() & changed_s.keys():
+    for source in sorted(waited.known() & changed_s.keys()):
         left_s[source] -= _limit(waited, source, left_s[source], Source(WAIT, source.rank), consequences)
     _explain(consequences, left_s, waited)
     total: dict[Source, Both] = {}
+    rounding_s = ROUNDING * alignment.mean(lambda step: step.measured.seconds)
     for sums in (direct, waited, consequences):
         for source in sorted(sums.known()):
             before, one = total.get(source, (0.0, 0.0)), sums.of(source)
+            if sums is consequences and max(map(abs, one)) <= rounding_s:
+                continue
             total[source] = before[0] + one[0], before[1] + one[1]
     return total
 
@@ -120,15 +123,15 @@ def _limit(sums: Sums, source: Source, most_s: float, to: Source, consequences: 
 def _explain(consequences: Sums, left_s: dict[Source, float], explained: Sums) -> None:
     """Moves consequences to activities that differ by more than they explain so far, largest first.
 
-    Only the sum of all consequences is moved: if another rank is the slowest than predicted, the others wait less for
-    one and more for the other.
+    Only the sum of all consequences is moved: if the slowest rank is another one than predicted, the others wait less for
+    the one and more for the other.
 
     Args:
         consequences: the seconds of consequences.
         left_s: the difference that each activity can still explain.
         explained: receives the seconds.
     """
-    rest_s = math.fsum(consequences.difference_s(one) for one in consequences.known())
+    rest_s = math.fsum(consequences.difference_s(one) for one in sorted(consequences.known()))
     largest = sorted(consequences.known(), key=lambda one: (-abs(consequences.difference_s(one)), one))
     for source in sorted(left_s, key=lambda source: -abs(left_s[source])):
         part_s = within(rest_s, left_s[source])
