@@ -123,8 +123,8 @@ def _limit(sums: Sums, source: Source, most_s: float, to: Source, consequences: 
 def _explain(consequences: Sums, left_s: dict[Source, float], explained: Sums) -> None:
     """Moves consequences to activities that differ by more than they explain so far, largest first.
 
-    Only the sum of all consequences is moved: if the slowest rank is another one than predicted, the others wait less for
-    the one and more for the other.
+    Only the sum of all consequences is moved: if the slowest rank is another one than predicted, the others wait less
+    for the one and more for the other.
 
     Args:
         consequences: the seconds of consequences.
