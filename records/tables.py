@@ -249,10 +249,13 @@ def split(spans: Iterable[Span]) -> Iterator[Row]:
             yield (rank, lane, "communication" if activity == "send" else activity, layer, step, start_s, end_s, size)
 
 
-def _last_entries(spans: Sequence[Span]) -> dict[int, float]:
-    """Returns the entry of the last member for each collective span, by the index of the span.
+def collective_members(spans: Sequence[Span]) -> list[list[int]]:
+    """Returns the indices of the spans of each collective, one for each member.
 
     A key may be used several times; the n-th entries of all ranks belong together.
+
+    Args:
+        spans: the spans of a run, in any order.
     """
     entries: dict[tuple[str | None, int], list[int]] = defaultdict(list)
     uses: Counter[tuple[str | None, int]] = Counter()
@@ -261,7 +264,12 @@ def _last_entries(spans: Sequence[Span]) -> dict[int, float]:
         span = spans[number]
         entries[span.key, uses[span.key, span.rank]].append(number)
         uses[span.key, span.rank] += 1
-    lasts = ((members, max(spans[number].start_s for number in members)) for members in entries.values())
+    return list(entries.values())
+
+
+def _last_entries(spans: Sequence[Span]) -> dict[int, float]:
+    """Returns the entry of the last member for each collective span, by the index of the span."""
+    lasts = ((members, max(spans[number].start_s for number in members)) for members in collective_members(spans))
     return {number: last_s for members, last_s in lasts for number in members}
 
 

@@ -19,6 +19,8 @@ from typing import Any, Literal
 from paceline.checking.own_methods import check_own_methods
 from paceline.records import Run
 from paceline.records.machine import OtherLoad
+from paceline.reports.comparison.error_sources import ErrorSources, error_sources
+from paceline.reports.comparison.error_words import describe_error
 from paceline.reports.comparison.prediction_errors import Tree, error, together
 from paceline.reports.comparison.time_to_target import Aim, aim_of
 from paceline.reports.comparison.words import kind_of
@@ -51,6 +53,8 @@ class Line:
     """errors of the simpler predictions, by name"""
     predicted_runs: Sequence[Run] = ()
     measured_runs: Sequence[Run] = ()
+    error_sources: ErrorSources | None = None
+    """what is responsible for the error of the step time; None if the runs have no step in common"""
 
     def answer(self) -> dict[str, Any]:
         """Returns the line for a JSON answer."""
@@ -60,7 +64,12 @@ class Line:
             "measured": self.measured,
             "error": self.error,
             "wrong_models": self.wrong_models,
+            "explanation": self._explanation(),
         }
+
+    def _explanation(self) -> dict[str, Any] | None:
+        found = self.error_sources
+        return None if found is None else {**found.record(), "words": describe_error(self.name, found)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +131,7 @@ def line(name: str, *, simulated: Sequence[Run], measured: Sequence[Run], wrong:
         wrong_models={model: error(_summaries(runs), real) for model, runs in wrong.items()},
         predicted_runs=simulated,
         measured_runs=measured,
+        error_sources=error_sources(simulated, measured),
     )
 
 

@@ -55,10 +55,12 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
         ("backend.training.run", "train"),
         ("simulator.runs.dry_run", "dry_run"),
         ("backend.calibration.message_costs", "probe"),
+        ("backend.calibration.gradient_costs", "gradient_times"),
     ):
         fake = ModuleType(f"paceline.{module}")
         setattr(fake, name, lambda *args, _name=name, **kwargs: getattr(made, _name)(*args, **kwargs))
         monkeypatch.setitem(sys.modules, fake.__name__, fake)
+    sys.modules["paceline.backend.calibration.gradient_costs"].available_cores = os.cpu_count  # type: ignore[attr-defined]
     return made
 
 
@@ -151,6 +153,23 @@ def test_compare_for_a_person(engines: Engines, tmp_path: Path) -> None:
     assert "Figure and answer stored in" in result.stderr
 
 
+def test_compare_explains_errors(engines: Engines, tmp_path: Path) -> None:
+    result = call("compare", "quickstart", "--algorithms", "sync-sgd", "--explain", "--out", tmp_path)
+    assert "sync-sgd: predicted 1000 ms, measured 1010 ms a step. No activity differs" in result.stdout
+    whole = engines.train
+    engines.train = lambda scenario, **options: whole(scenario, **{**options, "keep": slowed(options["keep"])})
+    result = call("compare", "quickstart", "--algorithms", "sync-sgd", "--explain", "--out", tmp_path)
+    assert "error of the step time" in result.stdout
+    kept = json.loads((tmp_path / "quickstart-comparison-2" / "comparison.json").read_text())
+    causes = kept["algorithms"][0]["explanation"]["causes"]
+    assert {cause["activity"]: cause["share"] for cause in causes} == pytest.approx({"compute": 0.5, "unrecorded": 0.5})
+
+
+def slowed(keep: Engine) -> Engine:
+    """Stores another run, whose steps are twice as long; a gradient takes half of each step."""
+    return lambda one: keep(run(one.algorithm, "measured", step_s=2.0, seed=one.seed))
+
+
 def test_a_comparison_without_accuracy_has_no_figure(engines: Engines, tmp_path: Path) -> None:
     whole = engines.simulate
     engines.simulate = lambda scenario, **options: [without_accuracy(run) for run in whole(scenario, **options)]
@@ -215,7 +234,6 @@ def test_interruption_exits_with_130(engines: Engines, tmp_path: Path) -> None:
         pytest.param(["compare", "quickstart", "--algorithms", "sync-sdg"], "did you mean sync-sgd", id="near miss"),
         pytest.param(["compare", "quickstart", "--algorithms", ","], "--algorithms", id="no algorithm"),
         pytest.param(["train", "quickstart", "--network", "imagined"], "'local', 'emulated'", id="no such network"),
-        pytest.param(["compare", "quickstart", "--no-pace"], "train.pace", id="comparison without pace"),
         pytest.param(["simulate", "quickstart", "--seeds", "0"], "--seeds", id="no seed"),
         pytest.param(["list", "fruits"], "algorithms", id="nothing to list"),
         pytest.param(["dance"], "dance", id="unknown command"),
