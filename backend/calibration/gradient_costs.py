@@ -7,6 +7,7 @@ placed on cores, so several are pooled: the median over launches of each launch'
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -186,9 +187,9 @@ def gradients_of(job: Job, trace: Trace) -> Gradients:
 
 def _all_reduce_s(trace: Trace, how: str) -> float:
     """Returns the mean seconds from the last entry into an all-reduce of a probe to an exit."""
-    together: dict[str, list[Span]] = defaultdict(list)
+    together, label = defaultdict[str, list[Span]](list), re.compile(rf"\b{how} \d+ \d+\b")  # as `beside` names them
     for span in trace.spans:
-        if span.key is not None and span.key.split(" ")[-3:-2] == [how]:
+        if span.key is not None and label.search(span.key):
             together[span.key].append(span)
     return float(
         np.mean([span.end_s - max(one.start_s for one in spans) for spans in together.values() for span in spans])

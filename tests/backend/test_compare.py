@@ -11,10 +11,11 @@ import yaml
 from typer.testing import CliRunner
 
 import paceline
-from paceline.backend.calibration import message_costs
+from paceline.backend.calibration import calibrate, gradient_costs, message_costs
 from paceline.backend.calibration.message_costs import probe
 from paceline.cli.app import app
 from paceline.records.store import read_run
+from paceline.scenarios.resolution.load_machine import load_machine
 from paceline.simulator.runs.dry_run import dry_run
 from paceline.topologies.catalogue.machine_profile import Asked
 
@@ -132,3 +133,51 @@ def test_one_worker_is_probed_like_several() -> None:
     alone["cluster"]["nodes"] = [alone["cluster"]["nodes"][0] | {"workers_per_node": 1}]
     profile = probe(paceline.load(alone), [])
     assert profile.update_s > 0.0 and profile.load_s > 0.0 and profile.handling_s("receive", 4810 * 4, inside=True) > 0
+
+
+UNPACED = """
+name: unpaced
+algorithms: [sync-sgd, agd]
+workload: {model: digits-mlp, dataset: digits, batch_per_worker: 16}
+cluster: {nodes: [{device: {name: core, overhead: 1 ms, per_sample: 0 ms}, workers_per_node: 2}]}
+train: {pace: none}
+stop: {samples: 640}
+"""
+
+
+@pytest.fixture
+def shortest(brief: None, monkeypatch: pytest.MonkeyPatch) -> None:  # a fixture that patches
+    """Few and short launches of all probes."""
+    monkeypatch.setattr(gradient_costs, "LAUNCHES", 1)
+    monkeypatch.setattr(gradient_costs, "SECONDS", 0.1)
+    monkeypatch.setattr(calibrate, "FEWEST_ROUNDS", 1)
+
+
+@pytest.mark.usefixtures("shortest")
+def test_unpaced_runs_are_predicted_from_a_probe() -> None:
+    found = paceline.compare(UNPACED)
+    for line in found.lines:
+        assert line.measured["paced"] is False
+        assert line.simulated["updates"] == line.measured["updates"]
+        assert line.error["staleness_tv"] == 0.0
+        assert line.simulated["step_s"]["mean"] > 0
+
+
+@pytest.mark.usefixtures("shortest")
+def test_a_calibrated_machine_predicts_without_a_probe(tmp_path: Path) -> None:
+    scenario, machine = tmp_path / "unpaced.yaml", tmp_path / "machine.yaml"
+    scenario.write_text(UNPACED)
+    made = CliRunner().invoke(
+        app, ["calibrate", str(scenario), "--batches", "8,16", "--seconds", "1", "--out", str(machine), "--json"]
+    )
+    assert made.exit_code == 0, made.stderr
+    assert json.loads(made.stdout)["ranks"] == 2
+    part = load_machine(machine)
+    assert [one.batch for one in part.gradients] == [8, 16]
+    assert [one.ranks for one in part.gradients[0].busy] == [1, 2]
+    assert len(part.gradients[0].backward) == 2 and 0 < part.gradients[0].overlap <= 1
+    options = ["--machine", str(machine), "--json", "--out", str(tmp_path / "out")]
+    for command in ("simulate", "compare"):
+        answered = CliRunner().invoke(app, [command, str(scenario), *options])
+        assert answered.exit_code == 0, answered.stderr
+        assert "probing" not in answered.stderr

@@ -12,11 +12,16 @@ from paceline.backend.calibration.gradient_costs import WARM_UP, Gradients, grad
 from paceline.backend.calibration.probes import GRADIENTS, ProbeGradients
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
+from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.kernel.shared_processor import Speeds
+from paceline.simulator.network.interference import Demand, Processors
 from paceline.simulator.network.network import NoCost
+from paceline.simulator.runs.interference import host_law
 from paceline.simulator.runs.run import perform
 from paceline.topologies.catalogue.gradient_times import GradientTimes, SharedCores, shared_cores, slices
 from paceline.topologies.catalogue.machine_profile import Profile
+from tests.clusters import fixed_costs
 from tests.support import FixedTiming, job_of
 
 UNPACED = {
@@ -54,6 +59,50 @@ def test_layer_wise_gradients_have_a_factor_and_shares() -> None:
     assert found.forward == pytest.approx(0.25)
     assert found.backward == pytest.approx((0.375, 0.375))
     assert sum(map(sum, found.layer_shares())) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("gradient_s", "all_reduce_s"), [(2.0, 0.25), (1.0, 3.0)])
+def test_the_probe_finds_the_speeds_of_overlapping_activities(gradient_s: float, all_reduce_s: float) -> None:
+    """The probe runs in a simulation whose speeds are known."""
+
+    def law(compute: float, communicate: float) -> Speeds:
+        return Speeds(0.8, 0.4) if compute and communicate else Speeds(1.0, 1.0)
+
+    hosts = HostCosts(processors=Processors(lambda rank: Demand(rank, 1.0, 1.0, law=law)))
+    job, network = job_of(ProbeGradients(), 2, steps=8), fixed_costs(collective_s=all_reduce_s)
+    found = gradients_of(job, simulate_job(job, FixedTiming(compute=gradient_s), network, Schedule(1), hosts=hosts))
+    assert found.overlap is not None
+    assert found.overlap.alone_s == pytest.approx(all_reduce_s)
+    assert found.overlap.speeds(gradient_s) == pytest.approx((0.8, 0.4))
+    times = pooled(8, [found])
+    assert (times.beside, times.overlap) == pytest.approx((0.8, 0.4))
+
+
+def test_a_calibrated_host_has_the_measured_speeds() -> None:
+    times = GradientTimes(batch=8, busy=((1, 0.1), (2, 0.125)), beside=0.9, overlap=0.1)
+    speeds = host_law(Profile(gradients=(times,), cores=2), 8)
+    assert speeds(1.0, 0.0) == (1.0, 1.0)
+    assert speeds(2.0, 0.0) == pytest.approx((0.8, 1.0))
+    assert speeds(2.0, 1.0) == pytest.approx((0.72, 0.1))
+    assert speeds(0.0, 2.0) == (1.0, 1.0)
+    assert speeds(4.0, 0.0).compute == pytest.approx(0.4)
+
+
+def test_a_server_takes_a_core_from_gradients() -> None:
+    """One worker of 40 ms and a server of 20 ms a message on one core: gradients wait for nobody, but share it."""
+    machine = Profile(
+        gradients=(GradientTimes(batch=8, busy=((1, 0.04),)),),
+        cores=1,
+        messages=((0, 0.0),),
+        inside_messages=((0, 0.0),),
+        serve_s=0.02,
+    )
+    (plan,) = load({**UNPACED, "algorithms": ["async-sgd"]}).plans()
+    trace = perform(plan, Schedule(every=math.inf), network=machine)
+    longest = max(span.end_s - span.start_s for span in trace.spans if span.activity == "compute")
+    served = [span.end_s - span.start_s for span in trace.spans if span.activity == "update" and span.rank == Rank(2)]
+    assert served == pytest.approx([0.02] * len(served))
+    assert longest > 0.08  # two gradients on one core, and a server meanwhile
 
 
 def test_slices_keep_the_distribution() -> None:
