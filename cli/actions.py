@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.cli.output import Output, write_json
-from paceline.records.document import to_json
 
 if TYPE_CHECKING:
     from paceline.cli.expected import Expected
     from paceline.records import Run, RunsFailed
-    from paceline.reports.comparison.compare import Comparison, Report
+    from paceline.reports.comparison.predict import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ def simulate(ask: Ask, output: Output) -> None:
     expected = Expected(len(names) * scenario.seeds)
 
     stored: list[Run] = []
-    save = _keeper(stored, ask.out)
+    save = keeper(stored, ask.out)
 
     def keep(run: Run) -> Run:
         saved = save(run)
@@ -202,11 +201,11 @@ def answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output, *, str
         answer["extrapolated"] = lines
         shown += [extrapolation_table(lines), words(lines)]
     output.answer(answer, shown)
-    _say_times(runs, output)
-    say_warnings(chain.from_iterable(map(_warnings, runs)), output)
+    say_times(runs, output)
+    say_warnings(chain.from_iterable(map(warnings_of, runs)), output)
     say_lost(runs, output)
     if not output.as_json:
-        _say_where(runs, ask, output)
+        say_where(runs, ask, output)
 
 
 def say_warnings(warnings: Iterable[str], output: Output) -> None:
@@ -215,7 +214,7 @@ def say_warnings(warnings: Iterable[str], output: Output) -> None:
         output.note(f"note: {text}")
 
 
-def _say_times(runs: Iterable[Run], output: Output) -> None:
+def say_times(runs: Iterable[Run], output: Output) -> None:
     """Prints the predicted times of gradients on devices of the catalogue with their intervals, without duplicates."""
     from paceline.scenarios.resolution.predicted_times import describe_time
 
@@ -236,11 +235,19 @@ def say_lost(runs: Iterable[Run], output: Output) -> None:
             )
 
 
-def _warnings(run: Run) -> list[str]:
+def warnings_of(run: Run) -> list[str]:
+    """Returns the warnings that were recorded with a run."""
     return list(run.machine.get("warnings", ()))
 
 
-def _say_where(runs: Sequence[Run], ask: Ask, output: Output) -> None:
+def say_where(runs: Sequence[Run], ask: Ask, output: Output) -> None:
+    """Prints where runs are stored, and if requested what their machines and networks were.
+
+    Args:
+        runs: the stored runs.
+        ask: the request.
+        output: where the notes are printed.
+    """
     if output.verbose:
         for run in runs:
             output.note(str(run.path))
@@ -273,60 +280,18 @@ def describe(run: Run) -> dict[str, Any]:
         "kind": run.kind,
         "summary": run.summary,
         "path": str(run.path),
-        "warnings": _warnings(run),
+        "warnings": warnings_of(run),
         **{key: run.machine[key] for key in ("gradient_times",) if key in run.machine},
     }
 
 
-def compare(ask: Ask, output: Output) -> None:
-    """Predicts and measures every algorithm; stores the runs, the answer and the figure.
+def keeper(kept: list[Run], out: Path) -> Callable[[Run], Run]:
+    """Returns a function that stores a run, adds the stored run to a list and returns it.
 
     Args:
-        ask: the request.
-        output: where the answer is printed.
+        kept: the list.
+        out: the folder for records.
     """
-    scenario = ask.load()
-    from paceline.records import RunsFailed
-    from paceline.reports.comparison.compare import compare as run
-    from paceline.reports.comparison.conclusion import conclusion
-    from paceline.reports.comparison.run_table import comparison_tables
-
-    kept: list[Run] = []
-    with stored_if_interrupted(kept):
-        try:
-            with output.progress() as stage:
-                comparison = run(scenario, machine=ask.measured(), stage=stage, keep=_keeper(kept, ask.out))
-        except RunsFailed as failure:
-            say_kept(failure, output)
-            raise
-        answer = comparison.answer()
-        folder = _store_comparison(scenario.name, comparison, answer, kept, ask.out)
-    output.answer(answer, [*comparison_tables(comparison), conclusion(comparison)])
-    _say_times(kept, output)
-    say_warnings(chain.from_iterable(map(_warnings, kept)), output)
-    say_lost(kept, output)
-    if not output.as_json:
-        output.note(f"{'Figure and answer' if comparison.has_accuracy else 'Answer'} stored in {folder}/")
-        _say_where(kept, ask, output)
-
-
-def _store_comparison(
-    name: str, comparison: Comparison, answer: Mapping[str, Any], kept: Sequence[Run], out: Path
-) -> Path:
-    """Writes the answer and the figure to a new folder; returns the folder."""
-    from paceline.records import store
-    from paceline.reports.comparison.accuracy_figure import save_figure
-
-    folder = store.place(out, f"{store.slug(name)}-comparison")
-    with store.new_folder(folder) as building:
-        record = {**answer, "runs": [str(run.path) for run in kept]}
-        (building / "comparison.json").write_text(to_json(record) + "\n", encoding="utf-8")
-        if comparison.has_accuracy:
-            save_figure(comparison, building / "accuracy.png")
-    return folder
-
-
-def _keeper(kept: list[Run], out: Path) -> Callable[[Run], Run]:
     from paceline.backend.posix.interrupts import uninterrupted
     from paceline.records import store
 

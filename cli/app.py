@@ -25,6 +25,7 @@ from typer.core import TyperGroup
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.backend.transports.launch_environment import GLOO_THREAD, RANK_THREAD, SaidElsewhere
 from paceline.cli.calibrate_command import calibrate
+from paceline.cli.compare_command import compare
 from paceline.cli.convert_command import convert
 from paceline.cli.explain_command import explain
 from paceline.cli.option_hints import HintingCommand, ScenarioCommand
@@ -230,47 +231,7 @@ def train(
         train_command.train(ask, shown, tensorboard=tensorboard)
 
 
-@app.command(cls=ScenarioCommand)
-def compare(
-    ctx: typer.Context,
-    scenario: Scenario,
-    changes: Set = None,
-    algorithms: Algorithms = None,
-    seed: Seed = None,
-    seeds: Seeds = None,
-    pace: Pace = None,
-    network: Network = None,
-    machine: Machine = None,
-    out: Out = RUNS,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> None:
-    """Predict a scenario, measure it, and show both side by side, with the predictions of simpler models.
-
-    The prediction is for this machine. Its costs are probed first, or taken from a file of `paceline calibrate`.
-    Tables, a figure of accuracy against time and all runs are stored.
-
-    \b
-    Examples:
-      paceline compare quickstart
-      paceline compare quickstart --seeds 3 --algorithms async-sgd,easgd
-      paceline compare my.yaml --json > answer.json
-    """
-    from paceline.cli import actions
-
-    ask = actions.Ask(
-        scenario,
-        changes=changes or [],
-        algorithms=algorithms,
-        seed=seed,
-        seeds=seeds,
-        machine=machine,
-        out=out,
-        pace=pace,
-        network=network,
-    )
-    actions.compare(ask, output(ctx, as_json, quiet, verbose))
+app.command(cls=ScenarioCommand)(compare)
 
 
 @app.command("list")
