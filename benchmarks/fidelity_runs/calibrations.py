@@ -1,0 +1,124 @@
+"""Calibrations: one for each cell, stored beside the results, so that a later start and a later model use the same.
+
+* Unpaced runs are predicted from a machine file of `paceline calibrate`.
+* Paced runs are predicted from the probe of `paceline compare`, which is paced by the devices of the cell.
+* Runs on an emulated network are predicted from the probe of `paceline compare --network emulated`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+
+from fidelity_runs.settings import CALIBRATED, Cell, Setting, calibration_scenario
+from paceline.backend.calibration.calibrate import calibrate
+from paceline.records.machine import machine_facts
+from paceline.reports.comparison.compare import probed
+from paceline.scenarios import Scenario
+from paceline.scenarios.resolution.load_machine import save_machine
+from paceline.scenarios.sections.machine_file import MachinePart, MadePart, costs_of, own_of
+from paceline.simulator.runs.dry_run import dry_run
+from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
+
+Costs = Profile | EmulatedProfile
+Measure = Callable[[Cell, Scenario, float], tuple[MachinePart, EmulatedProfile | None]]
+
+
+@dataclasses.dataclass
+class Calibrations:
+    """The calibrations of a folder, made when they are first asked for.
+
+    Args:
+        folder: the folder.
+        seconds: the time after which `paceline calibrate` begins no further round.
+        say: called with a line about each calibration that is made.
+        measure: makes a calibration.
+    """
+
+    folder: Path
+    seconds: float
+    say: Callable[[str], None]
+    measure: Measure = dataclasses.field(default_factory=lambda: measure)
+    _known: dict[Cell, Costs] = dataclasses.field(default_factory=dict)
+
+    def of(self, cell: Cell, settings: tuple[Setting, ...]) -> Costs:
+        """Returns the costs for a cell.
+
+        Args:
+            cell: the cell.
+            settings: all its settings.
+        """
+        if cell not in self._known:
+            path = self.folder / f"{cell.name}.yaml"
+            if not path.exists():
+                self.say(f"calibrating {cell.name}")
+                self.folder.mkdir(parents=True, exist_ok=True)
+                write(path, *self.measure(cell, calibration_scenario(settings), self.seconds))
+            self._known[cell] = read(path)
+        return self._known[cell]
+
+
+def measure(cell: Cell, scenario: Scenario, seconds: float) -> tuple[MachinePart, EmulatedProfile | None]:
+    """Measures the costs for a cell.
+
+    Args:
+        cell: the cell.
+        scenario: the scenario of its calibration.
+        seconds: the time after which `paceline calibrate` begins no further round.
+    """
+    if not cell.paced:
+        return calibrate(scenario, dry_run(scenario.plans()), batches=CALIBRATED, seconds=seconds), None
+    costs = probed(scenario)
+    if isinstance(costs, EmulatedProfile):
+        return _part(cell, costs.machine), costs
+    return _part(cell, costs), None
+
+
+def _part(cell: Cell, profile: Profile) -> MachinePart:
+    """Returns a probe as the section of a file; without gradients, which are those of the paced devices."""
+    return MachinePart.model_construct(
+        format=1,
+        made=MadePart.model_construct(
+            date=datetime.now(UTC).isoformat(timespec="seconds"), processor=str(machine_facts()["processor"])
+        ),
+        model=cell.model,
+        ranks=sum(cell.nodes),
+        cores=int(machine_facts()["cores"]),
+        torch_threads=1,
+        own=own_of(profile),
+        gradients=(),
+        costs=costs_of(profile),
+    )
+
+
+def write(path: Path, machine: MachinePart, emulated: EmulatedProfile | None) -> None:
+    """Writes a calibration; the machine last, because a calibration is complete when its file is there.
+
+    Args:
+        path: the file of the machine.
+        machine: the costs of the machine.
+        emulated: the costs of its emulated network, if it has one; they are written to a file beside it.
+    """
+    if emulated is not None:
+        figures = {
+            field.name: getattr(emulated, field.name)
+            for field in dataclasses.fields(emulated)
+            if field.name != "machine"
+        }
+        path.with_suffix(".json").write_text(json.dumps(figures), encoding="utf-8")
+    save_machine(machine, path)
+
+
+def read(path: Path) -> Costs:
+    """Returns the costs in a file that `write` has written."""
+    machine = MachinePart.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))).profile()
+    beside = path.with_suffix(".json")
+    if not beside.exists():
+        return machine
+    figures = json.loads(beside.read_text(encoding="utf-8"))
+    return EmulatedProfile(machine=machine, **{**figures, "leads_s": tuple(figures["leads_s"])})
