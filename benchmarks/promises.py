@@ -1,7 +1,7 @@
 """Compares predictions with real runs of a scenario and checks every figure against its promised accuracy.
 
-    python benchmarks/fidelity.py                      # quickstart, three times, three seeds each: about ten minutes
-    python benchmarks/fidelity.py --runs 1 --seeds 1 --json
+    python benchmarks/promises.py                      # quickstart, three times, three seeds each: about ten minutes
+    python benchmarks/promises.py --runs 1 --seeds 1 --json
 
 The promised accuracy for every method in every run:
 

@@ -1,4 +1,4 @@
-"""`compare` as a whole: probed, predicted, measured, compared. benchmarks/fidelity.py measures the accuracy."""
+"""`compare` as a whole: probed, predicted, measured, compared. benchmarks/promises.py measures the accuracy."""
 
 from __future__ import annotations
 
