@@ -84,10 +84,11 @@ def show(rows: Sequence[Row], console: Console) -> None:
         console.print()
     commits = ", ".join(dict.fromkeys(one.commit or "unknown" for one in rows))
     load = 100 * fmean(one.other_load for one in rows)
+    worst = 100 * max(max(one.other_load, one.calibration_load) for one in rows)
     machine = ", ".join(dict.fromkeys(f"{one.processor}, {one.cores} cores" for one in rows))
     console.print(
         f"{len(rows)} configurations; commit {commits}; {machine}; other programs took {load:.1f} % of the machine "
-        f"on average, at most {100 * max(one.other_load for one in rows):.1f} %."
+        f"on average during measurements, and at most {worst:.1f} % during one or a calibration."
     )
 
 

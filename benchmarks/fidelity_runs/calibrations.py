@@ -17,7 +17,7 @@ import yaml
 
 from fidelity_runs.settings import CALIBRATED, Cell, Setting, calibration_scenario
 from paceline.backend.calibration.calibrate import calibrate
-from paceline.records.machine import machine_facts
+from paceline.records.machine import OtherLoad, machine_facts
 from paceline.reports.comparison.compare import probed
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.load_machine import save_machine
@@ -26,7 +26,23 @@ from paceline.simulator.runs.dry_run import dry_run
 from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
 
 Costs = Profile | EmulatedProfile
+NOTABLE_LOAD = 0.05
+"""share of other programs in the processor time from which on a calibration is reported as disturbed; as in
+`paceline compare`"""
 Measure = Callable[[Cell, Scenario, float], tuple[MachinePart, EmulatedProfile | None]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Calibration:
+    """The costs for a cell.
+
+    Args:
+        costs: the costs.
+        other_load: the fraction of all cores that other programs used while they were measured.
+    """
+
+    costs: Costs
+    other_load: float
 
 
 @dataclasses.dataclass
@@ -44,10 +60,10 @@ class Calibrations:
     seconds: float
     say: Callable[[str], None]
     measure: Measure = dataclasses.field(default_factory=lambda: measure)
-    _known: dict[Cell, Costs] = dataclasses.field(default_factory=dict)
+    _known: dict[Cell, Calibration] = dataclasses.field(default_factory=dict)
 
-    def of(self, cell: Cell, settings: tuple[Setting, ...]) -> Costs:
-        """Returns the costs for a cell.
+    def of(self, cell: Cell, settings: tuple[Setting, ...]) -> Calibration:
+        """Returns the calibration of a cell.
 
         Args:
             cell: the cell.
@@ -59,7 +75,12 @@ class Calibrations:
                 self.say(f"calibrating {cell.name}")
                 self.folder.mkdir(parents=True, exist_ok=True)
                 write(path, *self.measure(cell, calibration_scenario(settings), self.seconds))
-            self._known[cell] = read(path)
+            self._known[cell] = made = read(path)
+            if made.other_load > NOTABLE_LOAD:
+                self.say(
+                    f"note: other programs used {100 * made.other_load:.0f} % of the machine during the calibration "
+                    f"{path}; remove the file to repeat it"
+                )
         return self._known[cell]
 
 
@@ -73,18 +94,21 @@ def measure(cell: Cell, scenario: Scenario, seconds: float) -> tuple[MachinePart
     """
     if not cell.paced:
         return calibrate(scenario, dry_run(scenario.plans()), batches=CALIBRATED, seconds=seconds), None
-    costs = probed(scenario)
+    with OtherLoad() as other:
+        costs = probed(scenario)
     if isinstance(costs, EmulatedProfile):
-        return _part(cell, costs.machine), costs
-    return _part(cell, costs), None
+        return _part(cell, costs.machine, other.share), costs
+    return _part(cell, costs, other.share), None
 
 
-def _part(cell: Cell, profile: Profile) -> MachinePart:
+def _part(cell: Cell, profile: Profile, load: float) -> MachinePart:
     """Returns a probe as the section of a file; without gradients, which are those of the paced devices."""
     return MachinePart.model_construct(
         format=1,
         made=MadePart.model_construct(
-            date=datetime.now(UTC).isoformat(timespec="seconds"), processor=str(machine_facts()["processor"])
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            processor=str(machine_facts()["processor"]),
+            other_load=load,
         ),
         model=cell.model,
         ranks=sum(cell.nodes),
@@ -114,11 +138,12 @@ def write(path: Path, machine: MachinePart, emulated: EmulatedProfile | None) ->
     save_machine(machine, path)
 
 
-def read(path: Path) -> Costs:
-    """Returns the costs in a file that `write` has written."""
-    machine = MachinePart.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))).profile()
+def read(path: Path) -> Calibration:
+    """Returns the calibration in a file that `write` has written."""
+    machine = MachinePart.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     beside = path.with_suffix(".json")
     if not beside.exists():
-        return machine
+        return Calibration(machine.profile(), machine.made.other_load)
     figures = json.loads(beside.read_text(encoding="utf-8"))
-    return EmulatedProfile(machine=machine, **{**figures, "leads_s": tuple(figures["leads_s"])})
+    costs = EmulatedProfile(machine=machine.profile(), **{**figures, "leads_s": tuple(figures["leads_s"])})
+    return Calibration(costs, machine.made.other_load)

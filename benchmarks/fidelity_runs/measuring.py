@@ -103,8 +103,9 @@ def measured(study: Study, one: Configuration, settings: tuple[Setting, ...], pl
         cores: the cores of this machine.
     """
     setting = one.setting
-    costs = study.calibrations.of(setting.cell, settings)
-    comparison = study.compare(setting.scenario((one.method,), seeds=study.seeds), costs, study.folder / "runs")
+    calibration = study.calibrations.of(setting.cell, settings)
+    scenario = setting.scenario((one.method,), seeds=study.seeds)
+    comparison = study.compare(scenario, calibration.costs, study.folder / "runs")
     known = {
         "configuration": one.name,
         "group": setting.group(cores),
@@ -114,6 +115,7 @@ def measured(study: Study, one: Configuration, settings: tuple[Setting, ...], pl
         "workers": setting.workers,
         "batch": setting.batch,
         "seeds": study.seeds,
+        "calibration_load": calibration.other_load,
     }
     return row(comparison.lines[0], known, other_load=comparison.other_load, place=place)
 

@@ -50,6 +50,7 @@ class Row:
         time_measured_s: the measured one.
         time_error: its error, and those of the simpler models.
         other_load: the fraction of all cores that other programs used during the measurement.
+        calibration_load: the same during the calibration.
     """
 
     configuration: str
@@ -78,6 +79,7 @@ class Row:
     time_error_no_spread: float | None
     time_error_alpha_beta: float | None
     other_load: float
+    calibration_load: float
     date: str
     commit: str
     processor: str
@@ -99,7 +101,7 @@ def row(line: Line, known: Mapping[str, Any], *, other_load: float, place: Place
 
     Args:
         line: the comparison of its method.
-        known: the fields from `configuration` to `seeds`.
+        known: the fields from `configuration` to `seeds`, and `calibration_load`.
         other_load: the fraction of all cores that other programs used during the measurement.
         place: where it was measured.
     """

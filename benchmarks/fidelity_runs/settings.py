@@ -22,7 +22,7 @@ Group = Literal["paced", "unpaced-within-cores", "unpaced-beyond-cores", "emulat
 GROUPS: tuple[Group, ...] = ("paced", "unpaced-within-cores", "unpaced-beyond-cores", "emulated")
 CALIBRATED = (16, 64, 256)
 """batches at which gradients are measured"""
-CALIBRATION_BATCH = 64
+CALIBRATION_BATCH = 32
 """the batch of calibration runs; device times in them are those of this batch"""
 DEVICE_BATCH = 32
 """the batch at which a device takes the time that a setting gives"""

@@ -115,7 +115,7 @@ def row(configuration: str = "one: sync-sgd", **known: Any) -> Any:
     setting, _, method = configuration.partition(": ")
     told = {"configuration": configuration, "group": "paced", "setting": setting, "method": method}
     place = results.Place(date="2026-01-01", commit="abc", processor="P, fast", cores=2, python="3.11", torch="2")
-    more = {"model": "digits-mlp", "workers": 2, "batch": 24, "seeds": 1}
+    more = {"model": "digits-mlp", "workers": 2, "batch": 24, "seeds": 1, "calibration_load": 0.5}
     made = results.row(line().lines[0], told | more, other_load=0.25, place=place)
     return replace(made, **known)
 
@@ -126,7 +126,7 @@ def test_a_row_has_the_errors_of_all_models() -> None:
     assert (*errors, found.step_error_alpha_beta) == pytest.approx((0.1, 0.2, 0.3, 0.4))
     assert found.staleness_tv == pytest.approx(0.25)
     assert (found.time_predicted_s, found.time_measured_s, found.time_error) == (2.0, 2.0, 0.0)
-    assert found.share_points == pytest.approx(0.0) and found.other_load == 0.25
+    assert found.share_points == pytest.approx(0.0) and (found.other_load, found.calibration_load) == (0.25, 0.5)
 
 
 def test_sizes_are_those_of_absolute_values() -> None:
@@ -219,7 +219,7 @@ class Machine:
 
 def machine_part() -> MachinePart:
     made = MadePart.model_construct(
-        date="2026-01-01", processor="", versions={}, seconds=0.0, other_load=0.0, verdict=""
+        date="2026-01-01", processor="", versions={}, seconds=0.0, other_load=0.5, verdict=""
     )
     return MachinePart.model_construct(
         format=1, made=made, model="m", ranks=2, cores=2, torch_threads=1, own=OwnPart(), gradients=(), costs=()
@@ -266,7 +266,7 @@ def test_a_calibration_is_read_as_it_was_written(tmp_path: Path) -> None:
     calibrations.write(tmp_path / "m.yaml", machine_part(), emulated)
     found = calibrations.read(tmp_path / "m.yaml")
     assert emulated is not None
-    assert found == replace(emulated, machine=machine_part().profile())
+    assert found == calibrations.Calibration(replace(emulated, machine=machine_part().profile()), 0.5)
 
 
 def test_a_prediction_is_made_before_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
