@@ -168,8 +168,16 @@ def finished(path: Path) -> list[Row]:
         return []
     reader = csv.DictReader(io.StringIO(text, newline=""))
     if (found := tuple(reader.fieldnames or ())) != COLUMNS:
-        raise ValueError(f"{path}: found the columns {', '.join(found)}; expected {', '.join(COLUMNS)}")
+        raise ValueError(
+            f"{path}: found columns of another version; missing: {_listed(COLUMNS, found)}; "
+            f"unknown: {_listed(found, COLUMNS)}"
+        )
     return [_parsed(line) for line in reader]
+
+
+def _listed(names: Sequence[str], known: Sequence[str]) -> str:
+    """Returns the names that are not known, as text."""
+    return ", ".join(name for name in names if name not in known) or "none"
 
 
 def _parsed(line: Mapping[str, str]) -> Row:
