@@ -1,22 +1,22 @@
-"""Compares predictions with real runs of a scenario and checks every figure against its promised accuracy.
+"""Predicts unseen configurations from calibrations, then measures them, and reports the errors of the predictions.
 
-    python benchmarks/fidelity.py                      # quickstart, three times, three seeds each: about ten minutes
-    python benchmarks/fidelity.py --runs 1 --seeds 1 --json
+    python benchmarks/fidelity.py --quick             # a subset with one seed: about ten minutes
+    python benchmarks/fidelity.py                     # all configurations, three seeds each: about two hours
+    python benchmarks/fidelity.py --only paced        # one group; --only may be repeated
+    python benchmarks/fidelity.py --list              # the configurations
+    python benchmarks/fidelity.py --tables            # only the tables of the results so far
 
-The promised accuracy for every method in every run:
+Each model with each number of ranks is calibrated once, at batches that no configuration has. Each configuration is
+predicted before it is measured. The row of a finished configuration is appended to results.csv in --out, and another
+start skips it; a configuration that failed is tried again. Remove the folder to begin anew, with new calibrations.
 
-* step time within 5 %;
-* staleness of deterministic methods exactly as predicted; of the others the mean of each rank within 5 %, and a total
-  variation of 0.15 at most;
-* time to accuracy within 5 % for deterministic methods, within 15 % over the seeds for the others;
-* where a model without message cost or without jitter differs from ours by more than 5 %, ours is closer to the
-  measurement.
+The groups are: paced (device times are given to both sides), unpaced-within-cores (at most as many workers as cores),
+unpaced-beyond-cores, and emulated (paced, on an emulated network between two nodes; needs root and is skipped without).
+The tables show mean, 90th percentile and worst of the errors' sizes, for each group and method, beside the means of
+three simpler models, and Kendall's τ of the order of methods by time to accuracy.
 
-The command also prints the fractions of time of each method, predicted and measured, as means over all runs. No
-accuracy is promised for these.
-
-Exits with 1 if a promise is broken. Other programs on the machine disturb the measurement, so their share of the
-processor time is printed too.
+Exits with 1 if a configuration failed. Other programs on the machine disturb measurements: their share of the processor
+time is in the column other_load. fidelity_runs/README.md explains options, columns and groups.
 """
 
 from __future__ import annotations
@@ -24,141 +24,132 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean
 
 from rich.console import Console
-from rich.table import Table
 
-import paceline
-from paceline.algorithms import METHODS
-from paceline.algorithms.core.guarantees import Guarantee
-from paceline.records.tables import ACTIVITIES
-from paceline.reports.comparison.compare import Comparison, Line
-from paceline.reports.comparison.prediction_errors import Tree, number
+from fidelity_runs.calibrations import Calibrations
+from fidelity_runs.configurations import SETTINGS, Configuration, configurations, quick_settings
+from fidelity_runs.measuring import Study, here, predict_then_measure, run
+from fidelity_runs.results import Row, finished, latest
+from fidelity_runs.settings import GROUPS
+from fidelity_runs.tables import tables
+from paceline.backend.posix.network_namespaces import NoHosts, refuse
+from paceline.records.machine import machine_facts
 
-STEP, RANK, VARIATION, TIME, TIME_ASYNC, APART = 0.05, 0.05, 0.15, 0.05, 0.15, 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """One promise, checked for one run."""
-
-    run: int
-    algorithm: str
-    promise: str
-    found: float | None
-    allowed: float
-    holds: bool
+SEEDS, SECONDS = 3, 180.0
+QUICK_SEEDS, QUICK_SECONDS = 1, 20.0
+WIDTH = 150
+"""of printed tables in a file or a pipe"""
 
 
-def verdicts(run: int, comparison: Comparison) -> Iterator[Verdict]:
-    """Checks every promise for every algorithm of a comparison."""
-    for line in comparison.lines:
-        deterministic = Guarantee.DETERMINISTIC in METHODS[line.name.split("(")[0]].guarantees
-        yield from _bounded(run, line, "step time", number(line.error["step_s"]["mean"]), STEP)
-        yield from _staleness(run, line, deterministic)
-        allowed = TIME if deterministic else TIME_ASYNC
-        yield from _bounded(run, line, "time to accuracy", number(line.error["time_to_accuracy_s"]), allowed)
-        yield from _nearer(run, line)
+def say(line: str) -> None:
+    """Prints a line about progress."""
+    print(line, file=sys.stderr, flush=True)
 
 
-def _bounded(run: int, line: Line, promise: str, found: float | None, allowed: float) -> Iterator[Verdict]:
-    yield Verdict(run, line.name, promise, found, allowed, found is not None and abs(found) <= allowed)
+def wanted_of(options: argparse.Namespace, cores: int) -> list[Configuration]:
+    """Returns the requested configurations that this machine can run.
+
+    Args:
+        options: the options.
+        cores: the cores of this machine.
+    """
+    settings = quick_settings() if options.quick else SETTINGS
+    found = list(configurations(settings, cores=cores, only=options.only))
+    try:
+        refuse()
+    except NoHosts as error:
+        left = [one for one in found if one.setting.network == "local"]
+        if len(left) < len(found):
+            say(f"skipped {len(found) - len(left)} configurations on an emulated network: {error}")
+        return left
+    return found
 
 
-def _staleness(run: int, line: Line, deterministic: bool) -> Iterator[Verdict]:
-    variation = number(line.error["staleness_tv"])
-    yield from _bounded(run, line, "staleness, total variation", variation, 0.0 if deterministic else VARIATION)
-    ranks = [number(error) for _, error in line.error["staleness"]["by_rank"]]
-    worst = max((abs(error) for error in ranks if error is not None), default=None)
-    yield from _bounded(run, line, "staleness, worst rank's mean", worst, 0.0 if deterministic else RANK)
+def show(rows: Sequence[Row], console: Console) -> None:
+    """Prints the tables and a line about the measurements.
+
+    Args:
+        rows: the rows.
+        console: where they are printed.
+    """
+    if not rows:
+        console.print("no results yet")
+        return
+    for table in tables(rows):
+        console.print(table)
+        console.print()
+    commits = ", ".join(dict.fromkeys(one.commit or "unknown" for one in rows))
+    load = 100 * fmean(one.other_load for one in rows)
+    worst = 100 * max(max(one.other_load, one.calibration_load) for one in rows)
+    machine = ", ".join(dict.fromkeys(f"{one.processor}, {one.cores} cores" for one in rows))
+    console.print(
+        f"{len(rows)} configurations; commit {commits}; {machine}; other programs took {load:.1f} % of the machine "
+        f"on average during measurements, and at most {worst:.1f} % during one or a calibration."
+    )
 
 
-def _nearer(run: int, line: Line) -> Iterator[Verdict]:
-    ours = number(line.error["step_s"]["mean"])
-    for name, errors in line.wrong_models.items():
-        theirs = number(errors["step_s"]["mean"])
-        if ours is not None and theirs is not None and abs(theirs - ours) > APART:
-            holds = abs(ours) < abs(theirs)
-            yield Verdict(run, line.name, f"nearer than {name.replace('_', ' ')}", ours, abs(theirs), holds)
-
-
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """Returns the fractions of the workers' time in one run of one method, by activity."""
-
-    run: int
-    algorithm: str
-    predicted: dict[str, float | None]
-    measured: dict[str, float | None]
-
-
-def shares(run: int, comparison: Comparison) -> list[Shares]:
-    """Returns the fractions of time of every algorithm of a comparison."""
-
-    def of(tree: Tree) -> dict[str, float | None]:
-        return {activity: number(tree["time_fraction"][activity]) for activity in ACTIVITIES}
-
-    return [Shares(run, line.name, of(line.simulated), of(line.measured)) for line in comparison.lines]
-
-
-def show_shares(found: list[Shares], console: Console) -> None:
-    """Renders one row per algorithm: per cent of the workers' time, predicted and measured."""
-    table = Table("algorithm", *(f"{activity}, %" for activity in ACTIVITIES), box=None)
-    for algorithm in dict.fromkeys(one.algorithm for one in found):
-        same = [one for one in found if one.algorithm == algorithm]
-        cells = []
-        for activity in ACTIVITIES:
-            sides = ([one.predicted[activity] for one in same], [one.measured[activity] for one in same])
-            cells.append(" / ".join(f"{100 * fmean(value or 0.0 for value in side):.1f}" for side in sides))
-        table.add_row(algorithm, *cells)
-    console.print(table)
-    console.print("Shares of the workers' time: predicted / measured.")
-
-
-def show(found: list[Verdict], loads: list[float], console: Console) -> None:
-    """Renders one row per algorithm and promise: the worst of all runs."""
-    table = Table("algorithm", "promise", "found, %", "allowed, %", "holds", box=None)
-    for algorithm, promise in dict.fromkeys((one.algorithm, one.promise) for one in found):
-        same = [one for one in found if (one.algorithm, one.promise) == (algorithm, promise)]
-        worst = max(same, key=lambda one: (not one.holds, abs(one.found or 0.0) - one.allowed))
-        value = "–" if worst.found is None else f"{100 * worst.found:+.1f}"
-        held = sum(one.holds for one in same)
-        table.add_row(algorithm, promise, value, f"{100 * worst.allowed:.1f}", f"{held} of {len(same)}")
-    console.print(table)
-    broken = sum(not one.holds for one in found)
-    shares = ", ".join(f"{100 * load:.1f} %" for load in loads)
-    console.print(f"{broken} of {len(found)} promises broken; other programs took {shares} of the machine.")
-
-
-def main() -> int:
-    """Runs the comparisons and prints the results."""
+def arguments(given: Sequence[str] | None) -> argparse.Namespace:
+    """Parses the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scenario", default="quickstart")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    found: list[Verdict] = []
-    loads: list[float] = []
-    spent: list[Shares] = []
-    scenario = paceline.load(options.scenario, [f"seeds={options.seeds}"])
-    for run in range(1, options.runs + 1):
-        comparison = paceline.compare(scenario)
-        found += verdicts(run, comparison)
-        spent += shares(run, comparison)
-        loads.append(comparison.other_load)
-        print(f"run {run} of {options.runs} done", file=sys.stderr)
+    parser.add_argument("--quick", action="store_true", help="a subset, with one seed and short calibrations")
+    parser.add_argument(
+        "--only", action="append", choices=GROUPS, default=None, metavar="GROUP", help=", ".join(GROUPS)
+    )
+    parser.add_argument("--seeds", type=int, help=f"of each configuration; default {SEEDS}, {QUICK_SEEDS} with --quick")
+    parser.add_argument("--seconds", type=float, help="of each calibration, after which no further round begins")
+    parser.add_argument("--out", type=Path, help="folder of results; default: fidelity, or fidelity-quick")
+    parser.add_argument("--list", action="store_true", help="list the configurations and exit")
+    parser.add_argument("--tables", action="store_true", help="print the tables of the results so far and exit")
+    parser.add_argument("--json", action="store_true", help="print the rows as one JSON document")
+    options = parser.parse_args(given)
+    options.only = options.only or []
+    options.seeds = options.seeds if options.seeds is not None else QUICK_SEEDS if options.quick else SEEDS
+    options.seconds = options.seconds if options.seconds is not None else QUICK_SECONDS if options.quick else SECONDS
+    options.out = options.out or Path("fidelity-quick" if options.quick else "fidelity")
+    if options.seeds < 1 or options.seconds <= 0:
+        parser.error("expected --seeds of 1 or more and --seconds above 0")
+    return options
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Runs the command."""
+    options = arguments(given)
+    cores = int(machine_facts()["cores"])
+    study = Study(
+        folder=options.out,
+        seeds=options.seeds,
+        calibrations=Calibrations(options.out / "calibrations", options.seconds, say),
+        say=say,
+        compare=predict_then_measure,
+    )
+    try:
+        before = finished(study.path)
+    except ValueError as error:
+        say(f"--out: {error}; use another folder")
+        return 2
+    if options.list:
+        for one in wanted_of(options, cores):
+            print(f"{one.setting.group(cores)}: {one.name}")
+        return 0
+    failures = list[str]()
+    if not options.tables:
+        if older := {one.commit for one in before} - {here().commit}:
+            say(f"note: {study.path} has rows of other commits ({', '.join(sorted(older))}), which are not made again")
+        failures = run(study, wanted_of(options, cores), cores)
+    rows = [one for one in latest(finished(study.path)) if not options.only or one.group in options.only]
     if options.json:
-        rows = [asdict(one) for one in found]
-        holds = all(one.holds for one in found)
-        print(json.dumps({"rows": rows, "shares": [*map(asdict, spent)], "other_load": loads, "holds": holds}))
+        from dataclasses import asdict
+
+        print(json.dumps({"rows": [asdict(one) for one in rows], "failures": failures}))
     else:
-        show_shares(spent, Console())
-        show(found, loads, Console())
-    return 0 if all(one.holds for one in found) else 1
+        show(rows, Console(width=None if sys.stdout.isatty() else WIDTH))
+    for failure in failures:
+        say(failure)
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from paceline.cli.output import Output, write_json
 if TYPE_CHECKING:
     from paceline.cli.expected import Expected
     from paceline.records import Run, RunsFailed
-    from paceline.reports.comparison.compare import Report
+    from paceline.reports.comparison.predict import Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""``paceline compare``: predicts a scenario, measures it and shows both side by side."""
+"""``paceline compare``: predicts a scenario, measures it and shows both side by side; or compares stored runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from paceline.algorithms.core.errors import InputError
+from paceline.cli import completing
 from paceline.cli.options import (
     RUNS,
     Algorithms,
@@ -18,7 +20,6 @@ from paceline.cli.options import (
     Out,
     Pace,
     Quiet,
-    Scenario,
     Seed,
     Seeds,
     Set,
@@ -32,6 +33,28 @@ if TYPE_CHECKING:
     from paceline.records import Run
     from paceline.reports.comparison.compare import Comparison
 
+ScenarioOrMeasured = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[SCENARIO]",
+        help="A scenario file (YAML), the name of one that comes with Paceline ([bold]paceline list scenarios[/]), "
+        "or the run.json of an earlier run; not allowed with --measured.",
+        show_default=False,
+        autocompletion=completing.scenarios,
+    ),
+]
+MeasuredRuns = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--measured",
+        metavar="RUN",
+        help="Compare this stored run of [bold]paceline train[/] with a prediction from --machine, and start nothing; "
+        "may be repeated, for further seeds and algorithms of the same scenario.",
+        show_default=False,
+    ),
+]
+
+
 Explain = Annotated[
     bool,
     typer.Option(
@@ -44,7 +67,7 @@ Explain = Annotated[
 
 def compare(
     ctx: typer.Context,
-    scenario: Scenario,
+    scenario: ScenarioOrMeasured = None,
     changes: Set = None,
     algorithms: Algorithms = None,
     seed: Seed = None,
@@ -52,6 +75,7 @@ def compare(
     pace: Pace = None,
     network: Network = None,
     machine: Machine = None,
+    measured: MeasuredRuns = None,
     explain: Explain = False,
     out: Out = RUNS,
     as_json: Json = False,
@@ -61,8 +85,9 @@ def compare(
     """Predict a scenario, measure it, and show both side by side, with the predictions of simpler models.
 
     The prediction is for this machine. Its costs are probed first, or taken from a file of `paceline calibrate`.
-    Tables, a figure of accuracy against time and all runs are stored. With --explain, the error of a step time is
-    divided among activities, ranks and phases.
+    Tables, a figure of accuracy against time and all runs are stored. With --measured, runs that were measured before,
+    here or elsewhere, are compared with the prediction from a machine file. With --explain, the error of a step time
+    is divided among activities, ranks and phases.
 
     \b
     Examples:
@@ -70,11 +95,22 @@ def compare(
       paceline compare quickstart --seeds 3 --algorithms async-sgd,easgd
       paceline compare my.yaml --explain
       paceline compare my.yaml --json > answer.json
+      paceline compare --measured runs/my-easgd-1-measured-1 --machine machine.yaml
     """
     from paceline.cli.actions import Ask
 
+    shown = output(ctx, as_json, quiet, verbose)
+    given = {
+        "SCENARIO": scenario,
+        "--set": changes,
+        "--algorithms": algorithms,
+        "--seed": seed,
+        "--seeds": seeds,
+        "--pace": pace,
+        "--network": network,
+    }
     ask = Ask(
-        scenario,
+        scenario or "",
         changes=changes or [],
         algorithms=algorithms,
         seed=seed,
@@ -84,7 +120,12 @@ def compare(
         pace=pace,
         network=network,
     )
-    show(ask, output(ctx, as_json, quiet, verbose), explain=explain)
+    if measured:
+        show_measured(measured, ask, shown, [name for name, value in given.items() if value not in (None, [])], explain)
+        return
+    if scenario is None:
+        raise InputError("SCENARIO: missing; give a scenario file, the name of one, or --measured RUN")
+    show(ask, shown, explain=explain)
 
 
 def show(ask: Ask, shown: Output, *, explain: bool) -> None:
@@ -99,8 +140,6 @@ def show(ask: Ask, shown: Output, *, explain: bool) -> None:
     from paceline.cli import actions
     from paceline.records import RunsFailed
     from paceline.reports.comparison.compare import compare as run
-    from paceline.reports.comparison.conclusion import conclusion
-    from paceline.reports.comparison.run_table import comparison_tables
 
     kept: list[Run] = []
     with actions.stored_if_interrupted(kept):
@@ -110,9 +149,58 @@ def show(ask: Ask, shown: Output, *, explain: bool) -> None:
         except RunsFailed as failure:
             actions.say_kept(failure, shown)
             raise
-        answer = comparison.answer()
-        folder = _store_comparison(scenario.name, comparison, answer, kept, ask.out)
-    shown.answer(answer, [*comparison_tables(comparison), *_explained(comparison, explain), conclusion(comparison)])
+        folder = _store_comparison(comparison, kept, ask.out)
+    _answer(comparison, kept, folder, ask, shown, explain=explain)
+
+
+def show_measured(
+    folders: Sequence[Path], ask: Ask, shown: Output, given: Sequence[str], explain: bool = False
+) -> None:
+    """Predicts stored runs; stores the simulated runs, the answer and the figure, and prints the answer.
+
+    Args:
+        folders: the folders of the measured runs.
+        ask: the request, of which only the machine and the folder for records are used.
+        shown: where the answer is printed.
+        given: the names of further options that were given, none of which goes with stored runs.
+        explain: whether to print the sources of errors, too.
+
+    Raises:
+        InputError: an option is missing or too many, or a run or the machine file is wrong.
+    """
+    mistakes = [f"{name}: found beside --measured; the scenario is that of the measured runs" for name in given]
+    if ask.machine is None:
+        mistakes.append("--machine: missing; --measured needs the file of `paceline calibrate` for the same machine")
+    if mistakes or ask.machine is None:
+        raise InputError("\n".join(mistakes))
+    from paceline.cli import actions
+    from paceline.reports.comparison.compare_measured import compare_measured, unlike
+    from paceline.scenarios.resolution.load_machine import load_machine
+
+    machine = load_machine(ask.machine)
+    ask.make_out()
+    kept: list[Run] = []
+    with actions.stored_if_interrupted(kept):
+        with shown.progress() as stage:
+            comparison = compare_measured(folders, machine, stage=stage, keep=actions.keeper(kept, ask.out))
+        measured = [run for line in comparison.lines for run in line.measured_runs]
+        folder = _store_comparison(comparison, [*kept, *measured], ask.out)
+    _answer(comparison, kept, folder, ask, shown, explain=explain)
+    for text in dict.fromkeys(text for run in measured for text in unlike(run, machine)):
+        shown.note(text)
+
+
+def _answer(
+    comparison: Comparison, kept: Sequence[Run], folder: Path, ask: Ask, shown: Output, *, explain: bool
+) -> None:
+    """Prints the tables, the conclusion and where everything is stored."""
+    from paceline.cli import actions
+    from paceline.reports.comparison.conclusion import conclusion
+    from paceline.reports.comparison.run_table import comparison_tables
+
+    shown.answer(
+        comparison.answer(), [*comparison_tables(comparison), *_explained(comparison, explain), conclusion(comparison)]
+    )
     actions.say_times(kept, shown)
     actions.say_warnings(chain.from_iterable(map(actions.warnings_of, kept)), shown)
     actions.say_lost(kept, shown)
@@ -135,17 +223,15 @@ def _explained(comparison: Comparison, explain: bool) -> list[Any]:
     ]
 
 
-def _store_comparison(
-    name: str, comparison: Comparison, answer: Mapping[str, Any], kept: Sequence[Run], out: Path
-) -> Path:
+def _store_comparison(comparison: Comparison, runs: Sequence[Run], out: Path) -> Path:
     """Writes the answer and the figure to a new folder; returns the folder."""
     from paceline.records import store
     from paceline.records.document import to_json
     from paceline.reports.comparison.accuracy_figure import save_figure
 
-    folder = store.place(out, f"{store.slug(name)}-comparison")
+    folder = store.place(out, f"{store.slug(comparison.scenario)}-comparison")
     with store.new_folder(folder) as building:
-        record = {**answer, "runs": [str(run.path) for run in kept]}
+        record: Mapping[str, Any] = {**comparison.answer(), "runs": [str(run.path) for run in runs]}
         (building / "comparison.json").write_text(to_json(record) + "\n", encoding="utf-8")
         if comparison.has_accuracy:
             save_figure(comparison, building / "accuracy.png")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from paceline.reports.comparison.compare import Stage
+    from paceline.reports.comparison.predict import Stage
     from paceline.workloads.reading.folder import Recorded
 
 

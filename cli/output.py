@@ -19,7 +19,7 @@ from rich.console import Console, RenderableType
 from paceline.records.document import to_json
 
 if TYPE_CHECKING:
-    from paceline.reports.comparison.compare import Report, Stage
+    from paceline.reports.comparison.predict import Report, Stage
 
 LINE_S = 10.0
 """seconds between two progress lines of a stage, if standard error is no terminal"""

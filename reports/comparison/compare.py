@@ -5,8 +5,8 @@ Rules of this file:
 * The prediction is made before the measurement and uses only the machine: if the real messages stay on this machine,
   the simulated network is this machine's, from a probe at the start; if they cross an emulated network, it is that
   network with the costs that this machine adds.
-* Two simpler predictions, without message cost and without jitter, are made for comparison. A prediction that is not
-  better than they are proves nothing.
+* Three simpler predictions are made for comparison: without message cost, without jitter, and by the α–β model. A
+  prediction that is not better than they are proves nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from paceline.records import Run
 from paceline.records.machine import OtherLoad
 from paceline.reports.comparison.error_sources import ErrorSources, error_sources
 from paceline.reports.comparison.error_words import describe_error
+from paceline.reports.comparison.predict import Stage, predict
 from paceline.reports.comparison.prediction_errors import Tree, error, together
 from paceline.reports.comparison.time_to_target import Aim, aim_of
 from paceline.reports.comparison.words import kind_of
@@ -30,14 +31,8 @@ from paceline.scenarios.resolution.real_run_validation import refuse_simulated_o
 from paceline.scenarios.sections.machine_file import MachinePart
 from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
 
-WRONG_MODELS: tuple[str, str] = ("no_message_cost", "no_spread")
-"""names of the simpler predictions, by what they leave out"""
-
-Report = Callable[[str, float], None]
-"""called with the current task and the completed fraction, 0 … 1"""
-
-Stage = Callable[[str], Report | None]
-"""called with the name of each stage when it begins; returns the stage's progress callback"""
+Predicts = Literal["this machine", "emulated network", "calibrated machine"]
+"""what predictions are for; a calibrated machine is that of a file, beside runs that were measured before"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +72,7 @@ class Comparison:
     """The predicted and measured algorithms of a scenario."""
 
     scenario: str
-    predicts: Literal["this machine", "emulated network"]
+    predicts: Predicts
     lines: tuple[Line, ...]
     other_load: float
     """fraction of all cores that other processes used while the runs were measured, 0 … 1"""
@@ -162,36 +157,46 @@ def compare(
     """
     from paceline.backend.training.run import train
     from paceline.simulator.runs.machines import this_host
-    from paceline.simulator.runs.run import simulate
 
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     refuse_simulated_only(scenario)
     check_own_methods(scenario)
     if machine is None and scenario.cluster.machine is not None:
         machine = load_machine(scenario.cluster.machine)
-    network = _probed(scenario, stage) if machine is None else this_host(machine, scenario)
-    simulated = simulate(scenario, network=network, progress=stage("predicting"), keep=keep)
-    progress = stage("predicting without message cost")
-    free = simulate(scenario, network=network, message_cost=False, progress=progress)
-    even = simulate(scenario, network=network, jitter=False, progress=stage("predicting without spread"))
-    wrong = dict(zip(WRONG_MODELS, (free, even), strict=True))
+    network = probed(scenario, stage) if machine is None else this_host(machine, scenario)
+    predicted = predict(scenario, network, stage=stage, keep=keep)
     with OtherLoad() as other:
         measured = train(scenario, progress=stage("measuring"), keep=keep)
-    return assemble(scenario.name, simulated=simulated, measured=measured, wrong=wrong, other_load=other.share)
+    return assemble(
+        scenario.name,
+        simulated=predicted.simulated,
+        measured=measured,
+        wrong=predicted.wrong,
+        other_load=other.share,
+    )
 
 
-def _probed(scenario: Scenario, stage: Stage) -> Profile | EmulatedProfile:
-    """Probes this machine, or its costs on top of the emulated network if the scenario requests one."""
+def probed(scenario: Scenario, stage: Stage = lambda _: None) -> Profile | EmulatedProfile:
+    """Probes this machine, or its costs on top of the emulated network if the scenario requests one.
+
+    Args:
+        scenario: the scenario.
+        stage: called with the name of each stage; returns the stage's progress callback.
+
+    Raises:
+        InputError: the network cannot be emulated here.
+    """
     from paceline.simulator.runs.dry_run import dry_run
 
     plans = scenario.plans(paced=True)
     if scenario.train.network == "local":
-        from paceline.backend.calibration.gradient_costs import available_cores, gradient_times
         from paceline.backend.calibration.message_costs import probe
 
         profile = probe(scenario, dry_run(plans), progress=stage("probing this machine"))
         if scenario.train.pace == "device":
             return profile
+        from paceline.backend.calibration.gradient_costs import available_cores, gradient_times
+
         times = gradient_times(scenario, progress=stage("measuring gradients"))
         return replace(profile, gradients=(times,), cores=available_cores())
     from paceline.backend.calibration.emulation_costs import probe_emulated
@@ -209,8 +214,18 @@ def assemble(
     measured: Sequence[Run],
     wrong: dict[str, list[Run]],
     other_load: float,
+    predicts: Predicts | None = None,
 ) -> Comparison:
-    """Compares existing runs, in the order of the algorithms in `simulated`."""
+    """Compares existing runs, in the order of the algorithms in `simulated`.
+
+    Args:
+        scenario: the name of the scenario.
+        simulated: the predicted runs.
+        measured: the measured runs, of the same algorithms and seeds.
+        wrong: the runs of the simpler predictions, by name.
+        other_load: the fraction of all cores that other processes used meanwhile.
+        predicts: what was predicted; by default this machine or its emulated network, as the measured runs say.
+    """
     names = list(dict.fromkeys(run.algorithm for run in simulated))
     lines = tuple(
         line(
@@ -221,8 +236,9 @@ def assemble(
         )
         for name in names
     )
-    emulated = all(line.measured["emulated_network"] for line in lines)
-    predicts: Literal["this machine", "emulated network"] = "emulated network" if emulated else "this machine"
+    if predicts is None:
+        emulated = all(line.measured["emulated_network"] for line in lines)
+        predicts = "emulated network" if emulated else "this machine"
     return Comparison(scenario=scenario, predicts=predicts, lines=lines, other_load=other_load)
 
 

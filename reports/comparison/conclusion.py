@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.reports.comparison.compare import WRONG_MODELS, Comparison
+from paceline.reports.comparison.compare import Comparison
 from paceline.reports.comparison.periods import is_unfinished, say_unfinished
+from paceline.reports.comparison.predict import WRONG_MODELS
 from paceline.reports.comparison.prediction_errors import Tree, number
 from paceline.reports.comparison.ties import leaders, why
 from paceline.reports.comparison.words import listed, seconds, worst
@@ -21,7 +22,7 @@ def conclusion(comparison: Comparison) -> str:
         _soonest(comparison),
         _unfinished(comparison),
         _accuracy_of_prediction(comparison),
-        say_load(comparison.other_load),
+        say_load(comparison.other_load, "the measured" if comparison.predicts == "calibrated machine" else "this"),
     )
     return " ".join(sentence for sentence in sentences if sentence)
 
@@ -89,16 +90,24 @@ def _accuracy_of_prediction(comparison: Comparison) -> str:
     ]
     if None in wrong:
         return f"{words}."
-    return f"{words}; without message cost it would have been {_size(wrong[0])} %, without spread {_size(wrong[1])} %."
+    free, even, line = map(_size, wrong)
+    return (
+        f"{words}; without message cost it would have been {free} %, without spread {even} %, "
+        f"by the α–β model {line} %."
+    )
 
 
-def say_load(share: float) -> str:
+def say_load(share: float, which: str = "this") -> str:
     """Describes the load by other programs while runs were measured.
+
+    Args:
+        share: the fraction of all cores that they used, 0 … 1.
+        which: a word before "machine" that says on which machine.
 
     >>> say_load(0.012)
     'Other programs took 1.2 % of this machine meanwhile.'
     """
-    words = f"Other programs took {100 * share:.1f} % of this machine meanwhile"
+    words = f"Other programs took {100 * share:.1f} % of {which} machine meanwhile"
     return f"{words}, so take the measured times with care." if share > CLEAN_LOAD else f"{words}."
 
 

@@ -4,7 +4,8 @@ Rules of this file:
 
 * The figures come from `prediction_errors`; only minima and maxima are computed here.
 * Each table has one row per algorithm and fits in 80 columns; units are in the headers, errors are in per cent.
-* "Without messages" and "without spread" are the errors of predictions that leave these out.
+* "Without messages" and "without spread" are the errors of predictions that leave these out, "α–β model" that of
+  `alpha_beta`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from paceline.records import Run
-from paceline.reports.comparison.compare import WRONG_MODELS, Comparison
+from paceline.reports.comparison.compare import Comparison
 from paceline.reports.comparison.periods import marked
+from paceline.reports.comparison.predict import PARTIAL_MODELS, WRONG_MODELS
 from paceline.reports.comparison.prediction_errors import figure_at, number
 from paceline.reports.comparison.seeds import by_algorithm, figures
 from paceline.reports.comparison.time_to_target import aim_of
@@ -36,7 +38,7 @@ from paceline.reports.comparison.words import (
 )
 from paceline.reports.plain_table import plain_table
 
-WITHOUT = ("without\nmessages\n%", "without\nspread\n%")
+SIMPLER = ("without\nmessages\n%", "without\nspread\n%", "α–β\nmodel\n%")
 """headers of the errors of the simpler models"""
 
 
@@ -61,7 +63,7 @@ def step_table(comparison: Comparison) -> Table:
 def _both_sides(comparison: Comparison, title: str, symbol: str, unit: Callable[[float], str], path: str) -> Table:
     """Returns the table of a figure: simulated, measured, our error and the errors of the simpler models."""
     table = plain_table(title)
-    for header in (f"simulated\n{symbol}", f"measured\n{symbol}", "error\n%", *WITHOUT):
+    for header in (f"simulated\n{symbol}", f"measured\n{symbol}", "error\n%", *SIMPLER):
         table.add_column(header, justify="right")
     for line in comparison.lines:
         table.add_row(
@@ -104,7 +106,7 @@ def staleness_table(comparison: Comparison) -> Table:
             shown(line.error["staleness_tv"], plain),
             *(
                 Text(shown(number(line.wrong_models[model]["staleness_tv"]), plain), style="dim")
-                for model in WRONG_MODELS
+                for model in PARTIAL_MODELS
             ),
         )
     return table

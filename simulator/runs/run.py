@@ -71,8 +71,8 @@ def simulate(
         scenario: a scenario, or an argument of `paceline.scenarios.load`.
         network: the network to use instead of the scenario's and of its `cluster.machine`. With a profile, a real run
             on its machine is predicted, with the communication costs of the machine or of the network that it emulates.
-        jitter: whether step times vary as the scenario defines; if not, each step takes its device's mean. Stragglers
-            and slowdowns remain.
+        jitter: whether step times vary as the scenario defines or as they were measured; if not, each step takes the
+            mean. Stragglers and slowdowns remain.
         message_cost: whether messages and collectives take time.
         progress: called with the algorithm and the fraction of all runs that is done.
         keep: called with each run when it ends, to store it; returns the stored run.
@@ -94,7 +94,9 @@ def simulate(
         network = hosts_like(load_machine(scenario.cluster.machine), scenario)
     machine = _machine(network)
     plans = scenario.plans(paced=machine is not None and not machine.gradients)
-    plans = plans if jitter else [replace(plan, cluster=plan.cluster.without_jitter()) for plan in plans]
+    if not jitter:
+        plans = [replace(plan, cluster=plan.cluster.without_jitter()) for plan in plans]
+        network = without_spread(network)
 
     run_plan = partial(perform, network=network, message_cost=message_cost)
     uncertain = machine is None  # steps of a real run are paced to the predicted gradient, whatever a device would take
@@ -123,6 +125,19 @@ def simulate(
             run = run if further is None else further.added(run, plan)
         runs.append(keep(run))
     return runs
+
+
+def without_spread(network: Network | Measured | None) -> Network | Measured | None:
+    """Returns a network whose machine, if it was measured, computes every gradient in its mean time.
+
+    Args:
+        network: as for `simulate`.
+    """
+    if isinstance(network, Profile):
+        return network.without_spread()
+    if isinstance(network, EmulatedProfile | LinkedProfile):
+        return replace(network, machine=network.machine.without_spread())
+    return network
 
 
 def reusable_network(

@@ -1,4 +1,4 @@
-"""`compare` as a whole: probed, predicted, measured, compared. benchmarks/fidelity.py measures the accuracy."""
+"""`compare` as a whole: probed, predicted, measured, compared. benchmarks/promises.py measures the accuracy."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_answer_has_every_algorithm_on_both_sides(answered: tuple[Any, Path]
         assert (line["simulated"]["kind"], line["measured"]["kind"]) == ("simulated", "measured")
         assert line["measured"]["paced"] is True
         assert line["simulated"]["updates"] == line["measured"]["updates"]
-        assert set(line["wrong_models"]) == {"no_message_cost", "no_spread"}
+        assert set(line["wrong_models"]) == {"no_message_cost", "no_spread", "alpha_beta"}
         step_s, real_s = (line[side]["step_s"]["mean"] for side in ("simulated", "measured"))
         assert line["error"]["step_s"]["mean"] == pytest.approx((step_s - real_s) / real_s)
     assert 0.0 <= answer["other_load"] <= 1.0

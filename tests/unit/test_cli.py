@@ -21,9 +21,12 @@ from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.method import SgdMethod
 from paceline.cli.app import app
 from paceline.records import Run, RunsFailed
+from paceline.topologies.catalogue.machine_profile import Profile
 from tests.made_up import run
 from tests.thorough import extra
 
+PROFILE = Profile(collectives={("AllReduce", 4): ((8, 0.25),)})
+"""the costs of this machine, as a probe finds them"""
 COMMAND = [sys.executable, "-c", "from paceline.cli import main; main()"]
 Engine = Callable[..., Any]
 
@@ -47,9 +50,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
     def measured(scenario: Any, keep: Engine, **_: Any) -> list[Run]:
         return [keep(run(plan.name, "measured", step_s=1.01, seed=plan.seed)) for plan in scenario.plans()]
 
-    made = Engines(
-        simulate=simulated, train=measured, dry_run=lambda _: [], probe=lambda *_, **__: "this machine's profile"
-    )
+    made = Engines(simulate=simulated, train=measured, dry_run=lambda _: [], probe=lambda *_, **__: PROFILE)
     for module, name in (
         ("simulator.runs.run", "simulate"),
         ("backend.training.run", "train"),
@@ -143,7 +144,7 @@ def test_the_prediction_uses_the_probed_network(engines: Engines, tmp_path: Path
 
     engines.simulate = watched
     assert call("compare", "quickstart", "--algorithms", "agd", "--out", tmp_path).exit_code == 0
-    assert networks == ["this machine's profile"] * 3
+    assert networks == [PROFILE] * 3
 
 
 def test_compare_for_a_person(engines: Engines, tmp_path: Path) -> None:
@@ -234,6 +235,7 @@ def test_interruption_exits_with_130(engines: Engines, tmp_path: Path) -> None:
         pytest.param(["compare", "quickstart", "--algorithms", "sync-sdg"], "did you mean sync-sgd", id="near miss"),
         pytest.param(["compare", "quickstart", "--algorithms", ","], "--algorithms", id="no algorithm"),
         pytest.param(["train", "quickstart", "--network", "imagined"], "'local', 'emulated'", id="no such network"),
+        pytest.param(["compare"], "SCENARIO: missing", id="nothing to compare"),
         pytest.param(["simulate", "quickstart", "--seeds", "0"], "--seeds", id="no seed"),
         pytest.param(["list", "fruits"], "algorithms", id="nothing to list"),
         pytest.param(["dance"], "dance", id="unknown command"),

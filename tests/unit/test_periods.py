@@ -21,9 +21,10 @@ from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.records import Run
 from paceline.records.trace import Schedule
-from paceline.reports.comparison.compare import WRONG_MODELS, assemble
+from paceline.reports.comparison.compare import assemble
 from paceline.reports.comparison.conclusion import conclusion
 from paceline.reports.comparison.periods import say_unfinished_runs
+from paceline.reports.comparison.predict import WRONG_MODELS
 from paceline.reports.comparison.seeds import soonest
 from paceline.reports.sweeps.sweep import Entry, Sweep
 from paceline.reports.sweeps.sweep_figure import sweep_figure

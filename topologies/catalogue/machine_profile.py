@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from paceline.topologies.catalogue.gradient_times import GradientTimes
@@ -125,6 +125,10 @@ class Profile:
         low, high = self.gradients[at - 1], self.gradients[at]
         slope = (high.alone_s - low.alone_s) / (high.batch - low.batch)
         return max(low.alone_s + slope * (batch - low.batch), 0.0)
+
+    def without_spread(self) -> Profile:
+        """Returns the profile with gradients that all take their mean time."""
+        return replace(self, gradients=tuple(replace(times, factors=(1.0,)) for times in self.gradients))
 
     def collective_s(self, operation: str, members: int, nbytes: int, inside: bool = False) -> float:
         """Returns seconds of a collective after its last entry, scaled from the nearest probed number of members.

@@ -1,0 +1,175 @@
+"""`paceline compare --measured`: stored runs beside predictions from a machine file. Measured runs are made up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from paceline.cli.app import app
+from paceline.records import Run
+from paceline.records.store import read_run, save
+from paceline.scenarios import load
+from paceline.scenarios.resolution.load_machine import save_machine
+from paceline.scenarios.sections.machine_file import (
+    BusyPart,
+    GradientPart,
+    MachinePart,
+    MadePart,
+    costs_of,
+    own_of,
+)
+from paceline.simulator.runs.run import simulate
+from paceline.topologies.catalogue.machine_profile import LinkedProfile, Profile
+
+SCENARIO = {
+    "name": "measured-before",
+    "algorithms": ["sync-sgd", {"name": "agd", "delay": 1}, {"name": "agd", "delay": 2}],
+    "workload": {"model": "digits-mlp", "dataset": "digits", "batch_per_worker": 8},
+    "cluster": {
+        "nodes": [
+            {"device": {"name": "any", "overhead": "1 ms", "per_sample": "0 ms"}, "workers_per_node": 1, "count": 2}
+        ]
+    },
+    "train": {"pace": "none"},
+    "evaluate": {"every": "80 samples"},
+    "target": {"accuracy": 0.1},
+    "stop": {"samples": 320},
+}
+POINTS = ((0, 0.001), (20_000, 0.003))
+COSTS = Profile(
+    collectives={("AllReduce", 2): POINTS},
+    inside={("AllReduce", 2): POINTS},
+    messages=POINTS,
+    inside_messages=POINTS,
+    update_s=0.002,
+)
+
+
+def machine_part(gradient_s: float = 0.02, *, model: str = "digits-mlp", processor: str = "") -> MachinePart:
+    busy = tuple(BusyPart.model_construct(ranks=ranks, mean=gradient_s, low=None, high=None) for ranks in (1, 2))
+    return MachinePart.model_construct(
+        format=1,
+        made=MadePart(date="2026-01-01", processor=processor),
+        model=model,
+        ranks=2,
+        cores=2,
+        torch_threads=1,
+        own=own_of(COSTS),
+        gradients=(GradientPart.model_construct(batch=8, busy=busy, factors=(1.0,)),),
+        costs=costs_of(COSTS),
+    )
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    save_machine(machine_part(), tmp_path / "machine.yaml")
+    return tmp_path / "machine.yaml"
+
+
+def measured(out: Path, *changes: str, gradient_s: float = 0.025, hosts: int = 1, **summary: Any) -> list[Path]:
+    """Stores what a machine with these gradients would have measured; `summary` are further changes of the summary."""
+    machine = machine_part(gradient_s).profile()
+    found: list[Path] = []
+    for run in simulate(load(SCENARIO, changes), network=LinkedProfile(machine) if hosts > 1 else machine):
+        seats = [{"rank": rank, "host": rank % hosts} for rank in range(2)]
+        facts = {**run.machine, "other_load": 0.5, "seats": seats}
+        real: Any = {**run.summary, "kind": "measured", **summary}
+        stored: Run = save(replace(run, summary=real, machine=facts), out)
+        assert stored.path is not None
+        found.append(stored.path)
+    return found
+
+
+def call(runs: list[Path], machine: Path | None, out: Path, *more: str) -> Any:
+    options = [part for run in runs for part in ("--measured", str(run))]
+    options += [] if machine is None else ["--machine", str(machine)]
+    return CliRunner().invoke(app, ["compare", *options, "--out", str(out), *more], catch_exceptions=False)
+
+
+def test_seeds_and_algorithms_are_pooled_and_predicted_from_the_file(tmp_path: Path, machine: Path) -> None:
+    runs = measured(tmp_path / "runs", "seeds=2")
+    result = call(runs, machine, tmp_path / "out", "--json")
+    assert result.exit_code == 0, result.stderr
+    answer = json.loads(result.stdout)
+    assert answer["predicts"] == "calibrated machine" and answer["other_load"] == 0.5
+    assert [line["name"] for line in answer["algorithms"]] == ["sync-sgd", "agd(delay=1)", "agd(delay=2)"]
+    sync = answer["algorithms"][0]
+    step_s = {side: sync[side]["step_s"]["mean"] for side in ("simulated", "measured")}
+    assert step_s["measured"]["mean"] - step_s["simulated"]["mean"] == pytest.approx(0.005)
+    assert sync["error"]["step_s"]["mean"]["mean"] == pytest.approx(-0.005 / step_s["measured"]["mean"])
+    assert set(sync["wrong_models"]) == {"no_message_cost", "no_spread", "alpha_beta"}
+    kept = json.loads((tmp_path / "out/measured-before-comparison-1/comparison.json").read_text())
+    assert {read_run(Path(path)).kind for path in kept["runs"]} == {"simulated", "measured"}
+    assert {str(run) for run in runs} <= set(kept["runs"]) and len(kept["runs"]) == 12
+
+
+def test_a_machine_that_is_right_has_no_error(tmp_path: Path, machine: Path) -> None:
+    runs = measured(tmp_path / "runs", gradient_s=0.02)
+    answer = json.loads(call(runs, machine, tmp_path / "out", "--json").stdout)
+    for line in answer["algorithms"]:
+        assert line["error"]["step_s"]["mean"] == pytest.approx(0.0)
+        assert line["error"]["time_to_accuracy_s"] == pytest.approx(0.0)
+        assert line["error"]["staleness_tv"] == 0.0
+
+
+def test_ranks_of_several_hosts_are_predicted_on_several(tmp_path: Path, machine: Path) -> None:
+    """Each host has its own cores, and the links of the scenario join them."""
+    runs = measured(tmp_path / "runs", gradient_s=0.02, hosts=2)
+    answer = json.loads(call(runs, machine, tmp_path / "out", "--json").stdout)
+    assert [line["error"]["step_s"]["mean"] for line in answer["algorithms"]] == pytest.approx([0.0] * 3)
+
+
+def test_for_a_person(tmp_path: Path, machine: Path) -> None:
+    save_machine(machine_part(processor="Another processor"), machine)
+    result = call(measured(tmp_path / "runs"), machine, tmp_path / "out")
+    assert result.exit_code == 0, result.stderr
+    assert "Other programs took 50.0 % of the measured machine" in " ".join(result.stdout.split())
+    assert "that of the machine file Another processor" in result.stderr
+
+
+def test_all_mistakes_are_reported_together(tmp_path: Path, machine: Path) -> None:
+    good, *_ = measured(tmp_path / "good")
+    other, *_ = measured(tmp_path / "other", "stop.samples=160")
+    paced, *_ = measured(tmp_path / "paced", "train.pace=device", "cluster.nodes[0].device.overhead=20 ms")
+    failed, *_ = measured(tmp_path / "failed", stop_reason="failure")
+    simulated = save(simulate(load(SCENARIO))[0], tmp_path / "simulated").path
+    assert simulated is not None
+    result = call([good, other, paced, failed, simulated, tmp_path / "none"], machine, tmp_path / "out")
+    assert result.exit_code == 2 and "Traceback" not in result.output
+    lines = result.stderr.splitlines()
+    for folder, words in (
+        (other, "stop: found"),
+        (paced, "train.pace: found 'device' with --machine, expected none"),
+        (failed, "found a run that failed"),
+        (simulated, "found a simulated run, expected a run of `paceline train`"),
+        (tmp_path / "none", "run.json"),
+    ):
+        assert any(f"--measured {folder}: " in line and words in line for line in lines), (folder, result.stderr)
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        pytest.param(machine_part(model="digits-cnn"), "found gradients of digits-cnn, expected", id="another model"),
+        pytest.param(None, "which is no file", id="no file"),
+    ],
+)
+def test_a_machine_that_does_not_fit(tmp_path: Path, part: MachinePart | None, words: str) -> None:
+    machine = tmp_path / "machine.yaml"
+    if part is not None:
+        save_machine(part, machine)
+    result = call(measured(tmp_path / "runs"), machine, tmp_path / "out")
+    assert result.exit_code == 2 and words in result.stderr and "Traceback" not in result.output
+
+
+def test_options_that_do_not_go_with_stored_runs(tmp_path: Path) -> None:
+    result = call([tmp_path], None, tmp_path / "out", "quickstart", "--seeds", "2", "--no-pace")
+    assert result.exit_code == 2
+    for words in ("SCENARIO: found beside", "--seeds: found beside", "--pace: found beside", "--machine: missing"):
+        assert words in result.stderr

@@ -1,0 +1,340 @@
+"""benchmarks/fidelity.py: its configurations, statistics and resuming, without launching anything; and one real run."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.algorithms.core.errors import RunFailed
+from paceline.backend.posix.network_namespaces import NoHosts
+from paceline.reports.comparison.compare import Comparison, assemble
+from paceline.scenarios.sections.machine_file import MachinePart, MadePart, OwnPart
+from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
+from tests.made_up import run
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(not (ROOT / "benchmarks").exists(), reason="needs the repository")
+
+
+@pytest.fixture(autouse=True)
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+
+
+def part(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+def configurations(**options: Any) -> list[Any]:
+    listed = part("fidelity_runs.configurations")
+    return list(listed.configurations(options.pop("settings", listed.SETTINGS), **{"cores": 2, **options}))
+
+
+# --- the list ---------------------------------------------------------------------------------------------------------
+
+
+def test_there_are_enough_configurations_of_every_kind() -> None:
+    found = configurations()
+    assert len(found) >= 60 and len({one.name for one in found}) == len(found)
+    assert len({one.method for one in found}) >= 10
+    assert {one.setting.model for one in found} == {"digits-mlp", "digits-cnn", "wide-mlp"}
+    assert {one.setting.workers for one in found} == {1, 2, 3, 4, 6}
+    assert {one.setting.group(2) for one in found} == set(part("fidelity_runs.settings").GROUPS)
+    assert any(len({step_ms for _, step_ms in one.setting.nodes}) > 1 for one in found), "unequal devices"
+
+
+def test_each_group_has_ten_methods_in_one_setting() -> None:
+    ranked = Counter((one.setting.group(2), one.setting.name) for one in configurations())
+    assert {group for (group, _), count in ranked.items() if count >= 10} == set(part("fidelity_runs.settings").GROUPS)
+
+
+def test_no_configuration_has_a_calibrated_batch() -> None:
+    calibrated = part("fidelity_runs.settings").CALIBRATED
+    assert not {one.setting.batch for one in configurations()} & {*calibrated}
+
+
+def test_every_scenario_and_calibration_is_valid() -> None:
+    settings, listed = part("fidelity_runs.settings"), part("fidelity_runs.configurations")
+    for mine in part("fidelity_runs.measuring").by_cell(listed.SETTINGS).values():
+        assert len(settings.calibration_scenario(mine).algorithms) >= 1
+        for setting in mine:
+            scenario = setting.scenario(setting.methods, seeds=2)
+            assert [method.name for method in scenario.algorithms] == list(setting.methods)
+            assert scenario.seeds == 2 and scenario.train.pace == ("device" if setting.paced else "none")
+
+
+def test_settings_of_a_cell_follow_each_other() -> None:
+    cells = [setting.cell for setting in part("fidelity_runs.configurations").SETTINGS]
+    changes = [cell for number, cell in enumerate(cells) if not number or cells[number - 1] != cell]
+    assert len(changes) == len(set(cells)) == len({cell.name for cell in cells})
+
+
+def test_groups_depend_on_the_cores() -> None:
+    unpaced = [one for one in configurations() if not one.setting.paced]
+    for cores in (1, 2, 8):
+        beyond = {one.name for one in unpaced if one.setting.workers > cores}
+        assert {one.name for one in configurations(cores=cores, only=["unpaced-beyond-cores"])} == beyond
+    assert {one.setting.group(8) for one in unpaced} == {"unpaced-within-cores"}
+
+
+def test_the_quick_subset_has_a_part_of_every_group() -> None:
+    quick = configurations(settings=part("fidelity_runs.configurations").quick_settings())
+    assert {one.name for one in quick} < {one.name for one in configurations()}
+    assert {one.setting.group(2) for one in quick} == set(part("fidelity_runs.settings").GROUPS)
+
+
+def test_the_third_model_has_about_200_000_weights() -> None:
+    module = part("fidelity_runs.wide_mlp")
+    assert sum(weights.numel() for weights in module.wide_mlp().parameters()) == 197_482
+
+
+# --- rows and statistics ----------------------------------------------------------------------------------------------
+
+
+def line(name: str = "sync-sgd", step_s: float = 1.1) -> Comparison:
+    """Predicts steps 10 % too long, and 20, 30 and 40 % by the simpler models; one update is staler than predicted."""
+    wrong = dict(zip(("no_message_cost", "no_spread", "alpha_beta"), (1.2, 1.3, 1.4), strict=True))
+    return assemble(
+        "tiny",
+        simulated=[run(name, step_s=step_s)],
+        measured=[run(name, "measured", lags=(0, 1, 1, 1))],
+        wrong={model: [run(name, step_s=seconds)] for model, seconds in wrong.items()},
+        other_load=0.25,
+    )
+
+
+def row(configuration: str = "one: sync-sgd", **known: Any) -> Any:
+    results = part("fidelity_runs.results")
+    setting, _, method = configuration.partition(": ")
+    told = {"configuration": configuration, "group": "paced", "setting": setting, "method": method}
+    place = results.Place(date="2026-01-01", commit="abc", processor="P, fast", cores=2, python="3.11", torch="2")
+    more = {"model": "digits-mlp", "workers": 2, "batch": 24, "seeds": 1, "calibration_load": 0.5}
+    made = results.row(line().lines[0], told | more, other_load=0.25, place=place)
+    return replace(made, **known)
+
+
+def test_a_row_has_the_errors_of_all_models() -> None:
+    found = row()
+    errors = (found.step_error, found.step_error_no_message_cost, found.step_error_no_spread)
+    assert (*errors, found.step_error_alpha_beta) == pytest.approx((0.1, 0.2, 0.3, 0.4))
+    assert found.staleness_tv == pytest.approx(0.25)
+    assert (found.time_predicted_s, found.time_measured_s, found.time_error) == (2.0, 2.0, 0.0)
+    assert found.share_points == pytest.approx(0.0) and (found.other_load, found.calibration_load) == (0.25, 0.5)
+
+
+def test_sizes_are_those_of_absolute_values() -> None:
+    sizes = part("fidelity_runs.error_statistics").sizes
+    found = sizes([-0.1 * number for number in range(11)])
+    assert (found.count, found.mean, found.p90, found.worst) == pytest.approx((11, 0.5, 0.9, 1.0))
+    assert sizes([None]) is None
+
+
+def test_the_order_of_methods() -> None:
+    """One of ten pairs is in the wrong order: τ = (9 − 1) / 10."""
+    statistics = part("fidelity_runs.error_statistics")
+    times = {"a": (1.0, 1.0), "b": (2.0, 2.0), "c": (3.0, 4.0), "d": (4.0, 3.0), "e": (5.0, None), "f": (None, None)}
+    rows = [
+        row(f"set: {name}", time_predicted_s=ours, time_measured_s=real, time_error_alpha_beta=None)
+        for name, (ours, real) in times.items()
+    ]
+    (order,) = statistics.orders(rows)
+    assert (order.setting, order.methods, order.unreached) == ("set", 5, ("e", "f"))
+    assert order.tau == pytest.approx(0.8)
+    assert order.simpler[2] is None, "a model without times orders nothing"
+    assert statistics.orders(rows, fewest=6) == []
+    assert statistics.kendall([1.0, 2.0, 3.0], [3.0, 2.0, 1.0]) == -1.0
+
+
+def test_tables_have_a_row_for_each_group_and_method() -> None:
+    tables = part("fidelity_runs.tables")
+    rows = [row("one: sync-sgd"), row("one: agd", group="emulated", method="agd"), row("two: sync-sgd")]
+    assert [(group, method, len(mine)) for group, method, mine in tables.families(rows)] == [
+        ("paced", "all", 2),
+        ("paced", "sync-sgd", 2),
+        ("emulated", "all", 1),
+        ("emulated", "agd", 1),
+    ]
+    assert [table.row_count for table in tables.tables(rows)] == [4, 4, 4, 0]
+
+
+# --- the file, and resuming -------------------------------------------------------------------------------------------
+
+
+def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
+    results, path = part("fidelity_runs.results"), tmp_path / "results.csv"
+    made = [row(), row("two: agd", time_error=None, seeds=3)]
+    for one in made:
+        results.append(path, one)
+    assert results.finished(path) == made
+    assert path.read_text().count("configuration,group") == 1
+
+
+def test_an_interrupted_line_is_removed(tmp_path: Path) -> None:
+    results, path = part("fidelity_runs.results"), tmp_path / "results.csv"
+    results.append(path, row())
+    whole = path.read_text()
+    path.write_text(whole + "two: agd,pac")
+    assert results.finished(path) == [row()] and path.read_text() == whole
+    path.write_text("configur")
+    assert results.finished(path) == [] and not path.exists()
+
+
+def test_a_file_with_other_columns_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "results.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"missing: configuration, .*; unknown: a, b$"):
+        part("fidelity_runs.results").finished(tmp_path / "results.csv")
+    assert part("fidelity").main(["--tables", "--out", str(tmp_path)]) == 2
+    assert "use another folder" in capsys.readouterr().err
+
+
+class Machine:
+    """Counts calibrations and comparisons instead of making them; the names in `failing` fail."""
+
+    def __init__(self, *failing: str) -> None:
+        self.calibrated: list[str] = []
+        self.compared: list[str] = []
+        self.failing = failing
+
+    def measure(self, cell: Any, scenario: Any, seconds: float) -> tuple[MachinePart, EmulatedProfile | None]:
+        self.calibrated.append(cell.name)
+        emulated = EmulatedProfile(
+            machine=Profile(), message_s=0.1, all_reduce_s=0.2, few_bytes=64, packet_bytes=1500, leads_s=(0.0, 0.5)
+        )
+        return machine_part(), emulated if "emulated" in cell.network else None
+
+    def compare(self, scenario: Any, costs: Any, out: Path) -> Comparison:
+        (method,) = scenario.algorithms
+        self.compared.append(method.name)
+        if method.name in self.failing:
+            raise RunFailed("rank 1 died")
+        return line(method.name)
+
+
+def machine_part() -> MachinePart:
+    made = MadePart.model_construct(
+        date="2026-01-01", processor="", versions={}, seconds=0.0, other_load=0.5, verdict=""
+    )
+    return MachinePart.model_construct(
+        format=1, made=made, model="m", ranks=2, cores=2, torch_threads=1, own=OwnPart(), gradients=(), costs=()
+    )
+
+
+def study(folder: Path, machine: Machine, seeds: int = 1) -> Any:
+    calibrations = part("fidelity_runs.calibrations")
+    return part("fidelity_runs.measuring").Study(
+        folder=folder,
+        seeds=seeds,
+        calibrations=calibrations.Calibrations(folder / "calibrations", 1.0, lambda _: None, measure=machine.measure),
+        say=lambda _: None,
+        compare=machine.compare,
+    )
+
+
+def test_a_second_start_makes_what_is_missing(tmp_path: Path) -> None:
+    measuring, results = part("fidelity_runs.measuring"), part("fidelity_runs.results")
+    wanted = [one for one in configurations() if one.setting.name == "unpaced, digits-mlp, 6 workers"]
+    first = Machine("hbs-sgd")
+    failures = measuring.run(study(tmp_path, first), wanted, 2)
+    assert failures == ["unpaced, digits-mlp, 6 workers: hbs-sgd: rank 1 died"]
+    assert first.compared == ["sync-sgd", "async-sgd", "hbs-sgd", "agd"] and len(first.calibrated) == 1
+    second = Machine()
+    assert measuring.run(study(tmp_path, second), wanted, 2) == []
+    assert second.compared == ["hbs-sgd"] and second.calibrated == [], "the stored calibration is used"
+    rows = results.finished(tmp_path / "results.csv")
+    assert [one.method for one in rows] == ["sync-sgd", "async-sgd", "agd", "hbs-sgd"]
+    assert {one.group for one in rows} == {"unpaced-beyond-cores"}
+    third = Machine()
+    measuring.run(study(tmp_path, third, seeds=3), wanted, 2)
+    assert len(third.compared) == 4, "rows of another number of seeds do not count"
+    assert [one.seeds for one in results.latest(results.finished(tmp_path / "results.csv"))] == [3] * 4
+
+
+def test_a_calibration_is_read_as_it_was_written(tmp_path: Path) -> None:
+    calibrations = part("fidelity_runs.calibrations")
+    for setting in part("fidelity_runs.configurations").SETTINGS:
+        if setting.link is not None:
+            break
+    machine = Machine()
+    emulated = machine.measure(setting.cell, None, 1.0)[1]
+    calibrations.write(tmp_path / "m.yaml", machine_part(), emulated)
+    found = calibrations.read(tmp_path / "m.yaml")
+    assert emulated is not None
+    assert found == calibrations.Calibration(replace(emulated, machine=machine_part().profile()), 0.5)
+
+
+def test_a_prediction_is_made_before_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measuring, order = part("fidelity_runs.measuring"), list[str]()
+
+    def noted(name: str, answer: Any) -> Callable[..., Any]:
+        def call(*_: Any, **__: Any) -> Any:
+            order.append(name)
+            return answer
+
+        return call
+
+    predict = part("paceline.reports.comparison.predict")
+    made = [run("sync-sgd")]
+    prediction = predict.Prediction(simulated=made, wrong=dict.fromkeys(predict.WRONG_MODELS, made))
+    monkeypatch.setattr(measuring, "predict", noted("predicted", prediction))
+    monkeypatch.setattr(measuring, "train", noted("measured", [run("sync-sgd", "measured")]))
+    scenario = configurations()[0].setting.scenario(("sync-sgd",))
+    assert measuring.predict_then_measure(scenario, Profile(), tmp_path).lines[0].name == "sync-sgd"
+    assert order == ["predicted", "measured"]
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_without_root_emulated_networks_are_skipped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def refuse() -> None:
+        raise NoHosts("needs root")
+
+    command = part("fidelity")
+    monkeypatch.setattr(command, "refuse", refuse)
+    assert command.main(["--list", "--quick", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert "emulated" not in said.out and "paced: paced, two kinds of device: sync-sgd" in said.out
+    assert "skipped 3 configurations on an emulated network: needs root" in said.err
+
+
+def test_tables_of_stored_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command, results = part("fidelity"), part("fidelity_runs.results")
+    assert command.main(["--tables", "--out", str(tmp_path)]) == 0
+    assert "no results yet" in capsys.readouterr().out
+    results.append(tmp_path / "results.csv", row())
+    assert command.main(["--tables", "--out", str(tmp_path), "--only", "paced"]) == 0
+    text = capsys.readouterr().out
+    assert "Error of the step time, %" in text and "commit abc; P, fast, 2 cores" in text
+    assert command.main(["--tables", "--out", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == [asdict(row())]
+
+
+@pytest.mark.backend
+@pytest.mark.slow
+@pytest.mark.thorough
+def test_a_configuration_is_calibrated_predicted_and_measured(tmp_path: Path) -> None:
+    listed, measuring = part("fidelity_runs.configurations"), part("fidelity_runs.measuring")
+    setting = next(one for one in listed.SETTINGS if one.name == "unpaced, digits-mlp, 2 workers")
+    setting = replace(setting, methods=("sync-sgd",), epochs=1)
+    made = measuring.Study(
+        folder=tmp_path,
+        seeds=1,
+        calibrations=part("fidelity_runs.calibrations").Calibrations(tmp_path / "calibrations", 1.0, print),
+        say=print,
+        compare=measuring.predict_then_measure,
+    )
+    assert measuring.run(made, [listed.Configuration(setting, "sync-sgd")], 2) == []
+    (found,) = part("fidelity_runs.results").finished(tmp_path / "results.csv")
+    assert found.step_measured_s > 0 and found.staleness_tv == 0.0, "sync-sgd is deterministic"
+    assert found.step_error == pytest.approx(found.step_predicted_s / found.step_measured_s - 1)
+    assert [path.name for path in (tmp_path / "calibrations").iterdir()] == [f"{setting.cell.name}.yaml"]
+    assert len(list((tmp_path / "runs").iterdir())) == 1
