@@ -150,8 +150,8 @@ class NodeMemory:
         cluster = self._network.cluster
         if (socket := cluster.socket_of(rank)) is None:
             return None
-        ends = (socket, cluster.vertex_of(rank))
-        return self._network.fabric.between(*(ends if direction == "to device" else ends[::-1]))
+        fabric, seat = self._network.fabric, cluster.vertex_of(rank)
+        return fabric.between(socket, seat) if direction == "to device" else fabric.between(seat, socket)
 
     def _found(self, rank: Rank) -> tuple[tuple[Port, ...], tuple[Port, ...], bool]:
         """Returns the ports from a rank's host to the rank and back, and whether the rank has a memory of its own."""
