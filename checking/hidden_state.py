@@ -90,6 +90,8 @@ def hidden_state(method: Method, nodes: Callable[[], Nodes] = tuple, *, tensors:
     key = (type(method), repr(method))
     if key not in _FOUND:
         _FOUND[key] = ()
+        if tensors:
+            import torch  # noqa: F401  # an import that the time limit interrupts cannot be repeated
         try:
             with _limited_to(LIMIT_S):
                 trial = trial_of(method, nodes, tensors=tensors)

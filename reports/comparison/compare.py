@@ -151,7 +151,7 @@ def compare(
         keep: called with each simulated and measured run after its stage, to store it; returns the stored run.
 
     Raises:
-        InputError: the scenario is wrong, its runs are not paced, it has sections that only simulations support, or its
+        InputError: the scenario is wrong or does not fit the machine, has sections that only simulations support, or its
             network cannot be emulated here.
         RunsFailed: a measured run failed.
     """
