@@ -151,8 +151,8 @@ def compare(
         keep: called with each simulated and measured run after its stage, to store it; returns the stored run.
 
     Raises:
-        InputError: the scenario is wrong or does not fit the machine, has sections that only simulations support, or its
-            network cannot be emulated here.
+        InputError: the scenario is wrong or does not fit the machine, has sections that only simulations support, or
+            its network cannot be emulated here.
         RunsFailed: a measured run failed.
     """
     from paceline.backend.training.run import train

@@ -62,7 +62,8 @@ def test_a_measured_run_has_every_key_and_table_of_a_simulated_one(trained: list
         assert (
             summary.keys() - {"pace"}
             == other.summary.keys()
-            == Summary.__annotations__.keys() - {"faults", "reads", "extrapolated", "pace", "failed_ranks"}
+            == Summary.__annotations__.keys()
+            - {"faults", "reads", "extrapolated", "pace", "failed_ranks", "prediction_interval"}
         )
         assert summary["step_s"].keys() == StepTime.__annotations__.keys()
         assert summary["time_fraction"].keys() == set(ACTIVITIES)

@@ -15,8 +15,8 @@ from paceline.records.trace import Activity, Span, Trace
 
 TICKS = st.integers(0, 40)
 PRIORITY = {"compute": 0, "load": 1, "update": 2, "communication": 3, "wait": 4}
-UNCOUNTED = {"read"}
-"""beside the program; what it waits for is its own"""
+UNCOUNTED = {"read", "copy"}
+"""beside the program, by storage and by copy engines; the time that it waits for them is its own"""
 COUNTS_AS = {"redo": "compute", "checkpoint": "wait", "crash": "wait", "recovery": "wait"}
 
 
@@ -54,4 +54,4 @@ def test_splitting_keeps_time_and_bytes(recorded: list[Span]) -> None:
     table = assemble(Trace(spans=recorded), num_samples=1).spans
     assert (table["end_s"] - table["start_s"]).sum() == sum(span.end_s - span.start_s for span in recorded)
     assert (table["end_s"] >= table["start_s"]).all()
-    assert table["bytes"].sum() == sum(span.bytes for span in recorded if span.activity != "receive")
+    assert table["bytes"].sum() == sum(span.bytes for span in recorded if span.activity not in ("receive", "copy"))
