@@ -104,8 +104,8 @@ class Contention:
                 self.carry_out(active)
 
     def passed(self, message: simpy.Event) -> None:
-        """Unregisters a message that has passed its ports."""
-        del self._messages[message]
+        """Unregisters a message that has passed its ports; ignores flows that were not registered."""
+        self._messages.pop(message, None)
 
     def moved(self, message: simpy.Event, ports: tuple[Port, ...]) -> None:
         """Updates the ports of a message that was rerouted; ignores messages of collectives.

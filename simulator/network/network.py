@@ -260,20 +260,24 @@ class ClusterNetwork:
 
     # --- memory ---------------------------------------------------------------------------------------------------
 
-    def copy(self, ports: tuple[Port, ...], nbytes: float, limit_bytes_per_s: float = inf) -> simpy.Event:
+    def copy(
+        self, ports: tuple[Port, ...], nbytes: float, limit_bytes_per_s: float = inf, *, slows_collectives: bool = True
+    ) -> simpy.Event:
         """Begins a flow that is not a message, such as an access to a node's memory.
 
         Args:
             ports: the ports that it passes.
             nbytes: its bytes.
             limit_bytes_per_s: its largest rate.
+            slows_collectives: whether collectives on these ports are simulated message by message meanwhile.
 
         Returns:
             An event for its end.
         """
         flow = self._flows.begin(ports, nbytes, limit_bytes_per_s)
-        self._contention.message(flow, ports)
-        upon(flow, self._contention.passed)
+        if slows_collectives:
+            self._contention.message(flow, ports)
+            upon(flow, self._contention.passed)
         return flow
 
     def left(self, flow: simpy.Event) -> float:

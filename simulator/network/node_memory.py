@@ -30,6 +30,9 @@ Direction = Literal["to device", "to host"]
 TRAFFIC: dict[Action, int] = {"read": 2, "add": 3, "swap": 4}
 """how often the core of an access moves the cell's bytes in memory: a read loads them and stores a copy, an add loads
 both terms and stores the sum, a swap copies twice"""
+MOST_SLOWED = 512
+"""workers up to which copies to and from devices slow collectives down on the links that they share: with more, every
+collective would be simulated message by message, 50 times as long for 1,024 (our choice)"""
 LINE_BYTES = 64
 """cells up to one line of a processor's cache, such as counters, are accessed without cost"""
 
@@ -122,7 +125,9 @@ class NodeMemory:
         """
         if (path := self._to_device(rank, direction)) is None:
             return None
-        flow = self._network.copy((self._port(rank), *path.ports), nbytes, path.limit_bytes_per_s)
+        few = self._network.cluster.workers <= MOST_SLOWED
+        ports, limit = (self._port(rank), *path.ports), path.limit_bytes_per_s
+        flow = self._network.copy(ports, nbytes, limit, slows_collectives=few)
         return DeviceCopy(flow, path.latency_s)
 
     def copy_by_core(self, rank: Rank, nbytes: float) -> simpy.Event:

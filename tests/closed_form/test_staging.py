@@ -19,6 +19,8 @@ from paceline.records.trace import COPY_TO_DEVICE, Schedule, Span, Trace
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.loading import Supply
+from paceline.simulator.kernel.clock import Clock
+from paceline.simulator.network import node_memory
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.network.node_memory import NodeMemory
 from paceline.topologies.catalogue.device import Device
@@ -385,3 +387,17 @@ def test_mistakes_are_told_together() -> None:
     assert "cluster.staging.gpudirect: found 'maybe', expected auto, on or off" in lines
     assert "cluster.staging.pin: unknown key" in lines
     assert load("dgx1-p100", ["cluster.staging.gpudirect=off"]).cluster.staging.gpudirect == "off"
+
+
+@pytest.mark.parametrize("most", [512, 1])
+def test_copies_of_very_many_workers_take_as_long(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy alone on links of two vectors a second takes 0.5 s, and a cancelled one takes nothing from it."""
+    monkeypatch.setattr(node_memory, "MOST_SLOWED", most)
+    network, env = ClusterNetwork(gpus(2)), Clock()
+    network.attach(env)
+    memory = NodeMemory(network)
+    copy, cancelled = (memory.copy(Rank(0), "to device", BYTES) for _ in range(2))
+    assert copy is not None and cancelled is not None
+    memory.cancel(cancelled.flow)
+    env.run(until=copy.flow)
+    assert env.now == pytest.approx(0.5, rel=EXACT)
