@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -22,6 +21,7 @@ from paceline.backend.calibration.gradient_costs import (
     GradientTask,
     available_cores,
     gradient_tasks,
+    means_s,
 )
 from paceline.backend.calibration.gradient_costs import pooled as pooled_gradients
 from paceline.backend.calibration.message_costs import Costs, message_tasks, pooled
@@ -84,9 +84,7 @@ def calibrate(
             for probe in messages:
                 report(f"round {rounds}: {probe.name}", done)
                 costs.append(probe.measure(rounds))
-    profile = replace(
-        pooled(costs), gradients=tuple(pooled_gradients(task.batch, found) for task, found in launches.items())
-    )
+    profile = pooled(costs)
     return MachinePart.model_construct(
         format=1,
         made=_made(time.monotonic() - begun_s, other.share, rounds, widest(launches)),
@@ -120,7 +118,7 @@ def widest(launches: Mapping[GradientTask, Sequence[Gradients]]) -> float:
     widths = [0.0]
     for found in launches.values():
         for count in found[0].by_busy if found else ():
-            means = [float(np.mean(launch.by_busy[count])) for launch in found]
+            means = means_s(found, count)
             spread = float(np.std(means, ddof=1)) if len(means) > 1 else float("inf")
             widths.append(1.25 * spread / np.sqrt(len(means)) / float(np.median(means)))
     return max(widths)
@@ -130,7 +128,7 @@ def _gradient_part(task: GradientTask, found: Sequence[Gradients]) -> GradientPa
     times = pooled_gradients(task.batch, found)
     busy = []
     for count, mean_s in times.busy:
-        means = [float(np.mean(launch.by_busy[count])) for launch in found]
+        means = means_s(found, count)
         busy.append(BusyPart.model_construct(ranks=count, mean=mean_s, low=min(means), high=max(means)))
     return GradientPart.model_construct(
         batch=task.batch,

@@ -16,9 +16,9 @@ import numpy as np
 
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
-from paceline.backend.calibration.message_costs import job_of, never
+from paceline.backend.calibration.message_costs import job_of, launch_of
 from paceline.backend.calibration.probes import GRADIENTS, ProbeGradients, phase_of, phases
-from paceline.backend.local.launch import Launch, run_job
+from paceline.backend.local.launch import run_job
 from paceline.records.trace import Span, Trace
 from paceline.scenarios.resolution.plan import FORWARD, Plan
 from paceline.scenarios.resolution.schema import Scenario
@@ -61,19 +61,10 @@ class GradientTask:
         Args:
             steps: steps for each number of busy ranks.
         """
-        workers, train = self.plan.job.workers, self.scenario.train
+        workers = self.plan.job.workers
         like = replace(self.plan.job, batch=self.batch)
         job = job_of(like, self.plan.cluster.placement, ProbeGradients(), steps * phases(workers))
-        launch = Launch(
-            job=job,
-            schedule=never,
-            prefetch=self.scenario.prefetch,
-            torch_threads=train.torch_threads,
-            cpu_affinity=train.cpu_affinity,
-            shared_memory=train.shared_memory,
-            interfaces=train.interfaces,
-        )
-        return gradients_of(job, run_job(launch))
+        return gradients_of(job, run_job(launch_of(self.scenario, job)))
 
     def steps(self, times: Gradients) -> int:
         """Returns how many steps fill a launch, given the times of one."""
@@ -166,13 +157,15 @@ def gradients_of(job: Job, trace: Trace) -> Gradients:
     beside = list[float]()
     layers: dict[str, list[float]] = defaultdict(list)
     for span in trace.spans:
-        phase = phase_of(span.step, job.workers)
-        if span.activity == "compute" and phase.name == "beside":
-            beside.append(span.end_s - span.start_s)
-        elif span.activity == "compute" and span.layer is None:
-            starts[span.rank, span.step].append((span.start_s, span.end_s - span.start_s))
-        elif span.activity == "compute" and span.layer is not None:
-            layers[span.layer].append(span.end_s - span.start_s)
+        if span.activity != "compute":
+            continue
+        seconds = span.end_s - span.start_s
+        if phase_of(span.step, job.workers).name == "beside":
+            beside.append(seconds)
+        elif span.layer is None:
+            starts[span.rank, span.step].append((span.start_s, seconds))
+        else:
+            layers[span.layer].append(seconds)
     by_busy: dict[int, list[float]] = defaultdict(list)
     for (_, step), mine in starts.items():
         # the last one may have been alone: another rank was ready before
@@ -196,6 +189,11 @@ def _all_reduce_s(trace: Trace, how: str) -> float:
     )
 
 
+def means_s(launches: Sequence[Gradients], count: int) -> list[float]:
+    """Returns the mean seconds of a gradient in each launch, with so many ranks busy."""
+    return [float(np.mean(launch.by_busy[count])) for launch in launches]
+
+
 def pooled(batch: int, launches: Sequence[Gradients], forward: float = FORWARD) -> GradientTimes:
     """Combines launches.
 
@@ -204,10 +202,14 @@ def pooled(batch: int, launches: Sequence[Gradients], forward: float = FORWARD) 
         launches: the times of each launch.
         forward: the share of the forward pass in a gradient, which cannot be seen in the times of layers.
     """
-    every = [launch.by_busy for launch in launches]
-    counts = sorted(every[0])
-    busy = tuple((count, float(np.median([np.mean(launch[count]) for launch in every]))) for count in counts)
-    ratios = [second / float(np.mean(launch[counts[-1]])) for launch in every for second in launch[counts[-1]]]
+    counts = sorted(launches[0].by_busy)
+    busy = tuple((count, float(np.median(means_s(launches, count)))) for count in counts)
+    most = counts[-1]
+    ratios = [
+        second / mean_s
+        for launch, mean_s in zip(launches, means_s(launches, most), strict=True)
+        for second in launch.by_busy[most]
+    ]
     times = GradientTimes(batch=batch, busy=busy, factors=slices(ratios))
     if overlaps := [launch.overlap for launch in launches if launch.overlap is not None]:
         middle = Overlap(

@@ -95,16 +95,7 @@ class MessageTask:
         later = Later(plan, 10_000 * turn) if train.pace == "device" else None
         job = job_of(plan.job, plan.cluster.placement, self.method, self.steps)
         inside = self.method.inside if isinstance(self.method, ProbeCollectives) else train.shared_memory
-        launch = Launch(
-            job=job,
-            schedule=never,
-            pace=later,
-            prefetch=self.scenario.prefetch,
-            torch_threads=train.torch_threads,
-            cpu_affinity=train.cpu_affinity,
-            shared_memory=inside,
-            interfaces=train.interfaces,
-        )
+        launch = replace(launch_of(self.scenario, job), pace=later, shared_memory=inside)
         return costs(job, run_job(launch), later, inside=inside)
 
 
@@ -130,6 +121,20 @@ def job_of(like: Job, nodes: Sequence[Sequence[Rank]], method: Method, steps: in
     """Returns a probe's job for the same ranks and learner."""
     job = replace(like, method=method, team=build_team(method, nodes, like.learner.layout))
     return replace(job, budget=Budget(samples=steps * job.samples_per_step))
+
+
+def launch_of(scenario: Scenario, job: Job) -> Launch:
+    """Returns the launch of a probe with the settings of a scenario's real runs, not paced."""
+    train = scenario.train
+    return Launch(
+        job=job,
+        schedule=never,
+        prefetch=scenario.prefetch,
+        torch_threads=train.torch_threads,
+        cpu_affinity=train.cpu_affinity,
+        shared_memory=train.shared_memory,
+        interfaces=train.interfaces,
+    )
 
 
 def never() -> Schedule:
