@@ -48,20 +48,26 @@ STARTED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeCollectives(Method):
-    """Performs each collective of the runs in turn, after a gradient, on a part of it of the same size."""
+class Probe(Method):
+    """A method whose updates do not change the weights."""
 
-    name = "probe-collectives"
     staleness_kind = StalenessKind.STEPS
     source = "a probe"
     guarantees = frozenset()
 
+    def begin(self, me: RankContext, vector: Any) -> Replica:
+        return Replica(0, Weights(vector, 0), ZERO_RATE.init(vector))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeCollectives(Probe):
+    """Performs each collective of the runs in turn, after a gradient, on a part of it of the same size."""
+
+    name = "probe-collectives"
+
     asked: tuple[Asked, ...]
     inside: bool = False
     """whether it is launched with its nodes' shared memory"""
-
-    def begin(self, me: RankContext, vector: Any) -> Replica:
-        return Replica(0, Weights(vector, 0), ZERO_RATE.init(vector))
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
@@ -100,16 +106,10 @@ GRADIENTS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeGradients(Method):
+class ProbeGradients(Probe):
     """Computes gradients on more and more ranks, then layer by layer, then beside an all-reduce; see `Phase`."""
 
     name = "probe-gradients"
-    staleness_kind = StalenessKind.STEPS
-    source = "a probe"
-    guarantees = frozenset()
-
-    def begin(self, me: RankContext, vector: Any) -> Replica:
-        return Replica(0, Weights(vector, 0), ZERO_RATE.init(vector))
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
