@@ -83,8 +83,18 @@ class FixedTiming:
     access: Callable[[int, int], float] = lambda _rank, _nbytes: 0.0
     """seconds that a rank needs to move so many bytes of a shared cell"""
 
+    @property
+    def completes(self) -> bool:
+        return False
+
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         return self.compute(rank, step) if callable(self.compute) else self.compute
+
+    def paused_s(self, samples: int, pause_s: float) -> float:
+        return 0.0
+
+    def started_factor(self, samples: int) -> float:
+        return 1.0
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return self.forward, self.backward

@@ -28,10 +28,12 @@ from paceline.backend.calibration.message_costs import Costs, message_tasks, poo
 from paceline.records.machine import OtherLoad, machine_facts, package_versions
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.sections.machine_file import (
+    BesidePart,
     BusyPart,
     GradientPart,
     MachinePart,
     MadePart,
+    PausePart,
     costs_of,
     own_of,
 )
@@ -93,6 +95,7 @@ def calibrate(
         cores=available_cores(),
         torch_threads=scenario.train.torch_threads,
         own=own_of(profile),
+        beside=BesidePart.model_construct(message=profile.message_beside, serve=profile.serve_beside),
         gradients=tuple(_gradient_part(task, found) for task, found in launches.items()),
         costs=costs_of(profile),
     )
@@ -137,6 +140,8 @@ def _gradient_part(task: GradientTask, found: Sequence[Gradients]) -> GradientPa
         layered=times.layered,
         beside=times.beside,
         overlap=times.overlap,
+        started=times.started,
+        pauses=tuple(PausePart.model_construct(pause=pause, longer=longer) for pause, longer in times.pauses),
         forward=times.forward,
         backward=times.backward,
     )

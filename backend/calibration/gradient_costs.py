@@ -10,14 +10,14 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.message_costs import job_of, launch_of
-from paceline.backend.calibration.probes import GRADIENTS, ProbeGradients, phase_of, phases
+from paceline.backend.calibration.probes import GRADIENTS, Phase, ProbeGradients, phase_of, phases_of
 from paceline.backend.local.launch import run_job
 from paceline.records.trace import Span, Trace
 from paceline.scenarios.resolution.plan import FORWARD, Plan
@@ -63,12 +63,15 @@ class GradientTask:
         """
         workers = self.plan.job.workers
         like = replace(self.plan.job, batch=self.batch)
-        job = job_of(like, self.plan.cluster.placement, ProbeGradients(), steps * phases(workers))
+        cores = available_cores()
+        method = ProbeGradients(cores=cores)
+        job = job_of(like, self.plan.cluster.placement, method, steps * len(phases_of(workers, cores)))
         return gradients_of(job, run_job(launch_of(self.scenario, job)))
 
     def steps(self, times: Gradients) -> int:
         """Returns how many steps fill a launch, given the times of one."""
-        each_s = sum(float(np.mean(value)) for value in times.by_busy.values()) * GRADIENTS
+        pauses_s = sum(pause_s + float(np.mean(value)) for pause_s, value in times.paused.items())
+        each_s = (pauses_s + sum(float(np.mean(value)) for value in times.by_busy.values())) * GRADIENTS
         return min(MOST, max(FEWEST, round(SECONDS / each_s)))
 
 
@@ -106,14 +109,18 @@ class Gradients:
 
     Args:
         by_busy: their seconds, by the number of ranks that computed at the same time.
+        paused: their seconds after pauses, by the pause in seconds.
         layers_s: the mean seconds of each layer of a layer-wise gradient on all ranks, last layer first. That of the
             last layer contains the forward pass.
         overlap: an all-reduce beside gradients; None for one rank.
+        started_s: the mean seconds of a gradient that is started and then waited for, on all ranks; 0: not measured.
     """
 
     by_busy: dict[int, list[float]]
+    paused: dict[float, list[float]] = field(default_factory=dict)
     layers_s: tuple[float, ...] = ()
     overlap: Overlap | None = None
+    started_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,29 +160,37 @@ def gradients_of(job: Job, trace: Trace) -> Gradients:
         job: the job of a `ProbeGradients`.
         trace: its record.
     """
+    method = job.method
+    assert isinstance(method, ProbeGradients), "the job of a probe"
     starts: dict[tuple[Rank, int], list[tuple[float, float]]] = defaultdict(list)
-    beside = list[float]()
+    beside, started = list[float](), list[float]()
     layers: dict[str, list[float]] = defaultdict(list)
     for span in trace.spans:
         if span.activity != "compute":
             continue
         seconds = span.end_s - span.start_s
-        if phase_of(span.step, job.workers).name == "beside":
+        if (phase := phase_of(span.step, job.workers, method.cores)).name == "started":
+            started.append(seconds)
+        elif phase.name == "beside":
             beside.append(seconds)
         elif span.layer is None:
             starts[span.rank, span.step].append((span.start_s, seconds))
         else:
             layers[span.layer].append(seconds)
-    by_busy: dict[int, list[float]] = defaultdict(list)
+    by_phase: dict[Phase, list[float]] = defaultdict(list)
     for (_, step), mine in starts.items():
         # the last one may have been alone: another rank was ready before
-        by_busy[phase_of(step, job.workers).busy] += [seconds for _, seconds in sorted(mine)[WARM_UP:-1]]
+        phase = phase_of(step, job.workers, method.cores)
+        by_phase[phase] += [seconds for _, seconds in sorted(mine)[WARM_UP:-1]]
+    by_busy = {phase.busy: times for phase, times in by_phase.items() if phase.name == "busy"}
+    paused = {phase.pause_s: times for phase, times in by_phase.items() if phase.name == "paused"}
     ordered = [layers[layer.name] for layer in reversed(job.learner.layout.layers) if layer.name in layers]
     means = tuple(float(np.mean(times)) for times in ordered)
+    started_s = float(np.mean(started)) if started else 0.0
     if not beside:
-        return Gradients(dict(by_busy), means)
+        return Gradients(by_busy, paused, means, started_s=started_s)
     alone_s, beside_s = (_all_reduce_s(trace, how) for how in ("alone", "beside"))
-    return Gradients(dict(by_busy), means, Overlap(alone_s, beside_s, float(np.mean(beside))))
+    return Gradients(by_busy, paused, means, Overlap(alone_s, beside_s, float(np.mean(beside))), started_s)
 
 
 def _all_reduce_s(trace: Trace, how: str) -> float:
@@ -210,7 +225,10 @@ def pooled(batch: int, launches: Sequence[Gradients], forward: float = FORWARD) 
         for launch, mean_s in zip(launches, means_s(launches, most), strict=True)
         for second in launch.by_busy[most]
     ]
-    times = GradientTimes(batch=batch, busy=busy, factors=slices(ratios))
+    times = GradientTimes(batch=batch, busy=busy, factors=slices(ratios), pauses=_pauses(launches))
+    if all(launch.started_s for launch in launches):
+        started = float(np.median([launch.started_s for launch in launches])) / busy[-1][1]
+        times = replace(times, started=max(1.0, started))
     if overlaps := [launch.overlap for launch in launches if launch.overlap is not None]:
         middle = Overlap(
             *(float(np.median(column)) for column in zip(*map(astuple, overlaps), strict=True)),
@@ -230,6 +248,19 @@ def pooled(batch: int, launches: Sequence[Gradients], forward: float = FORWARD) 
         forward=passed,
         backward=tuple(float(share) for share in reversed(backward)),
     )
+
+
+def _pauses(launches: Sequence[Gradients]) -> tuple[tuple[float, float], ...]:
+    """Returns by how much gradients are longer after each pause than without one, with as many busy ranks."""
+    found = []
+    for pause_s in sorted(launches[0].paused):
+        extra_s = [
+            float(np.mean(launch.paused[pause_s]))
+            - float(np.mean(launch.by_busy[min(available_cores(), max(launch.by_busy))]))
+            for launch in launches
+        ]
+        found.append((pause_s, max(0.0, float(np.median(extra_s)))))
+    return tuple(found)
 
 
 def available_cores() -> int:

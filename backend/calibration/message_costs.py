@@ -25,8 +25,20 @@ from scipy.stats import trim_mean
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.method import Method, build_team
 from paceline.algorithms.core.values import Rank
+from paceline.backend.calibration.message_loads import message_shares, serving_shares, speed
 from paceline.backend.calibration.probes import ProbeCollectives, ProbeMessages, own_bytes
-from paceline.backend.calibration.span_costs import lanes, lasting, late, served, started, uncovered, unlabel
+from paceline.backend.calibration.snapshot_costs import snapshot_s
+from paceline.backend.calibration.span_costs import (
+    lanes,
+    lasting,
+    late,
+    received,
+    served,
+    started,
+    uncovered,
+    unlabel,
+    updates,
+)
 from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.rank.pacing import Pace
 from paceline.records.trace import Schedule, Span, Trace
@@ -73,12 +85,14 @@ class MessageTask:
         plan: the run with the most ranks.
         method: the program of the probe.
         steps: its steps.
+        beside: whether its messages were exchanged beside gradients, and another task measures them alone.
     """
 
     scenario: Scenario
     plan: Plan
     method: Method
     steps: int
+    beside: bool = False
 
     @property
     def name(self) -> str:
@@ -96,20 +110,26 @@ class MessageTask:
         job = job_of(plan.job, plan.cluster.placement, self.method, self.steps)
         inside = self.method.inside if isinstance(self.method, ProbeCollectives) else train.shared_memory
         launch = replace(launch_of(self.scenario, job), pace=later, shared_memory=inside)
-        return costs(job, run_job(launch), later, inside=inside)
+        trace = run_job(launch)
+        found = {**costs(job, trace, later, inside=inside), SNAPSHOT: [snapshot_s(job)]}
+        return beside_gradients(job, trace, found) if self.beside else found
 
 
 def message_tasks(scenario: Scenario, asked: Sequence[Asked]) -> list[MessageTask]:
     """Returns the probes for the runs of a scenario, as for `probe`."""
     plan = max(scenario.plans(paced=True), key=lambda plan: plan.job.workers)
-    probes: list[tuple[Method, int]] = [(ProbeMessages(), MESSAGE_STEPS * plan.job.workers)]
+    probes: list[tuple[Method, int]] = []
+    messages = [MessageTask(scenario, plan, ProbeMessages(), MESSAGE_STEPS * plan.job.workers)]
+    if plan.job.workers > 1 and scenario.train.pace == "none":  # paced gradients leave the cores to messages
+        alone = MessageTask(scenario, plan, ProbeMessages(active=1), MESSAGE_STEPS)
+        messages = [replace(messages[0], beside=True), alone]
     if plan.job.workers > 1:
         asked = asked or [replace(global_all_reduce(plan.job), inside=plan.inside(plan.job.team[0].workers))]
         for inside in (False, True):
             if there := tuple(one for one in asked if one.inside is inside):
                 steps = min(max(COLLECTIVE_STEPS, TIMES * len(there)), MOST_STEPS)
                 probes.append((ProbeCollectives(asked=there, inside=inside), steps))
-    return [MessageTask(scenario, plan, method, steps) for method, steps in probes]
+    return messages + [MessageTask(scenario, plan, method, steps) for method, steps in probes]
 
 
 def global_all_reduce(job: Job) -> Asked:
@@ -174,7 +194,12 @@ class Cost(NamedTuple):
 
 
 Costs = dict[Cost, list[float]]
-LOAD, LATE, REST, UPDATE, SERVE, LANE = map(Cost, ("load", "late", "rest", "update", "serve", "lane"))
+LOAD, LATE, REST, SERVE, LANE = map(Cost, ("load", "late", "rest", "serve", "lane"))
+SERVER_LOAD, SERVER_REST = Cost("load with a server"), Cost("rest with a server")
+MESSAGE_SHARE, SERVE_SHARE = Cost("message share"), Cost("serve share")
+"""not times: the shares of other workers that computed meanwhile"""
+UPDATES = tuple(map(Cost, ("update", "update into", "update beside", "update of few")))
+SNAPSHOT = Cost("snapshot")
 MESSAGE = "message"
 HANDLED: tuple[Handled, ...] = ("send", "receive", "start")
 
@@ -190,6 +215,7 @@ def costs(job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False) ->
     """
     found: Costs = defaultdict(list)
     server = job.team[0].server
+    turns = len(job.method.asked) if isinstance(job.method, ProbeCollectives) else 0
     for me in job.team:
         memory = inside and server is not None and job.team[server].host == me.host
         # prefetching runs in parallel with the program, and belongs to a later step
@@ -197,9 +223,10 @@ def costs(job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False) ->
         if me.role == "server":
             found[SERVE] += served(spans)
         else:
-            found[UPDATE] += lasting(spans, "update")
-            found[LOAD] += lasting(spans, "load")
-            found[REST] += uncovered(spans)
+            for cost, seconds in zip(UPDATES, updates(spans, turns), strict=True):
+                found[cost] += seconds
+            found[LOAD if server is None else SERVER_LOAD] += lasting(spans, "load")
+            found[REST if server is None else SERVER_REST] += uncovered(spans)
             if pace is not None:
                 found[LATE] += late(spans, job.batch, pace)
             found[LANE] += lanes(trace.now_s.get(me.rank, ()))
@@ -230,6 +257,23 @@ def costs(job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False) ->
     return found
 
 
+def beside_gradients(job: Job, trace: Trace, found: Costs) -> Costs:
+    """Renames the costs that another task measures alone, and adds the shares of workers that computed meanwhile.
+
+    Args:
+        job: the job of the probe.
+        trace: its record.
+        found: its costs.
+    """
+    renamed = {
+        cost._replace(operation=f"{cost.operation} beside")
+        if cost.operation in (*HANDLED, MESSAGE, "serve")
+        else cost: times
+        for cost, times in found.items()
+    }
+    return {**renamed, MESSAGE_SHARE: message_shares(job, trace), SERVE_SHARE: serving_shares(job, trace)}
+
+
 def pooled(found: Sequence[Costs]) -> Profile:
     """Combines several launches to one profile: the median over launches of each launch's mean.
 
@@ -242,7 +286,7 @@ def pooled(found: Sequence[Costs]) -> Profile:
     }
     by_size: dict[tuple[str, int, bool], dict[int, float]] = defaultdict(dict)
     for cost, seconds in centre.items():
-        if cost.members > 1:
+        if cost.members > 1 and not cost.operation.endswith(" beside"):
             by_size[cost.operation, cost.members, cost.inside][cost.nbytes] = seconds
     messages, inside_messages = (by_size.pop((MESSAGE, 2, inside), {}) for inside in (False, True))
     handled: dict[tuple[Handled, bool], dict[int, float]] = {
@@ -254,14 +298,35 @@ def pooled(found: Sequence[Costs]) -> Profile:
         messages=tuple(sorted(messages.items())),
         inside_messages=tuple(sorted(inside_messages.items())),
         handling={key: tuple(sorted(times.items())) for key, times in handled.items() if times},
-        load_s=centre.get(LOAD, 0.0),
+        load_s=centre.get(LOAD, centre.get(SERVER_LOAD, 0.0)),
+        server_load_s=centre.get(SERVER_LOAD, 0.0),
         late_s=centre.get(LATE, 0.0),
-        rest_s=centre.get(REST, 0.0),
+        rest_s=centre.get(REST, centre.get(SERVER_REST, 0.0)),
+        server_rest_s=centre.get(SERVER_REST, 0.0),
         lane_s=centre.get(LANE, 0.0),
-        update_s=centre.get(UPDATE, 0.0),
+        update_s=centre.get(UPDATES[0], 0.0),
+        update_into_s=centre.get(UPDATES[1], 0.0),
+        update_beside_s=centre.get(UPDATES[2], 0.0),
+        update_few_s=centre.get(UPDATES[3], 0.0),
         serve_s=centre.get(SERVE, 0.0),
+        message_beside=_speed(centre, MESSAGE, MESSAGE_SHARE),
+        serve_beside=_speed(centre, "serve", SERVE_SHARE),
+        snapshot_s=centre.get(SNAPSHOT, 0.0),
         samples={_words(cost): sum(len(launch.get(cost, ())) for launch in found) for cost in every},
     )
+
+
+def _speed(centre: Mapping[Cost, float], operation: str, share: Cost) -> float:
+    """Returns the speed of an operation beside gradients, at the largest size that was measured alone and beside."""
+    both = [
+        cost
+        for cost in centre
+        if cost.operation == operation and cost._replace(operation=f"{operation} beside") in centre
+    ]
+    if not both or share not in centre:
+        return 1.0
+    cost = max(both, key=lambda cost: cost.nbytes)
+    return speed(centre[cost], centre[cost._replace(operation=f"{operation} beside")], centre[share])
 
 
 def _points(by_size: Mapping[tuple[str, int, bool], Mapping[int, float]], *, inside: bool) -> Collectives:
@@ -279,10 +344,3 @@ def _words(cost: Cost) -> str:
 def average(cost: Cost, times: Sequence[float]) -> float:
     """Returns the mean; of messages without the tails, since an occasional timer tick is not a cost of messages."""
     return float(trim_mean(times, TRIM) if cost.operation == MESSAGE else np.mean(times))
-
-
-def received(rank: Rank, trace: Trace) -> list[tuple[Rank, Span]]:
-    """Returns a rank's receives with their sources, for a program of one lane, in whose order both are."""
-    spans = [span for span in trace.spans if span.rank == rank and span.activity == "receive"]
-    sources = [source for receiver, source in trace.heard if receiver == rank and source is not None]
-    return list(zip(sources, spans, strict=True))

@@ -6,11 +6,13 @@ Rules of this file:
   methods that overlap, which shows its cost for the rank's own processor. A sub-program without operations is started
   then, too.
 * A word is a message without a vector.
-* Updates use the optimizer chain, with a learning rate of 0.
+* Updates use the optimizer chain, with a learning rate of 0. Those of odd turns write into the gradient's buffer, which
+  shows what new memory costs, unless a collective in flight reads it.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -43,6 +45,8 @@ from paceline.topologies.catalogue.machine_profile import Asked
 
 ZERO_RATE = Chain((ScaleByLearningRate(0.0),))
 """an update that does not change the weights"""
+FEW = 16
+"""numbers of a small update"""
 STARTED = 5
 """of so many turns of each collective, the last one is started and waited for later"""
 
@@ -84,11 +88,13 @@ class ProbeCollectives(Probe):
                 if me.rank not in group:
                     continue
                 if started:
-                    in_flight.append((yield from Start(collective(one.operation, part, group, key))))
+                    in_flight.append((yield from Start(collective(one, part, group, key))))
                 else:
-                    yield from collective(one.operation, part, group, key)
-            yield from Charge("update", part.nbytes)
-            vector, memory = ZERO_RATE.update(state.weights.vector, gradient.vector, state.optimizer_state)
+                    yield from collective(one, part, group, key)
+            out = gradient.vector if turn % 2 and not started else None
+            yield from ZERO_RATE.charge(gradient.vector.nbytes, donated=out is not None)
+            vector, memory = ZERO_RATE.update(state.weights.vector, gradient.vector, state.optimizer_state, out=out)
+            yield from update_few(state.weights.vector, gradient.vector)
             for handle in in_flight:
                 yield from Wait(handle)
             if started:
@@ -101,28 +107,51 @@ class ProbeCollectives(Probe):
         return state
 
 
+@program
+def update_few(weights: Any, gradient: Any) -> Program[None]:
+    """Updates a few numbers, which shows what an update takes besides reading and writing."""
+    part = gradient[:FEW]
+    yield from Charge("update", part.nbytes)
+    ZERO_RATE.update(weights[:FEW], part, ZERO_RATE.init(part))
+
+
 GRADIENTS = 12
 """gradients of each busy rank in one step of `ProbeGradients`"""
 
 
+PAUSES_S = (0.0003, 0.001, 0.003, 0.01)
+"""pauses before gradients; methods wait for so long between the gradients of small networks. Our choice"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProbeGradients(Probe):
-    """Computes gradients on more and more ranks, then layer by layer, then beside an all-reduce; see `Phase`."""
+    """Computes gradients on more and more ranks, after pauses, layer by layer, and beside an all-reduce; see `Phase`.
+
+    Args:
+        cores: the cores that the ranks of a host share. No more ranks than cores compute after pauses, because a rank
+            that waits for a core has another pause.
+    """
 
     name = "probe-gradients"
+
+    cores: int
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
-            phase = phase_of(step.number, len(me.workers))
+            phase = phase_of(step.number, len(me.workers), self.cores)
             for turn in range(GRADIENTS):
                 if phase.name == "layers":
                     for handle in (yield from LayerGradients(state.weights, batch)):
                         yield from Wait(handle)
+                elif phase.name == "started":
+                    yield from Wait((yield from Start(Gradient(state.weights, batch))))
                 elif phase.name == "beside":
                     yield from beside(me, state.weights, batch, f"{step.number} {turn}")
                 elif me.rank < phase.busy:
+                    if phase.pause_s:
+                        time.sleep(phase.pause_s)  # as while it waits for a message: this rank runs nothing else
                     yield from Gradient(state.weights, batch)
             yield from Barrier(group=me.workers, key=f"busy {step.number}")
             state = replace(state, step=step.number + 1)
@@ -133,28 +162,38 @@ class Phase(NamedTuple):
     """What a step of `ProbeGradients` measures.
 
     Args:
-        name: `busy`: gradients of so many ranks; `layers`: layer-wise gradients of all ranks; `beside`: an all-reduce
-            alone, and another one beside a gradient, on all ranks.
+        name: `busy`: gradients of so many ranks; `paused`: the same, each after a pause; `started`: gradients of all
+            ranks, in another lane than the program's; `layers`: layer-wise gradients of all ranks; `beside`: an
+            all-reduce alone, and another one beside a gradient, on all ranks.
         busy: the number of ranks that compute.
+        pause_s: the pause before each gradient, in seconds.
     """
 
-    name: Literal["busy", "layers", "beside"]
+    name: Literal["busy", "paused", "started", "layers", "beside"]
     busy: int
+    pause_s: float = 0.0
 
 
-def phase_of(step: int, workers: int) -> Phase:
-    """Returns what a step of `ProbeGradients` measures.
+def phases_of(workers: int, cores: int) -> tuple[Phase, ...]:
+    """Returns what the steps of `ProbeGradients` measure in turn.
 
-    >>> [phase_of(step, 2).name for step in range(5)], phase_of(1, 2).busy
-    (['busy', 'busy', 'layers', 'beside', 'busy'], 2)
+    Args:
+        workers: the ranks.
+        cores: the cores that they share.
+
+    >>> [(phase.name, phase.busy) for phase in phases_of(2, 2) if not phase.pause_s]
+    [('busy', 1), ('busy', 2), ('layers', 2), ('beside', 2)]
     """
-    turn = step % phases(workers)
-    return Phase("busy", turn + 1) if turn < workers else Phase("layers" if turn == workers else "beside", workers)
+    found = [Phase("busy", count) for count in range(1, workers + 1)]
+    found += [Phase("paused", min(workers, cores), pause_s) for pause_s in PAUSES_S]
+    found += [Phase("started", workers), Phase("layers", workers)]
+    return tuple(found + [Phase("beside", workers)] * (workers > 1))
 
 
-def phases(workers: int) -> int:
-    """Returns the number of different steps of `ProbeGradients`."""
-    return workers + (2 if workers > 1 else 1)
+def phase_of(step: int, workers: int, cores: int) -> Phase:
+    """Returns what a step of `ProbeGradients` measures; arguments as for `phases_of`."""
+    found = phases_of(workers, cores)
+    return found[step % len(found)]
 
 
 @program
@@ -173,12 +212,12 @@ def nothing() -> Program[None]:
     yield from ()
 
 
-def collective(operation: str, part: Any, group: Group, key: str) -> Collective:
-    """Returns a collective by its name; `unlabel` of the calibration reads the kind from the key."""
+def collective(one: Asked, part: Any, group: Group, key: str) -> Collective:
+    """Returns a collective of this kind; `unlabel` of the calibration reads the kind from the key."""
     root = group.ranks[0]
-    match operation:
+    match one.operation:
         case "AllReduce":
-            return AllReduce(value=part, group=group, key=key)
+            return AllReduce(value=part, group=group, key=key, donate=one.donate)
         case "Reduce":
             return Reduce(value=part, group=group, root=root, key=key)
         case "Broadcast":
@@ -218,13 +257,21 @@ class ProbeMessages(Method):
     """Workers send a gradient and wait for an answer of the same size, alternately at once and after the next gradient.
 
     After the latter they send a word.
+
+    Args:
+        active: the number of workers that do so; the others end at once. None: all.
     """
 
+    active: int | None = None
     name = "probe-messages"
     staleness_kind = StalenessKind.VERSION_LAG
     source = "a probe"
     guarantees = frozenset()
     has_server: ClassVar[bool] = True
+
+    def talkers(self, me: RankContext) -> tuple[Rank, ...]:
+        """Returns the workers that send messages."""
+        return me.workers.ranks[: self.active]
 
     def begin(self, me: RankContext, vector: Any) -> MessageReplica:
         return MessageReplica(0, Weights(vector, 0), ZERO_RATE.init(vector))
@@ -232,6 +279,8 @@ class ProbeMessages(Method):
     @program
     def worker(self, me: RankContext, state: MessageReplica) -> Program[MessageReplica]:
         server = server_of(me)
+        if me.rank not in self.talkers(me):
+            return state
         while step := (yield from NextStep(state)):
             early = step.number % 2 == 1
             if early:
@@ -259,7 +308,7 @@ class ProbeMessages(Method):
             version = yield from RecordUpdate(Weights(vector, state.weights.version), [message.value.contribution()])
             state = replace(state, step=step.number + 1, weights=Weights(vector, version), optimizer_state=memory)
             yield from Send(message.source, state.weights)
-        for _ in me.workers:
+        for _ in self.talkers(me):
             message = yield from vector_message()
             yield from Send(message.source, None)
         return state

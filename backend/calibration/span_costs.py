@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from paceline.algorithms.core.values import Rank
 from paceline.backend.rank.pacing import Pace
-from paceline.records.trace import Activity, Span
+from paceline.records.trace import Activity, Span, Trace
 
 How = Literal["entered", "started"]
 Kind = tuple[str, int, int]
@@ -22,6 +23,42 @@ Kind = tuple[str, int, int]
 def lasting(spans: Sequence[Span], activity: Activity) -> list[float]:
     """Returns the duration of each span of an activity, in seconds."""
     return [span.end_s - span.start_s for span in spans if span.activity == activity]
+
+
+class Updates(NamedTuple):
+    """The seconds of a worker's updates in a probe."""
+
+    new: list[float]
+    """of all weights, into new memory"""
+    into: list[float]
+    """of all weights, into memory in use"""
+    beside: list[float]
+    """of all weights, into new memory, while a collective was in flight"""
+    few: list[float]
+    """of a few numbers"""
+
+
+def updates(spans: Sequence[Span], turns: int) -> Updates:
+    """Returns the updates of a worker.
+
+    Args:
+        spans: the spans of the worker. The first update of a step is of all weights, the second of a few numbers.
+        turns: the steps of a turn; all weights of odd turns are updated into memory in use. 0: those of no step.
+    """
+    found = Updates([], [], [], [])
+    overlapping = {span.step for span in spans if span.key is not None and unlabel(span.key)[2] == "started"}
+    steps: dict[int, list[float]] = defaultdict(list)
+    for span in sorted(spans, key=lambda span: span.start_s):
+        if span.activity == "update":
+            steps[span.step].append(span.end_s - span.start_s)
+    for step, (whole_s, *few_s) in steps.items():
+        if step in overlapping:
+            found.beside.append(whole_s)
+            continue
+        odd = turns and step // turns % 2
+        (found.into if odd else found.new).append(whole_s)
+        found.few.extend(few_s)
+    return found
 
 
 def late(spans: Sequence[Span], batch: int, pace: Pace) -> list[float]:
@@ -39,14 +76,30 @@ def served(spans: Sequence[Span]) -> list[float]:
     Args:
         spans: the spans of the server.
     """
-    found: list[float] = []
+    return [last.start_s - first.end_s - sending_s for first, last, sending_s in handlings(spans)]
+
+
+def handlings(spans: Sequence[Span]) -> list[tuple[Span, Span, float]]:
+    """Returns the receive of each message that a server applied, its next receive, and the seconds of sends between.
+
+    Args:
+        spans: the spans of the server.
+    """
+    found = []
     mine = sorted(spans, key=lambda span: span.start_s)
     receives = [place for place, span in enumerate(mine) if span.activity == "receive"]
     for first, last in itertools.pairwise(receives):
         between = mine[first + 1 : last]
         if lasting(between, "update"):
-            found.append(mine[last].start_s - mine[first].end_s - sum(lasting(between, "send")))
+            found.append((mine[first], mine[last], sum(lasting(between, "send"))))
     return found
+
+
+def received(rank: Rank, trace: Trace) -> list[tuple[Rank, Span]]:
+    """Returns a rank's receives with their sources, for a program of one lane, in whose order both are."""
+    spans = [span for span in trace.spans if span.rank == rank and span.activity == "receive"]
+    sources = [source for receiver, source in trace.heard if receiver == rank and source is not None]
+    return list(zip(sources, spans, strict=True))
 
 
 def uncovered(spans: Sequence[Span]) -> list[float]:
@@ -80,7 +133,10 @@ def started(spans: Sequence[Span], all_spans: Sequence[Span]) -> Mapping[Kind, l
     for span in all_spans:
         members[span.key] += 1
     found: dict[Kind, list[float]] = defaultdict(list)
-    updates = {span.step: span.start_s for span in spans if span.activity == "update"}
+    updates: dict[int, float] = {}
+    for span in spans:
+        if span.activity == "update":
+            updates[span.step] = min(span.start_s, updates.get(span.step, span.start_s))
     for span in spans:
         if span.key is None or span.step not in updates:
             continue

@@ -97,6 +97,15 @@ class Times:
     def end_s(self, rank: Rank, start_s: float, work_s: float) -> float:
         return start_s + work_s
 
+    completes = False
+    """whether cancelled gradients are completed; none is cancelled"""
+
+    def paused_s(self, samples: int, pause_s: float) -> float:
+        return 0.0
+
+    def started_factor(self, samples: int) -> float:
+        return 1.0
+
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return [1 / 3], [2 / 3]
 

@@ -26,7 +26,7 @@ CALIBRATION_BATCH = 32
 """the batch of calibration runs; device times in them are those of this batch"""
 DEVICE_BATCH = 32
 """the batch at which a device takes the time that a setting gives"""
-EVALUATE = "192 samples"
+EVALUATE = "576 samples"
 
 MODELS = {
     "digits-mlp": "digits-mlp",

@@ -49,10 +49,20 @@ class RecordedTiming:
     def __post_init__(self) -> None:
         self._timing = PlanTiming(self.plan)
 
+    @property
+    def completes(self) -> bool:
+        return self._timing.completes
+
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         seconds = self.compute(rank) * self._timing.compute_s(rank, step, samples)
         self.gradients_s += seconds
         return seconds
+
+    def paused_s(self, samples: int, pause_s: float) -> float:
+        return self._timing.paused_s(samples, pause_s)
+
+    def started_factor(self, samples: int) -> float:
+        return self._timing.started_factor(samples)
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return self._timing.layer_shares()

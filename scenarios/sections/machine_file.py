@@ -37,15 +37,26 @@ class BusyPart(Part):
     high: fields.Time | None = Field(default=None, description="the mean of the slowest launch")
 
 
+class PausePart(Part):
+    pause: fields.Time = Field(description="the time since the previous gradient of the rank")
+    longer: fields.Time = Field(description="the time that is added to the mean")
+
+
 class GradientPart(Part):
     batch: fields.Count = Field(description="samples of a gradient")
     busy: tuple[BusyPart, ...] = Field(description="its time by the number of busy ranks, from one on")
     factors: tuple[fields.Positive, ...] = Field(
         default=(1.0,), description="its distribution: means of slices of equal probability, over the mean"
     )
+    started: fields.Positive = Field(
+        default=1.0, description="the time of a gradient that a program starts and waits for later, over its time"
+    )
     layered: fields.Positive = Field(default=1.0, description="the time of a layer-wise gradient over its time")
     beside: fields.Share = Field(default=1.0, description="its speed while a collective is in flight")
     overlap: fields.Share = Field(default=1.0, description="the speed of that collective")
+    pauses: tuple[PausePart, ...] = Field(
+        default=(), description="how much longer it takes if its rank has computed none for a while before it"
+    )
     forward: fields.Share = Field(default=0.0, description="the share of the forward pass in a layer-wise gradient")
     backward: tuple[fields.Share, ...] = Field(
         default=(), description="the share of each layer in its backward pass, first layer first"
@@ -57,8 +68,19 @@ class OwnPart(Part):
     late: fields.Time = Field(default=0.0, description="by how much a paced gradient is late")
     rest: fields.Time = Field(default=0.0, description="the rest of a step, outside all operations")
     lane: fields.Time = Field(default=0.0, description="starting a sub-program")
-    update: fields.Time = Field(default=0.0, description="an update of a worker")
+    update: fields.Time = Field(default=0.0, description="an update of all weights at a worker, into new memory")
+    update_beside: fields.Time = Field(default=0.0, description="the same while a collective is in flight")
+    update_into: fields.Time = Field(default=0.0, description="an update of all weights into memory in use")
+    server_load: fields.Time = Field(default=0.0, description="loading a batch in runs with a server")
+    server_rest: fields.Time = Field(default=0.0, description="the rest of a step in runs with a server")
+    update_few: fields.Time = Field(default=0.0, description="an update of a few numbers")
     serve: fields.Time = Field(default=0.0, description="a server's work for one message")
+    snapshot: fields.Time = Field(default=0.0, description="storing the weights for an evaluation")
+
+
+class BesidePart(Part):
+    message: fields.Share = Field(default=1.0, description="the speed of messages")
+    serve: fields.Share = Field(default=1.0, description="the speed of a server's work")
 
 
 class MadePart(Part):
@@ -78,6 +100,9 @@ class MachinePart(Part):
     cores: fields.Count = Field(description="the cores that the ranks of a host share")
     torch_threads: fields.Threads = Field(default=1, description="threads of each rank")
     own: OwnPart = Field(default=OwnPart(), description="a rank's own work besides gradients")
+    beside: BesidePart = Field(
+        default=BesidePart(), description="how fast messages are while all other workers of the host compute"
+    )
     gradients: tuple[GradientPart, ...] = Field(default=(), description="by batch, smallest first")
     costs: tuple[CurvePart, ...] = Field(default=(), description="of messages, collectives, and starting them")
 
@@ -101,12 +126,9 @@ class MachinePart(Part):
             messages=messages.get(False, ()),
             inside_messages=messages.get(True, ()),
             handling=handling,
-            load_s=self.own.load,
-            late_s=self.own.late,
-            rest_s=self.own.rest,
-            lane_s=self.own.lane,
-            update_s=self.own.update,
-            serve_s=self.own.serve,
+            **{f"{name}_s": seconds for name, seconds in self.own},
+            message_beside=self.beside.message,
+            serve_beside=self.beside.serve,
             gradients=tuple(
                 GradientTimes(
                     batch=part.batch,
@@ -115,6 +137,8 @@ class MachinePart(Part):
                     layered=part.layered,
                     beside=part.beside,
                     overlap=part.overlap,
+                    started=part.started,
+                    pauses=tuple((one.pause, one.longer) for one in part.pauses),
                     forward=part.forward,
                     backward=part.backward,
                 )

@@ -24,7 +24,7 @@ from paceline.simulator.interpreter.loading import Loading
 from paceline.simulator.kernel.crash_timeline import State, Stretch, Timeline, undisturbed
 from paceline.simulator.kernel.lanes import Steps, Task
 from paceline.simulator.kernel.timing import Timing
-from paceline.simulator.network.interference import Processors
+from paceline.simulator.network.interference import Demand, Processors
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,10 @@ class Compute:
     _timelines: dict[Rank, Timeline | None] = field(default_factory=dict)
     _states: dict[Rank, State] = field(default_factory=dict)
     """the states of devices that have a timeline"""
+    _completing: set[Rank] = field(default_factory=set)
+    """the ranks whose device completes a cancelled gradient"""
+    _ended_s: dict[Rank, float] = field(default_factory=dict)
+    """when each rank's last gradient ended"""
 
     def load(self, task: Task, op: Load) -> Any:
         """Returns the batch after its loading time, which follows the step's time outside all operations."""
@@ -78,16 +82,20 @@ class Compute:
     def work(self, task: Task, op: Charge) -> Any:
         """Lets the time of the program's own arithmetic pass."""
         rank, seconds = task.me.rank, self.timing.work_s(task.me.rank, op)
-        if seconds > 0 and (demand := self._processors.demand(rank).charge) > 0:
+        if seconds > 0 and (demand := self._processors.demand(rank)).charge > 0:
             return self._charged(task, seconds, demand)
         return self._after(task, "update", seconds, task.step, lambda: None)
 
-    def _charged(self, task: Task, seconds: float, demand: float) -> Steps:
-        """Performs a charge that takes from other activities of a processor; its time was measured beside them."""
+    def _charged(self, task: Task, seconds: float, demand: Demand) -> Steps:
+        """Performs a charge that takes from other activities of a processor."""
         processor, start_s = self._processors.processor(task.me.rank), self.env.now
         assert processor is not None, "a rank with a demand has a processor"
-        with processor.activity("compute", demand):
-            yield self.env.timeout(seconds)
+        speed = demand.charge_beside if processor.communicates else 1.0
+        with processor.activity("compute", demand.charge):
+            if task.me.role == "server":
+                yield from processor.work("serve", seconds)
+            else:
+                yield self.env.timeout(seconds / speed)
         self.trace.spans.append(Span(task.me.rank, task.name, "update", None, task.step, start_s, self.env.now))
 
     def gradient(self, task: Task, op: Gradient) -> Steps:
@@ -97,13 +105,17 @@ class Compute:
             yield from device.acquire(task, "its device")
         pending = self._flight.begin(op.weights.vector, samples)
         try:
-            work_s = self.timing.compute_s(rank, samples.index, samples.count)
+            work_s = self._work_s(rank, samples)
+            if task.name != "main":
+                work_s *= self.timing.started_factor(samples.count)
             stretches, seconds = yield from self._lives(task, work_s, samples.index)
             self._note_life(task, stretches, step=samples.index)
             vector, loss = self._flight.end(pending)
         finally:
             self._flight.give_up(pending)
-            device.release()
+            if rank not in self._completing:
+                device.release()
+            self._ended_s[rank] = self.env.now
         return GradientResult(vector, op.weights.version, loss, samples.count, rank, samples.index, seconds)
 
     def layer_gradients(
@@ -124,7 +136,7 @@ class Compute:
         yield from task.station.device.acquire(task, "its device")
         pending: Pending | None = None
         try:
-            total = self.timing.compute_s(rank, samples.index, samples.count)
+            total = self._work_s(rank, samples)
             forward, backward = ([share * total for share in shares] for shares in self.timing.layer_shares())
             given, before = op.weights, list[Stretch]()
             if isinstance(given, Weights):
@@ -145,6 +157,12 @@ class Compute:
         finally:
             self._flight.give_up(pending)
             task.station.device.release()
+            self._ended_s[rank] = self.env.now
+
+    def _work_s(self, rank: Rank, samples: Samples) -> float:
+        """Returns the seconds of a gradient that begins now."""
+        pause_s = self.env.now - self._ended_s.get(rank, self.env.now)
+        return self.timing.compute_s(rank, samples.index, samples.count) + self.timing.paused_s(samples.count, pause_s)
 
     def _forward(self, task: Task, promises: Sequence[Promise], shares: Sequence[float], step: int) -> Steps:
         """Performs a forward pass in which each layer waits for its own weights; the oldest version counts."""
@@ -190,11 +208,23 @@ class Compute:
                 yield from work.run(processor)
         except simpy.Interrupt:
             self._note_life(task, work.stretches, step=step)
+            if demand and self.timing.completes:
+                self._completing.add(rank)
+                self.env.process(self._completed(task, work, demand))
             raise
         finally:
             self._states[rank] = work.state
         spent_s = sum(stretch.end_s - stretch.start_s for stretch in work.stretches if stretch.stage == "compute")
         return work.stretches, spent_s
+
+    def _completed(self, task: Task, work: DeviceWork, demand: float) -> Steps:
+        """Completes a cancelled gradient, whose result is not used: a thread inside torch cannot be interrupted."""
+        rank, processor = task.me.rank, self._processors.processor(task.me.rank)
+        assert processor is not None, "only shared processors have demands"
+        with processor.activity("compute", demand):
+            yield from work.run(processor)
+        self._completing.discard(rank)
+        task.station.device.release()
 
     def _note_life(self, task: Task, stretches: Sequence[Stretch], *, step: int, layer: str | None = None) -> None:
         """Records the stages of a device; uninterrupted computing is one span."""

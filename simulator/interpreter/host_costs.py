@@ -20,6 +20,7 @@ class HostCosts:
         cells: the memories of the nodes, which accesses to cells share; None: `Timing` states the time of each.
         staging: the memories that are copied from and to, as the cluster's `staging` says; None: copies take no time.
         processors: what gradients share with communication; None: nothing.
+        snapshot_s: seconds in which the weights' owner stores weights that will be evaluated, before its next step.
     """
 
     supply: Supply | None = None
@@ -27,6 +28,7 @@ class HostCosts:
     cells: NodeMemory | None = None
     staging: NodeMemory | None = None
     processors: Processors | None = None
+    snapshot_s: float = 0.0
 
 
 NO_COSTS = HostCosts()

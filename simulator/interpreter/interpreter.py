@@ -98,7 +98,7 @@ class Simulation:
             network = InterferingNetwork(network, processors)
         self._network = network
         network.attach(self.env)
-        self._weights_owner = WeightsOwner(job, schedule, self.trace, progress)
+        self._weights_owner = WeightsOwner(job, schedule, self.trace, progress, hosts.snapshot_s)
         self._loading = None if hosts.supply is None else Loading(self.env, hosts.supply, self.trace)
         copies, self._staging = None, None
         if hosts.staging is not None and (settings := hosts.staging.network.cluster.staging) is not None:
@@ -122,7 +122,7 @@ class Simulation:
 
     def _table(self) -> dict[type[Op[Any]], Callable[[Task, Any], Any]]:
         return {
-            ops.NextStep: lambda task, op: self._weights_owner.next(task, op.state, self.env.now),
+            ops.NextStep: self._next_step,
             ops.Load: self._compute.load,
             ops.Gradient: self._compute.gradient,
             ops.LayerGradients: self._layers,
@@ -172,6 +172,16 @@ class Simulation:
             lines = [f"{task.standing()}: {task.blocked()}" for task in self._tasks]
             lines = [f"deadlock at {self.env.now:g} s, nothing more can happen:", *lines, *self._network.standing()]
             raise DeadlockError("\n  ".join(lines))
+
+    def _next_step(self, task: Task, op: ops.NextStep) -> Any:
+        """Returns the next step, after the rank has stored weights that will be evaluated."""
+        if (seconds := self._weights_owner.storing_s(task.me.rank)) > 0:
+            return self._stored(task, op, seconds)
+        return self._weights_owner.next(task, op.state, self.env.now)
+
+    def _stored(self, task: Task, op: ops.NextStep, seconds: float) -> Steps:
+        yield self.env.timeout(seconds)
+        return self._weights_owner.next(task, op.state, self.env.now)
 
     # --- tasks --------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Performs `NextStep` and `RecordUpdate`: the stop rule, and the weights being learned.
 
-Evaluation takes no virtual time. The weights are evaluated after the run, unless an evaluation may end the run.
+Evaluation takes no virtual time; storing the weights for it takes the time that was measured on a real machine, if one
+is predicted. The weights are evaluated after the run, unless an evaluation may end the run.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import replace
 
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.operations import RecordUpdate, State
-from paceline.algorithms.core.values import Step
+from paceline.algorithms.core.values import Rank, Step
 from paceline.algorithms.runtime.stop_rule import OwnGrants, StopRule, next_step
 from paceline.records.goals import Goal
 from paceline.records.learned import Learned
@@ -30,9 +31,12 @@ class WeightsOwner:
         schedule: when the weights are evaluated.
         trace: the run's record.
         progress: called at the steps of the rank that owns the weights.
+        snapshot_s: the seconds in which the owner stores weights that will be evaluated.
     """
 
-    def __init__(self, job: Job, schedule: Schedule, trace: Trace, progress: Progress | None) -> None:
+    def __init__(
+        self, job: Job, schedule: Schedule, trace: Trace, progress: Progress | None, snapshot_s: float = 0.0
+    ) -> None:
         self.job, self.trace, self.progress = job, trace, progress
         self.learned = Learned(job, schedule)
         self._watch = Watch(job, schedule, trace)
@@ -42,6 +46,18 @@ class WeightsOwner:
         self._grants = OwnGrants(together=together)
         self._rule = StopRule(job.limit, together=together, grants=self._grants)
         self._keep(self.learned.show())
+        self._snapshot_s, self._storing_s = snapshot_s, 0.0
+
+    def storing_s(self, rank: Rank) -> float:
+        """Returns the seconds in which a rank stores weights before its next step; they count once.
+
+        Args:
+            rank: the rank.
+        """
+        if rank != self.rank or not self._storing_s:
+            return 0.0
+        seconds, self._storing_s = self._storing_s, 0.0
+        return seconds
 
     def next(self, task: Task, state: State, now_s: float) -> Step | None:
         """Returns the next step of a rank; None if it stops.
@@ -73,7 +89,7 @@ class WeightsOwner:
         self._watch.stepped(station.me.rank, op, rows)
         if station.me.rank == self.rank:
             self._watch.updated(self.learned.latest.vector, op, rows)
-            self._keep(self.learned.applied(op, version, rows, now_s))
+            self._storing_s += self._snapshot_s * self._keep(self.learned.applied(op, version, rows, now_s))
         return version
 
     def close(self) -> None:
@@ -82,12 +98,14 @@ class WeightsOwner:
         self.trace.stop_reason = self._grants.why or self.job.budget.usual_end
         self.trace.weights = self.learned.latest.vector
 
-    def _keep(self, shot: Snapshot | None) -> None:
+    def _keep(self, shot: Snapshot | None) -> bool:
+        """Stores weights, if there are any; returns whether there were."""
         if shot is None:
-            return
+            return False
         if self.job.budget.scored:
             score = self.job.learner.evaluate(shot.vector)
             shot = replace(shot, score=score)
             if (why := self.goal.reached(score)) is not None:
                 self._rule.stop(why)
         self.trace.snapshots.append(shot)
+        return True

@@ -2,9 +2,10 @@
 
 * An activity demands a part of the processor for as long as it lasts: a core for a gradient of one thread, a few of a
   GPU's multiprocessors for an all-reduce.
-* There are two kinds of activities, computing and communicating. At any time all of one kind run at one speed, which
-  follows from the demands by a law. The usual law is processor sharing with weights, as of threads that an operating
-  system schedules fairly: both kinds at min(1, capacity / sum of demands).
+* There are several kinds of activities: computing, communicating, and on measured hosts messages and a server's work.
+  At any time all of one kind run at one speed, which follows by a law from the demands of computing and communicating.
+  The usual law is processor sharing with weights, as of threads that an operating system schedules fairly: both kinds
+  at min(1, capacity / sum of demands).
 * Between two changes the speeds are constant, so an activity waits for its end at the present speed or for the next
   change, whichever is first. Nothing is scheduled as long as no activity enters or leaves.
 """
@@ -13,20 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import simpy
 
 from paceline.simulator.kernel.lanes import Steps
 
-Kind = Literal["compute", "communicate"]
+Kind = Literal["compute", "communicate", "message", "serve"]
+
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Speeds(NamedTuple):
-    """The speeds of the two kinds of activities, 0 to 1."""
+    """The speeds of the kinds of activities, 0 to 1."""
 
     compute: float
     communicate: float
+    message: float = 1.0
+    serve: float = 1.0
 
 
 Law = Callable[[float, float], Speeds]
@@ -76,8 +82,8 @@ class SharedProcessor:
 
     def __init__(self, env: simpy.Environment, law: Law) -> None:
         self._env, self._law = env, law
-        self._demand: dict[Kind, float] = {"compute": 0.0, "communicate": 0.0}
-        self._progress_s: dict[Kind, float] = {"compute": 0.0, "communicate": 0.0}
+        self._demand: dict[Kind, float] = dict.fromkeys(KINDS, 0.0)
+        self._progress_s: dict[Kind, float] = dict.fromkeys(KINDS, 0.0)
         self._since_s = env.now
         self._speeds = Speeds(1.0, 1.0)
         self.changed = env.event()
@@ -85,7 +91,13 @@ class SharedProcessor:
 
     def speed(self, kind: Kind) -> float:
         """Returns the present speed of the activities of a kind."""
-        return self._speeds.compute if kind == "compute" else self._speeds.communicate
+        speed: float = getattr(self._speeds, kind)
+        return speed
+
+    @property
+    def communicates(self) -> bool:
+        """Whether a communicating activity runs."""
+        return self._demand["communicate"] > 0
 
     def progress_s(self, kind: Kind) -> float:
         """Returns the seconds at full speed that an activity would have done since the beginning."""

@@ -13,12 +13,34 @@ from paceline.simulator.kernel.crash_timeline import Timeline
 class Timing(Protocol):
     """The seconds of a rank's own work. Results depend on the arguments only, so that runs are repeatable."""
 
+    @property
+    def completes(self) -> bool:
+        """Whether the processor completes a gradient that was cancelled after it had begun."""
+        ...
+
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         """Returns the seconds of a gradient.
 
         Args:
             rank: the worker.
             step: its step.
+            samples: number of samples of the gradient.
+        """
+        ...
+
+    def paused_s(self, samples: int, pause_s: float) -> float:
+        """Returns the seconds by which a gradient takes longer after a pause of its rank, because caches are cold.
+
+        Args:
+            samples: number of samples of the gradient.
+            pause_s: the seconds since the rank's previous gradient.
+        """
+        ...
+
+    def started_factor(self, samples: int) -> float:
+        """Returns the time of a gradient that a program has started, over that of one for which it waits at once.
+
+        Args:
             samples: number of samples of the gradient.
         """
         ...

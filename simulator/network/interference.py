@@ -19,7 +19,7 @@ import simpy
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.simulator.kernel.lanes import Steps
-from paceline.simulator.kernel.shared_processor import Law, SharedProcessor, fair_share
+from paceline.simulator.kernel.shared_processor import Kind, Law, SharedProcessor, fair_share
 from paceline.simulator.network.network import Network
 
 WHOLE = fair_share(1.0)
@@ -35,7 +35,9 @@ class Demand:
         compute: by a gradient.
         communicate: by a collective in flight.
         message: by a message in flight; 0 if messages take nothing.
+        slows_messages: whether messages have their own speed, which depends on what computes.
         charge: by an update or another charge; 0 if charges use nothing that is shared.
+        charge_beside: the speed of a charge that begins while a collective or message is in flight.
         law: the speeds of all activities, given the sums of their demands.
     """
 
@@ -43,7 +45,9 @@ class Demand:
     compute: float
     communicate: float
     message: float = 0.0
+    slows_messages: bool = False
     charge: float = 0.0
+    charge_beside: float = 1.0
     law: Law = WHOLE
 
 
@@ -95,8 +99,11 @@ class InterferingNetwork:
 
     def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
         moving = self._network.message(source, to, nbytes)
-        demands = {rank: self._processors.demand(rank).message for rank in (source, to)}
-        return self._env.process(self._slowed(moving, demands)) if nbytes and any(demands.values()) else moving
+        demands = {rank: self._processors.demand(rank) for rank in (source, to)}
+        if any(demand.slows_messages for demand in demands.values()):
+            return self._env.process(self._slowed(moving, {source: 0.0}, "message"))
+        taken = {rank: demand.message for rank, demand in demands.items() if demand.message}
+        return self._env.process(self._slowed(moving, taken, "communicate")) if nbytes and taken else moving
 
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
         before = self._queues.get((op.group, stream))
@@ -111,17 +118,24 @@ class InterferingNetwork:
         if before is not None and not before.processed:
             yield before
         demands = {rank: self._processors.demand(rank).communicate for rank in op.group.ranks}
-        yield from self._slowed(self._network.collective(op, nbytes, stream), demands)
+        taken = {rank: demand for rank, demand in demands.items() if demand}
+        yield from self._slowed(self._network.collective(op, nbytes, stream), taken, "communicate")
 
-    def _slowed(self, moving: simpy.Event, demands: Mapping[Rank, float]) -> Steps:
-        """Waits for the end of a transfer on processors that its ranks share with other activities."""
+    def _slowed(self, moving: simpy.Event, demands: Mapping[Rank, float], kind: Kind) -> Steps:
+        """Waits for the end of a transfer on processors that its ranks share with other activities.
+
+        Args:
+            moving: the transfer without other activities.
+            demands: what it demands of the processors of which ranks.
+            kind: the kind of activity that it is.
+        """
         begun_s, shared = self._env.now, list[tuple[SharedProcessor, float]]()
         with ExitStack() as activities:
             for rank, demand in demands.items():
-                if demand and (processor := self._processors.processor(rank)) is not None:
-                    activities.enter_context(processor.activity("communicate", demand))
-                    shared.append((processor, processor.progress_s("communicate")))
+                if (processor := self._processors.processor(rank)) is not None:
+                    activities.enter_context(processor.activity(kind, demand))
+                    shared.append((processor, processor.progress_s(kind)))
             yield moving
             alone_s = self._env.now - begun_s
             for processor, since_s in shared:
-                yield from processor.work("communicate", alone_s, since_s)
+                yield from processor.work(kind, alone_s, since_s)

@@ -25,8 +25,8 @@ from paceline.workloads.learners.timing_only import TimingOnly
 
 STEPS = 128
 """steps of every worker; collectives that a method first performs later are missed"""
-CollectiveKey = tuple[str, tuple[int, ...], int, bool]
-"""the operation, its members, its bytes, and whether it uses a node's shared memory"""
+CollectiveKey = tuple[str, tuple[int, ...], int, bool, bool]
+"""the operation, its members, its bytes, whether its value is donated, and whether it uses a node's shared memory"""
 
 
 class RecordingNetwork(NoCost):
@@ -41,8 +41,8 @@ class RecordingNetwork(NoCost):
         self._inside = inside
 
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
-        inside = self._inside(op.group)
-        self.collectives[type(op).__name__, tuple(map(int, op.group.ranks)), nbytes, inside] = None
+        inside, donate = self._inside(op.group), getattr(op, "donate", False)
+        self.collectives[type(op).__name__, tuple(map(int, op.group.ranks)), nbytes, donate, inside] = None
         return super().collective(op, nbytes, stream)
 
 
@@ -69,16 +69,16 @@ def without_numbers(job: Job) -> Job:
 def combined(collectives: Iterable[CollectiveKey]) -> list[Asked]:
     """Combines recorded collectives whose groups do not overlap, because their members enter at the same time.
 
-    >>> [one.groups for one in combined([("Reduce", (first, first + 1), 8, False) for first in range(3)])]
+    >>> [one.groups for one in combined([("Reduce", (first, first + 1), 8, False, False) for first in range(3)])]
     [((0, 1), (2, 3))]
     """
-    found: dict[tuple[str, int, int, bool], list[tuple[int, ...]]] = {}
-    for operation, ranks, nbytes, inside in collectives:
-        apart = found.setdefault((operation, len(ranks), nbytes, inside), [])
+    found: dict[tuple[str, int, int, bool, bool], list[tuple[int, ...]]] = {}
+    for operation, ranks, nbytes, donate, inside in collectives:
+        apart = found.setdefault((operation, len(ranks), nbytes, donate, inside), [])
         if not any(set(ranks) & set(other) for other in apart):
             apart.append(ranks)
     return [
-        Asked(operation, members, nbytes, tuple(groups), inside)
-        for (operation, members, nbytes, inside), groups in found.items()
+        Asked(operation, members, nbytes, tuple(groups), donate, inside)
+        for (operation, members, nbytes, donate, inside), groups in found.items()
         if members > 1
     ]

@@ -39,8 +39,7 @@ def processors_of(plan: Plan) -> Processors | None:
 def host_processors(plan: Plan, machine: Profile) -> Processors | None:
     """Returns the cores of the hosts of a real run, which gradients, messages and servers share; None if it is paced.
 
-    A paced gradient sleeps for most of its time, so it leaves the cores to others. Messages and a server's work were
-    measured while gradients ran, so only their effect on gradients is added.
+    A paced gradient sleeps for most of its time, so it leaves the cores to others.
 
     Args:
         plan: the run.
@@ -48,16 +47,17 @@ def host_processors(plan: Plan, machine: Profile) -> Processors | None:
     """
     if not machine.gradients:
         return None
-    law = host_law(machine, plan.job.batch)
+    law = host_law(machine, plan.job.batch, max(len(ranks) for ranks in plan.cluster.placement))
     team = plan.job.team
+    beside = min(1.0, machine.update_s / machine.update_beside_s) if machine.update_beside_s else 1.0
 
     def demand(rank: Rank) -> Demand:
-        return Demand(team[rank].host, compute=1.0, communicate=1.0, charge=1.0, law=law)
+        return Demand(team[rank].host, 1.0, 1.0, slows_messages=True, charge=1.0, charge_beside=beside, law=law)
 
     return Processors(demand)
 
 
-def host_law(machine: Profile, batch: int) -> Law:
+def host_law(machine: Profile, batch: int, workers: int) -> Law:
     """Returns the speeds of a calibrated host.
 
     Gradients and updates run at the speed that was measured for their number. While a collective is in flight,
@@ -66,13 +66,19 @@ def host_law(machine: Profile, batch: int) -> Law:
     Args:
         machine: the costs of the host.
         batch: samples of a gradient.
+        workers: the workers of the host. All but the one that a message concerns can compute meanwhile.
     """
     times = machine.gradient(batch)
-    alone = shared_cores(machine.cores, times)
+    alone, others = shared_cores(machine.cores, times), max(1, workers - 1)
 
     def speeds(compute: float, communicate: float) -> Speeds:
-        both = compute > 0 and communicate > 0
-        return Speeds(alone(compute) * (times.beside if both else 1.0), times.overlap if both else 1.0)
+        both, share = compute > 0 and communicate > 0, min(1.0, compute / others)
+        return Speeds(
+            alone(compute) * (times.beside if both else 1.0),
+            times.overlap if both else 1.0,
+            message=1.0 / (1.0 + share * (1.0 / machine.message_beside - 1.0)),
+            serve=1.0 / (1.0 + min(1.0, max(0.0, compute - 1.0) / others) * (1.0 / machine.serve_beside - 1.0)),
+        )
 
     return speeds
 

@@ -212,7 +212,14 @@ def perform(
     memory = None if modelled is None else NodeMemory(modelled)
     timing = timing or PlanTiming(plan, machine or NOTHING)
     processors = processors_of(plan) if machine is None else host_processors(plan, machine)
-    hosts = HostCosts(supply=supply, handling=handling, cells=memory, staging=memory, processors=processors)
+    hosts = HostCosts(
+        supply=supply,
+        handling=handling,
+        cells=memory,
+        staging=memory,
+        processors=processors,
+        snapshot_s=0.0 if machine is None else machine.snapshot_s,
+    )
     trace = simulate_job(job, timing, wires, schedule, report, hosts)
     if modelled is not None:
         trace.notes["collectives"] = [choice.record() for choice in modelled.tuner.choices.values()]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.core.values import Rank
-from paceline.backend.calibration.gradient_costs import WARM_UP, Gradients, gradients_of, pooled
-from paceline.backend.calibration.probes import GRADIENTS, ProbeGradients
+from paceline.backend.calibration.gradient_costs import WARM_UP, Gradients, available_cores, gradients_of, pooled
+from paceline.backend.calibration.probes import GRADIENTS, PAUSES_S, ProbeGradients, phases_of
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
 from paceline.simulator.interpreter.host_costs import HostCosts
@@ -37,11 +37,12 @@ UNPACED = {
 
 
 def test_the_probe_computes_on_more_and_more_ranks() -> None:
-    job = job_of(ProbeGradients(), 3, steps=8)
+    job = job_of(ProbeGradients(cores=2), 3, steps=2 * len(phases_of(3, 2)))
     trace = simulate_job(job, FixedTiming(compute=lambda rank, _: 1.0 + rank), NoCost(), Schedule(1))
     times = gradients_of(job, trace)
     found = times.by_busy
     kept = GRADIENTS - WARM_UP - 1
+    assert {pause_s: len(found) for pause_s, found in times.paused.items()} == dict.fromkeys(PAUSES_S, 4 * kept)
     assert {count: len(times) for count, times in found.items()} == {1: 2 * kept, 2: 4 * kept, 3: 6 * kept}
     assert set(found[1]) == {1.0} and set(found[3]) == {1.0, 2.0, 3.0}
     assert times.layers_s == pytest.approx((2 * (2 / 6 + 1 / 3), 2 * 1 / 3))  # of 2 s in the mean; forward first
@@ -54,7 +55,7 @@ def test_launches_are_pooled_by_the_median_of_their_means() -> None:
 
 def test_layer_wise_gradients_have_a_factor_and_shares() -> None:
     """Layers of 0.5 s (with 0.2 s forward) and 0.3 s, 0.8 s in all, against a gradient of 0.4 s."""
-    found = pooled(8, [Gradients({1: [0.4]}, (0.5, 0.3))], forward=0.25)
+    found = pooled(8, [Gradients({1: [0.4]}, layers_s=(0.5, 0.3))], forward=0.25)
     assert found.layered == pytest.approx(2.0)
     assert found.forward == pytest.approx(0.25)
     assert found.backward == pytest.approx((0.375, 0.375))
@@ -69,7 +70,10 @@ def test_the_probe_finds_the_speeds_of_overlapping_activities(gradient_s: float,
         return Speeds(0.8, 0.4) if compute and communicate else Speeds(1.0, 1.0)
 
     hosts = HostCosts(processors=Processors(lambda rank: Demand(rank, 1.0, 1.0, law=law)))
-    job, network = job_of(ProbeGradients(), 2, steps=8), fixed_costs(collective_s=all_reduce_s)
+    job, network = (
+        job_of(ProbeGradients(cores=2), 2, steps=len(phases_of(2, 2))),
+        fixed_costs(collective_s=all_reduce_s),
+    )
     found = gradients_of(job, simulate_job(job, FixedTiming(compute=gradient_s), network, Schedule(1), hosts=hosts))
     assert found.overlap is not None
     assert found.overlap.alone_s == pytest.approx(all_reduce_s)
@@ -78,13 +82,30 @@ def test_the_probe_finds_the_speeds_of_overlapping_activities(gradient_s: float,
     assert (times.beside, times.overlap) == pytest.approx((0.8, 0.4))
 
 
+def test_gradients_after_pauses_are_compared_with_those_of_as_many_busy_ranks() -> None:
+    cores = available_cores()
+    busy = {count: [0.1 * count] for count in range(1, cores + 2)}
+    (found,) = pooled(8, [Gradients(busy, paused={0.01: [0.1 * cores + 0.03]})]).pauses
+    assert found == pytest.approx((0.01, 0.03))
+
+
+def test_a_gradient_takes_longer_after_a_pause() -> None:
+    """Steps of 40 ms with an all-reduce of 10 ms between gradients, after which a gradient takes 5 ms longer."""
+    times = GradientTimes(batch=8, busy=((1, 0.04),), pauses=((0.01, 0.005), (0.1, 0.02)))
+    machine = Profile(gradients=(times,), cores=2, inside={("AllReduce", 2): ((0, 0.01),)})
+    (plan,) = load(UNPACED).plans()
+    spans = perform(plan, Schedule(every=math.inf), network=machine).spans
+    seconds = [span.end_s - span.start_s for span in spans if span.activity == "compute" and span.rank == Rank(0)]
+    assert seconds == pytest.approx([0.04] + [0.045] * (len(seconds) - 1))
+
+
 def test_a_calibrated_host_has_the_measured_speeds() -> None:
     times = GradientTimes(batch=8, busy=((1, 0.1), (2, 0.125)), beside=0.9, overlap=0.1)
-    speeds = host_law(Profile(gradients=(times,), cores=2), 8)
-    assert speeds(1.0, 0.0) == (1.0, 1.0)
-    assert speeds(2.0, 0.0) == pytest.approx((0.8, 1.0))
-    assert speeds(2.0, 1.0) == pytest.approx((0.72, 0.1))
-    assert speeds(0.0, 2.0) == (1.0, 1.0)
+    speeds = host_law(Profile(gradients=(times,), cores=2, message_beside=0.5, serve_beside=0.25), 8, workers=2)
+    assert speeds(1.0, 0.0) == (1.0, 1.0, 0.5, 1.0)
+    assert speeds(2.0, 0.0) == pytest.approx((0.8, 1.0, 0.5, 0.25))
+    assert speeds(2.0, 1.0) == pytest.approx((0.72, 0.1, 0.5, 0.25))
+    assert speeds(0.0, 2.0) == (1.0, 1.0, 1.0, 1.0)
     assert speeds(4.0, 0.0).compute == pytest.approx(0.4)
 
 

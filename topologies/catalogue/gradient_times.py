@@ -34,6 +34,9 @@ class GradientTimes:
         layered: the time of a layer-wise gradient over that of a gradient.
         beside: the speed of a gradient while a collective is in flight.
         overlap: the speed of that collective, over its speed while its ranks only wait for it.
+        pauses: (seconds without gradients of the rank before this one, seconds by which it takes longer), shortest
+            first. The caches are then used by others.
+        started: the time of a gradient in another lane than the program's, over that of one in the program's.
     """
 
     batch: int
@@ -44,11 +47,31 @@ class GradientTimes:
     layered: float = 1.0
     beside: float = 1.0
     overlap: float = 1.0
+    pauses: tuple[tuple[float, float], ...] = ()
+    started: float = 1.0
 
     @property
     def alone_s(self) -> float:
         """The mean seconds of a gradient while no other rank of the host computes."""
         return self.busy[0][1]
+
+    def paused_s(self, pause_s: float) -> float:
+        """Returns the seconds by which a gradient is longer after a pause; linear between the measured pauses.
+
+        It is 0 without a pause, and after a longer pause than measured that of the longest.
+
+        >>> times = GradientTimes(batch=8, busy=((1, 0.1),), pauses=((0.01, 0.02), (0.02, 0.03)))
+        >>> [round(times.paused_s(seconds), 6) for seconds in (0.0, 0.005, 0.015, 1.0)]
+        [0.0, 0.01, 0.025, 0.03]
+        """
+        if not self.pauses or pause_s <= 0:
+            return 0.0
+        points = ((0.0, 0.0), *self.pauses)
+        at = bisect_left(points, (pause_s, -1.0))
+        if at == len(points):
+            return points[-1][1]
+        (low_s, low), (high_s, high) = points[at - 1], points[at]
+        return low + (high - low) * (pause_s - low_s) / (high_s - low_s)
 
     def layer_shares(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Returns each layer's part of a layer-wise gradient, forward and backward, in units of a gradient's time.

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from paceline.algorithms.core.traffic import COMBINE, Traffic
 from paceline.topologies.catalogue.gradient_times import GradientTimes
 
 MESSAGE = "message"
@@ -57,6 +58,8 @@ class Asked:
     members: int
     nbytes: int
     groups: tuple[tuple[int, ...], ...]
+    donate: bool = False
+    """whether the result may lie in the buffer of the value"""
     inside: bool = False
     """whether real runs perform it in shared memory of the ranks of a node, and not over the network"""
 
@@ -75,9 +78,17 @@ class Profile:
         load_s: loading a batch.
         late_s: by how much a paced gradient takes longer than its modelled time.
         rest_s: a worker's step outside all its operations: the time of the program and the interpreter between them.
+        server_rest_s: the same in runs with a server; 0: not measured.
         lane_s: starting a sub-program, or an operation that is not a collective.
-        update_s: an update at a worker.
+        server_load_s: the same in runs with a server, whose workers wait for messages; 0: not measured.
+        update_s: an update of all weights at a worker, x − a g, into new memory.
+        update_into_s: the same into memory in use; 0: not measured.
+        update_beside_s: the same while a collective of the worker is in flight; 0: not measured.
+        update_few_s: an update of a few numbers.
+        snapshot_s: storing the weights for an evaluation, by the rank that owns them.
         serve_s: a server's time for a message, from having it to waiting for the next, without its sends.
+        message_beside: the speed of messages while all other workers of the host compute.
+        serve_beside: the speed of a server's work then.
         samples: the number of operations from which each figure was computed.
         gradients: the times of gradients on this machine's own cores, smallest batch first. Empty if runs are paced.
         cores: the cores that the ranks of a host share.
@@ -92,8 +103,16 @@ class Profile:
     late_s: float = 0.0
     rest_s: float = 0.0
     lane_s: float = 0.0
+    server_load_s: float = 0.0
+    server_rest_s: float = 0.0
     update_s: float = 0.0
+    update_into_s: float = 0.0
+    update_beside_s: float = 0.0
+    update_few_s: float = 0.0
     serve_s: float = 0.0
+    snapshot_s: float = 0.0
+    message_beside: float = 1.0
+    serve_beside: float = 1.0
     samples: Mapping[str, int] = field(default_factory=dict)
     gradients: tuple[GradientTimes, ...] = ()
     cores: int = 1
@@ -125,6 +144,35 @@ class Profile:
         low, high = self.gradients[at - 1], self.gradients[at]
         slope = (high.alone_s - low.alone_s) / (high.batch - low.batch)
         return max(low.alone_s + slope * (batch - low.batch), 0.0)
+
+    def arithmetic_s(self, share: float, traffic: Traffic) -> float:
+        """Returns the seconds of arithmetic at a worker, from the measured updates.
+
+        seconds = few + share · (passes · (into − few) / 3 + allocated · (update − into))
+
+        An update x − a g reads two vectors and writes one.
+
+        Args:
+            share: the bytes of its vectors over those of all weights.
+            traffic: the vectors that it reads and writes.
+
+        >>> updates = Profile(update_s=0.9, update_into_s=0.4, update_few_s=0.1)
+        >>> [round(updates.arithmetic_s(share, COMBINE), 6) for share in (1.0, 0.5)]
+        [0.9, 0.5]
+        """
+        into_s = min(self.update_into_s or self.update_s, self.update_s)
+        few_s = min(self.update_few_s, into_s)
+        passed_s = traffic.passes * (into_s - few_s) / COMBINE.passes
+        return few_s + share * (passed_s + traffic.allocated * (self.update_s - into_s))
+
+    def paused_s(self, batch: int, pause_s: float) -> float:
+        """Returns the seconds by which a gradient is longer after a pause: those of the nearest measured batch.
+
+        Args:
+            batch: its samples.
+            pause_s: the seconds since the previous gradient of its rank.
+        """
+        return self.gradient(batch).paused_s(pause_s)
 
     def without_spread(self) -> Profile:
         """Returns the profile with gradients that all take their mean time."""
