@@ -73,6 +73,7 @@ class WatchDisplay:
             return
         if key not in self._watches:
             self._watches[key] = RunWatch(self._predicted[key], plan.job.budget, plan.job.workers)
+            self._shown_s = self._clock()
         self._progress[key] = self._watches[key].add(now)
         if self._clock() - self._shown_s < (LINE_S if self._live is None else DRAW_S):
             return

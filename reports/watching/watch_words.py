@@ -64,8 +64,8 @@ def step_time_words(now: Progress) -> str:
 def learning_words(now: Progress) -> str:
     """Returns the loss, and the accuracy if the run is evaluated while it runs; empty without both."""
     if now.scored is not None:
-        said = [f"loss {now.scored.loss:.3g}"]
-        return ", ".join([*said, f"accuracy {now.scored.accuracy:.1%}"] if math.isfinite(now.scored.accuracy) else said)
+        loss, accuracy = now.scored
+        return f"loss {loss:.3g}" + (f", accuracy {100 * accuracy:.1f} %" if math.isfinite(accuracy) else "")
     return "" if now.loss is None else f"training loss {now.loss:.3g}"
 
 
@@ -117,9 +117,9 @@ def slow_words(slow: Sequence[SlowPeriod], ranks: int) -> str:
         return ""
     if (alike := _alike(slow, ranks)) is not None:
         return f"slower than predicted: all {ranks} ranks, by {alike}"
-    named = [f"rank {one.rank} by {one.excess:.0%} from step {one.from_step} on" for one in slow[:NAMED]]
+    named = [f"rank {one.rank} by {100 * one.excess:.0f} % from step {one.from_step} on" for one in slow[:NAMED]]
     more = [f"{len(slow) - NAMED} more ranks"] if len(slow) > NAMED else []
-    return "slower than predicted: " + ", ".join([*named, *more]).replace("%", " %")
+    return "slower than predicted: " + ", ".join([*named, *more])
 
 
 def _alike(slow: Sequence[SlowPeriod], ranks: int) -> str | None:
