@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from paceline.reports.watching.predicted_progress import PredictedProgress
     from paceline.scenarios.resolution.plan import Plan
 
-DRAW_S = 0.5
-"""seconds between two drawings of the table"""
+DRAW_S = 1.0
+"""seconds between two drawings of the table: one takes about 10 ms of a core that ranks use"""
 LINE_S = 5.0
 """seconds between two lines, if there is no table"""
+COLUMNS = "run", "time", "step (predicted)", "step time (predicted)", "loss", "left", "target"
 
 
 class WatchDisplay:
@@ -106,20 +107,19 @@ class WatchDisplay:
 
     def _table(self) -> Table:
         """Returns the table of the runs that have not ended; a sentence has been printed about the others."""
-        table = Table("run", "time", "step", "step time", "loss", "left", "target", box=None, pad_edge=False)
+        table = Table(*COLUMNS, box=None, pad_edge=False)
         for key, predicted in self._predicted.items():
             now = self._progress.get(key)
             if key in self._ended:
                 continue
             if now is None:
-                waits = f"predicted {words.seconds(predicted.wall_s)}"
-                table.add_row(self._name(key), "", f"{predicted.gradients} gradients", "", "", waits, "")
+                table.add_row(self._name(key), "", "", "", "", f"will take {words.about(predicted.wall_s)}", "")
                 continue
             table.add_row(
                 self._name(key),
                 words.seconds(now.elapsed_s),
-                words.step_words(now),
-                words.step_time_words(now),
+                words.step_cell(now),
+                words.step_time_cell(now),
                 words.learning_words(now),
                 words.left_words(now),
                 words.aim_words(now, predicted.aim, predicted.aim_s),

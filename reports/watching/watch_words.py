@@ -61,6 +61,19 @@ def step_time_words(now: Progress) -> str:
     return f"{seconds(now.step_s)} per step (predicted {seconds(now.predicted_step_s)}, {difference})"
 
 
+def step_cell(now: Progress) -> str:
+    """Returns `step_words` without the words, for a table."""
+    return f"{now.step:.0f} of {now.steps:.0f} ({now.predicted_step:.0f})"
+
+
+def step_time_cell(now: Progress) -> str:
+    """Returns `step_time_words` without the words, for a table."""
+    if now.step_s is None or not now.predicted_step_s:
+        return ""
+    difference = change(now.step_s, now.predicted_step_s)
+    return f"{seconds(now.step_s)} ({seconds(now.predicted_step_s)}, {difference})"
+
+
 def learning_words(now: Progress) -> str:
     """Returns the loss, and the accuracy if the run is evaluated while it runs; empty without both."""
     if now.scored is not None:

@@ -44,7 +44,9 @@ def reading(step: int, elapsed_s: float, gradient_s: float, before: int = 0, sco
 def watched(step_s: float, steps: int, watch: RunWatch | None = None, *, before: int = 0) -> Progress:
     """Watches a run with constant steps; returns its progress after `steps` of them."""
     watch = watch or RunWatch(predicted(), Budget(samples=1), WORKERS)
-    *_, last = (watch.add(reading(step, step * step_s, (step - before) * step_s, before)) for step in range(1, steps + 1))
+    *_, last = (
+        watch.add(reading(step, step * step_s, (step - before) * step_s, before)) for step in range(1, steps + 1)
+    )
     return last
 
 

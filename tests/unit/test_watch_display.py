@@ -70,7 +70,7 @@ def test_lines_come_at_a_bounded_rate_and_say_what_is_left() -> None:
     lines = screen.text.splitlines()
     assert len(lines) == int(screen.now_s / LINE_S)
     assert lines[-1] == (
-        "sync-sgd: 15.2 s, step 81 of 200 (predicted 121), 188 ms per step (predicted 125 ms, +50 %), loss 0.4, "
+        "sync-sgd: 15.4 s, step 82 of 200 (predicted 123), 188 ms per step (predicted 125 ms, +50 %), loss 0.4, "
         "accuracy 80.0 %, about 22 s left, about 15 s to 90 % accuracy; "
         "slower than predicted: rank 1 by 50 % from step 0 on"
     )
@@ -84,7 +84,8 @@ def test_a_table_on_a_terminal_and_a_sentence_about_a_run_that_has_ended() -> No
         for step in range(1, 101):
             screen.now_s = reading(step).elapsed_s
             display.watch(PLAN, reading(step))
-        assert "easgd" in screen.text and "predicted 25 s" in screen.text
+        assert "easgd" in screen.text and "will take 25 s" in screen.text
+        assert "100 of 200 (150)" in screen.text and "188 ms (125 ms, +50 %)" in screen.text
         assert "slower than predicted: rank 1 by 50 %" in screen.text
         display.ended(run("sync-sgd", "measured", step_s=6.75))
     assert "sync-sgd took 27 s, predicted 25 s (+8 %)" in screen.text
