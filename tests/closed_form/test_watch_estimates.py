@@ -68,7 +68,9 @@ def test_the_estimate_follows_a_change_of_speed() -> None:
         elapsed_s = (50 + 2 * (step - 50)) * STEP_S
         now = watch.add(reading(step, elapsed_s, elapsed_s))
     assert now.left_s == pytest.approx(120 * 2 * STEP_S, rel=0.05)
-    assert now.left_s > 120 * STEP_S * (110 / 80), "more than at the mean speed since the start"
+    assert now.left_s is not None and now.left_s > 120 * STEP_S * (110 / 80), (
+        "more than at the mean speed since the start"
+    )
 
 
 def test_a_resumed_run_goes_on_in_the_prediction() -> None:
