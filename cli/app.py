@@ -48,6 +48,8 @@ from paceline.cli.options import (
     Slurm,
     TensorBoard,
     Verbose,
+    Watch,
+    WatchMachine,
     output,
 )
 from paceline.cli.staleness_command import staleness
@@ -180,6 +182,8 @@ def train(
     pace: Pace = None,
     network: Network = None,
     resume: Resume = None,
+    watch: Watch = False,
+    machine: WatchMachine = None,
     tensorboard: TensorBoard = False,
     replay: Replay = None,
     out: Out = RUNS,
@@ -200,6 +204,7 @@ def train(
       paceline train my.yaml --no-pace --seed 7 --json
       paceline train my.yaml --set train.checkpoint.every='100 updates'
       paceline train --resume runs/my-sync-sgd-7-measured-1 --set stop.epochs=20
+      paceline train my.yaml --watch --machine machine.yaml
       paceline train my.yaml --tensorboard --verbose
       paceline train --replay runs/quickstart-async-sgd-1-measured-1
       torchrun --standalone --nproc-per-node=5 --no-python paceline train quickstart
@@ -208,9 +213,9 @@ def train(
     from paceline.cli import actions, train_command
 
     shown = output(ctx, as_json, quiet, verbose)
+    watching = train_command.Watching(tensorboard=tensorboard, predicted=watch, machine=machine)
+    watching.check(scenario, replay)
     if replay is not None:
-        if scenario is not None:
-            raise InputError(f"--replay: found the scenario {scenario!r} beside it; a run is replayed with its own")
         if not train_command.replay(replay, shown):
             raise typer.Exit(EXIT_FAILED)
         return
@@ -228,7 +233,7 @@ def train(
     if slurm:
         train_command.slurm(ask, [argument for argument in sys.argv[1:] if argument != "--slurm"])
     else:
-        train_command.train(ask, shown, tensorboard=tensorboard)
+        train_command.train(ask, shown, watching)
 
 
 app.command(cls=ScenarioCommand)(compare)

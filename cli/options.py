@@ -116,6 +116,24 @@ TensorBoard = Annotated[
         "Needs paceline\\[tensorboard].",
     ),
 ]
+Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch",
+        help="Predict the runs first, then show predicted and measured progress, the time left, and ranks that are "
+        "slower than predicted.",
+    ),
+]
+WatchMachine = Annotated[
+    Path | None,
+    typer.Option(
+        "--machine",
+        metavar="FILE",
+        help="With --watch: predict with the costs of this machine, which [bold]paceline calibrate[/] measured; "
+        "default: the scenario's devices and links.",
+        show_default=False,
+    ),
+]
 Slurm = Annotated[
     bool, typer.Option("--slurm", help="Print a Slurm script that runs this on as many nodes as the cluster has.")
 ]

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +24,15 @@ from paceline.cli.output import Output
 
 if TYPE_CHECKING:
     from paceline.backend.multihost.world import World
+    from paceline.backend.status.progress_counters import Totals
+    from paceline.backend.training.run import Watcher
+    from paceline.cli.watch_display import WatchDisplay
     from paceline.records import Run
     from paceline.reports.tensorboard import TensorBoard
+    from paceline.reports.watching.predict_runs import Key
+    from paceline.reports.watching.predicted_progress import PredictedProgress
     from paceline.scenarios import Scenario
+    from paceline.scenarios.resolution.plan import Plan
 
 
 def scenario_of(scenario: str | None, resume: Path | None) -> str | Mapping[str, Any]:
@@ -49,31 +55,66 @@ def scenario_of(scenario: str | None, resume: Path | None) -> str | Mapping[str,
     return its_own
 
 
-def train(ask: Ask, output: Output, *, tensorboard: bool = False) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watching:
+    """How real runs are watched.
+
+    Args:
+        tensorboard: whether event files are written.
+        predicted: whether predicted progress is shown next to the measured one.
+        machine: the calibrated machine for the predictions, if one is given.
+    """
+
+    tensorboard: bool = False
+    predicted: bool = False
+    machine: Path | None = None
+
+    def check(self, scenario: str | None, replay: Path | None) -> None:
+        """Checks that the options go together.
+
+        Args:
+            scenario: the scenario argument, if given.
+            replay: the run to replay, if given.
+
+        Raises:
+            InputError: they do not; all mistakes are reported.
+        """
+        mistakes = []
+        if replay is not None and scenario is not None:
+            mistakes.append(f"--replay: found the scenario {scenario!r} beside it; a run is replayed with its own")
+        if replay is not None and self.predicted:
+            mistakes.append("--watch: found beside --replay, which has no clock; only real runs are watched")
+        if self.machine is not None and not self.predicted:
+            mistakes.append("--machine: found without --watch; only the prediction of a watched run uses the machine")
+        if mistakes:
+            raise InputError("\n".join(mistakes))
+
+
+def train(ask: Ask, output: Output, watching: Watching | None = None) -> None:
     """Trains one real run per algorithm and seed; the record of a failed run is stored too.
 
     Args:
         ask: the request.
         output: where the answer is printed.
-        tensorboard: whether event files are written.
+        watching: how the runs are watched; None: progress bars only.
     """
+    watching = watching or Watching()
     if (started := joined(os.environ)) is not None:
-        _train_joined(ask, output, started, tensorboard=tensorboard)
+        _train_joined(ask, output, started, watching)
         return
     scenario = ask.load()
     from paceline.records.machine import OtherLoad
     from paceline.reports.comparison.conclusion import say_load
 
     with OtherLoad() as other:
-        runs = _train(ask, scenario, output, tensorboard=tensorboard)
+        runs = _train(ask, scenario, output, watching)
     answer_runs(scenario.name, runs, ask, output)
     output.note(say_load(other.share))
 
 
-def _train(
-    ask: Ask, scenario: Scenario, output: Output, world: World | None = None, *, tensorboard: bool = False
-) -> list[Run]:
+def _train(ask: Ask, scenario: Scenario, output: Output, watching: Watching, world: World | None = None) -> list[Run]:
     _check(scenario, world)
+    predicted = _predicted(scenario, output, watching, world)
     from paceline.backend.posix.interrupts import uninterrupted
     from paceline.backend.training.run import train as run
     from paceline.records import RunsFailed, store
@@ -81,7 +122,13 @@ def _train(
     stored: list[Run] = []
     interruptible = nullcontext() if world is not None and not world.leads else stored_if_interrupted(stored)
     try:
-        with interruptible, _board(tensorboard, ask, output) as board, output.progress() as stage:
+        with (
+            interruptible,
+            _board(watching.tensorboard and _speaks(world), ask, output) as board,
+            _display(predicted, output, joined=world is not None) as display,
+            output.progress() if display is None else nullcontext(_no_stage) as stage,
+        ):
+            watchers = [one.watch for one in (board, display) if one is not None]
 
             def keep(run: Run) -> Run:
                 finished = run if board is None else board.finish(run)
@@ -89,13 +136,15 @@ def _train(
                     stored.append(store.save(finished, ask.out))
                 if board is not None:
                     board.clear()
+                if display is not None and finished.summary["stop_reason"] != "failure":
+                    display.ended(finished)
                 return stored[-1]
 
             with output.aside() as echo:
                 return run(
                     scenario,
                     progress=stage("training"),
-                    watch=None if board is None else board.watch,
+                    watch=_each(watchers) if watchers else None,
                     echo=echo,
                     keep=keep,
                     out=ask.out,
@@ -120,7 +169,63 @@ def _check(scenario: Scenario, world: World | None) -> None:
         raise RefusedElsewhere(str(error)) from error
 
 
-def _train_joined(ask: Ask, output: Output, started: Joined, *, tensorboard: bool) -> None:
+def _predicted(
+    scenario: Scenario, output: Output, watching: Watching, world: World | None
+) -> Mapping[Key, PredictedProgress] | None:
+    """Predicts the runs, if they are watched; of joined processes only the first one does, and the others wait.
+
+    The ranks start later, so the prediction takes none of their cores.
+    """
+    if not watching.predicted:
+        return None
+    from paceline.reports.watching.predict_runs import costs_of, predict_runs
+    from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
+
+    try:
+        refuse_simulated_only(scenario)
+        costs = costs_of(scenario, watching.machine, joined=world is not None)
+    except InputError as error:
+        if _speaks(world):
+            raise
+        raise RefusedElsewhere(str(error)) from error
+    if output.quiet or not _speaks(world):
+        return None
+    output.note(f"predicting with {costs.words}")
+    with output.progress() as stage:
+        return predict_runs(scenario, costs, stage("predicting"))
+
+
+def _speaks(world: World | None) -> bool:
+    """Whether this process prints and writes files."""
+    return world is None or world.leads
+
+
+def _display(
+    predicted: Mapping[Key, PredictedProgress] | None, output: Output, *, joined: bool
+) -> AbstractContextManager[WatchDisplay | None]:
+    """Returns the display of predicted and measured progress, if there are predictions."""
+    if predicted is None:
+        return nullcontext()
+    from paceline.cli.watch_display import watch_display
+
+    return watch_display(output, predicted, joined=joined)
+
+
+def _no_stage(_: str) -> None:
+    """Begins a stage without a progress bar."""
+
+
+def _each(watchers: Sequence[Watcher]) -> Watcher:
+    """Returns a function that calls all watchers."""
+
+    def watch(plan: Plan, now: Totals) -> None:
+        for one in watchers:
+            one(plan, now)
+
+    return watch
+
+
+def _train_joined(ask: Ask, output: Output, started: Joined, watching: Watching) -> None:
     """Trains as one process of several, of which only the first writes files and prints."""
     # before torch is imported, as its store logs a long stack for every closed connection; Paceline reports the cause
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -133,7 +238,7 @@ def _train_joined(ask: Ask, output: Output, started: Joined, *, tensorboard: boo
             speaking.note(f"{started.processes} processes of {started.launcher}, hosts: {len(world.hosts)}")
             if (advice := hasty(started, os.environ)) is not None:
                 speaking.note(advice)
-            runs = _train(ask, scenario, speaking, world, tensorboard=tensorboard and world.leads)
+            runs = _train(ask, scenario, speaking, watching, world)
     except SaidElsewhere as error:
         tell_torchrun(str(error))
         raise

@@ -117,10 +117,23 @@ class Goal:
             return "loss"
         return "divergence" if self.budget.divergence and has_diverged(self._losses) else None
 
+    @property
+    def loss(self) -> float:
+        """The smoothed loss; NaN before the first evaluation."""
+        return _last_smoothed(self._losses)
+
+    @property
+    def accuracy(self) -> float:
+        """The smoothed accuracy; NaN before the first evaluation, and if the problem has none."""
+        return _last_smoothed(self._accuracies)
+
+
+def _last_smoothed(values: Sequence[float]) -> float:
+    return float(smoothed(values[-SMOOTHING:], SMOOTHING)[-1]) if values else math.nan
+
 
 def _reaches(target: float | None, values: Sequence[float], *, falling: bool = False) -> bool:
     """Returns whether the last smoothed value has reached the target."""
     if target is None:
         return False
-    last = smoothed(values[-SMOOTHING:], SMOOTHING)[-1:].tolist()
-    return crossing(target, last, falling=falling) is not None
+    return crossing(target, [_last_smoothed(values)], falling=falling) is not None

@@ -73,7 +73,7 @@ class Device:
             if self.pace is not None:
                 self._hold(self.pace.end_s(rank, start, self.pace.compute_s(rank, step, size)), thread.given_up)
             self.station.span(thread, "compute", start, step=step)
-            self._counters.gradient(loss)
+            self._counters.gradient(loss, self.station.clock.now() - start)
         return GradientResult(vector, weights.version, loss, size, rank, step, self.station.clock.now() - start)
 
     @property
@@ -133,7 +133,7 @@ class Device:
             loss = self.learner.layer_gradients(weights.vector, batch.data, hand_out)
             assert gathering.due is None, f"the learner has handed out no gradient of {gathering.due}"
             self.nan_check.check_layers(step, loss)
-            self._counters.gradient(loss)
+            self._counters.gradient(loss, clock.now() - start)
 
     def _due(self, step: int, size: int, buckets: Sequence[Bucket]) -> list[float] | list[None]:
         """Returns after how much work a paced device has each bucket's gradient, last layers first, in seconds."""

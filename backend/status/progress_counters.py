@@ -4,20 +4,21 @@ Rules of this file:
 
 * A rank adds only to its own numbers, without a lock: about a tenth of a microsecond each. Readers take differences, so
   nothing is reset; a reading while a rank writes is wrong by at most one gradient.
+* The leading host of a run on several hosts has copies of the other hosts' counters, a fraction of a second old.
 * These figures show the progress of a run. Its results come from its record.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from paceline.algorithms.runtime.update_log import Update
 
-FIELDS = ("gradients", "losses", "inputs", "stalenesses", "samples")
-GRADIENTS, LOSSES, INPUTS, STALENESSES, SAMPLES = range(len(FIELDS))
+FIELDS = ("gradients", "losses", "inputs", "stalenesses", "samples", "gradient_s")
+GRADIENTS, LOSSES, INPUTS, STALENESSES, SAMPLES, GRADIENT_S = range(len(FIELDS))
 WINDOW_S = 2.0
 """length of the recent part of a run that progress reports describe"""
 
@@ -28,10 +29,10 @@ class ProgressCounters:
     >>> import array
     >>> sums = memoryview(array.array("d", [0.0] * len(FIELDS)))
     >>> counters = ProgressCounters(sums)
-    >>> counters.gradient(0.5)
-    >>> counters.gradient(0.25)
+    >>> counters.gradient(0.5, seconds=0.01)
+    >>> counters.gradient(0.25, seconds=0.03)
     >>> sums.tolist()
-    [2.0, 0.75, 0.0, 0.0, 0.0]
+    [2.0, 0.75, 0.0, 0.0, 0.0, 0.04]
     """
 
     __slots__ = ("_sums",)
@@ -39,9 +40,15 @@ class ProgressCounters:
     def __init__(self, sums: memoryview[float]) -> None:
         self._sums = sums
 
-    def gradient(self, loss: float) -> None:
-        """Counts a gradient and its loss."""
+    def gradient(self, loss: float, seconds: float) -> None:
+        """Counts a gradient.
+
+        Args:
+            loss: of its batch.
+            seconds: from the start of the computation to its end, including the wait of a paced device.
+        """
         sums = self._sums
+        sums[GRADIENT_S] += seconds
         sums[GRADIENTS] += 1.0
         sums[LOSSES] += float(loss)  # a NumPy number would warn about overflow
 
@@ -52,6 +59,24 @@ class ProgressCounters:
             sums[INPUTS] += 1.0
             sums[STALENESSES] += row.staleness
         sums[SAMPLES] = samples
+
+
+class RankTotals(NamedTuple):
+    """One rank's counters at one time."""
+
+    step: int
+    """the step that its program has reached"""
+    gradients: float
+    gradient_s: float
+    """seconds of all these gradients"""
+
+
+class Scored(NamedTuple):
+    """The evaluation of the weights during a run, smoothed as for targets."""
+
+    loss: float
+    accuracy: float
+    """NaN if the problem has none"""
 
 
 class Totals(NamedTuple):
@@ -65,19 +90,26 @@ class Totals(NamedTuple):
     inputs: float
     stalenesses: float
     samples: float
+    by_rank: tuple[RankTotals, ...] = ()
+    """of every rank"""
+    scored: Scored | None = None
+    """the last evaluation; None if the run has not been evaluated yet, or is only evaluated after its end"""
 
     @staticmethod
-    def of(sums: Any, owner: int, *, step: int, elapsed_s: float) -> Totals:
+    def of(sums: Any, owner: int, *, steps: Sequence[int], elapsed_s: float, scored: Scored | None = None) -> Totals:
         """Adds up the counters.
 
         Args:
             sums: array of shape (ranks, counters).
             owner: the rank that owns the weights.
-            step: the step that it has reached.
+            steps: the step that each rank has reached.
             elapsed_s: seconds since the start.
+            scored: the last evaluation.
         """
-        gradients, losses, inputs, stalenesses, _ = sums.sum(axis=0).tolist()
-        return Totals(elapsed_s, step, gradients, losses, inputs, stalenesses, float(sums[owner, SAMPLES]))
+        gradients, losses, inputs, stalenesses, _, _ = sums.sum(axis=0).tolist()
+        samples = float(sums[owner, SAMPLES])
+        by_rank = tuple(map(RankTotals, steps, sums[:, GRADIENTS].tolist(), sums[:, GRADIENT_S].tolist()))
+        return Totals(elapsed_s, steps[owner], gradients, losses, inputs, stalenesses, samples, by_rank, scored)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import numpy as np
 
 from paceline.algorithms.core.values import Rank
 from paceline.backend.status.board_layout import TEXT, VOTES, integer, real
-from paceline.backend.status.progress_counters import ProgressCounters
+from paceline.backend.status.progress_counters import FIELDS, ProgressCounters
 
 
 class RankState(IntEnum):
@@ -42,6 +42,8 @@ class StatusValues(NamedTuple):
     busy: int
     quiet_s: float
     stopped: bool
+    sums: tuple[float, ...] = (0.0,) * len(FIELDS)
+    """the progress counters"""
 
 
 class RankStatus:
@@ -182,7 +184,14 @@ class RankStatus:
     def values(self) -> StatusValues:
         """Returns the part of the row that other hosts receive."""
         return StatusValues(
-            self._state[0], self.text, self.progress, self.step, self._busy[0], self.quiet_s, self.stopped
+            self._state[0],
+            self.text,
+            self.progress,
+            self.step,
+            self._busy[0],
+            self.quiet_s,
+            self.stopped,
+            tuple(self._sums.tolist()),
         )
 
     def update(self, values: StatusValues) -> None:
@@ -190,6 +199,7 @@ class RankStatus:
         self._text[0] = values.text.encode()[:TEXT]
         self._progress[0], self._step[0], self._busy[0] = values.progress, values.step, values.busy
         self._quiet_s[0], self._stopped[0] = values.quiet_s, values.stopped
+        self._sums[:] = values.sums
         self._state[0] = values.state
 
     # --- votes ----------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from paceline.backend.posix.host_lock import HostLock
 from paceline.backend.status.board_layout import COMMON, LOSS_TEXT, ROW, integer, mapped, real
 from paceline.backend.status.collective_entries import CollectiveEntries
 from paceline.backend.status.leases import Bound, StepGrants
-from paceline.backend.status.progress_counters import Totals
+from paceline.backend.status.progress_counters import Scored, Totals
 from paceline.backend.status.rank_status import RankState, RankStatus
 
 Lost = Callable[[Iterable[Rank]], Rank | None]
@@ -116,6 +116,8 @@ class StatusBoard:
         self._stop_at, self._leased = integer(common, "stop_at"), integer(common, "leased")
         self._lost, self._lost_at, self._losses = (integer(common, name) for name in ("lost", "lost_at", "losses"))
         self._start_s, self._run_state = real(common, "start_s"), integer(common, "run_state")
+        self._loss, self._accuracy = real(common, "loss"), real(common, "accuracy")
+        self._evaluations = integer(common, "evaluations")
         self._stop_reason, self._loss_text = common["stop_reason"], common["loss_text"]
         if made:
             self._stop_at[0], self._lost[0], self._lost_at[0] = NEVER, -1, NEVER
@@ -262,7 +264,18 @@ class StatusBoard:
 
     def totals(self, owner: Rank, elapsed_s: float) -> Totals:
         """Returns the sums of all ranks' progress counters, with the step and the samples of the weights' owner."""
-        return Totals.of(self._sums, owner, step=self.ranks[owner].step, elapsed_s=elapsed_s)
+        steps = [rank.step for rank in self.ranks]
+        return Totals.of(self._sums, owner, steps=steps, elapsed_s=elapsed_s, scored=self.scored)
+
+    @property
+    def scored(self) -> Scored | None:
+        """The last evaluation of the weights; None before the first one."""
+        return Scored(self._loss[0], self._accuracy[0]) if self._evaluations[0] else None
+
+    @scored.setter
+    def scored(self, scored: Scored) -> None:
+        self._loss[0], self._accuracy[0] = scored
+        self._evaluations[0] += 1
 
     # --- losses ---------------------------------------------------------------------------------------------------
 

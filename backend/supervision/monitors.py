@@ -9,6 +9,7 @@ from pathlib import Path
 from paceline.algorithms.core.errors import DeadlockError
 from paceline.algorithms.core.job import Job, Reason
 from paceline.algorithms.core.values import Rank
+from paceline.backend.status.progress_counters import Scored
 from paceline.backend.status.rank_status import RankState
 from paceline.backend.status.recorder import Tail
 from paceline.backend.status.status_board import StatusBoard
@@ -79,5 +80,6 @@ class GoalMonitor:
         snapshots = (value for kind, value in self._tail.read() if kind == "snapshot")
         while self._reason is None and (snapshot := next(snapshots, None)) is not None:
             self._reason = self._goal.reached(self._job.learner.evaluate(snapshot.vector))
+            self._board.scored = Scored(self._goal.loss, self._goal.accuracy)
         if self._reason is not None:
             self._board.stop_if_free(self._reason)  # if the lock is taken, the next check tries again

@@ -145,12 +145,13 @@ def test_torchrun_starts_the_ranks_of_every_algorithm(tmp_path: Path) -> None:
 def test_slurm_tasks_on_two_hosts_stop_at_the_same_step(tmp_path: Path) -> None:
     """The run is ended by a time, and the hosts agree on the step through the store; both end with the same weights."""
     path, out = written(tmp_path, algorithms=["sync-sgd"], stop={"seconds": "700 ms"}), tmp_path / "runs"
-    with started(together(srun, 2), str(path), "--out", str(out), "--verbose") as processes:
+    with started(together(srun, 2), str(path), "--out", str(out), "--verbose", "--watch") as processes:
         first, second = ended(processes)
     assert (first.status, second.status) == (0, 0), first.err + second.err
     assert (second.out, second.err) == ("", "")
     run = read_run(next(out.iterdir()))
     assert run.summary["stop_reason"] == "seconds"
+    assert f"sync-sgd computed {run.summary['steps']} gradients in " in first.err, "the first process is watched"
     steps: dict[int, list[int]] = {0: [], 1: []}
     for activity, rank, step in zip(*(run.tables.spans[name] for name in ("activity", "rank", "step")), strict=True):
         if activity == "compute":

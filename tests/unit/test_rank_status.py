@@ -21,7 +21,7 @@ def filled(board: StatusBoard) -> None:
     row.note_progress()
     row.step, row.granted, row.quiet_s, row.stopped, row.dead = 7, 9, 1.5, True, True
     row.add_busy(+1)
-    row.counters.gradient(0.25)
+    row.counters.gradient(0.25, 0.5)
     row.vote(3, 4, Vote.ABORT)
 
 
@@ -29,7 +29,16 @@ def test_a_row_has_what_was_written_and_its_neighbours_do_not() -> None:
     board = StatusBoard(3, ALL)
     filled(board)
     row = board.ranks[1]
-    assert row.values == (RankState.BLOCKED, "rank 1 (worker): waits in Barrier 'b'", 2, 7, 1, 1.5, True)
+    assert row.values == (
+        RankState.BLOCKED,
+        "rank 1 (worker): waits in Barrier 'b'",
+        2,
+        7,
+        1,
+        1.5,
+        True,
+        (1.0, 0.25, 0.0, 0.0, 0.0, 0.5),
+    )
     assert (row.state, row.granted, row.busy, row.dead) == (RankState.BLOCKED, 9, True, True)
     assert row.vote_on(3, 4) is Vote.ABORT and row.vote_on(3, 5) is None
     for other in (board.ranks[0], board.ranks[2]):
