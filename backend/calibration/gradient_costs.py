@@ -10,7 +10,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.message_costs import job_of, launch_of
 from paceline.backend.calibration.probes import GRADIENTS, ProbeGradients, phase_of, phases
+from paceline.backend.calibration.step_time_laws import Sequences
 from paceline.backend.local.launch import run_job
 from paceline.records.trace import Span, Trace
 from paceline.scenarios.resolution.plan import FORWARD, Plan
@@ -109,11 +110,13 @@ class Gradients:
         layers_s: the mean seconds of each layer of a layer-wise gradient on all ranks, last layer first. That of the
             last layer contains the forward pass.
         overlap: an all-reduce beside gradients; None for one rank.
+        sequences: successive gradients with all ranks busy, by rank and step.
     """
 
     by_busy: dict[int, list[float]]
     layers_s: tuple[float, ...] = ()
     overlap: Overlap | None = None
+    sequences: Sequences = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +170,19 @@ def gradients_of(job: Job, trace: Trace) -> Gradients:
         else:
             layers[span.layer].append(seconds)
     by_busy: dict[int, list[float]] = defaultdict(list)
-    for (_, step), mine in starts.items():
+    sequences: dict[tuple[Rank, int], list[float]] = {}
+    for (rank, step), mine in starts.items():
         # the last one may have been alone: another rank was ready before
-        by_busy[phase_of(step, job.workers).busy] += [seconds for _, seconds in sorted(mine)[WARM_UP:-1]]
+        kept = [seconds for _, seconds in sorted(mine)[WARM_UP:-1]]
+        by_busy[busy := phase_of(step, job.workers).busy] += kept
+        if busy == job.workers:
+            sequences[rank, step] = kept
     ordered = [layers[layer.name] for layer in reversed(job.learner.layout.layers) if layer.name in layers]
     means = tuple(float(np.mean(times)) for times in ordered)
     if not beside:
-        return Gradients(dict(by_busy), means)
+        return Gradients(dict(by_busy), means, sequences=sequences)
     alone_s, beside_s = (_all_reduce_s(trace, how) for how in ("alone", "beside"))
-    return Gradients(dict(by_busy), means, Overlap(alone_s, beside_s, float(np.mean(beside))))
+    return Gradients(dict(by_busy), means, Overlap(alone_s, beside_s, float(np.mean(beside))), sequences)
 
 
 def _all_reduce_s(trace: Trace, how: str) -> float:
@@ -204,13 +211,7 @@ def pooled(batch: int, launches: Sequence[Gradients], forward: float = FORWARD) 
     """
     counts = sorted(launches[0].by_busy)
     busy = tuple((count, float(np.median(means_s(launches, count)))) for count in counts)
-    most = counts[-1]
-    ratios = [
-        second / mean_s
-        for launch, mean_s in zip(launches, means_s(launches, most), strict=True)
-        for second in launch.by_busy[most]
-    ]
-    times = GradientTimes(batch=batch, busy=busy, factors=slices(ratios))
+    times = GradientTimes(batch=batch, busy=busy, factors=slices(ratios_of(launches)))
     if overlaps := [launch.overlap for launch in launches if launch.overlap is not None]:
         middle = Overlap(
             *(float(np.median(column)) for column in zip(*map(astuple, overlaps), strict=True)),
@@ -230,6 +231,16 @@ def pooled(batch: int, launches: Sequence[Gradients], forward: float = FORWARD) 
         forward=passed,
         backward=tuple(float(share) for share in reversed(backward)),
     )
+
+
+def ratios_of(launches: Sequence[Gradients]) -> list[float]:
+    """Returns gradient times with all ranks busy, over the mean of their launch."""
+    most = max(launches[0].by_busy)
+    return [
+        second / mean_s
+        for launch, mean_s in zip(launches, means_s(launches, most), strict=True)
+        for second in launch.by_busy[most]
+    ]
 
 
 def available_cores() -> int:

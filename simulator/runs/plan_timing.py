@@ -29,7 +29,8 @@ class PlanTiming:
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         if self.costs.gradients:
             times = self.costs.gradient(samples)
-            return self.costs.gradient_s(samples) * times.factor(self.plan.seed, int(rank), step)
+            host = self.plan.job.team[rank].host
+            return self.costs.gradient_s(samples) * times.factor(self.plan.seed, int(rank), step, host)
         return self.plan.compute_s(rank, step, samples) + self.costs.late_s
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
