@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -115,7 +115,7 @@ def correlations(launches: Sequence[Sequences]) -> Correlations:
         }
         scaled = {(rank, step): [time / means[rank] for time in times] for (rank, step), times in launch.items()}
         for times in scaled.values():
-            steps += zip(times, times[1:], strict=False)
+            steps += pairwise(times)
         for (one, step), (other, same) in combinations(sorted(scaled), 2):
             if step == same and one != other:
                 ranks += zip(scaled[one, step], scaled[other, same], strict=False)

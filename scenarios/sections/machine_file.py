@@ -33,6 +33,7 @@ class CurvePart(Part):
     operation: str = Field(description="message, send, receive, start, or a collective such as AllReduce")
     ranks: fields.Count = Field(default=2, description="the members of a collective")
     shared_memory: fields.Flag = Field(default=False, description="whether it goes through shared memory of a host")
+    hosts: fields.Count = Field(default=1, description="the hosts of these members")
     points: tuple[BytesPart, ...] = Field(description="its times, smallest first")
     origin: OriginPart | None = Field(
         default=None, description="the log that it was imported from; then it holds with and without shared memory"
@@ -94,6 +95,8 @@ def law_factors(law: Jitter) -> tuple[float, ...]:
 
 
 class OwnPart(Part):
+    """A rank's own work, as in `Profile`."""
+
     load: fields.Time = Field(default=0.0, description="loading a batch")
     late: fields.Time = Field(default=0.0, description="by how much a paced gradient is late")
     rest: fields.Time = Field(default=0.0, description="the rest of a step, outside all operations")
@@ -133,6 +136,7 @@ class MachinePart(Part):
     startup: StartPart | None = Field(
         default=None, description="from the launch of a run's processes to their first step"
     )
+    imported: tuple[OriginPart, ...] = Field(default=(), description="the logs, traces and runs that were imported")
     models: tuple[ModelPart, ...] = Field(default=(), description="further models, with the same ranks and threads")
 
     def names(self) -> list[str]:
@@ -156,30 +160,28 @@ class MachinePart(Part):
         raise InputError(f"found gradients of {', '.join(self.names())}, expected those of workload.model, {model}")
 
     def profile(self) -> Profile:
-        """Returns the costs."""
+        """Returns the costs. A curve that was imported holds with and without shared memory."""
         collectives: dict[bool, dict[tuple[str, int], Points]] = {False: {}, True: {}}
+        between: dict[tuple[str, int], Points] = {}
         handling: dict[tuple[Handled, bool], Points] = {}
         messages: dict[bool, Points] = {}
-        for curve in self.costs:
+        for curve in sorted(self.costs, key=lambda one: one.origin is not None):
             points = tuple((point.bytes, point.time) for point in curve.points)
+            ways = (curve.shared_memory,) if curve.origin is None else (False, True)
             match curve.operation:
-                case "message":
-                    messages[curve.shared_memory] = points
                 case "send" | "receive" | "start":
                     handling[curve.operation, curve.shared_memory] = points
-                case _:
-                    collectives[curve.shared_memory][curve.operation, curve.ranks] = points
-        for curve in self.costs:
-            if curve.origin is not None:
-                points = tuple((point.bytes, point.time) for point in curve.points)
-                if curve.operation == "message":
-                    messages = {False: points, True: points}
-                else:
-                    for shared in (False, True):
-                        collectives[shared][curve.operation, curve.ranks] = points
+                case operation if curve.hosts > 1:
+                    between[operation, curve.ranks] = points
+                case "message":
+                    messages |= dict.fromkeys(ways, points)
+                case operation:
+                    for shared in ways:
+                        collectives[shared][operation, curve.ranks] = points
         return Profile(
             collectives=collectives[False],
             inside=collectives[True],
+            between=between,
             messages=messages.get(False, ()),
             inside_messages=messages.get(True, ()),
             handling=handling,

@@ -68,6 +68,7 @@ class Profile:
     Args:
         collectives: by operation and number of members, seconds from the last entry to a member's exit.
         inside: the same for collectives in shared memory of the ranks of a node.
+        between: the same for collectives, and messages of 2 ranks, between several hosts.
         messages: seconds from a send to the moment when the receiver, already waiting, has the value.
         inside_messages: the same for messages in shared memory of the ranks of a host.
         handling: seconds of a rank's own processor by bytes, for each kind and whether memory is shared. Those of a
@@ -85,6 +86,7 @@ class Profile:
 
     collectives: Collectives = field(default_factory=dict)
     inside: Collectives = field(default_factory=dict)
+    between: Collectives = field(default_factory=dict)
     messages: Points = ()
     inside_messages: Points = ()
     handling: Mapping[tuple[Handled, bool], Points] = field(default_factory=dict)
