@@ -65,7 +65,9 @@ class GradientTask:
         workers = self.plan.job.workers
         like = replace(self.plan.job, batch=self.batch)
         job = job_of(like, self.plan.cluster.placement, ProbeGradients(), steps * phases(workers))
-        return gradients_of(job, run_job(launch_of(self.scenario, job)))
+        trace = run_job(launch_of(self.scenario, job))
+        first_s = min((span.start_s for span in trace.spans), default=0.0)
+        return replace(gradients_of(job, trace), startup_s=trace.notes["startup_s"] + first_s)
 
     def steps(self, times: Gradients) -> int:
         """Returns how many steps fill a launch, given the times of one."""
@@ -111,12 +113,14 @@ class Gradients:
             last layer contains the forward pass.
         overlap: an all-reduce beside gradients; None for one rank.
         sequences: successive gradients with all ranks busy, by rank and step.
+        startup_s: from the launch to the first gradient.
     """
 
     by_busy: dict[int, list[float]]
     layers_s: tuple[float, ...] = ()
     overlap: Overlap | None = None
     sequences: Sequences = field(default_factory=dict)
+    startup_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
+from paceline.backend.calibration.machine_imports import Imported
 from paceline.backend.calibration.step_time_laws import correlations, fitted
 from paceline.scenarios.sections.machine_details import OriginPart
 from paceline.scenarios.sections.machine_file import BusyPart, BytesPart, CurvePart, GradientPart
@@ -31,42 +31,6 @@ from paceline.topologies.importing.measured import (
     MeasuredCurve,
     profile_points,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """Costs that were imported.
-
-    Args:
-        gradients: times of gradients, one for each batch.
-        curves: messages and collectives.
-        own: seconds of a rank's own work, by the names of `OwnPart`.
-        origins: the files, tools and versions.
-    """
-
-    gradients: tuple[GradientPart, ...] = ()
-    curves: tuple[CurvePart, ...] = ()
-    own: Mapping[str, float] = field(default_factory=dict)
-    origins: tuple[OriginPart, ...] = ()
-
-    def __add__(self, other: Imported) -> Imported:
-        """Returns the costs of both; of equal ones, the later counts."""
-        gradients = {one.batch: one for one in (*self.gradients, *other.gradients)}
-        curves = {(one.operation, one.ranks, one.hosts): one for one in (*self.curves, *other.curves)}
-        return Imported(
-            tuple(gradients[batch] for batch in sorted(gradients)),
-            tuple(curves.values()),
-            {**self.own, **other.own},
-            tuple(dict.fromkeys((*self.origins, *other.origins))),
-        )
-
-    def has(self, operation: str, ranks: int, nbytes: int) -> bool:
-        """Whether there is a curve of a collective on one host that contains a size."""
-        return any(
-            (one.operation, one.ranks, one.hosts) == (operation, ranks, 1)
-            and one.points[0].bytes <= nbytes <= one.points[-1].bytes
-            for one in self.curves
-        )
 
 
 def nccl_log(path: Path) -> Imported:
@@ -204,13 +168,3 @@ def gradient_part(
         between_ranks=together.between_ranks,
         origin=origin,
     )
-
-
-def told(origins: Sequence[OriginPart]) -> str:
-    """Returns the imported files and tools as text.
-
-    >>> told([OriginPart(file="log.txt", tool="nccl-tests all_reduce", version="2.17.4")])
-    'log.txt (nccl-tests all_reduce 2.17.4)'
-    """
-    named = [f"{one.file} ({' '.join(filter(None, [one.tool, one.version]))})" for one in origins]
-    return ", ".join(dict.fromkeys(named))

@@ -21,7 +21,8 @@ from typing import Any
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.gradient_costs import WARM_UP
-from paceline.backend.calibration.imported_costs import Imported, gradient_part
+from paceline.backend.calibration.imported_costs import gradient_part
+from paceline.backend.calibration.machine_imports import Imported
 from paceline.backend.calibration.probes import own_bytes
 from paceline.backend.calibration.span_costs import uncovered
 from paceline.records import Run

@@ -37,8 +37,10 @@ def load_machine(path: str | Path) -> MachinePart:
         raise_all(name, [*problems, *problems_of(error, MachinePart)])
     if problems:
         raise_all(name, problems)
-    if not machine.gradients:
-        raise InputError(f"{name}: gradients: found none, expected at least one batch size; run `paceline calibrate`")
+    if not machine.gradients and not machine.costs:
+        raise InputError(
+            f"{name}: gradients: found none, and no costs; expected at least one batch size; run `paceline calibrate`"
+        )
     return machine
 
 

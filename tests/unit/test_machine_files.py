@@ -116,7 +116,6 @@ def test_all_mistakes_of_a_comparison_are_reported_together() -> None:
     [
         (("gradients", 0, "busy", 0, "mean"), 0.01, "a time of 0 or more with its unit"),
         (("ranks",), 0, "a whole number of 1 or more"),
-        (("gradients",), [], "gradients: found none"),
         (("colour",), "red", "unknown key"),
         (("format",), 2, "format"),
     ],
@@ -129,6 +128,12 @@ def test_mistakes_in_a_file_are_named(file: Path, path: tuple[Any, ...], value: 
     place[path[-1]] = value
     file.write_text(yaml.safe_dump(data))
     with pytest.raises(InputError, match=said):
+        load_machine(file)
+
+
+def test_a_file_without_gradients_and_costs_is_refused(file: Path) -> None:
+    save_machine(machine_of(Profile()), file)
+    with pytest.raises(InputError, match="gradients: found none, and no costs"):
         load_machine(file)
 
 

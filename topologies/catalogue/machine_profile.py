@@ -240,6 +240,10 @@ class Consulted:
         self.asked[MESSAGE, 2, nbytes, inside] = None
         return self.profile.message_s(nbytes, inside)
 
+    def between_s(self, operation: str, members: int, nbytes: int) -> float:
+        """Returns the seconds of a collective between hosts; its size is not recorded."""
+        return seconds_at(self.profile.between[operation, members], nbytes)
+
     def outside(self) -> list[str]:
         """Returns the requests outside the measured range, as text; one line for each kind of request.
 

@@ -4,8 +4,8 @@ Rules of this file:
 
 * The formats are those of versions 5 to 7, with or without ``-f``: FOUND (c/util/osu_util_mpi.c of 7.4, and 5.x). A
   file may hold several benchmarks one after the other.
-* A benchmark does not print the number of ranks, so the caller gives it for collectives, or the log contains the command
-  line of mpirun or srun before the benchmark. Messages have 2.
+* A benchmark does not print its number of ranks. So the caller gives it for collectives, or the log contains the
+  command line of mpirun or srun before the benchmark. Messages have 2.
 * ``Size`` is the bytes of one rank's value, and for ``osu_reduce_scatter`` those of its whole input: FOUND
   (osu_allgather.c, osu_reduce_scatter.c). For an all-gather it is multiplied by the number of ranks, as in
   `Asked.nbytes`.
