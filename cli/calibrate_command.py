@@ -54,9 +54,9 @@ def calibrate(
     osu: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="[RANKS\\[/HOSTS]=]LOG",
-            help="Import messages and collectives from a log of OSU micro-benchmarks; may be repeated. The ranks are "
-            "needed if the log does not contain the command lines.",
+            metavar="[RANKS=]LOG",
+            help="Import messages and collectives from a log of OSU micro-benchmarks; may be repeated. The ranks "
+            "(16=LOG, or 16/2=LOG for 2 hosts) are needed if the log does not contain the command lines.",
         ),
     ] = None,
     torch_profile: Annotated[
@@ -175,7 +175,9 @@ def table(machine: MachinePart) -> Table:
     """Returns the measured figures as a table."""
     from paceline.reports.plain_table import plain_table
 
-    shown = plain_table(f"{machine.model} on {machine.made.processor}, {machine.ranks} ranks", first="cost")
+    shown = plain_table(
+        f"{machine.model} on {machine.made.processor or 'an unnamed machine'}, {machine.ranks} ranks", first="cost"
+    )
     for column in ("of", "time, ms", "launches, ms"):
         shown.add_column(column, justify="left" if column == "of" else "right")
     for part in machine.gradients:
@@ -191,6 +193,8 @@ def table(machine: MachinePart) -> Table:
             name += f" on {curve.hosts} hosts" * (curve.hosts > 1)
             shown.add_row(name, f"{point.bytes:,} bytes{where}", f"{1e3 * point.time:.4g}", "")
     for name in type(machine.own).model_fields:
+        if machine.imported and not getattr(machine.own, name):
+            continue
         shown.add_row(f"own work: {name}", "", f"{1e3 * getattr(machine.own, name):.4g}", "")
     if (start := machine.startup) is not None:
         spread = [f"{1e3 * (start.time if value is None else value):.4g}" for value in (start.low, start.high)]

@@ -168,7 +168,7 @@ def models_of(source: str | None) -> list[str]:
     >>> models_of("digits-cnn,digits-mlp"), models_of("quickstart"), models_of("my.yaml")
     (['digits-cnn', 'digits-mlp'], [], [])
     """
-    from paceline.scenarios.resolution.text import SHIPPED
+    from paceline.scenarios.values.text import SHIPPED
     from paceline.workloads import MODELS
 
     if source is None or Path(source).exists() or source in SHIPPED:

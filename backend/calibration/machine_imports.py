@@ -22,12 +22,15 @@ class Imported:
         curves: messages and collectives.
         own: seconds of a rank's own work, by the names of `OwnPart`.
         origins: the files, tools and versions.
+        processor, cores: of the host of a run; "" and 0 if they are not known.
     """
 
     gradients: tuple[GradientPart, ...] = ()
     curves: tuple[CurvePart, ...] = ()
     own: Mapping[str, float] = field(default_factory=dict)
     origins: tuple[OriginPart, ...] = ()
+    processor: str = ""
+    cores: int = 0
 
     def __add__(self, other: Imported) -> Imported:
         """Returns the costs of both; of equal ones, the later counts."""
@@ -38,6 +41,8 @@ class Imported:
             tuple(curves.values()),
             {**self.own, **other.own},
             tuple(dict.fromkeys((*self.origins, *other.origins))),
+            self.processor or other.processor,
+            self.cores or other.cores,
         )
 
     def has(self, one: Asked) -> bool:
@@ -81,8 +86,8 @@ def with_imports(machine: MachinePart, imported: Imported) -> MachinePart:
 def only_imports(scenario: Scenario, imported: Imported) -> MachinePart:
     """Returns a machine of imported costs alone, which need not have been measured on this machine.
 
-    Own work that was not imported takes no time. Each rank of a host is assumed to have a core or device of its own,
-    since the imported gradients were measured with all of them busy.
+    Own work that was not imported takes no time. Unless a run tells the cores of its host, each rank is assumed to have
+    a core or device of its own, since the imported gradients were measured with all of them busy.
 
     Args:
         scenario: the scenario with its model, ranks and threads.
@@ -93,7 +98,7 @@ def only_imports(scenario: Scenario, imported: Imported) -> MachinePart:
         format=1,
         made=MadePart.model_construct(
             date=datetime.now(UTC).isoformat(timespec="seconds"),
-            processor="",
+            processor=imported.processor,
             versions={name: versions[name] for name in ("paceline",) if name in versions},
             seconds=0.0,
             other_load=0.0,
@@ -101,7 +106,7 @@ def only_imports(scenario: Scenario, imported: Imported) -> MachinePart:
         ),
         model=str(scenario.workload.model),
         ranks=scenario.cluster.workers,
-        cores=most,
+        cores=imported.cores or most,
         torch_threads=scenario.train.torch_threads,
         own=OwnPart().model_copy(update=dict(imported.own)),
         gradients=imported.gradients,

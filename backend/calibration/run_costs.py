@@ -95,7 +95,9 @@ def costs_of_run(run: Run, workers: int, asked: Sequence[Asked]) -> Imported:
     }
     if served:
         own["serve"] = fmean(served)
-    return Imported((part,), tuple(_curves(asked, mine, len(hosts), origin)), own, (origin,))
+    curves = tuple(_curves(asked, mine, len(hosts), origin))
+    processor, cores = str(run.machine.get("processor", "")), int(run.machine.get("cores", 0))
+    return Imported((part,), curves, own, (origin,), processor, cores)
 
 
 def _of(ranks: Sequence[Sequence[Span]], activity: str) -> list[Span]:
