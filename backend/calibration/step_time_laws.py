@@ -76,7 +76,7 @@ def fitted(ratios: Sequence[float]) -> Fitted:
         values = values[np.linspace(0, len(values) - 1, MOST).astype(int)]
     if len(values) < FEWEST or float(np.std(values)) < 1e-6 * float(np.mean(values)) or values.min() <= 0:
         return Fitted()
-    fits = tuple(_tested(fit, values) for fit in LAWS)
+    fits = tuple(tested(fit, values) for fit in LAWS)
     best = max(fits, key=lambda one: one.p_value)
     return Fitted(best.law if best.p_value >= LEAST else NO_JITTER, fits)
 

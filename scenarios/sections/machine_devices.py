@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, PlainValidator, WithJsonSchema
+from pydantic import Field, PlainValidator, ValidationError, WithJsonSchema
 
 from paceline.algorithms.core.errors import InputError
 from paceline.scenarios.sections.charges import given_rates
 from paceline.scenarios.sections.machine_file import MachinePart
 from paceline.scenarios.sections.read_machine import read_machine
-from paceline.scenarios.values.mistakes import complain, expected, wrong
+from paceline.scenarios.values.mistakes import complain, expected, problems_of, wrong
 from paceline.scenarios.values.section import Part
 from paceline.topologies import NO_JITTER, Device, Jitter
 from paceline.topologies.catalogue.charge_rates import ChargeRates
@@ -125,7 +125,11 @@ def machine_node(value: object) -> object:
     given = dict(value)
     if given.get("device") is not None:
         complain([(("device",), wrong("found beside node.machine; expected one of them"), given["device"])])
-    part = MachineDevicePart.model_validate(node)
+    try:
+        part = MachineDevicePart.model_validate(node)
+    except ValidationError as error:
+        complain([(("node", *one.place), wrong(one.text), node) for one in problems_of(error, MachineDevicePart)])
+        raise
     return {
         **given,
         "node": None,
@@ -142,6 +146,10 @@ def machine_cluster(value: object) -> object:
     nodes = given.get("nodes")
     if given.get("system") is not None or given.get("file") is not None or not (nodes is None or _count(nodes)):
         return value
+    try:
+        MachineDevicePart.model_validate({"machine": file})
+    except ValidationError as error:
+        complain([(one.place, wrong(one.text), file) for one in problems_of(error, MachineDevicePart)])
     return {**given, "nodes": [{"node": {"machine": file}, "count": nodes or 1}]}
 
 
