@@ -76,7 +76,7 @@ def fitted(ratios: Sequence[float]) -> Fitted:
         values = values[np.linspace(0, len(values) - 1, MOST).astype(int)]
     if len(values) < FEWEST or float(np.std(values)) < 1e-6 * float(np.mean(values)) or values.min() <= 0:
         return Fitted()
-    fits = tuple(tested(fit, values) for fit in LAWS)
+    fits = tuple(goodness_of_fit(fit, values) for fit in LAWS)
     best = max(fits, key=lambda one: one.p_value)
     return Fitted(best.law if best.p_value >= LEAST else NO_JITTER, fits)
 
@@ -198,7 +198,13 @@ SCIPY_NAMES = {"sigma": "s", "shape": "a"}
 """our names of parameters for which SciPy has letters: see `jitter.COMMON_NAMES`"""
 
 
-def _tested(fit: Fit, values: Values) -> FitPart:
+def goodness_of_fit(fit: Fit, values: Values) -> FitPart:
+    """Fits one law and tests it by a parametric bootstrap.
+
+    Args:
+        fit: the name and the fit of the law.
+        values: times over their mean.
+    """
     name, estimate = fit
     parameters = estimate(values)
     law, random = _frozen(name, parameters), np.random.default_rng(SEED)

@@ -174,7 +174,7 @@ def test_a_device_takes_the_gradients_of_as_many_busy_ranks_as_its_node_has(file
     drawn = {node.step_time.factor(1, 0, step) for step in range(20)}
     assert sorted(drawn) == pytest.approx([0.9, 1.1])
     forward, backward = plan.layer_shares()
-    assert (tuple(forward), tuple(backward)) == pytest.approx(((1 / 6, 1 / 12), (0.5, 0.25)))
+    assert [*forward, *backward] == pytest.approx([1 / 6, 1 / 12, 0.5, 0.25])
 
 
 def test_a_node_is_a_host_with_the_calibrated_ranks(file: Path) -> None:
@@ -214,9 +214,7 @@ def test_wrong_machines_of_a_scenario_are_named(file: Path, cluster: dict[str, A
 
 
 def test_a_device_of_another_model_is_refused(file: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"found gradients of digits-mlp, expected those of workload.model, digits-cnn"
-    ):
+    with pytest.raises(InputError, match=r"found gradients of digits-mlp, expected .* digits-cnn"):
         named({"nodes": [{"device": {"machine": str(file)}}]}, ["workload.model=digits-cnn"])
 
 
