@@ -109,7 +109,7 @@ def calibrate(
         gradients=parts,
         costs=costs_of(profile),
         rates=rates_of(copies, costs, job.learner.initial().nbytes),
-        startup=start_of([one.startup_s for found in launches.values() for one in found]),
+        startup=start_of([one.startup_s for found in launches.values() for one in found if one.startup_s is not None]),
     )
     return with_imports(machine, imported)
 

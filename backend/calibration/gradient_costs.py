@@ -67,7 +67,8 @@ class GradientTask:
         job = job_of(like, self.plan.cluster.placement, ProbeGradients(), steps * phases(workers))
         trace = run_job(launch_of(self.scenario, job))
         first_s = min((span.start_s for span in trace.spans), default=0.0)
-        return replace(gradients_of(job, trace), startup_s=trace.notes["startup_s"] + first_s)
+        launched_s = trace.notes.get("startup_s")
+        return replace(gradients_of(job, trace), startup_s=None if launched_s is None else launched_s + first_s)
 
     def steps(self, times: Gradients) -> int:
         """Returns how many steps fill a launch, given the times of one."""
@@ -113,14 +114,14 @@ class Gradients:
             last layer contains the forward pass.
         overlap: an all-reduce beside gradients; None for one rank.
         sequences: successive gradients with all ranks busy, by rank and step.
-        startup_s: from the launch to the first gradient.
+        startup_s: from the launch to the first gradient; None if a launcher started the ranks.
     """
 
     by_busy: dict[int, list[float]]
     layers_s: tuple[float, ...] = ()
     overlap: Overlap | None = None
     sequences: Sequences = field(default_factory=dict)
-    startup_s: float = 0.0
+    startup_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
