@@ -8,19 +8,34 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from paceline.algorithms.core.errors import InputError
-from paceline.cli.options import Algorithms, Json, Quiet, Scenario, Set, Verbose, output
+from paceline.cli import completing
+from paceline.cli.options import Algorithms, Json, Quiet, Set, Verbose, output
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from paceline.cli.calibrate_request import Request
+    from paceline.cli.output import Output
     from paceline.scenarios.sections.machine_file import MachinePart
 
 
 def calibrate(
     ctx: typer.Context,
-    scenario: Scenario,
+    scenario: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SCENARIO|MODEL,…]",
+            help="A scenario with the model, ranks and threads; or models of [bold]paceline list models[/], which are "
+            "calibrated one after the other into one file. Default with --run: the scenario of the run.",
+            show_default=False,
+            autocompletion=completing.scenarios,
+        ),
+    ] = None,
     changes: Set = None,
     algorithms: Algorithms = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Ranks on this host, for models; default: 2.", show_default=False)
+    ] = None,
     batches: Annotated[
         str | None,
         typer.Option(
@@ -32,6 +47,34 @@ def calibrate(
     seconds: Annotated[
         float, typer.Option(min=1, help="No further round begins after this time; at least three are made.")
     ] = 180.0,
+    nccl_tests: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="LOG", help="Import collectives from a log of nccl-tests; may be repeated."),
+    ] = None,
+    osu: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[RANKS=]LOG",
+            help="Import messages and collectives from a log of OSU micro-benchmarks; may be repeated. The ranks "
+            "(16=LOG, or 16/2=LOG for 2 hosts) are needed if the log does not contain the command lines.",
+        ),
+    ] = None,
+    torch_profile: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[BATCH=]TRACE",
+            help="Import gradients from a trace of torch.profiler; may be repeated. Default batch: the scenario's.",
+        ),
+    ] = None,
+    run: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="RUN", help="Import gradients and collectives from a run of paceline train; may be repeated."
+        ),
+    ] = None,
+    import_only: Annotated[
+        bool, typer.Option("--import-only", help="Measure nothing: the file has only what is imported.")
+    ] = False,
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="The file to write; an existing one is replaced.", dir_okay=False)
     ] = Path("machine.yaml"),
@@ -43,34 +86,72 @@ def calibrate(
 
     The ranks, threads and model are those of the scenario. Gradients are measured with one rank busy, with two, and so
     on, because ranks share cores, caches and memory. Rounds of all measurements take turns until the intervals of the
-    gradients are narrow.
+    gradients are narrow. What is imported is not measured.
 
     \b
     Examples:
       paceline calibrate my.yaml
       paceline calibrate my.yaml --batches 16,64,256 --out node.yaml
+      paceline calibrate digits-cnn,digits-mlp --workers 2
+      paceline calibrate my.yaml --nccl-tests all-reduce.txt --import-only
+      paceline calibrate my.yaml --torch-profile trace.json --osu 16/2=osu.txt --import-only
+      paceline calibrate --run runs/my-sync-sgd-1-measured-1 --import-only
       paceline simulate my.yaml --machine node.yaml
       paceline compare my.yaml --no-pace --machine node.yaml
     """
-    from paceline.backend.calibration.calibrate import calibrate as measure
-    from paceline.cli.actions import Ask
+    from paceline.cli.calibrate_request import Request
     from paceline.scenarios.resolution.load_machine import save_machine
-    from paceline.simulator.runs.dry_run import dry_run
 
     sizes = batches_of(batches)
     if not out.parent.is_dir():
         raise InputError(f"--out: found {str(out)!r}, expected a file in an existing folder")
-    loaded = Ask(scenario, changes=changes or [], algorithms=algorithms).read()
-    loaded = loaded.model_copy(update={"train": loaded.train.model_copy(update={"pace": "none"})})
+    request = Request(
+        source=scenario,
+        changes=changes or [],
+        algorithms=algorithms,
+        workers=workers,
+        batches=sizes,
+        nccl_tests=nccl_tests or [],
+        osu=osu or [],
+        torch_profile=torch_profile or [],
+        runs=run or [],
+        import_only=import_only,
+    )
     shown = output(ctx, as_json, quiet, verbose)
-    with shown.progress() as stage:
-        asked = dry_run(loaded.plans())
-        machine = measure(loaded, asked, batches=sizes, seconds=seconds, progress=stage("calibrating"))
+    machine = made(request, shown, seconds)
     save_machine(machine, out)
-    shown.answer(machine.model_dump(mode="json"), [table(machine)])
+    shown.answer(machine.model_dump(mode="json"), [table(machine.of_model(name)) for name in machine.names()])
     shown.note(machine.made.verdict)
     if not as_json:
         shown.note(f"stored in {out}")
+
+
+def made(request: Request, shown: Output, seconds: float) -> MachinePart:
+    """Returns the machine that is asked for.
+
+    Args:
+        request: what is calibrated and imported.
+        shown: where progress is printed.
+        seconds: the time after which no further round begins, of all models together.
+    """
+    from paceline.backend.calibration.calibrate import calibrate as measure
+    from paceline.backend.calibration.machine_imports import only_imports
+    from paceline.backend.calibration.several_models import joined
+    from paceline.simulator.runs.dry_run import dry_run
+
+    scenarios = request.scenarios()
+    imported = [request.imported(one) for one in scenarios]
+    if request.import_only:
+        return joined([only_imports(*pair) for pair in zip(scenarios, imported, strict=True)])
+    found = []
+    with shown.progress() as stage:
+        for loaded, costs in zip(scenarios, imported, strict=True):
+            progress = stage(f"calibrating {loaded.workload.model}")
+            asked, time_s = dry_run(loaded.plans()), seconds / len(scenarios)
+            found.append(
+                measure(loaded, asked, batches=request.batches, seconds=time_s, imported=costs, progress=progress)
+            )
+    return joined(found)
 
 
 def batches_of(text: str | None) -> list[int]:
@@ -94,7 +175,9 @@ def table(machine: MachinePart) -> Table:
     """Returns the measured figures as a table."""
     from paceline.reports.plain_table import plain_table
 
-    shown = plain_table(f"{machine.model} on {machine.made.processor}, {machine.ranks} ranks", first="cost")
+    shown = plain_table(
+        f"{machine.model} on {machine.made.processor or 'an unnamed machine'}, {machine.ranks} ranks", first="cost"
+    )
     for column in ("of", "time, ms", "launches, ms"):
         shown.add_column(column, justify="left" if column == "of" else "right")
     for part in machine.gradients:
@@ -103,10 +186,20 @@ def table(machine: MachinePart) -> Table:
             ranks = f"{one.ranks} rank{'s' * (one.ranks > 1)} busy"
             shown.add_row("gradient", f"{part.batch} samples, {ranks}", f"{1e3 * one.mean:.4g}", f"{low} to {high}")
     for curve in machine.costs:
-        where = " in shared memory" * curve.shared_memory
+        where = " in shared memory" * (curve.shared_memory and curve.origin is None)
+        where += f", {curve.origin.file}" if curve.origin is not None else ""
         for point in curve.points:
             name = f"{curve.operation} of {curve.ranks} ranks" if curve.operation[0].isupper() else curve.operation
+            name += f" on {curve.hosts} hosts" * (curve.hosts > 1)
             shown.add_row(name, f"{point.bytes:,} bytes{where}", f"{1e3 * point.time:.4g}", "")
     for name in type(machine.own).model_fields:
+        if machine.imported and not getattr(machine.own, name):
+            continue
         shown.add_row(f"own work: {name}", "", f"{1e3 * getattr(machine.own, name):.4g}", "")
+    if (start := machine.startup) is not None:
+        spread = [f"{1e3 * (start.time if value is None else value):.4g}" for value in (start.low, start.high)]
+        shown.add_row("start-up", "launch to first step", f"{1e3 * start.time:.4g}", " to ".join(spread))
+    for name in type(machine.rates).model_fields:
+        if (rate := getattr(machine.rates, name)) is not None:
+            shown.add_row(f"rate: {name.replace('_', ' ')}", f"{rate.rate / 1e9:.3g} GB/s", "", "")
     return shown

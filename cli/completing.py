@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def scenarios(incomplete: str) -> list[str]:
     """Returns the names of shipped scenarios with this beginning."""
-    from paceline.scenarios.resolution.text import SHIPPED
+    from paceline.scenarios.values.text import SHIPPED
 
     return [name for name in SHIPPED if name.startswith(incomplete)]
 

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from paceline.scenarios.resolution.load_scenario import json_schema, load
     from paceline.scenarios.resolution.plan import Plan
     from paceline.scenarios.resolution.schema import Scenario
-    from paceline.scenarios.resolution.text import SHIPPED
     from paceline.scenarios.values.mistakes import ScenarioError
+    from paceline.scenarios.values.text import SHIPPED
 else:
     __getattr__, __dir__ = deferred(
         __name__,
         {
             "Plan": "resolution.plan",
-            "SHIPPED": "resolution.text",
+            "SHIPPED": "values.text",
             "Scenario": "resolution.schema",
             "ScenarioError": "values.mistakes",
             "json_schema": "resolution.load_scenario",

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from paceline.backend.calibration.copy_rates import CopyTask, rates_of, start_of
 from paceline.backend.calibration.gradient_costs import (
     FEWEST,
     Gradients,
@@ -22,9 +23,12 @@ from paceline.backend.calibration.gradient_costs import (
     available_cores,
     gradient_tasks,
     means_s,
+    ratios_of,
 )
 from paceline.backend.calibration.gradient_costs import pooled as pooled_gradients
+from paceline.backend.calibration.machine_imports import NOTHING, Imported, with_imports
 from paceline.backend.calibration.message_costs import Costs, message_tasks, pooled
+from paceline.backend.calibration.step_time_laws import Correlations, correlations, fitted, words
 from paceline.records.machine import OtherLoad, machine_facts, package_versions
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.sections.machine_file import (
@@ -55,6 +59,7 @@ def calibrate(
     *,
     batches: Sequence[int] = (),
     seconds: float = SECONDS,
+    imported: Imported = NOTHING,
     progress: Progress | None = None,
 ) -> MachinePart:
     """Measures this machine for the runs of a scenario.
@@ -63,16 +68,21 @@ def calibrate(
         scenario: the scenario with its model, ranks and threads.
         asked: the collectives of its runs.
         batches: batch sizes at which gradients are measured; by default a quarter of the scenario's, its own, and four
-            times as many.
+            times as many. Those that were imported are not measured.
         seconds: the time after which no further round begins.
+        imported: costs from logs, traces and stored runs, which take the place of measured ones.
         progress: called with what is being measured and the completed share, 0 … 1.
 
     Returns:
         The machine as a section, which can be written to a file.
     """
     begun_s, report = time.monotonic(), progress or (lambda _name, _share: None)
-    gradients = gradient_tasks(scenario, batches or usual_batches(scenario.workload.batch_per_worker))
-    messages = message_tasks(scenario, asked)
+    known = {part.batch for part in imported.gradients}
+    wanted = [size for size in batches or usual_batches(scenario.workload.batch_per_worker) if size not in known]
+    gradients = gradient_tasks(scenario, wanted) if wanted else []
+    messages = message_tasks(scenario, [one for one in asked if not imported.has(one)])
+    job = messages[0].plan.job
+    copies = CopyTask(job.learner.initial().nbytes)
     steps = {task: task.steps(task.measure(FEWEST)) for task in gradients}
     launches: dict[GradientTask, list[Gradients]] = {task: [] for task in gradients}
     costs, rounds = list[Costs](), 0
@@ -86,19 +96,25 @@ def calibrate(
             for probe in messages:
                 report(f"round {rounds}: {probe.name}", done)
                 costs.append(probe.measure(rounds))
+            report(f"round {rounds}: {copies.name}", done)
+            copies.measure()
     profile = pooled(costs)
-    return MachinePart.model_construct(
+    parts = tuple(_gradient_part(task, found) for task, found in launches.items())
+    machine = MachinePart.model_construct(
         format=1,
-        made=_made(time.monotonic() - begun_s, other.share, rounds, widest(launches)),
+        made=_made(time.monotonic() - begun_s, other.share, rounds, widest(launches), parts),
         model=str(scenario.workload.model),
-        ranks=gradients[0].plan.job.workers,
+        ranks=job.workers,
         cores=available_cores(),
         torch_threads=scenario.train.torch_threads,
         own=own_of(profile),
         beside=BesidePart.model_construct(message=profile.message_beside, serve=profile.serve_beside),
-        gradients=tuple(_gradient_part(task, found) for task, found in launches.items()),
+        gradients=parts,
         costs=costs_of(profile),
+        rates=rates_of(copies, costs, job.learner.initial().nbytes),
+        startup=start_of([one.startup_s for found in launches.values() for one in found if one.startup_s is not None]),
     )
+    return with_imports(machine, imported)
 
 
 def usual_batches(batch: int) -> tuple[int, ...]:
@@ -133,6 +149,7 @@ def _gradient_part(task: GradientTask, found: Sequence[Gradients]) -> GradientPa
     for count, mean_s in times.busy:
         means = means_s(found, count)
         busy.append(BusyPart.model_construct(ranks=count, mean=mean_s, low=min(means), high=max(means)))
+    laws, together = fitted(ratios_of(found)), correlations([launch.sequences for launch in found])
     return GradientPart.model_construct(
         batch=task.batch,
         busy=tuple(busy),
@@ -144,10 +161,14 @@ def _gradient_part(task: GradientTask, found: Sequence[Gradients]) -> GradientPa
         pauses=tuple(PausePart.model_construct(pause=pause, longer=longer) for pause, longer in times.pauses),
         forward=times.forward,
         backward=times.backward,
+        law=laws.law,
+        fits=laws.fits,
+        between_steps=together.between_steps,
+        between_ranks=together.between_ranks,
     )
 
 
-def _made(seconds: float, load: float, rounds: int, width: float) -> MadePart:
+def _made(seconds: float, load: float, rounds: int, width: float, parts: Sequence[GradientPart]) -> MadePart:
     versions = package_versions()
     return MadePart.model_construct(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -155,8 +176,17 @@ def _made(seconds: float, load: float, rounds: int, width: float) -> MadePart:
         versions={name: versions[name] for name in ("paceline", "torch", "python") if name in versions},
         seconds=seconds,
         other_load=load,
-        verdict=verdict(load, rounds, width),
+        verdict="; ".join([verdict(load, rounds, width), *said_of(parts)]),
     )
+
+
+def said_of(parts: Sequence[GradientPart]) -> list[str]:
+    """Returns sentences on correlations that are large, of the batch where they are largest."""
+    largest = Correlations(
+        max((part.between_steps for part in parts), default=0.0, key=abs),
+        max((part.between_ranks for part in parts), default=0.0, key=abs),
+    )
+    return words(largest)
 
 
 def verdict(load: float, rounds: int, width: float) -> str:

@@ -18,6 +18,7 @@ from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.message_costs import job_of, launch_of
 from paceline.backend.calibration.probes import GRADIENTS, Phase, ProbeGradients, phase_of, phases_of
+from paceline.backend.calibration.step_time_laws import Sequences
 from paceline.backend.local.launch import run_job
 from paceline.records.trace import Span, Trace
 from paceline.scenarios.resolution.plan import FORWARD, Plan
@@ -66,7 +67,10 @@ class GradientTask:
         cores = available_cores()
         method = ProbeGradients(cores=cores)
         job = job_of(like, self.plan.cluster.placement, method, steps * len(phases_of(workers, cores)))
-        return gradients_of(job, run_job(launch_of(self.scenario, job)))
+        trace = run_job(launch_of(self.scenario, job))
+        first_s = min((span.start_s for span in trace.spans), default=0.0)
+        launched_s = trace.notes.get("startup_s")
+        return replace(gradients_of(job, trace), startup_s=None if launched_s is None else launched_s + first_s)
 
     def steps(self, times: Gradients) -> int:
         """Returns how many steps fill a launch, given the times of one."""
@@ -114,6 +118,8 @@ class Gradients:
             last layer contains the forward pass.
         overlap: an all-reduce beside gradients; None for one rank.
         started_s: the mean seconds of a gradient that is started and then waited for, on all ranks; 0: not measured.
+        sequences: successive gradients with all ranks busy, by rank and step.
+        startup_s: from the launch to the first gradient; None if a launcher started the ranks.
     """
 
     by_busy: dict[int, list[float]]
@@ -121,6 +127,8 @@ class Gradients:
     layers_s: tuple[float, ...] = ()
     overlap: Overlap | None = None
     started_s: float = 0.0
+    sequences: Sequences = field(default_factory=dict)
+    startup_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,19 +186,23 @@ def gradients_of(job: Job, trace: Trace) -> Gradients:
         else:
             layers[span.layer].append(seconds)
     by_phase: dict[Phase, list[float]] = defaultdict(list)
-    for (_, step), mine in starts.items():
+    sequences: dict[tuple[Rank, int], list[float]] = {}
+    for (rank, step), mine in starts.items():
         # the last one may have been alone: another rank was ready before
-        phase = phase_of(step, job.workers, method.cores)
-        by_phase[phase] += [seconds for _, seconds in sorted(mine)[WARM_UP:-1]]
+        kept, phase = [seconds for _, seconds in sorted(mine)[WARM_UP:-1]], phase_of(step, job.workers, method.cores)
+        by_phase[phase] += kept
+        if phase == Phase("busy", job.workers):
+            sequences[rank, step] = kept
     by_busy = {phase.busy: times for phase, times in by_phase.items() if phase.name == "busy"}
     paused = {phase.pause_s: times for phase, times in by_phase.items() if phase.name == "paused"}
     ordered = [layers[layer.name] for layer in reversed(job.learner.layout.layers) if layer.name in layers]
     means = tuple(float(np.mean(times)) for times in ordered)
     started_s = float(np.mean(started)) if started else 0.0
     if not beside:
-        return Gradients(by_busy, paused, means, started_s=started_s)
+        return Gradients(by_busy, paused, means, started_s=started_s, sequences=sequences)
     alone_s, beside_s = (_all_reduce_s(trace, how) for how in ("alone", "beside"))
-    return Gradients(by_busy, paused, means, Overlap(alone_s, beside_s, float(np.mean(beside))), started_s)
+    overlap = Overlap(alone_s, beside_s, float(np.mean(beside)))
+    return Gradients(by_busy, paused, means, overlap, started_s, sequences)
 
 
 def _all_reduce_s(trace: Trace, how: str) -> float:
@@ -219,13 +231,7 @@ def pooled(batch: int, launches: Sequence[Gradients], forward: float = FORWARD) 
     """
     counts = sorted(launches[0].by_busy)
     busy = tuple((count, float(np.median(means_s(launches, count)))) for count in counts)
-    most = counts[-1]
-    ratios = [
-        second / mean_s
-        for launch, mean_s in zip(launches, means_s(launches, most), strict=True)
-        for second in launch.by_busy[most]
-    ]
-    times = GradientTimes(batch=batch, busy=busy, factors=slices(ratios), pauses=_pauses(launches))
+    times = GradientTimes(batch=batch, busy=busy, factors=slices(ratios_of(launches)), pauses=_pauses(launches))
     if all(launch.started_s for launch in launches):
         started = float(np.median([launch.started_s for launch in launches])) / busy[-1][1]
         times = replace(times, started=max(1.0, started))
@@ -261,6 +267,16 @@ def _pauses(launches: Sequence[Gradients]) -> tuple[tuple[float, float], ...]:
         ]
         found.append((pause_s, max(0.0, float(np.median(extra_s)))))
     return tuple(found)
+
+
+def ratios_of(launches: Sequence[Gradients]) -> list[float]:
+    """Returns gradient times with all ranks busy, over the mean of their launch."""
+    most = max(launches[0].by_busy)
+    return [
+        second / mean_s
+        for launch, mean_s in zip(launches, means_s(launches, most), strict=True)
+        for second in launch.by_busy[most]
+    ]
 
 
 def available_cores() -> int:

@@ -199,6 +199,7 @@ SERVER_LOAD, SERVER_REST = Cost("load with a server"), Cost("rest with a server"
 MESSAGE_SHARE, SERVE_SHARE = Cost("message share"), Cost("serve share")
 """not times: the shares of other workers that computed meanwhile"""
 UPDATES = tuple(map(Cost, ("update", "update into", "update beside", "update of few")))
+UPDATE = UPDATES[0]
 SNAPSHOT = Cost("snapshot")
 MESSAGE = "message"
 HANDLED: tuple[Handled, ...] = ("send", "receive", "start")

@@ -134,6 +134,7 @@ def run_job(launch: Launch) -> Trace:
         DeadlockError, ProgramError: the programs are wrong; the message names rank, program line and step.
             All have the record until then as their `trace`.
     """
+    begun_s = time.monotonic()
     # before the fork: a child inherits torch's state but not the threads of its pool
     torch.set_num_threads(launch.torch_threads)
     team = launch.job.team
@@ -181,6 +182,7 @@ def run_job(launch: Launch) -> Trace:
         trace = gather(launch.job, folder, start_s=board.start_s)
         trace.failed_ranks = supervisor.failed_ranks
         trace.stop_reason = "failure" if failure is not None else board.stop_reason or launch.job.budget.usual_end
+        trace.notes["startup_s"] = max(0.0, board.start_s - begun_s)
         trace.notes["placement"] = places.record()
         trace.files = logs(folder, team)
         trace.notes["devices"] = placed.record(trace.notes.pop("devices", []))

@@ -23,9 +23,9 @@ from typing import Any
 
 from paceline.scenarios.resolution.load_scenario import load
 from paceline.scenarios.resolution.schema import Scenario
-from paceline.scenarios.resolution.text import parse
 from paceline.scenarios.values.limits import MOST_POINTS, MOST_SWEPT_RUNS
 from paceline.scenarios.values.mistakes import ScenarioError
+from paceline.scenarios.values.text import parse
 
 LISTED = 4
 """largest number of points that a message lists; it counts the others"""

@@ -7,14 +7,13 @@ import tempfile
 from pathlib import Path
 
 import yaml
-from pydantic import ValidationError
 
-from paceline.algorithms.core.errors import InputError
-from paceline.scenarios.resolution.text import read
 from paceline.scenarios.sections.machine_file import MachinePart
-from paceline.scenarios.values.mistakes import problems_of, raise_all
+from paceline.scenarios.sections.read_machine import read_machine
 
-HEADING = "# A machine that `paceline calibrate` measured. `paceline simulate` and `compare` take it as --machine.\n"
+HEADING = "# A machine file of `paceline calibrate`. `paceline simulate` and `compare` take it as --machine.\n"
+OPTIONAL = ("rates", "imported", "models")
+"""sections that are left out if they are empty"""
 
 
 def load_machine(path: str | Path) -> MachinePart:
@@ -26,20 +25,7 @@ def load_machine(path: str | Path) -> MachinePart:
     Raises:
         InputError: it is missing or wrong; with the location, the value and the fix of every mistake.
     """
-    if not Path(path).is_file():
-        raise InputError(
-            f"--machine: found {str(path)!r}, which is no file; expected one that `paceline calibrate` wrote"
-        )
-    name, data, problems = read(Path(path))
-    try:
-        machine = MachinePart.model_validate(data)
-    except ValidationError as error:
-        raise_all(name, [*problems, *problems_of(error, MachinePart)])
-    if problems:
-        raise_all(name, problems)
-    if not machine.gradients:
-        raise InputError(f"{name}: gradients: found none, expected at least one batch size; run `paceline calibrate`")
-    return machine
+    return read_machine(path)
 
 
 def save_machine(machine: MachinePart, path: Path) -> None:
@@ -49,7 +35,11 @@ def save_machine(machine: MachinePart, path: Path) -> None:
         machine: the machine.
         path: the file.
     """
-    text = HEADING + yaml.safe_dump(machine.model_dump(mode="json", exclude_none=True), sort_keys=False, width=120)
+    data = machine.model_dump(mode="json", exclude_none=True)
+    for key in OPTIONAL:
+        if not data.get(key):
+            data.pop(key, None)
+    text = HEADING + yaml.safe_dump(data, sort_keys=False, width=120)
     handle, name = tempfile.mkstemp(prefix=".", suffix=".yaml", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

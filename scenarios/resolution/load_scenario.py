@@ -13,11 +13,11 @@ from paceline.algorithms.core.naming import whole
 from paceline.scenarios.resolution.key_paths import key_paths, suggestion
 from paceline.scenarios.resolution.overrides import choose, override
 from paceline.scenarios.resolution.schema import Scenario
-from paceline.scenarios.resolution.text import folder_of, read
 from paceline.scenarios.sections.methods import ALL_HYPERPARAMETERS, unused_hyperparameters
 from paceline.scenarios.sections.referenced_files import anchor
 from paceline.scenarios.values.key_hints import key_hint
 from paceline.scenarios.values.mistakes import Problem, problems_of, raise_all
+from paceline.scenarios.values.text import folder_of, read
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.algorithms.core.method import Method
-from paceline.scenarios.resolution.text import parse
 from paceline.scenarios.values.limits import DEEPEST
 from paceline.scenarios.values.mistakes import Place, Problem, path_of, shown
+from paceline.scenarios.values.text import parse
 
 STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,9})\]")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paceline.scenarios.resolution.text import SHIPPED, parse
+from paceline.scenarios.values.text import SHIPPED, parse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

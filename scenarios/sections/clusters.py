@@ -30,6 +30,7 @@ from paceline.scenarios.sections.fault_sections import (
 )
 from paceline.scenarios.sections.layout import Layout, of_file, of_nodes, of_system
 from paceline.scenarios.sections.link_outages import misjoined
+from paceline.scenarios.sections.machine_devices import MachineDevicePart, machine_cluster, machine_node
 from paceline.scenarios.sections.networks import LinkPart, NetworkPart
 from paceline.scenarios.sections.reading import AnyStorage
 from paceline.scenarios.sections.referenced_files import File, MachineFile, NodeFilePart, any_node, graph_of
@@ -38,7 +39,7 @@ from paceline.scenarios.values import fields
 from paceline.scenarios.values.limits import MOST_WORKERS
 from paceline.scenarios.values.mistakes import Fault, Place, complain, expected, wrong
 from paceline.scenarios.values.section import Part
-from paceline.topologies import NO_JITTER, Cluster, Device, Node
+from paceline.topologies import NO_JITTER, Cluster, Device, Jitter, Node
 from paceline.topologies.catalogue.host_memory import host_memory
 from paceline.topologies.cluster import sites
 from paceline.topologies.graphs.graph import Graph
@@ -47,17 +48,19 @@ from paceline.topologies.graphs.graph_registry import build
 if TYPE_CHECKING:
     from paceline.scenarios.sections.workload import WorkloadPart
 
-AnyDevice = Annotated[DevicePart | str, WrapValidator(any_device)]
+AnyDevice = Annotated[DevicePart | MachineDevicePart | str, WrapValidator(any_device)]
 
 
 class NodePart(Part):
     device: AnyDevice | None = Field(
         default=None,
-        description="a device's name, or a mapping with name, overhead and per_sample; not for a known node",
+        description="a device's name, a mapping with name, overhead and per_sample, or {machine: PATH} of `paceline "
+        "calibrate`; not for a known node",
     )
     node: Annotated[fields.NodeName | NodeFilePart | None, WrapValidator(any_node)] = Field(
         default=None,
-        description="a node of `paceline list topologies`, or {file: PATH}; default: one host",
+        description="a node of `paceline list topologies`, {file: PATH}, or {machine: PATH} of `paceline calibrate`; "
+        "default: one host",
     )
     settings: dict[str, Any] = Field(
         default={},
@@ -70,6 +73,11 @@ class NodePart(Part):
     step_time: fields.StepTimeLaw | None = Field(
         default=None, description="jitter of these devices; default: that of the cluster"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_machine(cls, value: object) -> object:
+        return machine_node(value)
 
     @model_validator(mode="after")
     def _complete(self) -> NodePart:
@@ -133,7 +141,7 @@ def cluster_mapping(value: object) -> object:
     """Converts the name of a system to a mapping."""
     if isinstance(value, str):
         return {"system": value}
-    return value
+    return machine_cluster(value)
 
 
 def some(value: object) -> object:
@@ -168,7 +176,7 @@ class ClusterPart(Part):
     machine: MachineFile = Field(
         default=None,
         description="the path of a machine that `paceline calibrate` measured: simulations take its gradients, and its "
-        "costs inside a host; links join the hosts",
+        "costs inside a host; links join the hosts. Without a list of nodes, they are such hosts, one or `nodes`",
     )
     network: NetworkPart = Field(default=NetworkPart(), description="how the nodes are connected")
     charges: ChargesPart = Field(
@@ -283,7 +291,7 @@ class ClusterPart(Part):
         local = self.network.intra_node_link.build()
         kinds = [device for _, device in self.devices(workload)]
         counts = [part.count for part in self.nodes] if isinstance(self.nodes, tuple) else [len(self.layout.sites)]
-        spreads = [part.step_time for part in self.nodes] if isinstance(self.nodes, tuple) else [None]
+        spreads = self._spreads(workload)
         pairs = zip(zip(kinds, spreads, strict=True), counts, strict=True)
         each = [pair for pair, count in pairs for _ in range(count)]
         nodes = [
@@ -312,6 +320,18 @@ class ClusterPart(Part):
             return cluster  # its models need not be traced for the size of their input
         return replace(cluster, staging=self.staging.build(workload))
 
+    def _spreads(self, workload: WorkloadPart) -> list[Jitter | None]:
+        """Returns the jitter of each kind of node: its own, or that of a calibrated device; None: the cluster's."""
+        own: list[tuple[DevicePart | MachineDevicePart | str | None, Jitter | None]] = [(self.device, None)]
+        if isinstance(self.nodes, tuple):
+            own = [(part.device, part.step_time) for part in self.nodes]
+        return [
+            device.jitter(workload.model, workload.batch_per_worker)
+            if spread is None and isinstance(device, MachineDevicePart)
+            else spread
+            for device, spread in own
+        ]
+
     def devices(self, workload: WorkloadPart) -> list[tuple[Place, Device]]:
         """Returns the device of each kind of node, with its place in the section."""
         if not isinstance(self.nodes, tuple):
@@ -322,7 +342,7 @@ class ClusterPart(Part):
             for index, (part, first) in enumerate(zip(self.nodes, firsts, strict=True))
         ]
 
-    def _device(self, given: DevicePart | str | None, site: int, workload: WorkloadPart) -> Device:
+    def _device(self, given: DevicePart | MachineDevicePart | str | None, site: int, workload: WorkloadPart) -> Device:
         which = self.layout.sites[site].devices[0] if given is None else given
         assert which is not None, "a node without a device is rejected before"
-        return self.charges.device(device_of(which, workload))
+        return self.charges.device(device_of(which, workload, len(self.layout.sites[site].seats)))

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from paceline.algorithms.core.errors import InputError
 from paceline.scenarios.sections.charges import given_rates
+from paceline.scenarios.sections.machine_devices import MachineDevicePart
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.mistakes import complain, expected, wrong
 from paceline.scenarios.values.section import Part
@@ -80,20 +81,33 @@ class DevicePart(Part):
 
 def any_device(value: object, _: object) -> object:
     """Validates a device: a mapping, or a name in the catalogue."""
-    if isinstance(value, DevicePart):
+    if isinstance(value, DevicePart | MachineDevicePart):
         return value
     if isinstance(value, dict):
-        return DevicePart.model_validate(value)
+        return (MachineDevicePart if "machine" in value else DevicePart).model_validate(value)
     if not isinstance(value, str):
-        raise expected("a device of `paceline list devices`, or a mapping with name, overhead and per_sample")
+        raise expected(
+            "a device of `paceline list devices`, a mapping with name, overhead and per_sample, or {machine: FILE}"
+        )
     try:
         return value if value == "this-machine" else named(value).name
     except InputError as error:
         raise wrong(str(error)) from None
 
 
-def device_of(which: DevicePart | str, workload: WorkloadPart) -> Device:
-    """Returns a device for the gradients of a workload; raises `InputError` if these do not fit into its memory."""
+def device_of(which: DevicePart | MachineDevicePart | str, workload: WorkloadPart, workers: int = 1) -> Device:
+    """Returns a device for the gradients of a workload.
+
+    Args:
+        which: the device as the scenario names it.
+        workload: the workload.
+        workers: the workers of its node.
+
+    Raises:
+        InputError: the gradients do not fit into the device's memory, or were not measured.
+    """
+    if isinstance(which, MachineDevicePart):
+        return which.build(workload.model, workload.batch_per_worker, workers)
     if isinstance(which, DevicePart):
         return which.build()
     return of_catalogue(which, workload.model, workload.compute_dtype, workload.batch_per_worker)

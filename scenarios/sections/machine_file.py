@@ -1,21 +1,27 @@
 """The file of a calibrated machine: the costs that `paceline calibrate` measured, with their units and their origin.
 
-A file holds one `Profile`, for ranks of one model on hosts of one kind. Times and sizes are quantities with units, as
-in scenarios.
+A file holds one `Profile` for each of its models, all on hosts of one kind. Models share the costs of messages and
+collectives. Times and sizes are quantities with units, as in scenarios.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from paceline.algorithms.core.errors import InputError
+from paceline.scenarios.sections.machine_details import FitPart, OriginPart, RatesPart, StartPart
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.section import Part
+from paceline.topologies import NO_JITTER, Jitter
 from paceline.topologies.catalogue.gradient_times import GradientTimes
 from paceline.topologies.catalogue.machine_profile import Handled, Points, Profile
 
 Format = Annotated[Literal[1], Field(description="the version of the file's layout")]
+LAW_SLICES = 1000
+"""slices of equal probability in which a fitted law is drawn: INFERENCE, its largest 0.1 % are one slice"""
 
 
 class BytesPart(Part):
@@ -27,7 +33,11 @@ class CurvePart(Part):
     operation: str = Field(description="message, send, receive, start, or a collective such as AllReduce")
     ranks: fields.Count = Field(default=2, description="the members of a collective")
     shared_memory: fields.Flag = Field(default=False, description="whether it goes through shared memory of a host")
+    hosts: fields.Count = Field(default=1, description="the hosts of these members")
     points: tuple[BytesPart, ...] = Field(description="its times, smallest first")
+    origin: OriginPart | None = Field(
+        default=None, description="the log that it was imported from; then it holds with and without shared memory"
+    )
 
 
 class BusyPart(Part):
@@ -61,9 +71,45 @@ class GradientPart(Part):
     backward: tuple[fields.Share, ...] = Field(
         default=(), description="the share of each layer in its backward pass, first layer first"
     )
+    law: fields.StepTimeLaw = Field(
+        default=NO_JITTER, description="a law that fits the distribution, taken instead of factors; null: none fits"
+    )
+    fits: tuple[FitPart, ...] = Field(default=(), description="the laws that were fitted to the distribution")
+    between_steps: fields.Correlation = Field(
+        default=0.0, description="rank correlation of a rank's successive gradient times, -1 to 1"
+    )
+    between_ranks: fields.Correlation = Field(
+        default=0.0, description="rank correlation of simultaneous gradient times of two ranks, -1 to 1"
+    )
+    origin: OriginPart | None = Field(default=None, description="the trace or run that it was imported from")
+
+    def times(self) -> GradientTimes:
+        """Returns the times of this batch."""
+        return GradientTimes(
+            batch=self.batch,
+            busy=tuple((one.ranks, one.mean) for one in self.busy),
+            factors=self.factors if self.law == NO_JITTER else law_factors(self.law),
+            layered=self.layered,
+            beside=self.beside,
+            overlap=self.overlap,
+            pauses=tuple((one.pause, one.longer) for one in self.pauses),
+            started=self.started,
+            forward=self.forward,
+            backward=self.backward,
+            between_steps=self.between_steps,
+            between_ranks=self.between_ranks,
+        )
+
+
+@lru_cache(maxsize=64)
+def law_factors(law: Jitter) -> tuple[float, ...]:
+    """Returns a fitted law as factors: the middles of `LAW_SLICES` slices of equal probability."""
+    return law.quantiles(LAW_SLICES)
 
 
 class OwnPart(Part):
+    """A rank's own work, as in `Profile`."""
+
     load: fields.Time = Field(default=0.0, description="loading a batch")
     late: fields.Time = Field(default=0.0, description="by how much a paced gradient is late")
     rest: fields.Time = Field(default=0.0, description="the rest of a step, outside all operations")
@@ -92,6 +138,14 @@ class MadePart(Part):
     verdict: str = Field(default="", description="how far the figures can be trusted")
 
 
+class ModelPart(Part):
+    """A further model of a file."""
+
+    model: str = Field(description="the model whose gradients were measured")
+    own: OwnPart = Field(default=OwnPart(), description="a rank's own work besides gradients")
+    gradients: tuple[GradientPart, ...] = Field(default=(), description="by batch, smallest first")
+
+
 class MachinePart(Part):
     format: Format = 1
     made: MadePart = Field(description="when, where and with what it was measured")
@@ -105,45 +159,63 @@ class MachinePart(Part):
     )
     gradients: tuple[GradientPart, ...] = Field(default=(), description="by batch, smallest first")
     costs: tuple[CurvePart, ...] = Field(default=(), description="of messages, collectives, and starting them")
+    rates: RatesPart = Field(default=RatesPart(), description="bytes per second of updates and copies")
+    startup: StartPart | None = Field(
+        default=None, description="from the launch of a run's processes to their first step"
+    )
+    imported: tuple[OriginPart, ...] = Field(default=(), description="the logs, traces and runs that were imported")
+    models: tuple[ModelPart, ...] = Field(default=(), description="further models, with the same ranks and threads")
+
+    def names(self) -> list[str]:
+        """Returns the models of the file."""
+        return [self.model, *(one.model for one in self.models)]
+
+    def of_model(self, model: str) -> MachinePart:
+        """Returns the machine with the gradients and the own work of one of its models.
+
+        Args:
+            model: the model's name.
+
+        Raises:
+            InputError: the file has no gradients of this model. One without any gradients is for all models.
+        """
+        if model == self.model or not (self.gradients or self.models):
+            return self
+        for one in self.models:
+            if one.model == model:
+                return self.model_copy(update={"model": model, "own": one.own, "gradients": one.gradients})
+        raise InputError(f"found gradients of {', '.join(self.names())}, expected those of workload.model, {model}")
 
     def profile(self) -> Profile:
-        """Returns the costs."""
+        """Returns the costs. A curve that was imported holds with and without shared memory."""
         collectives: dict[bool, dict[tuple[str, int], Points]] = {False: {}, True: {}}
+        between: dict[tuple[str, int], Points] = {}
         handling: dict[tuple[Handled, bool], Points] = {}
         messages: dict[bool, Points] = {}
-        for curve in self.costs:
+        for curve in sorted(self.costs, key=lambda one: one.origin is not None):
             points = tuple((point.bytes, point.time) for point in curve.points)
+            ways = (curve.shared_memory,) if curve.origin is None else (False, True)
             match curve.operation:
-                case "message":
-                    messages[curve.shared_memory] = points
                 case "send" | "receive" | "start":
                     handling[curve.operation, curve.shared_memory] = points
-                case _:
-                    collectives[curve.shared_memory][curve.operation, curve.ranks] = points
+                case operation if curve.hosts > 1:
+                    between[operation, curve.ranks] = points
+                case "message":
+                    messages |= dict.fromkeys(ways, points)
+                case operation:
+                    for shared in ways:
+                        collectives[shared][operation, curve.ranks] = points
         return Profile(
             collectives=collectives[False],
             inside=collectives[True],
+            between=between,
             messages=messages.get(False, ()),
             inside_messages=messages.get(True, ()),
             handling=handling,
             **{f"{name}_s": seconds for name, seconds in self.own},
             message_beside=self.beside.message,
             serve_beside=self.beside.serve,
-            gradients=tuple(
-                GradientTimes(
-                    batch=part.batch,
-                    busy=tuple((one.ranks, one.mean) for one in part.busy),
-                    factors=part.factors,
-                    layered=part.layered,
-                    beside=part.beside,
-                    overlap=part.overlap,
-                    started=part.started,
-                    pauses=tuple((one.pause, one.longer) for one in part.pauses),
-                    forward=part.forward,
-                    backward=part.backward,
-                )
-                for part in self.gradients
-            ),
+            gradients=tuple(part.times() for part in self.gradients),
             cores=self.cores,
         )
 

@@ -105,7 +105,9 @@ def anchor(data: Any, folder: Path) -> None:
     inside = [_mapping(node).get("node") for node in _list(cluster.get("nodes"))]
     for part in map(_mapping, (cluster, cluster.get("network"), *inside)):
         _anchor_path(part, "file", folder)
-    _anchor_path(cluster, "machine", folder)
+    devices = [_mapping(node).get("device") for node in _list(cluster.get("nodes"))]
+    for part in map(_mapping, (cluster, cluster.get("device"), *devices, *inside)):
+        _anchor_path(part, "machine", folder)
 
 
 def _anchor_path(part: dict[str, Any], key: str, folder: Path) -> None:

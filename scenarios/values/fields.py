@@ -102,6 +102,9 @@ Stripes = Annotated[int, *_whole(1, MOST_STRIPES)]
 Positive = Annotated[float, *_number("a number above 0", {"exclusiveMinimum": 0}, lambda value: value > 0)]
 Factor = Annotated[float, *_number("a number of 1 or more", {"minimum": 1}, lambda value: value >= 1)]
 Share = Annotated[float, *_number("a number from 0 to 1", {"minimum": 0, "maximum": 1}, lambda value: 0 <= value <= 1)]
+Correlation = Annotated[
+    float, *_number("a number from -1 to 1", {"minimum": -1, "maximum": 1}, lambda value: -1 <= value <= 1)
+]
 Accuracy = Annotated[
     float,
     *_number("a number above 0 and at most 1", {"exclusiveMinimum": 0, "maximum": 1}, lambda value: 0 < value <= 1),

@@ -19,8 +19,7 @@ def hosts_like(machine: MachinePart, scenario: Scenario) -> LinkedProfile:
     Raises:
         InputError: the machine was calibrated for another model or number of threads; all mistakes are reported.
     """
-    check(machine, scenario)
-    return LinkedProfile(machine.profile())
+    return LinkedProfile(check(machine, scenario).profile())
 
 
 def this_host(machine: MachinePart, scenario: Scenario) -> Profile:
@@ -41,12 +40,16 @@ def this_host(machine: MachinePart, scenario: Scenario) -> Profile:
         )
     if scenario.train.network != "local":
         mistakes.append(f"train.network: found {scenario.train.network!r} with --machine, expected local")
-    check(machine, scenario, mistakes)
-    return machine.profile()
+    if not machine.gradients:
+        mistakes.append(
+            "--machine: found no gradients, which measured runs are compared by; expected the file of a calibration "
+            "with gradients"
+        )
+    return check(machine, scenario, mistakes).profile()
 
 
-def check(machine: MachinePart, scenario: Scenario, mistakes: list[str] | None = None) -> None:
-    """Checks that a machine was calibrated for a scenario.
+def check(machine: MachinePart, scenario: Scenario, mistakes: list[str] | None = None) -> MachinePart:
+    """Returns a machine with the gradients of a scenario's model, after checking that it was calibrated for it.
 
     Args:
         machine: the machine.
@@ -57,14 +60,17 @@ def check(machine: MachinePart, scenario: Scenario, mistakes: list[str] | None =
         InputError: there are mistakes; with all of them.
     """
     found = list(mistakes or [])
-    if (model := str(scenario.workload.model)) != machine.model:
-        found.append(f"--machine: found gradients of {machine.model}, expected those of workload.model, {model}")
-    if (threads := scenario.train.torch_threads) != machine.torch_threads:
+    try:
+        machine = machine.of_model(str(scenario.workload.model))
+    except InputError as error:
+        found.append(f"--machine: {error}")
+    if machine.gradients and (threads := scenario.train.torch_threads) != machine.torch_threads:
         found.append(
             f"--machine: found {machine.torch_threads} threads per rank, expected train.torch_threads, {threads}"
         )
     if found:
         raise InputError("\n".join(f"{scenario.name}: {line}" for line in found))
+    return machine
 
 
 def extrapolated(plan: Plan, machine: Profile) -> list[str]:
@@ -74,9 +80,9 @@ def extrapolated(plan: Plan, machine: Profile) -> list[str]:
         plan: the run.
         machine: the calibrated host.
     """
-    if not machine.gradients:
-        return []
     found, batch = list[str](), plan.job.batch
+    if not machine.gradients:
+        return ["cluster.machine: gradients take the times of the scenario's devices; the file has none"]
     batches = [one.batch for one in machine.gradients]
     if not batches[0] <= batch <= batches[-1]:
         measured = " to ".join(str(size) for size in sorted({batches[0], batches[-1]}))
@@ -85,7 +91,7 @@ def extrapolated(plan: Plan, machine: Profile) -> list[str]:
     most = machine.gradient(batch).busy[-1][0]
     if ranks > most:
         found.append(f"cluster.machine: {ranks} ranks of a host are extrapolated; measured were up to {most}")
-    if len(plan.cluster.nodes) > 1:
+    if len(plan.cluster.nodes) > 1 and not machine.between:
         found.append(
             "cluster.machine: messages between hosts take the scenario's links, without the work of processors for "
             "them; only one host was measured"

@@ -34,7 +34,8 @@ class PlanTiming:
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         if self.costs.gradients:
             times = self.costs.gradient(samples)
-            return self.costs.gradient_s(samples) * times.factor(self.plan.seed, int(rank), step)
+            host = self.plan.job.team[rank].host
+            return self.costs.gradient_s(samples) * times.factor(self.plan.seed, int(rank), step, host)
         return self.plan.compute_s(rank, step, samples) + self.costs.late_s
 
     def paused_s(self, samples: int, pause_s: float) -> float:

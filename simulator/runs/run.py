@@ -93,7 +93,8 @@ def simulate(
     if network is None and scenario.cluster.machine is not None:
         network = hosts_like(load_machine(scenario.cluster.machine), scenario)
     machine = _machine(network)
-    plans = scenario.plans(paced=machine is not None and not machine.gradients)
+    probed = isinstance(network, Profile | EmulatedProfile) and machine is not None and not machine.gradients
+    plans = scenario.plans(paced=probed)
     if not jitter:
         plans = [replace(plan, cluster=plan.cluster.without_jitter()) for plan in plans]
         network = without_spread(network)
@@ -228,6 +229,7 @@ def perform(
     if times := predicted_times(plan):
         trace.notes["gradient_times"] = times
     measured = [] if not isinstance(network, LinkedProfile) else extrapolated(plan, network.machine)
+    measured += wires.warnings() if isinstance(wires, LinkedHosts) else []
     trace.notes["warnings"] = [*outside(plan), *beyond(trace, plan.cluster.graph, wires, asked), *measured]
     return trace
 
@@ -258,7 +260,7 @@ def _network(plan: Plan, network: Network | Measured | None, asked: Consulted | 
         )
         here = MeasuredNetwork(asked.collective_s, asked.message_s, memory)
         if isinstance(network, LinkedProfile):
-            return LinkedHosts(plan, here, cluster_network(plan)) if len(plan.cluster.nodes) > 1 else here
+            return LinkedHosts(plan, here, cluster_network(plan), asked)
         return EmulatedNetwork(plan, network, here) if isinstance(network, EmulatedProfile) else here
     assert not isinstance(network, Measured), "profiles are wrapped in `Consulted`"
     return network or cluster_network(plan)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.scenarios import SHIPPED
-from paceline.scenarios.resolution.text import parse
+from paceline.scenarios.values.text import parse
 
 SOURCES = {name: path.read_text(encoding="utf-8") for name, path in SHIPPED.items()}
 DATA = {name: parse(text, name)[0] for name, text in SOURCES.items()}

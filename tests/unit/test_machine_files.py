@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from paceline import simulate
 from paceline.algorithms.core.errors import InputError
+from paceline.backend.calibration.several_models import joined
 from paceline.cli.app import app
 from paceline.cli.calibrate_command import batches_of
 from paceline.scenarios import load
@@ -116,7 +118,6 @@ def test_all_mistakes_of_a_comparison_are_reported_together() -> None:
     [
         (("gradients", 0, "busy", 0, "mean"), 0.01, "a time of 0 or more with its unit"),
         (("ranks",), 0, "a whole number of 1 or more"),
-        (("gradients",), [], "gradients: found none"),
         (("colour",), "red", "unknown key"),
         (("format",), 2, "format"),
     ],
@@ -129,6 +130,12 @@ def test_mistakes_in_a_file_are_named(file: Path, path: tuple[Any, ...], value: 
     place[path[-1]] = value
     file.write_text(yaml.safe_dump(data))
     with pytest.raises(InputError, match=said):
+        load_machine(file)
+
+
+def test_a_file_without_gradients_and_costs_is_refused(file: Path) -> None:
+    save_machine(machine_of(Profile()), file)
+    with pytest.raises(InputError, match="gradients: found none, and no costs"):
         load_machine(file)
 
 
@@ -147,3 +154,87 @@ def test_wrong_batches_are_refused(text: str) -> None:
 def test_made_needs_a_date() -> None:
     with pytest.raises(ValueError, match="date"):
         MadePart.model_validate({})
+
+
+# --- named as a device, a node or a cluster ---------------------------------------------------------------------------
+
+
+def named(cluster: dict[str, Any], changes: list[str] | None = None) -> Any:
+    return load({**SCENARIO, "cluster": cluster}, changes or [])
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_a_device_takes_the_gradients_of_as_many_busy_ranks_as_its_node_has(file: Path, workers: int) -> None:
+    """10 ms alone, 12.5 ms with two busy, and twice that with four on two cores."""
+    scenario = named({"nodes": [{"device": {"machine": str(file)}, "workers_per_node": workers}]})
+    (plan,) = scenario.plans()
+    (node,) = plan.cluster.nodes
+    assert node.device.compute_s(8) == pytest.approx({1: 0.01, 2: 0.0125, 4: 0.025}[workers])
+    assert node.step_time is not None
+    drawn = {node.step_time.factor(1, 0, step) for step in range(20)}
+    assert sorted(drawn) == pytest.approx([0.9, 1.1])
+    forward, backward = plan.layer_shares()
+    assert [*forward, *backward] == pytest.approx([1 / 6, 1 / 12, 0.5, 0.25])
+
+
+def test_a_node_is_a_host_with_the_calibrated_ranks(file: Path) -> None:
+    scenario = named({"nodes": [{"node": {"machine": str(file)}, "count": 2}]})
+    assert scenario.cluster.workers == 4
+    assert load(scenario.dump()) == scenario
+
+
+def test_a_machine_is_a_cluster(file: Path) -> None:
+    assert named({"machine": str(file)}).cluster.workers == 2
+    assert named({"machine": str(file), "nodes": 3}).cluster.workers == 6
+    (run,) = simulate(named({"machine": str(file)}))
+    assert not run.machine["warnings"]
+
+
+def test_a_path_in_a_scenario_is_relative_to_its_folder(file: Path) -> None:
+    cluster = {"nodes": [{"device": {"machine": file.name}}, {"node": {"machine": file.name}}]}
+    (file.parent / "scenario.yaml").write_text(yaml.safe_dump({**SCENARIO, "cluster": cluster}))
+    assert load(file.parent / "scenario.yaml").cluster.workers == 3
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        (
+            {"nodes": [{"device": {"machine": "none"}}]},
+            r"nodes\[0\].device.machine: found '.*none', which is no",
+        ),
+        ({"nodes": [{"node": {"machine": "none"}}]}, r"cluster.nodes\[0\].node.machine: found '.*none', which is no"),
+        ({"nodes": [{"node": {"machine": "F"}, "device": "v100"}]}, r"cluster.nodes\[0\].device: found beside"),
+        ({"machine": "none"}, r"cluster.machine: found '.*none', which is no file"),
+    ],
+)
+def test_wrong_machines_of_a_scenario_are_named(file: Path, cluster: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        named(yaml.safe_load(yaml.safe_dump(cluster).replace("machine: F", f"machine: {file}")))
+
+
+def test_a_device_of_another_model_is_refused(file: Path) -> None:
+    with pytest.raises(InputError, match=r"found gradients of digits-mlp, expected .* digits-cnn"):
+        named({"nodes": [{"device": {"machine": str(file)}}]}, ["workload.model=digits-cnn"])
+
+
+# --- several models ---------------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_several_models_predicts_each(tmp_path: Path) -> None:
+    slow = replace(PROFILE, gradients=(GradientTimes(batch=8, busy=((1, 0.1), (2, 0.1))),), update_s=1.0)
+    both = joined([machine_of(), machine_of(slow, model="digits-cnn")])
+    save_machine(both, tmp_path / "both.yaml")
+    read = load_machine(tmp_path / "both.yaml")
+    assert read.names() == ["digits-mlp", "digits-cnn"]
+    assert read.of_model("digits-mlp").profile() == PROFILE
+    assert hosts_like(read, load(SCENARIO, ["workload.model=digits-cnn"])).machine == slow
+    with pytest.raises(InputError, match=r"found gradients of digits-mlp, digits-cnn, expected those of .* lenet"):
+        hosts_like(read, load(SCENARIO, ["workload.model=lenet", "workload.dataset=mnist"]))
+
+
+def test_sizes_of_several_models_are_one_curve() -> None:
+    other = replace(PROFILE, messages=((0, 3e-4), (5000, 4e-4)))
+    found = joined([machine_of(), machine_of(other, model="digits-cnn")]).profile().messages
+    assert [nbytes for nbytes, _ in found] == [0, 1000, 5000]
+    assert [seconds for _, seconds in found] == pytest.approx([2e-4, 2e-4, 4e-4])

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.topologies.catalogue.correlated_draws import uniform
+
 SLICES = 50
 """slices of equal probability that describe a distribution"""
 STREAM = 11
@@ -37,6 +39,8 @@ class GradientTimes:
         pauses: (seconds without gradients of the rank before this one, seconds by which it takes longer), shortest
             first. The caches are then used by others.
         started: the time of a gradient in another lane than the program's, over that of one in the program's.
+        between_steps: the rank correlation of successive times of a rank.
+        between_ranks: the rank correlation of the times of two ranks of a host in the same step.
     """
 
     batch: int
@@ -49,6 +53,8 @@ class GradientTimes:
     overlap: float = 1.0
     pauses: tuple[tuple[float, float], ...] = ()
     started: float = 1.0
+    between_steps: float = 0.0
+    between_ranks: float = 0.0
 
     @property
     def alone_s(self) -> float:
@@ -86,8 +92,14 @@ class GradientTimes:
         forward = tuple(self.layered * self.forward * share / whole for share in self.backward)
         return forward, tuple(self.layered * share for share in self.backward)
 
-    def factor(self, seed: int, rank: int, step: int) -> float:
+    def factor(self, seed: int, rank: int, step: int, host: int = 0) -> float:
         """Returns the factor on the mean of one step of one rank; the same arguments draw the same factor.
+
+        Args:
+            seed: the seed of the run.
+            rank: the rank.
+            step: the step, from 0.
+            host: the host of the rank.
 
         >>> times = GradientTimes(batch=8, busy=((1, 0.1),), factors=(0.5, 1.0, 1.5))
         >>> times.factor(1, 0, 5) == times.factor(1, 0, 5), times.factor(1, 0, 5) in times.factors
@@ -95,7 +107,10 @@ class GradientTimes:
         """
         if len(self.factors) == 1:
             return self.factors[0]
-        return self.factors[int(np.random.default_rng((seed, STREAM, rank, step)).integers(len(self.factors)))]
+        if not (self.between_steps or self.between_ranks):
+            return self.factors[int(np.random.default_rng((seed, STREAM, rank, step)).integers(len(self.factors)))]
+        drawn = uniform(seed, rank, host, step, between_steps=self.between_steps, between_ranks=self.between_ranks)
+        return self.factors[min(len(self.factors) - 1, int(drawn * len(self.factors)))]
 
 
 def slices(times_s: Sequence[float], count: int = SLICES) -> tuple[float, ...]:

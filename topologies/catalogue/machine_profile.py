@@ -71,6 +71,7 @@ class Profile:
     Args:
         collectives: by operation and number of members, seconds from the last entry to a member's exit.
         inside: the same for collectives in shared memory of the ranks of a node.
+        between: the same for collectives, and messages of 2 ranks, between several hosts.
         messages: seconds from a send to the moment when the receiver, already waiting, has the value.
         inside_messages: the same for messages in shared memory of the ranks of a host.
         handling: seconds of a rank's own processor by bytes, for each kind and whether memory is shared. Those of a
@@ -96,6 +97,7 @@ class Profile:
 
     collectives: Collectives = field(default_factory=dict)
     inside: Collectives = field(default_factory=dict)
+    between: Collectives = field(default_factory=dict)
     messages: Points = ()
     inside_messages: Points = ()
     handling: Mapping[tuple[Handled, bool], Points] = field(default_factory=dict)
@@ -285,6 +287,10 @@ class Consulted:
     def message_s(self, nbytes: int, inside: bool = False) -> float:
         self.asked[MESSAGE, 2, nbytes, inside] = None
         return self.profile.message_s(nbytes, inside)
+
+    def between_s(self, operation: str, members: int, nbytes: int) -> float:
+        """Returns the seconds of a collective between hosts; its size is not recorded."""
+        return seconds_at(self.profile.between[operation, members], nbytes)
 
     def outside(self) -> list[str]:
         """Returns the requests outside the measured range, as text; one line for each kind of request.

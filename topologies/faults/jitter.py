@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -47,6 +48,20 @@ class Jitter:
 
     distribution: str
     parameters: tuple[tuple[str, float], ...] = ()
+    values: tuple[float, ...] = ()
+    """equally likely factors, if the distribution was measured"""
+
+    @staticmethod
+    def measured(values: Sequence[float]) -> Jitter:
+        """Returns the jitter of equally likely factors, scaled to mean 1; one factor is no jitter.
+
+        >>> sorted({Jitter.measured([2.0, 4.0, 6.0]).factor(1, 0, step) for step in range(20)})
+        [0.5, 1.0, 1.5]
+        """
+        if len(values) < 2:
+            return NO_JITTER
+        mean = math.fsum(values) / len(values)
+        return Jitter("measured", values=tuple(float(value) / mean for value in values))
 
     @staticmethod
     def of(distribution: str, **parameters: float) -> Jitter:
@@ -107,6 +122,17 @@ class Jitter:
         blocks = [_block(self, seed, rank, block) for block in range(-(-steps // BLOCK))]
         return np.concatenate([np.empty(0), *blocks])[:steps]
 
+    def quantiles(self, count: int) -> tuple[float, ...]:
+        """Returns the middle of each of `count` slices of equal probability, scaled to mean 1, smallest first.
+
+        >>> [round(value, 2) for value in Jitter.of("expon", loc=1.0, scale=1.0).quantiles(4)]
+        [0.59, 0.77, 1.03, 1.61]
+        """
+        if self.distribution == "none":
+            return (1.0,)
+        found = _frozen(self).ppf((np.arange(count) + 0.5) / count)
+        return tuple(float(value) for value in found / found.mean())
+
 
 NO_JITTER = Jitter("none")
 """every step takes exactly its device's time"""
@@ -144,6 +170,8 @@ def _mean(jitter: Jitter) -> float:
 @lru_cache(maxsize=16_384)  # 32 MB when full; ranks run apart by less than a block or two
 def _block(jitter: Jitter, seed: int, rank: int, block: int) -> np.ndarray:
     generator = np.random.default_rng(np.random.SeedSequence((seed, STREAM, rank, block)))
+    if jitter.values:
+        return generator.choice(jitter.values, size=BLOCK)
     draws: np.ndarray = _frozen(jitter).rvs(size=BLOCK, random_state=generator) / _mean(jitter)
     draws[draws < 0] = 0.0
     return draws

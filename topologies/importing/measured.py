@@ -47,6 +47,9 @@ class MeasuredCurve:
         nodes: the number of hosts, None if the log does not tell.
         points: (bytes, seconds) in the order of the log; see the rules of this file.
         source: the file and the tool.
+        tool: the tool and its program.
+        version: the version of the tool, "" if the log does not tell.
+        details: devices, library and settings that the log tells.
     """
 
     operation: str
@@ -54,6 +57,9 @@ class MeasuredCurve:
     nodes: int | None
     points: tuple[tuple[int, float], ...]
     source: str
+    tool: str = ""
+    version: str = ""
+    details: str = ""
 
 
 def profile_points(curves: Sequence[MeasuredCurve]) -> Points:

@@ -39,6 +39,7 @@ RANK = re.compile(
 )
 PROGRAM = re.compile(r"\b([a-z]+(?:_[a-z]+)?)_perf(?![a-z])")
 FOOTER = re.compile(r"#\s*(?:Out of bounds values|Avg bus bandwidth|Collective test concluded)")
+VERSION = re.compile(r"nccl-tests version\s+(\S{1,40})", re.ASCII)
 BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\S+)")
 STAMP = re.compile(r"\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*$", re.ASCII)
 CHECKS = (["#wrong"], ["error"])
@@ -52,6 +53,7 @@ class Run:
     """One run of a program, as far as the log has been read."""
 
     program: str | None = None
+    version: str = ""
     ranks: dict[tuple[int, int], str] = field(default_factory=dict)
     """hosts by group and rank"""
     gpus: list[str] = field(default_factory=list)
@@ -134,6 +136,8 @@ def _runs(lines: Sequence[str], problems: list[str]) -> list[Run]:
                 run = Run()
                 runs.append(run)
             run.program = _program(line) or run.program
+            if version := VERSION.search(line):
+                run.version = version[1]
         elif rank := RANK.match(line.strip()):
             _rank(run, rank, number, problems)
         elif FOOTER.match(line.strip()):
@@ -242,9 +246,12 @@ def _curve(
         problems.append("has only rows of size 0; expected sizes above 0")
     groups = len({group for group, _ in run.ranks})
     gpus = ", ".join(sorted({gpu for gpu in run.gpus if gpu}))
-    parts = [f"{where}: nccl-tests {run.program or known}", gpus, "in place" if inside else "out-of-place"]
-    parts += [f"{groups} groups at the same time"] if groups > 1 else []
-    return MeasuredCurve(known, ranks, nodes, tuple(points), ", ".join(filter(None, parts)))
+    tool = f"nccl-tests {run.program or known}"
+    details = [gpus, "in place" if inside else "out-of-place"]
+    details += [f"{groups} groups at the same time"] if groups > 1 else []
+    told = ", ".join(filter(None, details))
+    source = ", ".join(filter(None, [f"{where}: {tool}", *details]))
+    return MeasuredCurve(known, ranks, nodes, tuple(points), source, tool, run.version, told)
 
 
 def _members(run: Run, given: int | None, problems: list[str]) -> tuple[int, int | None] | None:

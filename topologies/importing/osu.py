@@ -4,7 +4,8 @@ Rules of this file:
 
 * The formats are those of versions 5 to 7, with or without ``-f``: FOUND (c/util/osu_util_mpi.c of 7.4, and 5.x). A
   file may hold several benchmarks one after the other.
-* A log does not contain the number of ranks, so the caller has to give it for collectives. Messages have 2.
+* A benchmark does not print its number of ranks. So the caller gives it for collectives, or the log contains the
+  command line of mpirun or srun before the benchmark. Messages have 2.
 * ``Size`` is the bytes of one rank's value, and for ``osu_reduce_scatter`` those of its whole input: FOUND
   (osu_allgather.c, osu_reduce_scatter.c). For an all-gather it is multiplied by the number of ranks, as in
   `Asked.nbytes`.
@@ -42,6 +43,7 @@ PAIRS = frozenset({"message", RATE, RATE_BOTH_WAYS})
 EXPECTED = "the output of osu_latency, osu_allreduce or another OSU micro-benchmark"
 TITLE = re.compile(r"#\s*OSU\s+([A-Za-z]+\S*)\s+(.*?)\s+Test(?:\s+v(\S+))?\s*", re.ASCII)
 COMMAND = re.compile(r"\s*(?:[$+>]\s|.*\bosu_[a-z_]+)", re.ASCII)
+RANKS = re.compile(r"\s(?:-np?|--ntasks|--np)(?:\s+|=)(\d{1,7})\b", re.ASCII)
 TIME_COLUMN = re.compile(r"(?:Avg )?Latency ?\((\w+)\)", re.ASCII)
 RATE_COLUMN = re.compile(r"Bandwidth ?\((\S+)\)", re.ASCII)
 
@@ -54,6 +56,8 @@ class Table:
     version: str
     library: str
     line: int
+    launched: int | None = None
+    """the ranks in the command line before it"""
     columns: list[str] = field(default_factory=list)
     rows: list[tuple[int, list[str], list[str]]] = field(default_factory=list)
     """line numbers, columns and words"""
@@ -64,7 +68,7 @@ def read(path: Path, *, ranks: int | None = None, nodes: int | None = None) -> t
 
     Args:
         path: the standard output of one or more benchmarks.
-        ranks: the number of ranks of the collectives, which the log does not contain.
+        ranks: the number of ranks of the collectives; None: that of the command line in the log.
         nodes: the number of hosts, if it is known.
 
     Raises:
@@ -111,11 +115,15 @@ def _tables(lines: Sequence[str], problems: list[str]) -> list[Table]:
     """Splits a log into benchmarks; a command line after a table ends it."""
     tables: list[Table] = []
     reading = False
+    launched: int | None = None
     for number, line in enumerate(lines, 1):
         words = line.split()
+        if "osu_" in line and COMMAND.match(line):
+            count = RANKS.search(line)
+            launched = int(count[1]) if count and int(count[1]) > 1 else None
         if title := TITLE.fullmatch(line.strip()):
-            tables.append(Table(title[2].lower(), title[3] or "", title[1], number))
-            reading = True
+            tables.append(Table(title[2].lower(), title[3] or "", title[1], number, launched))
+            reading, launched = True, None
         elif not reading or not words:
             continue
         elif words[0].startswith("#"):
@@ -142,9 +150,11 @@ def _curve(table: Table, where: str, ranks: int | None, nodes: int | None, probl
         problems.append(f"{at}: found the benchmark {table.title!r}, expected one of {known}")
         return None
     program, operation = BENCHMARKS[table.title]
-    members = 2 if operation in PAIRS else ranks
+    members = 2 if operation in PAIRS else ranks or table.launched
     if members is None:
-        problems.append(f"{at}: {program} does not print its number of ranks; give it (ranks)")
+        problems.append(
+            f"{at}: {program} does not print its number of ranks, and no line of its command is before it; give it"
+        )
         return None
     if not table.rows:
         problems.append(f"{at}: {program} has no rows of measurements")
@@ -157,7 +167,10 @@ def _curve(table: Table, where: str, ranks: int | None, nodes: int | None, probl
             continue
         points.append((nbytes * members if operation == "AllGather" else nbytes, seconds))
     source = f"{where}: OSU micro-benchmarks {table.version} {program}, {table.library}"
-    return MeasuredCurve(operation, members, nodes, tuple(points), source.replace("  ", " "))
+    tool = f"OSU micro-benchmarks {program}"
+    return MeasuredCurve(
+        operation, members, nodes, tuple(points), source.replace("  ", " "), tool, table.version, table.library
+    )
 
 
 def _point(columns: Sequence[str], words: Sequence[str], operation: str) -> tuple[int, float]:

@@ -1,0 +1,93 @@
+"""Laws and correlations of gradient times: found in times that have them, and drawn as they were found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.algorithms.core.values import Rank
+from paceline.backend.calibration import step_time_laws
+from paceline.backend.calibration.step_time_laws import correlations, fitted, goodness_of_fit
+from paceline.scenarios.sections.machine_file import GradientPart
+from paceline.topologies import NO_JITTER
+from paceline.topologies.catalogue.gradient_times import GradientTimes
+
+RANDOM = np.random.default_rng(7)
+SAMPLES = 8
+LAWS: dict[str, Callable[[], Any]] = {
+    "gamma": lambda: RANDOM.gamma(6.0, 1 / 6, 150),
+    "lognorm": lambda: RANDOM.lognormal(0.0, 0.5, 150),
+    "expon": lambda: 0.8 + RANDOM.exponential(0.2, 150),
+    "invgauss": lambda: RANDOM.wald(1.0, 3.0, 150),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_the_right_law_is_seldom_rejected(name: str) -> None:
+    """At a level of 5 %, more than 3 of 8 samples are rejected with a probability of 0.04 %."""
+    fits, samples = dict(step_time_laws.LAWS), [LAWS[name]() for _ in range(SAMPLES)]
+    assert sum(goodness_of_fit((name, fits[name]), values).p_value < 0.05 for values in samples) <= 3
+    if name != "expon":
+        assert goodness_of_fit(("expon", fits["expon"]), samples[0]).p_value < 0.05
+
+
+def test_a_shifted_exponential_is_recognised() -> None:
+    found = fitted(list(0.8 + np.random.default_rng(1).exponential(0.2, 300)))
+    assert found.law.distribution == "expon"
+    assert dict(found.law.parameters)["loc"] == pytest.approx(0.8, abs=0.03)
+
+
+def test_a_gamma_fit_has_the_highest_likelihood() -> None:
+    from scipy.stats import gamma
+
+    values = LAWS["gamma"]()
+    shape, _, _ = gamma.fit(values, floc=0)
+    (fit,) = (one for one in fitted(list(values)).fits if one.law.distribution == "gamma")
+    assert dict(fit.law.parameters)["shape"] == pytest.approx(shape, rel=1e-4)
+
+
+def test_the_measured_distribution_stays_where_no_law_fits() -> None:
+    two_modes = [*RANDOM.normal(0.8, 0.01, 200), *RANDOM.normal(1.2, 0.01, 200)]
+    found = fitted(two_modes)
+    assert found.law == NO_JITTER
+    assert max(one.p_value for one in found.fits) < 0.05
+
+
+def test_a_law_in_a_file_is_drawn() -> None:
+    """The factors have mean 1, and the deviation of the law: sqrt(exp(s²) − 1) of a lognormal one."""
+    part = GradientPart.model_validate(
+        {
+            "batch": 8,
+            "busy": [{"ranks": 1, "mean": "1 s"}],
+            "factors": [0.9, 1.1],
+            "law": {"distribution": "lognorm", "sigma": 0.3},
+        }
+    )
+    drawn = [part.times().factor(1, 0, step) for step in range(4000)]
+    spread = math.sqrt(math.exp(0.09) - 1)
+    assert np.mean(drawn) == pytest.approx(1.0, abs=4 * spread / math.sqrt(4000))
+    assert np.std(drawn) == pytest.approx(spread, rel=0.1)
+
+
+@pytest.mark.parametrize(("steps", "ranks"), [(0.6, 0.0), (0.0, 0.5), (-0.4, 0.3)])
+def test_times_are_drawn_with_the_correlations_that_were_found(steps: float, ranks: float) -> None:
+    count = 4000
+    times = GradientTimes(
+        batch=8, busy=((1, 1.0),), factors=tuple(np.linspace(0.5, 1.5, 50)), between_steps=steps, between_ranks=ranks
+    )
+    drawn = {(Rank(rank), 0): [times.factor(3, rank, step, 0) for step in range(count)] for rank in range(2)}
+    found = correlations([drawn])
+    tolerance = 4 * 2 / math.sqrt(count)  # four standard errors; correlated steps are at most twice as uncertain
+    assert found.between_steps == pytest.approx(steps, abs=tolerance)
+    assert found.between_ranks == pytest.approx(ranks, abs=tolerance)
+    assert np.mean(drawn[Rank(0), 0]) == pytest.approx(1.0, abs=0.05)
+
+
+def test_ranks_of_other_hosts_are_independent() -> None:
+    times = GradientTimes(batch=8, busy=((1, 1.0),), factors=tuple(np.linspace(0.5, 1.5, 50)), between_ranks=0.9)
+    drawn = {(Rank(rank), 0): [times.factor(3, rank, step, host=rank) for step in range(2000)] for rank in range(2)}
+    assert abs(correlations([drawn]).between_ranks) < 4 / math.sqrt(2000)
