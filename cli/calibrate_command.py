@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from paceline.algorithms.core.errors import InputError
+from paceline.backend.transports.launch_environment import Joined, joined
 from paceline.cli.options import Algorithms, Json, Quiet, Scenario, Set, Verbose, output
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from paceline.cli.actions import Ask
+    from paceline.cli.output import Output
+    from paceline.scenarios import Scenario as ScenarioSection
     from paceline.scenarios.sections.machine_file import MachinePart
 
 
@@ -41,35 +46,80 @@ def calibrate(
 ) -> None:
     """Measure gradients, messages and collectives on this machine, and write them to a file.
 
-    The ranks, threads and model are those of the scenario. Gradients are measured with one rank busy, with two, and so
-    on, because ranks share cores, caches and memory. Rounds of all measurements take turns until the intervals of the
-    gradients are narrow.
+    If `torchrun`, `srun` or `mpirun` has started the command, its processes measure together, on one host or on
+    several; messages and collectives between hosts are then measured, too. The ranks, threads and model are those of
+    the scenario. Gradients are measured with one rank busy, with two, and so on, because ranks share cores, caches and
+    memory. Rounds of all measurements take turns until the intervals of the gradients are narrow.
 
     \b
     Examples:
       paceline calibrate my.yaml
       paceline calibrate my.yaml --batches 16,64,256 --out node.yaml
+      srun --nodes=2 --ntasks-per-node=3 paceline calibrate my.yaml
       paceline simulate my.yaml --machine node.yaml
       paceline compare my.yaml --no-pace --machine node.yaml
     """
-    from paceline.backend.calibration.calibrate import calibrate as measure
     from paceline.cli.actions import Ask
-    from paceline.scenarios.resolution.load_machine import save_machine
+
+    ask, shown = Ask(scenario, changes=changes or [], algorithms=algorithms), output(ctx, as_json, quiet, verbose)
+    if (started := joined(os.environ)) is None:
+        _answer(_here(ask, out, batches, seconds, shown), out, shown)
+    elif (machine := _joined(ask, out, batches, seconds, shown, started)) is not None:
+        _answer(machine, out, shown)
+
+
+def _here(ask: Ask, out: Path, batches: str | None, seconds: float, shown: Output) -> MachinePart:
+    """Measures this machine with processes that are forked."""
+    from paceline.backend.calibration.calibrate import calibrate as measure
     from paceline.simulator.runs.dry_run import dry_run
 
-    sizes = batches_of(batches)
+    sizes, scenario = batches_of(batches), _unpaced(ask)
+    check_folder(out)
+    with shown.progress() as stage:
+        asked = dry_run(scenario.plans())
+        return measure(scenario, asked, batches=sizes, seconds=seconds, progress=stage("calibrating"))
+
+
+def _joined(
+    ask: Ask, out: Path, batches: str | None, seconds: float, shown: Output, started: Joined
+) -> MachinePart | None:
+    """Measures as one process of several; returns the machine in the first one."""
+    from paceline.cli.joined_processes import reported, together
+
+    with reported(started):
+        sizes, scenario = batches_of(batches), _unpaced(ask)
+        if started.process == 0:  # no other one writes
+            check_folder(out)
+        with together(started, shown) as (world, speaking):
+            from paceline.backend.calibration.calibrate import calibrate_hosts
+            from paceline.simulator.runs.dry_run import dry_run
+
+            with speaking.progress() as stage:
+                asked = dry_run(scenario.plans(), by_hosts=len(world.hosts) > 1)
+                progress = stage("calibrating")
+                return calibrate_hosts(scenario, asked, world, batches=sizes, seconds=seconds, progress=progress)
+
+
+def _unpaced(ask: Ask) -> ScenarioSection:
+    """Returns the scenario, not paced."""
+    loaded: ScenarioSection = ask.read()
+    return loaded.model_copy(update={"train": loaded.train.model_copy(update={"pace": "none"})})
+
+
+def check_folder(out: Path) -> None:
+    """Raises `InputError` if the folder of a file does not exist."""
     if not out.parent.is_dir():
         raise InputError(f"--out: found {str(out)!r}, expected a file in an existing folder")
-    loaded = Ask(scenario, changes=changes or [], algorithms=algorithms).read()
-    loaded = loaded.model_copy(update={"train": loaded.train.model_copy(update={"pace": "none"})})
-    shown = output(ctx, as_json, quiet, verbose)
-    with shown.progress() as stage:
-        asked = dry_run(loaded.plans())
-        machine = measure(loaded, asked, batches=sizes, seconds=seconds, progress=stage("calibrating"))
+
+
+def _answer(machine: MachinePart, out: Path, shown: Output) -> None:
+    """Writes the file and prints the figures."""
+    from paceline.scenarios.resolution.load_machine import save_machine
+
     save_machine(machine, out)
     shown.answer(machine.model_dump(mode="json"), [table(machine)])
     shown.note(machine.made.verdict)
-    if not as_json:
+    if not shown.as_json:
         shown.note(f"stored in {out}")
 
 
@@ -103,7 +153,7 @@ def table(machine: MachinePart) -> Table:
             ranks = f"{one.ranks} rank{'s' * (one.ranks > 1)} busy"
             shown.add_row("gradient", f"{part.batch} samples, {ranks}", f"{1e3 * one.mean:.4g}", f"{low} to {high}")
     for curve in machine.costs:
-        where = " in shared memory" * curve.shared_memory
+        where = " in shared memory" * curve.shared_memory + " between hosts" * curve.between
         for point in curve.points:
             name = f"{curve.operation} of {curve.ranks} ranks" if curve.operation[0].isupper() else curve.operation
             shown.add_row(name, f"{point.bytes:,} bytes{where}", f"{1e3 * point.time:.4g}", "")

@@ -10,15 +10,15 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.message_costs import job_of, launch_of
+from paceline.backend.calibration.probe_runner import Runner
 from paceline.backend.calibration.probes import GRADIENTS, ProbeGradients, phase_of, phases
-from paceline.backend.local.launch import run_job
 from paceline.records.trace import Span, Trace
 from paceline.scenarios.resolution.plan import FORWARD, Plan
 from paceline.scenarios.resolution.schema import Scenario
@@ -44,60 +44,74 @@ class GradientTask:
         scenario: the scenario of the runs to be predicted.
         plan: the run with the most ranks.
         batch: samples of a gradient.
+        runner: the processes that perform it.
     """
 
     scenario: Scenario
     plan: Plan
     batch: int
+    runner: Runner = field(default_factory=Runner)
 
     @property
     def name(self) -> str:
         """What it measures."""
         return f"gradients of {self.batch} samples"
 
-    def measure(self, steps: int) -> Gradients:
-        """Launches the probe once.
+    def measure(self, steps: int) -> list[Gradients]:
+        """Launches the probe once; returns its times, or nothing if another process has them.
 
         Args:
             steps: steps for each number of busy ranks.
         """
-        workers = self.plan.job.workers
-        like = replace(self.plan.job, batch=self.batch)
-        job = job_of(like, self.plan.cluster.placement, ProbeGradients(), steps * phases(workers))
-        return gradients_of(job, run_job(launch_of(self.scenario, job)))
+        workers, hosts = self.plan.job.workers, tuple(self.runner.workers_of_hosts(self.plan.job).values())
+        like, method = replace(self.plan.job, batch=self.batch), ProbeGradients(hosts=hosts)
+        most = method.most(like.team[0].workers)
+        job = job_of(like, self.plan.cluster.placement, method, steps * phases(most, workers))
+        trace = self.runner.run(launch_of(self.scenario, job))
+        return [] if trace is None else [gradients_of(job, trace)]
 
-    def steps(self, times: Gradients) -> int:
-        """Returns how many steps fill a launch, given the times of one."""
-        each_s = sum(float(np.mean(value)) for value in times.by_busy.values()) * GRADIENTS
-        return min(MOST, max(FEWEST, round(SECONDS / each_s)))
+    def steps(self) -> int:
+        """Returns how many steps fill a launch, from the times of a short one; the same in every process."""
+        found = self.measure(FEWEST)
+        return self.runner.decide(lambda: steps_of(found[0]))
 
 
-def gradient_tasks(scenario: Scenario, batches: Sequence[int] = ()) -> list[GradientTask]:
+def steps_of(times: Gradients) -> int:
+    """Returns how many steps fill a launch, given the times of one."""
+    each_s = sum(float(np.mean(value)) for value in times.by_busy.values()) * GRADIENTS
+    return min(MOST, max(FEWEST, round(SECONDS / each_s)))
+
+
+def gradient_tasks(scenario: Scenario, batches: Sequence[int] = (), runner: Runner | None = None) -> list[GradientTask]:
     """Returns the probes of gradients for the runs of a scenario.
 
     Args:
         scenario: the scenario with its model, batch, ranks and threads.
         batches: the batch sizes; by default that of the scenario.
+        runner: the processes that perform them; by default each launch forks its own.
     """
     plan = max(scenario.plans(paced=False), key=lambda plan: plan.job.workers)
-    return [GradientTask(scenario, plan, batch) for batch in batches or (plan.job.batch,)]
+    return [GradientTask(scenario, plan, batch, runner or Runner()) for batch in batches or (plan.job.batch,)]
 
 
-def gradient_times(scenario: Scenario, *, progress: Progress | None = None) -> GradientTimes:
-    """Returns the times of the gradients of a scenario's runs on this machine.
+def gradient_times(
+    scenario: Scenario, *, progress: Progress | None = None, runner: Runner | None = None
+) -> tuple[GradientTimes, ...]:
+    """Returns the times of the gradients of a scenario's runs, or nothing if another process has them.
 
     Args:
         scenario: the scenario with its model, batch, ranks and threads.
         progress: called with what is being measured and the completed share, 0 … 1.
+        runner: the processes that measure; by default they are forked on this machine.
     """
-    (task,) = gradient_tasks(scenario)
+    (task,) = gradient_tasks(scenario, runner=runner)
     found = list[Gradients]()
-    steps = task.steps(task.measure(FEWEST))
+    steps = task.steps()
     for number in range(LAUNCHES):
         if progress is not None:
             progress(task.name, (1 + number) / (LAUNCHES + 1))
-        found.append(task.measure(steps))
-    return pooled(task.batch, found)
+        found += task.measure(steps)
+    return (pooled(task.batch, found),) if found else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +167,10 @@ def gradients_of(job: Job, trace: Trace) -> Gradients:
         job: the job of a `ProbeGradients`.
         trace: its record.
     """
+    method = job.method
+    assert isinstance(method, ProbeGradients), "the record of another program"
+    workers = job.team[0].workers
+    most = method.most(workers)
     starts: dict[tuple[Rank, int], list[tuple[float, float]]] = defaultdict(list)
     beside = list[float]()
     layers: dict[str, list[float]] = defaultdict(list)
@@ -160,16 +178,17 @@ def gradients_of(job: Job, trace: Trace) -> Gradients:
         if span.activity != "compute":
             continue
         seconds = span.end_s - span.start_s
-        if phase_of(span.step, job.workers).name == "beside":
+        if phase_of(span.step, most, job.workers).name == "beside":
             beside.append(seconds)
         elif span.layer is None:
             starts[span.rank, span.step].append((span.start_s, seconds))
         else:
             layers[span.layer].append(seconds)
     by_busy: dict[int, list[float]] = defaultdict(list)
-    for (_, step), mine in starts.items():
+    for (rank, step), mine in starts.items():
+        busy = min(phase_of(step, most, job.workers).busy, len(method.beside(rank, workers)))
         # the last one may have been alone: another rank was ready before
-        by_busy[phase_of(step, job.workers).busy] += [seconds for _, seconds in sorted(mine)[WARM_UP:-1]]
+        by_busy[busy] += [seconds for _, seconds in sorted(mine)[WARM_UP:-1]]
     ordered = [layers[layer.name] for layer in reversed(job.learner.layout.layers) if layer.name in layers]
     means = tuple(float(np.mean(times)) for times in ordered)
     if not beside:

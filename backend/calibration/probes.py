@@ -111,50 +111,66 @@ class ProbeGradients(Probe):
 
     name = "probe-gradients"
 
+    hosts: tuple[tuple[int, ...], ...] = ()
+    """the workers of each host; none: all are on one"""
+
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
-            phase = phase_of(step.number, len(me.workers))
+            phase = phase_of(step.number, self.most(me.workers), len(me.workers))
             for turn in range(GRADIENTS):
                 if phase.name == "layers":
                     for handle in (yield from LayerGradients(state.weights, batch)):
                         yield from Wait(handle)
                 elif phase.name == "beside":
                     yield from beside(me, state.weights, batch, f"{step.number} {turn}")
-                elif me.rank < phase.busy:
+                elif self.beside(me.rank, me.workers).index(me.rank) < phase.busy:
                     yield from Gradient(state.weights, batch)
             yield from Barrier(group=me.workers, key=f"busy {step.number}")
             state = replace(state, step=step.number + 1)
         return state
+
+    def beside(self, rank: Rank, workers: Group) -> tuple[int, ...]:
+        """Returns the workers of a rank's host."""
+        return next((ranks for ranks in self.hosts if rank in ranks), workers.ranks)
+
+    def most(self, workers: Group) -> int:
+        """Returns the largest number of workers of a host."""
+        return max(map(len, self.hosts), default=len(workers))
 
 
 class Phase(NamedTuple):
     """What a step of `ProbeGradients` measures.
 
     Args:
-        name: `busy`: gradients of so many ranks; `layers`: layer-wise gradients of all ranks; `beside`: an all-reduce
-            alone, and another one beside a gradient, on all ranks.
-        busy: the number of ranks that compute.
+        name: `busy`: gradients of so many ranks of each host; `layers`: layer-wise gradients of all ranks; `beside`: an
+            all-reduce alone, and another one beside a gradient, on all ranks.
+        busy: the number of ranks of a host that compute.
     """
 
     name: Literal["busy", "layers", "beside"]
     busy: int
 
 
-def phase_of(step: int, workers: int) -> Phase:
+def phase_of(step: int, most: int, workers: int) -> Phase:
     """Returns what a step of `ProbeGradients` measures.
 
-    >>> [phase_of(step, 2).name for step in range(5)], phase_of(1, 2).busy
+    Args:
+        step: the number of the step.
+        most: the largest number of workers of a host.
+        workers: the workers of all hosts.
+
+    >>> [phase_of(step, 2, 2).name for step in range(5)], phase_of(1, 2, 2).busy
     (['busy', 'busy', 'layers', 'beside', 'busy'], 2)
     """
-    turn = step % phases(workers)
-    return Phase("busy", turn + 1) if turn < workers else Phase("layers" if turn == workers else "beside", workers)
+    turn = step % phases(most, workers)
+    return Phase("busy", turn + 1) if turn < most else Phase("layers" if turn == most else "beside", most)
 
 
-def phases(workers: int) -> int:
-    """Returns the number of different steps of `ProbeGradients`."""
-    return workers + (2 if workers > 1 else 1)
+def phases(most: int, workers: int) -> int:
+    """Returns the number of different steps of `ProbeGradients`; the arguments are those of `phase_of`."""
+    return most + (2 if workers > 1 else 1)
 
 
 @program

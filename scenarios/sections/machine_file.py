@@ -6,6 +6,7 @@ in scenarios.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -13,7 +14,7 @@ from pydantic import Field
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.section import Part
 from paceline.topologies.catalogue.gradient_times import GradientTimes
-from paceline.topologies.catalogue.machine_profile import Handled, Points, Profile
+from paceline.topologies.catalogue.machine_profile import Handled, LinkedProfile, Points, Profile
 
 Format = Annotated[Literal[1], Field(description="the version of the file's layout")]
 
@@ -27,6 +28,7 @@ class CurvePart(Part):
     operation: str = Field(description="message, send, receive, start, or a collective such as AllReduce")
     ranks: fields.Count = Field(default=2, description="the members of a collective")
     shared_memory: fields.Flag = Field(default=False, description="whether it goes through shared memory of a host")
+    between: fields.Flag = Field(default=False, description="whether its ranks are on several hosts")
     points: tuple[BytesPart, ...] = Field(description="its times, smallest first")
 
 
@@ -70,6 +72,14 @@ class MadePart(Part):
     verdict: str = Field(default="", description="how far the figures can be trusted")
 
 
+class HostPart(Part):
+    ranks: fields.Count = Field(description="the workers of the calibration on this host")
+    processor: str = Field(default="", description="its processor")
+    cores: fields.Count = Field(default=1, description="cores that its processes may use")
+    memory_bytes: fields.Index = Field(default=0, description="bytes of its memory")
+    other_load: fields.Share = Field(default=0.0, description="the share of its cores that other programs used")
+
+
 class MachinePart(Part):
     format: Format = 1
     made: MadePart = Field(description="when, where and with what it was measured")
@@ -80,27 +90,17 @@ class MachinePart(Part):
     own: OwnPart = Field(default=OwnPart(), description="a rank's own work besides gradients")
     gradients: tuple[GradientPart, ...] = Field(default=(), description="by batch, smallest first")
     costs: tuple[CurvePart, ...] = Field(default=(), description="of messages, collectives, and starting them")
+    hosts: tuple[HostPart, ...] = Field(default=(), description="the hosts, if several were measured together")
+
+    def linked(self) -> LinkedProfile:
+        """Returns the costs of a host, and those between hosts if several were measured."""
+        between = self._costs(between=True) if self.hosts else None
+        return LinkedProfile(self.profile(), between, tuple(host.ranks for host in self.hosts))
 
     def profile(self) -> Profile:
-        """Returns the costs."""
-        collectives: dict[bool, dict[tuple[str, int], Points]] = {False: {}, True: {}}
-        handling: dict[tuple[Handled, bool], Points] = {}
-        messages: dict[bool, Points] = {}
-        for curve in self.costs:
-            points = tuple((point.bytes, point.time) for point in curve.points)
-            match curve.operation:
-                case "message":
-                    messages[curve.shared_memory] = points
-                case "send" | "receive" | "start":
-                    handling[curve.operation, curve.shared_memory] = points
-                case _:
-                    collectives[curve.shared_memory][curve.operation, curve.ranks] = points
-        return Profile(
-            collectives=collectives[False],
-            inside=collectives[True],
-            messages=messages.get(False, ()),
-            inside_messages=messages.get(True, ()),
-            handling=handling,
+        """Returns the costs of a host."""
+        return replace(
+            self._costs(between=False),
             load_s=self.own.load,
             late_s=self.own.late,
             rest_s=self.own.rest,
@@ -123,23 +123,56 @@ class MachinePart(Part):
             cores=self.cores,
         )
 
+    def _costs(self, *, between: bool) -> Profile:
+        """Returns the messages and collectives inside a host, or between hosts."""
+        collectives: dict[bool, dict[tuple[str, int], Points]] = {False: {}, True: {}}
+        handling: dict[tuple[Handled, bool], Points] = {}
+        messages: dict[bool, Points] = {}
+        for curve in self.costs:
+            if curve.between is not between:
+                continue
+            points = tuple((point.bytes, point.time) for point in curve.points)
+            match curve.operation:
+                case "message":
+                    messages[curve.shared_memory] = points
+                case "send" | "receive" | "start":
+                    handling[curve.operation, curve.shared_memory] = points
+                case _:
+                    collectives[curve.shared_memory][curve.operation, curve.ranks] = points
+        return Profile(
+            collectives=collectives[False],
+            inside=collectives[True],
+            messages=messages.get(False, ()),
+            inside_messages=messages.get(True, ()),
+            handling=handling,
+        )
 
-def costs_of(profile: Profile) -> tuple[CurvePart, ...]:
-    """Returns the messages and collectives of a profile as sections of a file."""
+
+def costs_of(profile: Profile, between: Profile | None = None) -> tuple[CurvePart, ...]:
+    """Returns the messages and collectives of a profile as sections of a file.
+
+    Args:
+        profile: the costs inside a host.
+        between: the costs between hosts; None: they were not measured.
+    """
+    far = () if between is None else tuple(part.model_copy(update={"between": True}) for part in costs_of(between))
     found = [("message", 2, False, profile.messages), ("message", 2, True, profile.inside_messages)]
     found += [(kind, 2, shared, points) for (kind, shared), points in profile.handling.items()]
     for shared in (False, True):
         for (operation, ranks), points in sorted(profile.measured(shared).items()):
             found.append((operation, ranks, shared, points))
-    return tuple(
-        CurvePart(
-            operation=operation,
-            ranks=ranks,
-            shared_memory=shared,
-            points=tuple(BytesPart.model_construct(bytes=nbytes, time=seconds) for nbytes, seconds in points),
+    return (
+        tuple(
+            CurvePart(
+                operation=operation,
+                ranks=ranks,
+                shared_memory=shared,
+                points=tuple(BytesPart.model_construct(bytes=nbytes, time=seconds) for nbytes, seconds in points),
+            )
+            for operation, ranks, shared, points in found
+            if points
         )
-        for operation, ranks, shared, points in found
-        if points
+        + far
     )
 
 

@@ -217,9 +217,27 @@ class EmulatedProfile:
 
 @dataclass(frozen=True, slots=True)
 class LinkedProfile:
-    """The profile of one host, for runs on hosts like it that the links of a scenario join."""
+    """The profile of one host, for runs on hosts like it.
+
+    Args:
+        machine: the costs of a host.
+        between: the costs of messages and collectives between the hosts, as of a network; None: they were not measured,
+            and the links of a scenario join the hosts.
+        placement: the number of workers on each host when `between` was measured.
+    """
 
     machine: Profile
+    between: Profile | None = None
+    placement: tuple[int, ...] = ()
+
+    def measured_between(self, placement: tuple[int, ...]) -> Profile | None:
+        """Returns the costs between hosts if they were measured with this number of workers on each host.
+
+        >>> linked = LinkedProfile(Profile(), Profile(messages=((8, 1e-3),)), (2, 2))
+        >>> linked.measured_between((2, 2)).messages, linked.measured_between((2, 2, 2))
+        (((8, 0.001),), None)
+        """
+        return self.between if placement == self.placement else None
 
 
 @dataclass(frozen=True, slots=True)
