@@ -77,12 +77,15 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=64, help="samples of a gradient")
     parser.add_argument("--steps", type=int, default=300, help="steps of each worker")
     parser.add_argument("--seconds", type=float, default=40.0, help="no further round of the calibration begins later")
+    parser.add_argument("--keep", type=Path, help="a new folder for the machine file and the records")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     asked = parser.parse_args()
     try:
-        with tempfile.TemporaryDirectory() as folder, hosts(2, bytes_per_s=RATE) as made:
+        with tempfile.TemporaryDirectory() as temporary, hosts(2, bytes_per_s=RATE) as made:
+            folder = Path(temporary) if asked.keep is None else asked.keep.absolute()
+            folder.mkdir(parents=True, exist_ok=asked.keep is None)
             processes = asked.per_host + 1  # the probe of messages has a server
-            found = predictions(asked.launcher, made, scenario(asked), processes, Path(folder), asked.seconds)
+            found = predictions(asked.launcher, made, scenario(asked), processes, folder, asked.seconds)
     except InputError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

@@ -112,7 +112,7 @@ def calibrate_hosts(
     if not world.leads:
         return None
     taken_s, placement = time.monotonic() - begun_s, found.runner.workers_of_hosts(found.gradients[0].plan.job)
-    machine = _machine(scenario, found, loads.highest, taken_s, cores=cores_of(world))
+    machine = _machine(scenario, found, loads.share, taken_s, cores=cores_of(world))
     if not placement:  # all on one host
         return machine
     hosts = tuple(HostPart.model_construct(ranks=len(ranks), **loads.hosts[host]) for host, ranks in placement.items())

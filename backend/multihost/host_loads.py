@@ -49,9 +49,19 @@ class HostLoads:
             self.hosts = loads([json.loads(world.store.get(key)) for key in keys], world.machines)
 
     @property
-    def highest(self) -> float:
+    def share(self) -> float:
         """The highest load of a host; 0 in processes other than the leading one."""
         return max((host["other_load"] for host in self.hosts), default=0.0)
+
+
+def other_load(world: World | None, name: str) -> OtherLoad | HostLoads:
+    """Returns the context manager for the load of other programs on this machine, or on the hosts of a world.
+
+    Args:
+        world: the processes, if a launcher has started them.
+        name: as for `HostLoads`.
+    """
+    return OtherLoad() if world is None else HostLoads(world, name)
 
 
 def loads(said: Sequence[Mapping[str, Any]], machines: Sequence[str]) -> list[dict[str, Any]]:

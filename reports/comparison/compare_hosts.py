@@ -85,7 +85,7 @@ def compare_hosts(
         simulated=predicted[0].simulated,
         measured=measured,
         wrong=predicted[0].wrong,
-        other_load=loads.highest,
+        other_load=loads.share,
         predicts="hosts of this run",
     )
 
