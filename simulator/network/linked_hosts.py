@@ -2,7 +2,7 @@
 
 Rules of this file:
 
-* Messages and collectives inside a host cost what was measured there.
+* Messages and collectives inside a host cost what was measured there, if such were measured at all.
 * Between hosts they cost what was measured between hosts, if this operation, this number of members and a size at least
   as large were measured with the same number of workers on each host. All others use the scenario's links, so clusters
   that were never measured can be predicted from one of their hosts.
@@ -25,15 +25,21 @@ class LinkedHosts:
 
     Args:
         plan: the run.
-        inside: the measured costs inside a host.
+        machine: the costs of a host.
+        inside: the network inside a host, with these costs.
         links: the links between hosts.
         between: the measured costs between hosts; None: there are none for this placement of workers.
     """
 
     def __init__(
-        self, plan: Plan, inside: MeasuredNetwork, links: ClusterNetwork, between: Profile | None = None
+        self,
+        plan: Plan,
+        machine: Profile,
+        inside: MeasuredNetwork,
+        links: ClusterNetwork,
+        between: Profile | None = None,
     ) -> None:
-        self._plan, self._inside, self.links, self._costs = plan, inside, links, between
+        self._plan, self._machine, self._inside, self.links, self._costs = plan, machine, inside, links, between
         self._between = MeasuredNetwork(self._collective_s, self._message_s)
         self._unmeasured: dict[str, None] = {}
 
@@ -42,13 +48,17 @@ class LinkedHosts:
             network.attach(env)
 
     def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
-        network = self._inside if self._joined((source, to)) else self._far(MESSAGE, 2, nbytes)
-        return network.message(source, to, nbytes)
+        if self._joined((source, to)):
+            return self._near(MESSAGE, inside=self._plan.same_host(source, to)).message(source, to, nbytes)
+        return self._far(MESSAGE, 2, nbytes).message(source, to, nbytes)
 
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
-        ranks = op.group.ranks
-        network = self._inside if self._joined(ranks) else self._far(type(op).__name__, len(ranks), nbytes)
-        return network.collective(op, nbytes, stream)
+        name, ranks = type(op).__name__, op.group.ranks
+        if len(ranks) < 2:
+            return self._inside.collective(op, nbytes, stream)
+        if self._joined(ranks):
+            return self._near(name, inside=self._plan.inside(op.group)).collective(op, nbytes, stream)
+        return self._far(name, len(ranks), nbytes).collective(op, nbytes, stream)
 
     def standing(self) -> list[str]:
         return self.links.standing()
@@ -64,6 +74,22 @@ class LinkedHosts:
         """Whether all ranks are on one host."""
         return len({self._plan.cluster.node_of(rank) for rank in ranks}) == 1
 
+    def _near(self, operation: str, *, inside: bool) -> MeasuredNetwork | ClusterNetwork:
+        """Returns the network inside a host for an operation."""
+        machine = self._machine
+        if operation == MESSAGE:
+            measured = bool(machine.measured_messages(inside))
+        else:
+            measured = any(name == operation for name, _ in machine.measured(inside))
+        if measured:
+            return self._inside
+        what = f"{MESSAGE}s" if operation == MESSAGE else operation
+        self._unmeasured[
+            f"cluster.machine: the scenario's links carry {what} inside a host, which calibration did not measure"
+            + " in shared memory" * inside
+        ] = None
+        return self.links
+
     def _far(self, operation: str, members: int, nbytes: int) -> MeasuredNetwork | ClusterNetwork:
         """Returns the network between hosts for an operation."""
         if self._costs is None:
@@ -74,7 +100,7 @@ class LinkedHosts:
         what = f"{MESSAGE}s" if operation == MESSAGE else f"{operation} of {members} ranks"
         measured = f"up to {points[-1][0]} bytes were measured" if points else "they were not measured"
         self._unmeasured[
-            f"cluster.machine: {what} of {nbytes} bytes between hosts take the scenario's links; {measured}"
+            f"cluster.machine: the scenario's links carry {what} of {nbytes} bytes between hosts; {measured}"
         ] = None
         return self.links
 

@@ -252,9 +252,7 @@ def _network(plan: Plan, network: Network | Measured | None, asked: Consulted | 
         )
         here = MeasuredNetwork(asked.collective_s, asked.message_s, memory)
         if isinstance(network, LinkedProfile):
-            if len(plan.cluster.nodes) == 1:
-                return here
-            return LinkedHosts(plan, here, cluster_network(plan), _between(plan, network))
+            return LinkedHosts(plan, network.machine, here, cluster_network(plan), _between(plan, network))
         return EmulatedNetwork(plan, network, here) if isinstance(network, EmulatedProfile) else here
     assert not isinstance(network, Measured), "profiles are wrapped in `Consulted`"
     return network or cluster_network(plan)

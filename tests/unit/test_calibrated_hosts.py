@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from paceline import simulate
+from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.gradient_costs import gradients_of
@@ -168,8 +169,20 @@ def test_a_size_that_was_not_measured_between_hosts_uses_the_links(tmp_path: Pat
     save_machine(machine, tmp_path / "machine.yaml")
     run = predicted(tmp_path / "machine.yaml", "cluster.nodes[0].count=2")
     (said,) = run.machine["warnings"]
-    assert f"AllReduce of 4 ranks of {NBYTES} bytes between hosts take the scenario's links" in said
+    assert f"the scenario's links carry AllReduce of 4 ranks of {NBYTES} bytes between hosts" in said
     assert "up to 100 bytes were measured" in said
+
+
+def test_an_operation_that_was_not_measured_inside_a_host_uses_the_links(tmp_path: Path) -> None:
+    machine = two_hosts().model_copy(update={"costs": costs_of(Profile(), BETWEEN)})
+    save_machine(machine, tmp_path / "machine.yaml")
+    (said,) = predicted(tmp_path / "machine.yaml").machine["warnings"]
+    assert "the scenario's links carry AllReduce inside a host" in said
+
+
+def test_a_comparison_names_what_the_machine_lacks() -> None:
+    with pytest.raises(InputError, match=r"no AllReduce.*run `paceline calibrate` with the algorithms and ranks"):
+        simulate(load(SCENARIO), network=replace(PROFILE, inside={}, collectives={}))
 
 
 @pytest.mark.parametrize(

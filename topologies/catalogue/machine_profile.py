@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.gradient_times import GradientTimes
 
 MESSAGE = "message"
@@ -240,6 +241,13 @@ class LinkedProfile:
         return self.between if placement == self.placement else None
 
 
+def _unmeasured(error: KeyError) -> InputError:
+    """Returns the error of a user whose machine file lacks a cost."""
+    return InputError(
+        f"cluster.machine: {error.args[0]}; run `paceline calibrate` with the algorithms and ranks of this scenario"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Consulted:
     """A profile that records which of its costs were requested."""
@@ -250,11 +258,17 @@ class Consulted:
 
     def collective_s(self, operation: str, members: int, nbytes: int, inside: bool = False) -> float:
         self.asked[operation, members, nbytes, inside] = None
-        return self.profile.collective_s(operation, members, nbytes, inside)
+        try:
+            return self.profile.collective_s(operation, members, nbytes, inside)
+        except KeyError as error:
+            raise _unmeasured(error) from error
 
     def message_s(self, nbytes: int, inside: bool = False) -> float:
         self.asked[MESSAGE, 2, nbytes, inside] = None
-        return self.profile.message_s(nbytes, inside)
+        try:
+            return self.profile.message_s(nbytes, inside)
+        except KeyError as error:
+            raise _unmeasured(error) from error
 
     def outside(self) -> list[str]:
         """Returns the requests outside the measured range, as text; one line for each kind of request.
