@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from paceline.algorithms.core.errors import InputError
+from paceline.backend.transports.launch_environment import Joined, joined
 from paceline.cli import completing
 from paceline.cli.options import Algorithms, Json, Quiet, Set, Verbose, output
 
@@ -84,9 +87,11 @@ def calibrate(
 ) -> None:
     """Measure gradients, messages and collectives on this machine, and write them to a file.
 
-    The ranks, threads and model are those of the scenario. Gradients are measured with one rank busy, with two, and so
-    on, because ranks share cores, caches and memory. Rounds of all measurements take turns until the intervals of the
-    gradients are narrow. What is imported is not measured.
+    If `torchrun`, `srun` or `mpirun` has started the command, its processes measure together, on one host or on
+    several; messages and collectives between hosts are then measured, too. The ranks, threads and model are those of
+    the scenario. Gradients are measured with one rank busy, with two, and so on, because ranks share cores, caches and
+    memory. Rounds of all measurements take turns until the intervals of the gradients are narrow. What is imported is
+    not measured.
 
     \b
     Examples:
@@ -96,33 +101,69 @@ def calibrate(
       paceline calibrate my.yaml --nccl-tests all-reduce.txt --import-only
       paceline calibrate my.yaml --torch-profile trace.json --osu 16/2=osu.txt --import-only
       paceline calibrate --run runs/my-sync-sgd-1-measured-1 --import-only
+      srun --nodes=2 --ntasks-per-node=3 paceline calibrate my.yaml
       paceline simulate my.yaml --machine node.yaml
       paceline compare my.yaml --no-pace --machine node.yaml
     """
     from paceline.cli.calibrate_request import Request
-    from paceline.scenarios.resolution.load_machine import save_machine
 
-    sizes = batches_of(batches)
+    def request() -> Request:
+        return Request(
+            source=scenario,
+            changes=changes or [],
+            algorithms=algorithms,
+            workers=workers,
+            batches=batches_of(batches),
+            nccl_tests=nccl_tests or [],
+            osu=osu or [],
+            torch_profile=torch_profile or [],
+            runs=run or [],
+            import_only=import_only,
+        )
+
+    shown = output(ctx, as_json, quiet, verbose)
+    if (started := joined(os.environ)) is None:
+        check_folder(out)
+        _answer(made(request(), shown, seconds), out, shown)
+    elif (machine := _joined(request, out, seconds, shown, started)) is not None:
+        _answer(machine, out, shown)
+
+
+def _joined(
+    asked_for: Callable[[], Request], out: Path, seconds: float, shown: Output, started: Joined
+) -> MachinePart | None:
+    """Measures as one process of several; returns the machine in the first one."""
+    from paceline.cli.joined_processes import reported, together
+
+    with reported(started):
+        request = asked_for()
+        scenario = request.measured()
+        if started.process == 0:  # no other one writes
+            check_folder(out)
+        with together(started, shown) as (world, speaking):
+            from paceline.backend.calibration.calibrate import calibrate_hosts
+            from paceline.simulator.runs.dry_run import dry_run
+
+            with speaking.progress() as stage:
+                asked = dry_run(scenario.plans(), by_hosts=len(world.hosts) > 1)
+                progress, batches = stage("calibrating"), request.batches
+                return calibrate_hosts(scenario, asked, world, batches=batches, seconds=seconds, progress=progress)
+
+
+def check_folder(out: Path) -> None:
+    """Raises `InputError` if the folder of a file does not exist."""
     if not out.parent.is_dir():
         raise InputError(f"--out: found {str(out)!r}, expected a file in an existing folder")
-    request = Request(
-        source=scenario,
-        changes=changes or [],
-        algorithms=algorithms,
-        workers=workers,
-        batches=sizes,
-        nccl_tests=nccl_tests or [],
-        osu=osu or [],
-        torch_profile=torch_profile or [],
-        runs=run or [],
-        import_only=import_only,
-    )
-    shown = output(ctx, as_json, quiet, verbose)
-    machine = made(request, shown, seconds)
+
+
+def _answer(machine: MachinePart, out: Path, shown: Output) -> None:
+    """Writes the file and prints the figures."""
+    from paceline.scenarios.resolution.load_machine import save_machine
+
     save_machine(machine, out)
     shown.answer(machine.model_dump(mode="json"), [table(machine.of_model(name)) for name in machine.names()])
     shown.note(machine.made.verdict)
-    if not as_json:
+    if not shown.as_json:
         shown.note(f"stored in {out}")
 
 

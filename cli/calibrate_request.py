@@ -65,6 +65,21 @@ class Request:
             for source in sources
         ]
 
+    def measured(self) -> Scenario:
+        """Returns the scenario of processes that a launcher has started, which measure one model and import nothing.
+
+        Raises:
+            InputError: there are several models, or something to import; or as for `scenarios`.
+        """
+        found = self.scenarios()
+        imports = [*self.nccl_tests, *self.osu, *self.torch_profile, *self.runs]
+        mistakes = [f"--import-only, {imports[0]}: found files to import, which need no launcher"] if imports else []
+        if len(found) > 1:
+            mistakes.append(f"SCENARIO: found {len(found)} models, expected one in processes of a launcher")
+        if mistakes:
+            raise InputError("\n".join(mistakes))
+        return found[0]
+
     def imported(self, scenario: Scenario) -> Imported:
         """Reads the files to import.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.algorithms.core.errors import InputError
+from paceline.backend.transports.launch_environment import joined
 from paceline.cli import completing
 from paceline.cli.options import (
     RUNS,
@@ -28,6 +31,7 @@ from paceline.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from paceline.backend.transports.launch_environment import Joined
     from paceline.cli.actions import Ask
     from paceline.cli.output import Output
     from paceline.records import Run
@@ -87,7 +91,8 @@ def compare(
     The prediction is for this machine. Its costs are probed first, or taken from a file of `paceline calibrate`.
     Tables, a figure of accuracy against time and all runs are stored. With --measured, runs that were measured before,
     here or elsewhere, are compared with the prediction from a machine file. With --explain, the error of a step time
-    is divided among activities, ranks and phases.
+    is divided among activities, ranks and phases. If `torchrun`, `srun` or `mpirun` has started the command, its
+    processes are the ranks, on one host or on several.
 
     \b
     Examples:
@@ -125,6 +130,9 @@ def compare(
         return
     if scenario is None:
         raise InputError("SCENARIO: missing; give a scenario file, the name of one, or --measured RUN")
+    if (started := joined(os.environ)) is not None:
+        show_joined(ask, shown, started, explain=explain)
+        return
     show(ask, shown, explain=explain)
 
 
@@ -151,6 +159,39 @@ def show(ask: Ask, shown: Output, *, explain: bool) -> None:
             raise
         folder = _store_comparison(comparison, kept, ask.out)
     _answer(comparison, kept, folder, ask, shown, explain=explain)
+
+
+def show_joined(ask: Ask, output: Output, started: Joined, *, explain: bool) -> None:
+    """Predicts and measures as one process of several, of which only the first writes files and prints.
+
+    Args:
+        ask: the request.
+        output: where the answer is printed.
+        started: how this process was started.
+        explain: whether to print the sources of errors, too.
+    """
+    from paceline.cli.joined_processes import reported, together
+
+    with reported(started):
+        scenario = ask.load() if started.process == 0 else ask.read()
+        with together(started, output) as (world, shown):
+            from paceline.cli import actions
+            from paceline.records import RunsFailed
+            from paceline.reports.comparison.compare_hosts import compare_hosts
+
+            kept: list[Run] = []
+            interruptible = actions.stored_if_interrupted(kept) if world.leads else nullcontext()
+            with interruptible:
+                try:
+                    with shown.progress() as stage:
+                        keep = actions.keeper(kept, ask.out)
+                        comparison = compare_hosts(scenario, world, stage=stage, keep=keep, note=shown.note)
+                except RunsFailed as failure:
+                    actions.say_kept(failure, shown)
+                    raise
+                folder = None if comparison is None else _store_comparison(comparison, kept, ask.out)
+    if comparison is not None and folder is not None:
+        _answer(comparison, kept, folder, ask, output, explain=explain)
 
 
 def show_measured(

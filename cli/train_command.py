@@ -6,20 +6,14 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline.algorithms.core.errors import InputError, PacelineError
-from paceline.backend.transports.launch_environment import (
-    Joined,
-    RefusedElsewhere,
-    SaidElsewhere,
-    hasty,
-    joined,
-    tell_torchrun,
-)
+from paceline.algorithms.core.errors import InputError
+from paceline.backend.transports.launch_environment import Joined, RefusedElsewhere, joined
 from paceline.cli.actions import Ask, answer_runs, say_kept, stored_if_interrupted
+from paceline.cli.joined_processes import reported, together
 from paceline.cli.output import Output
 
 if TYPE_CHECKING:
@@ -227,27 +221,10 @@ def _each(watchers: Sequence[Watcher]) -> Watcher:
 
 def _train_joined(ask: Ask, output: Output, started: Joined, watching: Watching) -> None:
     """Trains as one process of several, of which only the first writes files and prints."""
-    # before torch is imported, as its store logs a long stack for every closed connection; Paceline reports the cause
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    try:
+    with reported(started):
         scenario = ask.load() if started.process == 0 else ask.read()
-        from paceline.backend.multihost.world import join
-
-        with join(started) as world:
-            speaking = output if world.leads else replace(output, quiet=True)
-            speaking.note(f"{started.processes} processes of {started.launcher}, hosts: {len(world.hosts)}")
-            if (advice := hasty(started, os.environ)) is not None:
-                speaking.note(advice)
+        with together(started, output) as (world, speaking):
             runs = _train(ask, scenario, speaking, watching, world)
-    except SaidElsewhere as error:
-        tell_torchrun(str(error))
-        raise
-    except InputError as error:
-        tell_torchrun(str(error))
-        raise InputError(f"process {started.process}: {error}" if started.process else str(error)) from error
-    except PacelineError as error:
-        tell_torchrun(str(error))
-        raise
     if runs:
         answer_runs(scenario.name, runs, ask, output)
 

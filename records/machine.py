@@ -78,6 +78,8 @@ class OtherLoad:
 
     share: float = 0.0
     """0 … 1, of the whole machine; set at the exit"""
+    own_share: float = 0.0
+    """the same of this process, its children and `ours`"""
 
     def __init__(self, ours: Sequence[int] = ()) -> None:
         self._ours = ours
@@ -91,9 +93,11 @@ class OtherLoad:
     ) -> None:
         began_s, busy_s, own_s = self._began
         elapsed_s = time.monotonic() - began_s
-        others_s = (_busy_s() - busy_s) - (_own_s(self._ours) - own_s)
-        cores = psutil.cpu_count() or 1
-        self.share = min(max(others_s / (cores * elapsed_s), 0.0), 1.0) if elapsed_s > 0 else 0.0
+        ours_s = _own_s(self._ours) - own_s
+        others_s = (_busy_s() - busy_s) - ours_s
+        available_s = (psutil.cpu_count() or 1) * elapsed_s
+        if available_s > 0:
+            self.share, self.own_share = (min(max(one / available_s, 0.0), 1.0) for one in (others_s, ours_s))
 
 
 def _busy_s() -> float:

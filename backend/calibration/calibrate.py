@@ -1,4 +1,5 @@
-"""Calibrates this machine for a scenario: gradients, messages and collectives, in rounds that take turns.
+"""Calibrates this machine, or several hosts, for a scenario: gradients, messages and collectives, in rounds that take
+turns.
 
 Rules of this file:
 
@@ -11,13 +12,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
 
+from paceline.algorithms.core.job import Job
 from paceline.backend.calibration.copy_rates import CopyTask, rates_of, start_of
 from paceline.backend.calibration.gradient_costs import (
-    FEWEST,
     Gradients,
     GradientTask,
     available_cores,
@@ -28,13 +30,18 @@ from paceline.backend.calibration.gradient_costs import (
 from paceline.backend.calibration.gradient_costs import pooled as pooled_gradients
 from paceline.backend.calibration.machine_imports import NOTHING, Imported, with_imports
 from paceline.backend.calibration.message_costs import Costs, message_tasks, pooled
+from paceline.backend.calibration.probe_hosts import cores_of, refuse_probes
+from paceline.backend.calibration.probe_runner import Runner
 from paceline.backend.calibration.step_time_laws import Correlations, correlations, fitted, words
+from paceline.backend.multihost.host_loads import HostLoads
+from paceline.backend.multihost.world import World
 from paceline.records.machine import OtherLoad, machine_facts, package_versions
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.sections.machine_file import (
     BesidePart,
     BusyPart,
     GradientPart,
+    HostPart,
     MachinePart,
     MadePart,
     PausePart,
@@ -76,45 +83,122 @@ def calibrate(
     Returns:
         The machine as a section, which can be written to a file.
     """
+    begun_s = time.monotonic()
+    with OtherLoad() as other:
+        found = _measured(Runner(), scenario, asked, batches, seconds, imported, progress)
+    return with_imports(_machine(scenario, found, other.share, time.monotonic() - begun_s), imported)
+
+
+def calibrate_hosts(
+    scenario: Scenario,
+    asked: Sequence[Asked],
+    world: World,
+    *,
+    batches: Sequence[int] = (),
+    seconds: float = SECONDS,
+    progress: Progress | None = None,
+) -> MachinePart | None:
+    """Measures the hosts of processes that a launcher has started; every process calls this.
+
+    Args:
+        scenario: the scenario; if the processes are on several hosts, its nodes are these hosts.
+        asked: the collectives of its runs; those between nodes apart from those inside a node.
+        world: the processes.
+        batches: as for `calibrate`.
+        seconds: as for `calibrate`.
+        progress: as for `calibrate`.
+
+    Returns:
+        The machine in the leading process, None in the others.
+
+    Raises:
+        InputError: there are too few processes, or a node would be on several hosts.
+    """
+    refuse_probes(scenario, world)
+    begun_s = time.monotonic()
+    with HostLoads(world, "calibration") as loads:
+        found = _measured(Runner(world), scenario, asked, batches, seconds, NOTHING, progress)
+    if not world.leads:
+        return None
+    taken_s, placement = time.monotonic() - begun_s, found.runner.workers_of_hosts(found.job)
+    machine = _machine(scenario, found, loads.share, taken_s, cores=cores_of(world))
+    if not placement:  # all on one host
+        return machine
+    hosts = tuple(HostPart.model_construct(ranks=len(ranks), **loads.hosts[host]) for host, ranks in placement.items())
+    return machine.model_copy(update={"ranks": max(host.ranks for host in hosts), "hosts": hosts})
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the rounds of a calibration have measured."""
+
+    runner: Runner
+    job: Job
+    launches: dict[GradientTask, list[Gradients]]
+    costs: list[Costs]
+    copies: CopyTask
+    rounds: int
+
+
+def _measured(
+    runner: Runner,
+    scenario: Scenario,
+    asked: Sequence[Asked],
+    batches: Sequence[int],
+    seconds: float,
+    imported: Imported,
+    progress: Progress | None,
+) -> _Found:
+    """Performs rounds of all probes until the intervals are narrow or the time is over."""
     begun_s, report = time.monotonic(), progress or (lambda _name, _share: None)
     known = {part.batch for part in imported.gradients}
     wanted = [size for size in batches or usual_batches(scenario.workload.batch_per_worker) if size not in known]
-    gradients = gradient_tasks(scenario, wanted) if wanted else []
-    messages = message_tasks(scenario, [one for one in asked if not imported.has(one)])
+    gradients = gradient_tasks(scenario, wanted, runner) if wanted else []
+    messages = message_tasks(scenario, [one for one in asked if not imported.has(one)], runner)
     job = messages[0].plan.job
     copies = CopyTask(job.learner.initial().nbytes)
-    steps = {task: task.steps(task.measure(FEWEST)) for task in gradients}
+    steps = {task: task.steps() for task in gradients}
     launches: dict[GradientTask, list[Gradients]] = {task: [] for task in gradients}
     costs, rounds = list[Costs](), 0
-    with OtherLoad() as other:
-        while rounds < FEWEST_ROUNDS or (widest(launches) > NARROW and time.monotonic() - begun_s < seconds):
-            rounds += 1
-            done = min(0.99, (time.monotonic() - begun_s) / seconds)
-            for task in gradients:
-                report(f"round {rounds}: {task.name}", done)
-                launches[task].append(task.measure(steps[task]))
-            for probe in messages:
-                report(f"round {rounds}: {probe.name}", done)
-                costs.append(probe.measure(rounds))
-            report(f"round {rounds}: {copies.name}", done)
-            copies.measure()
-    profile = pooled(costs)
-    parts = tuple(_gradient_part(task, found) for task, found in launches.items())
-    machine = MachinePart.model_construct(
+
+    def goes_on() -> bool:
+        return rounds < FEWEST_ROUNDS or (widest(launches) > NARROW and time.monotonic() - begun_s < seconds)
+
+    while runner.decide(goes_on):
+        rounds += 1
+        done = min(0.99, (time.monotonic() - begun_s) / seconds)
+        for task in gradients:
+            report(f"round {rounds}: {task.name}", done)
+            launches[task] += task.measure(steps[task])
+        for probe in messages:
+            report(f"round {rounds}: {probe.name}", done)
+            costs += probe.measure(rounds)
+        report(f"round {rounds}: {copies.name}", done)
+        copies.measure()
+    return _Found(runner, job, launches, costs, copies, rounds)
+
+
+def _machine(
+    scenario: Scenario, found: _Found, load: float, seconds: float, *, cores: int | None = None
+) -> MachinePart:
+    """Returns what was measured as a section of a file."""
+    profile, between = pooled(found.costs), pooled(found.costs, between=True)
+    parts = tuple(_gradient_part(task, times) for task, times in found.launches.items())
+    starts = [one.startup_s for times in found.launches.values() for one in times if one.startup_s is not None]
+    return MachinePart.model_construct(
         format=1,
-        made=_made(time.monotonic() - begun_s, other.share, rounds, widest(launches), parts),
+        made=_made(seconds, load, found.rounds, widest(found.launches), parts),
         model=str(scenario.workload.model),
-        ranks=job.workers,
-        cores=available_cores(),
+        ranks=found.job.workers,
+        cores=cores or available_cores(),
         torch_threads=scenario.train.torch_threads,
         own=own_of(profile),
         beside=BesidePart.model_construct(message=profile.message_beside, serve=profile.serve_beside),
         gradients=parts,
-        costs=costs_of(profile),
-        rates=rates_of(copies, costs, job.learner.initial().nbytes),
-        startup=start_of([one.startup_s for found in launches.values() for one in found if one.startup_s is not None]),
+        costs=costs_of(profile, between, max(2, len(found.runner.workers_of_hosts(found.job)))),
+        rates=rates_of(found.copies, found.costs, found.job.learner.initial().nbytes),
+        startup=start_of(starts),
     )
-    return with_imports(machine, imported)
 
 
 def usual_batches(batch: int) -> tuple[int, ...]:

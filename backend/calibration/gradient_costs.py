@@ -17,9 +17,9 @@ import numpy as np
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.message_costs import job_of, launch_of
-from paceline.backend.calibration.probes import GRADIENTS, Phase, ProbeGradients, phase_of, phases_of
+from paceline.backend.calibration.probe_runner import Runner
+from paceline.backend.calibration.probes import GRADIENTS, Phase, ProbeGradients, phase_of
 from paceline.backend.calibration.step_time_laws import Sequences
-from paceline.backend.local.launch import run_job
 from paceline.records.trace import Span, Trace
 from paceline.scenarios.resolution.plan import FORWARD, Plan
 from paceline.scenarios.resolution.schema import Scenario
@@ -45,66 +45,80 @@ class GradientTask:
         scenario: the scenario of the runs to be predicted.
         plan: the run with the most ranks.
         batch: samples of a gradient.
+        runner: the processes that perform it.
     """
 
     scenario: Scenario
     plan: Plan
     batch: int
+    runner: Runner = field(default_factory=Runner)
 
     @property
     def name(self) -> str:
         """What it measures."""
         return f"gradients of {self.batch} samples"
 
-    def measure(self, steps: int) -> Gradients:
-        """Launches the probe once.
+    def measure(self, steps: int) -> list[Gradients]:
+        """Launches the probe once; returns its times, or nothing if another process has them.
 
         Args:
             steps: steps for each number of busy ranks.
         """
-        workers = self.plan.job.workers
-        like = replace(self.plan.job, batch=self.batch)
-        cores = available_cores()
-        method = ProbeGradients(cores=cores)
-        job = job_of(like, self.plan.cluster.placement, method, steps * len(phases_of(workers, cores)))
-        trace = run_job(launch_of(self.scenario, job))
+        cores = self.runner.decide(available_cores)
+        hosts = tuple(self.runner.workers_of_hosts(self.plan.job).values())
+        like, method = replace(self.plan.job, batch=self.batch), ProbeGradients(hosts=hosts, cores=cores)
+        steps *= len(method.phases(like.team[0].workers))
+        job = job_of(like, self.plan.cluster.placement, method, steps)
+        trace = self.runner.run(launch_of(self.scenario, job))
+        if trace is None:
+            return []
         first_s = min((span.start_s for span in trace.spans), default=0.0)
         launched_s = trace.notes.get("startup_s")
-        return replace(gradients_of(job, trace), startup_s=None if launched_s is None else launched_s + first_s)
+        return [replace(gradients_of(job, trace), startup_s=None if launched_s is None else launched_s + first_s)]
 
-    def steps(self, times: Gradients) -> int:
-        """Returns how many steps fill a launch, given the times of one."""
-        pauses_s = sum(pause_s + float(np.mean(value)) for pause_s, value in times.paused.items())
-        each_s = (pauses_s + sum(float(np.mean(value)) for value in times.by_busy.values())) * GRADIENTS
-        return min(MOST, max(FEWEST, round(SECONDS / each_s)))
+    def steps(self) -> int:
+        """Returns how many steps fill a launch, from the times of a short one; the same in every process."""
+        found = self.measure(FEWEST)
+        return self.runner.decide(lambda: steps_of(found[0]))
 
 
-def gradient_tasks(scenario: Scenario, batches: Sequence[int] = ()) -> list[GradientTask]:
+def steps_of(times: Gradients) -> int:
+    """Returns how many steps fill a launch, given the times of one."""
+    pauses_s = sum(pause_s + float(np.mean(value)) for pause_s, value in times.paused.items())
+    each_s = (pauses_s + sum(float(np.mean(value)) for value in times.by_busy.values())) * GRADIENTS
+    return min(MOST, max(FEWEST, round(SECONDS / each_s)))
+
+
+def gradient_tasks(scenario: Scenario, batches: Sequence[int] = (), runner: Runner | None = None) -> list[GradientTask]:
     """Returns the probes of gradients for the runs of a scenario.
 
     Args:
         scenario: the scenario with its model, batch, ranks and threads.
         batches: the batch sizes; by default that of the scenario.
+        runner: the processes that perform them; by default each launch forks its own.
     """
     plan = max(scenario.plans(paced=False), key=lambda plan: plan.job.workers)
-    return [GradientTask(scenario, plan, batch) for batch in batches or (plan.job.batch,)]
+    return [GradientTask(scenario, plan, batch, runner or Runner()) for batch in batches or (plan.job.batch,)]
 
 
-def gradient_times(scenario: Scenario, *, progress: Progress | None = None) -> GradientTimes:
-    """Returns the times of the gradients of a scenario's runs on this machine.
+def gradient_times(
+    scenario: Scenario, *, progress: Progress | None = None, runner: Runner | None = None
+) -> tuple[GradientTimes, ...]:
+    """Returns the times of the gradients of a scenario's runs, or nothing if another process has them.
 
     Args:
         scenario: the scenario with its model, batch, ranks and threads.
         progress: called with what is being measured and the completed share, 0 … 1.
+        runner: the processes that measure; by default they are forked on this machine.
     """
-    (task,) = gradient_tasks(scenario)
+    (task,) = gradient_tasks(scenario, runner=runner)
     found = list[Gradients]()
-    steps = task.steps(task.measure(FEWEST))
+    steps = task.steps()
     for number in range(LAUNCHES):
         if progress is not None:
             progress(task.name, (1 + number) / (LAUNCHES + 1))
-        found.append(task.measure(steps))
-    return pooled(task.batch, found)
+        found += task.measure(steps)
+    return (pooled(task.batch, found),) if found else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +183,9 @@ def gradients_of(job: Job, trace: Trace) -> Gradients:
         trace: its record.
     """
     method = job.method
-    assert isinstance(method, ProbeGradients), "the job of a probe"
+    assert isinstance(method, ProbeGradients), "the record of another program"
+    workers = job.team[0].workers
+    phases = method.phases(workers)
     starts: dict[tuple[Rank, int], list[tuple[float, float]]] = defaultdict(list)
     beside, started = list[float](), list[float]()
     layers: dict[str, list[float]] = defaultdict(list)
@@ -177,7 +193,7 @@ def gradients_of(job: Job, trace: Trace) -> Gradients:
         if span.activity != "compute":
             continue
         seconds = span.end_s - span.start_s
-        if (phase := phase_of(span.step, job.workers, method.cores)).name == "started":
+        if (phase := phase_of(span.step, phases)).name == "started":
             started.append(seconds)
         elif phase.name == "beside":
             beside.append(seconds)
@@ -189,12 +205,16 @@ def gradients_of(job: Job, trace: Trace) -> Gradients:
     sequences: dict[tuple[Rank, int], list[float]] = {}
     for (rank, step), mine in starts.items():
         # the last one may have been alone: another rank was ready before
-        kept, phase = [seconds for _, seconds in sorted(mine)[WARM_UP:-1]], phase_of(step, job.workers, method.cores)
+        kept, phase = [seconds for _, seconds in sorted(mine)[WARM_UP:-1]], phase_of(step, phases)
+        phase = phase._replace(busy=min(phase.busy, len(method.beside(rank, workers))))
         by_phase[phase] += kept
-        if phase == Phase("busy", job.workers):
+        if phase == phases[0]._replace(busy=max(one.busy for one in phases)):
             sequences[rank, step] = kept
     by_busy = {phase.busy: times for phase, times in by_phase.items() if phase.name == "busy"}
-    paused = {phase.pause_s: times for phase, times in by_phase.items() if phase.name == "paused"}
+    paused: dict[float, list[float]] = defaultdict(list)
+    for phase, times in by_phase.items():
+        if phase.name == "paused":
+            paused[phase.pause_s] += times
     ordered = [layers[layer.name] for layer in reversed(job.learner.layout.layers) if layer.name in layers]
     means = tuple(float(np.mean(times)) for times in ordered)
     started_s = float(np.mean(started)) if started else 0.0

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.method import Method, build_team
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.message_loads import message_shares, serving_shares, speed
+from paceline.backend.calibration.probe_runner import Runner
 from paceline.backend.calibration.probes import ProbeCollectives, ProbeMessages, own_bytes
 from paceline.backend.calibration.snapshot_costs import snapshot_s
 from paceline.backend.calibration.span_costs import (
@@ -39,7 +40,7 @@ from paceline.backend.calibration.span_costs import (
     unlabel,
     updates,
 )
-from paceline.backend.local.launch import Launch, run_job
+from paceline.backend.local.launch import Launch
 from paceline.backend.rank.pacing import Pace
 from paceline.records.trace import Schedule, Span, Trace
 from paceline.scenarios.resolution.plan import Plan
@@ -66,14 +67,28 @@ def probe(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | No
             with it.
         progress: called with what is being measured and the completed share, 0 … 1.
     """
+    return pooled(probe_costs(scenario, asked, progress=progress))
+
+
+def probe_costs(
+    scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | None = None, runner: Runner | None = None
+) -> list[Costs]:
+    """Returns the costs of every launch of the probes, as for `probe`; nothing if another process has them.
+
+    Args:
+        scenario: the scenario.
+        asked: the collectives of its runs.
+        progress: called with what is being measured and the completed share, 0 … 1.
+        runner: the processes that measure; by default they are forked on this machine.
+    """
     found: list[Costs] = []
-    tasks = message_tasks(scenario, asked)
+    tasks = message_tasks(scenario, asked, runner)
     for turn in range(1, LAUNCHES + 1):
-        for task in tasks:
+        for number, task in enumerate(tasks):
             if progress is not None:
-                progress(task.name, len(found) / (LAUNCHES * len(tasks)))
-            found.append(task.measure(turn))
-    return pooled(found)
+                progress(task.name, ((turn - 1) * len(tasks) + number) / (LAUNCHES * len(tasks)))
+            found += task.measure(turn)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +101,7 @@ class MessageTask:
         method: the program of the probe.
         steps: its steps.
         beside: whether its messages were exchanged beside gradients, and another task measures them alone.
+        runner: the processes that perform it.
     """
 
     scenario: Scenario
@@ -93,35 +109,44 @@ class MessageTask:
     method: Method
     steps: int
     beside: bool = False
+    runner: Runner = field(default_factory=Runner)
 
     @property
     def name(self) -> str:
         """What it measures."""
         return self.method.name.removeprefix("probe-")
 
-    def measure(self, turn: int) -> Costs:
-        """Launches the probe once.
+    @property
+    def job(self) -> Job:
+        """The job of each launch."""
+        return job_of(self.plan.job, self.plan.cluster.placement, self.method, self.steps)
+
+    def measure(self, turn: int) -> list[Costs]:
+        """Launches the probe once; returns its costs, or nothing if another process has them.
 
         Args:
             turn: the number of the round, from 1; rounds draw different step times.
         """
-        plan, train = self.plan, self.scenario.train
-        later = Later(plan, 10_000 * turn) if train.pace == "device" else None
-        job = job_of(plan.job, plan.cluster.placement, self.method, self.steps)
+        train, job = self.scenario.train, self.job
+        later = Later(self.plan, 10_000 * turn) if train.pace == "device" else None
         inside = self.method.inside if isinstance(self.method, ProbeCollectives) else train.shared_memory
         launch = replace(launch_of(self.scenario, job), pace=later, shared_memory=inside)
-        trace = run_job(launch)
-        found = {**costs(job, trace, later, inside=inside), SNAPSHOT: [snapshot_s(job)]}
-        return beside_gradients(job, trace, found) if self.beside else found
+        trace = self.runner.run(launch)
+        if trace is None:
+            return []
+        found = costs(job, trace, later, inside=inside, hosts=self.runner.hosts_of(job))
+        found[SNAPSHOT] = [snapshot_s(job)]
+        return [beside_gradients(job, trace, found) if self.beside else found]
 
 
-def message_tasks(scenario: Scenario, asked: Sequence[Asked]) -> list[MessageTask]:
-    """Returns the probes for the runs of a scenario, as for `probe`."""
-    plan = max(scenario.plans(paced=True), key=lambda plan: plan.job.workers)
+def message_tasks(scenario: Scenario, asked: Sequence[Asked], runner: Runner | None = None) -> list[MessageTask]:
+    """Returns the probes for the runs of a scenario, as for `probe_costs`."""
+    plan, runner = max(scenario.plans(paced=True), key=lambda plan: plan.job.workers), runner or Runner()
     probes: list[tuple[Method, int]] = []
-    messages = [MessageTask(scenario, plan, ProbeMessages(), MESSAGE_STEPS * plan.job.workers)]
-    if plan.job.workers > 1 and scenario.train.pace == "none":  # paced gradients leave the cores to messages
-        alone = MessageTask(scenario, plan, ProbeMessages(active=1), MESSAGE_STEPS)
+    messages = [MessageTask(scenario, plan, ProbeMessages(), MESSAGE_STEPS * plan.job.workers, runner=runner)]
+    # paced gradients leave the cores to messages, and one worker of several hosts measures nothing between them
+    if plan.job.workers > 1 and scenario.train.pace == "none" and not runner.hosts_of(messages[0].job):
+        alone = MessageTask(scenario, plan, ProbeMessages(active=1), MESSAGE_STEPS, runner=runner)
         messages = [replace(messages[0], beside=True), alone]
     if plan.job.workers > 1:
         asked = asked or [replace(global_all_reduce(plan.job), inside=plan.inside(plan.job.team[0].workers))]
@@ -129,7 +154,7 @@ def message_tasks(scenario: Scenario, asked: Sequence[Asked]) -> list[MessageTas
             if there := tuple(one for one in asked if one.inside is inside):
                 steps = min(max(COLLECTIVE_STEPS, TIMES * len(there)), MOST_STEPS)
                 probes.append((ProbeCollectives(asked=there, inside=inside), steps))
-    return messages + [MessageTask(scenario, plan, method, steps) for method, steps in probes]
+    return messages + [MessageTask(scenario, plan, method, steps, runner=runner) for method, steps in probes]
 
 
 def global_all_reduce(job: Job) -> Asked:
@@ -191,6 +216,8 @@ class Cost(NamedTuple):
     """0 if it has none"""
     inside: bool = False
     """whether it used a node's shared memory"""
+    between: bool = False
+    """whether its ranks are on several hosts"""
 
 
 Costs = dict[Cost, list[float]]
@@ -205,7 +232,9 @@ MESSAGE = "message"
 HANDLED: tuple[Handled, ...] = ("send", "receive", "start")
 
 
-def costs(job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False) -> Costs:
+def costs(
+    job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False, hosts: Mapping[Rank, int] | None = None
+) -> Costs:
     """Returns the times of all operations that a probe timed, in seconds.
 
     Args:
@@ -213,12 +242,19 @@ def costs(job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False) ->
         trace: its record.
         pace: the modelled times of its gradients; None: not paced.
         inside: whether it was launched with shared memory, which all its collectives then used.
+        hosts: the host of every rank, if they are on several.
     """
     found: Costs = defaultdict(list)
-    server = job.team[0].server
+    server, places = job.team[0].server, hosts or {}
     turns = len(job.method.asked) if isinstance(job.method, ProbeCollectives) else 0
+    together: dict[str, list[Span]] = defaultdict(list)
+    for span in trace.spans:
+        if span.key is not None:
+            together[span.key].append(span)
+    spread = {key for key, spans in together.items() if len({places.get(span.rank) for span in spans}) > 1}
     for me in job.team:
         memory = inside and server is not None and job.team[server].host == me.host
+        between = server is not None and places.get(server) != places.get(me.rank)
         # prefetching runs in parallel with the program, and belongs to a later step
         spans = [span for span in trace.spans if span.rank == me.rank and span.activity != "read"]
         if me.role == "server":
@@ -233,28 +269,28 @@ def costs(job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False) ->
             found[LANE] += lanes(trace.now_s.get(me.rank, ()))
             for span in spans:
                 if span.activity == "send":
-                    found[Cost("send", 2, span.bytes, memory)].append(span.end_s - span.start_s)
-            for (operation, members, nbytes), seconds in started(spans, trace.spans).items():
-                found[Cost("start", 2, own_bytes(operation, members, nbytes), inside)] += seconds
+                    found[Cost("send", 2, span.bytes, memory, between)].append(span.end_s - span.start_s)
+            for far in (False, True):
+                these = [span for span in spans if span.key is None or (span.key in spread) is far]
+                for (operation, members, nbytes), seconds in started(these, trace.spans).items():
+                    found[Cost("start", 2, own_bytes(operation, members, nbytes), inside, far)] += seconds
         for source, span in received(me.rank, trace):
             # only if the receiver was waiting: otherwise the time in its inbox would be counted
             if span.ready_s is None:
                 continue
             memory = inside and job.team[source].host == me.host
+            between = places.get(source) != places.get(me.rank)
             if span.start_s <= span.ready_s:
-                found[Cost(MESSAGE, 2, span.bytes, memory)].append(span.end_s - span.ready_s)
+                found[Cost(MESSAGE, 2, span.bytes, memory, between)].append(span.end_s - span.ready_s)
             elif me.role == "worker":  # it has computed a gradient meanwhile, so the message has long arrived
-                found[Cost("receive", 2, span.bytes, memory)].append(span.end_s - span.start_s)
-    together: dict[str, list[Span]] = defaultdict(list)
-    for span in trace.spans:
-        if span.key is not None:
-            together[span.key].append(span)
+                found[Cost("receive", 2, span.bytes, memory, between)].append(span.end_s - span.start_s)
     for key, spans in together.items():
         operation, nbytes, how = unlabel(key)
         if how == "started":  # no rank was waiting for it
             continue
         last_s = max(span.start_s for span in spans)
-        found[Cost(operation, len(spans), nbytes, inside)] += [max(0.0, span.end_s - last_s) for span in spans]
+        cost = Cost(operation, len(spans), nbytes, inside, key in spread)
+        found[cost] += [max(0.0, span.end_s - last_s) for span in spans]
     return found
 
 
@@ -275,13 +311,19 @@ def beside_gradients(job: Job, trace: Trace, found: Costs) -> Costs:
     return {**renamed, MESSAGE_SHARE: message_shares(job, trace), SERVE_SHARE: serving_shares(job, trace)}
 
 
-def pooled(found: Sequence[Costs]) -> Profile:
+def pooled(found: Sequence[Costs], *, between: bool = False) -> Profile:
     """Combines several launches to one profile: the median over launches of each launch's mean.
 
     The mean, because a step waits for the whole time of a collective, however rarely it is long. The median over
     launches, because the effect of another program on one launch is not a cost of this machine.
+
+    Args:
+        found: the costs of each launch.
+        between: combines those between hosts; otherwise those of a host.
     """
-    every = dict.fromkeys(cost for launch in found for cost, times in launch.items() if times)
+    every = dict.fromkeys(
+        cost for launch in found for cost, times in launch.items() if times and cost.between is between
+    )
     centre: dict[Cost, float] = {
         cost: float(np.median([average(cost, launch[cost]) for launch in found if launch.get(cost)])) for cost in every
     }

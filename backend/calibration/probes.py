@@ -13,6 +13,7 @@ Rules of this file:
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -128,6 +129,7 @@ class ProbeGradients(Probe):
     """Computes gradients on more and more ranks, after pauses, layer by layer, and beside an all-reduce; see `Phase`.
 
     Args:
+        hosts: the workers of each host; none: all are on one.
         cores: the cores that the ranks of a host share. No more ranks than cores compute after pauses, because a rank
             that waits for a core has another pause.
     """
@@ -135,12 +137,13 @@ class ProbeGradients(Probe):
     name = "probe-gradients"
 
     cores: int
+    hosts: tuple[tuple[int, ...], ...] = ()
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         while step := (yield from NextStep(state)):
             batch = yield from Load(step.samples)
-            phase = phase_of(step.number, len(me.workers), self.cores)
+            phase = phase_of(step.number, self.phases(me.workers))
             for turn in range(GRADIENTS):
                 if phase.name == "layers":
                     for handle in (yield from LayerGradients(state.weights, batch)):
@@ -149,7 +152,7 @@ class ProbeGradients(Probe):
                     yield from Wait((yield from Start(Gradient(state.weights, batch))))
                 elif phase.name == "beside":
                     yield from beside(me, state.weights, batch, f"{step.number} {turn}")
-                elif me.rank < phase.busy:
+                elif self.beside(me.rank, me.workers).index(me.rank) < phase.busy:
                     if phase.pause_s:
                         time.sleep(phase.pause_s)  # as while it waits for a message: this rank runs nothing else
                     yield from Gradient(state.weights, batch)
@@ -157,15 +160,23 @@ class ProbeGradients(Probe):
             state = replace(state, step=step.number + 1)
         return state
 
+    def beside(self, rank: Rank, workers: Group) -> tuple[int, ...]:
+        """Returns the workers of a rank's host."""
+        return next((ranks for ranks in self.hosts if rank in ranks), workers.ranks)
+
+    def phases(self, workers: Group) -> tuple[Phase, ...]:
+        """Returns what its steps measure in turn."""
+        return phases_of(max(map(len, self.hosts), default=len(workers)), len(workers), self.cores)
+
 
 class Phase(NamedTuple):
     """What a step of `ProbeGradients` measures.
 
     Args:
-        name: `busy`: gradients of so many ranks; `paused`: the same, each after a pause; `started`: gradients of all
-            ranks, in another lane than the program's; `layers`: layer-wise gradients of all ranks; `beside`: an
-            all-reduce alone, and another one beside a gradient, on all ranks.
-        busy: the number of ranks that compute.
+        name: `busy`: gradients of so many ranks of each host; `paused`: the same, each after a pause; `started`:
+            gradients of all ranks, in another lane than the program's; `layers`: layer-wise gradients of all ranks;
+            `beside`: an all-reduce alone, and another one beside a gradient, on all ranks.
+        busy: the number of ranks of a host that compute.
         pause_s: the pause before each gradient, in seconds.
     """
 
@@ -174,26 +185,26 @@ class Phase(NamedTuple):
     pause_s: float = 0.0
 
 
-def phases_of(workers: int, cores: int) -> tuple[Phase, ...]:
+def phases_of(most: int, workers: int, cores: int) -> tuple[Phase, ...]:
     """Returns what the steps of `ProbeGradients` measure in turn.
 
     Args:
-        workers: the ranks.
-        cores: the cores that they share.
+        most: the largest number of workers of a host.
+        workers: the workers of all hosts.
+        cores: the cores that the workers of a host share.
 
-    >>> [(phase.name, phase.busy) for phase in phases_of(2, 2) if not phase.pause_s]
-    [('busy', 1), ('busy', 2), ('layers', 2), ('beside', 2)]
+    >>> [(phase.name, phase.busy) for phase in phases_of(2, 2, 2) if not phase.pause_s]
+    [('busy', 1), ('busy', 2), ('started', 2), ('layers', 2), ('beside', 2)]
     """
-    found = [Phase("busy", count) for count in range(1, workers + 1)]
-    found += [Phase("paused", min(workers, cores), pause_s) for pause_s in PAUSES_S]
-    found += [Phase("started", workers), Phase("layers", workers)]
-    return tuple(found + [Phase("beside", workers)] * (workers > 1))
+    found = [Phase("busy", count) for count in range(1, most + 1)]
+    found += [Phase("paused", min(most, cores), pause_s) for pause_s in PAUSES_S]
+    found += [Phase("started", most), Phase("layers", most)]
+    return tuple(found + [Phase("beside", most)] * (workers > 1))
 
 
-def phase_of(step: int, workers: int, cores: int) -> Phase:
-    """Returns what a step of `ProbeGradients` measures; arguments as for `phases_of`."""
-    found = phases_of(workers, cores)
-    return found[step % len(found)]
+def phase_of(step: int, phases: Sequence[Phase]) -> Phase:
+    """Returns what a step of `ProbeGradients` measures."""
+    return phases[step % len(phases)]
 
 
 @program

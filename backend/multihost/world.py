@@ -85,6 +85,8 @@ class World:
     runs: Iterator[int] = field(default_factory=count)
     gpus: tuple[int, ...] = ()
     """how many GPUs each host has"""
+    machines: tuple[str, ...] = ()
+    """the machine of each host; two hosts may be one machine"""
 
     @property
     def neighbours(self) -> tuple[int, ...]:
@@ -211,6 +213,7 @@ def _meet(joined: Joined, folder: Path | None, alive: list[IO[bytes]]) -> World:
     machines = [entries[host.processes[0]]["machine"] for host in hosts]
     world = World(joined, hosts, here, folder, interface, store, machines.count(machines[here]) > 1)
     world.gpus = tuple(entries[host.processes[0]]["gpus"] for host in hosts)
+    world.machines = tuple(machines)
     world.ids = {one: entries[one]["id"] for one in world.neighbours}
     world.connections = _connections(world, own)
     _barrier(store, "met", joined)

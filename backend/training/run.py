@@ -16,6 +16,7 @@ from paceline.backend.devices.cpu_affinity import placement
 from paceline.backend.emulation.emulated_network import emulated, refuse_emulation, said
 from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.multihost.external_launch import run_external
+from paceline.backend.multihost.host_loads import other_load
 from paceline.backend.multihost.rank_mapping import map_ranks, refuse
 from paceline.backend.multihost.world import World
 from paceline.backend.rank.checkpoint import Checkpoint, Saving, find_last
@@ -26,7 +27,6 @@ from paceline.backend.training.resume import plan_of, unfinished
 from paceline.backend.transports import interfaces
 from paceline.backend.transports.launch_environment import RefusedElsewhere, SaidElsewhere
 from paceline.records import Run, RunsFailed
-from paceline.records.machine import OtherLoad
 from paceline.records.pace import say_pace
 from paceline.records.trace import Trace
 from paceline.scenarios.resolution.fitted_ranges import outside
@@ -105,7 +105,7 @@ def train(
             observe = _observer(plan, number, len(plans), progress, watch)
             launch = _launch(plan, paced, observe, echo, way.saving, way.start)
             try:
-                with OtherLoad(() if world is None else world.others) as other:
+                with other_load(world, f"run {number}") as other:
                     trace = _perform(plan, launch, world)
                 if trace is None:  # another process has the record
                     continue

@@ -168,6 +168,10 @@ def _all_reduce(plan: Plan, costs: Costs) -> tuple[float, float]:
     workers = plan.job.workers
     if isinstance(costs, Profile):
         return _on_host(plan, costs)
+    if isinstance(costs, LinkedProfile):
+        between = costs.measured_between(tuple(len(node) for node in plan.cluster.placement))
+        if between is not None and (between.collectives or between.messages):
+            return _on_host(plan, between)
     lines = _lines(plan)
     if lines.slowest is None:
         return _on_host(plan, costs.machine)

@@ -31,7 +31,7 @@ from paceline.scenarios.resolution.real_run_validation import refuse_simulated_o
 from paceline.scenarios.sections.machine_file import MachinePart
 from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
 
-Predicts = Literal["this machine", "emulated network", "calibrated machine"]
+Predicts = Literal["this machine", "emulated network", "calibrated machine", "hosts of this run"]
 """what predictions are for; a calibrated machine is that of a file, beside runs that were measured before"""
 
 
@@ -198,7 +198,7 @@ def probed(scenario: Scenario, stage: Stage = lambda _: None) -> Profile | Emula
         from paceline.backend.calibration.gradient_costs import available_cores, gradient_times
 
         times = gradient_times(scenario, progress=stage("measuring gradients"))
-        return replace(profile, gradients=(times,), cores=available_cores())
+        return replace(profile, gradients=times, cores=available_cores())
     from paceline.backend.calibration.emulation_costs import probe_emulated
     from paceline.backend.emulation.emulated_network import refuse_emulation
 

@@ -176,7 +176,8 @@ class ClusterPart(Part):
     machine: MachineFile = Field(
         default=None,
         description="the path of a machine that `paceline calibrate` measured: simulations take its gradients, and its "
-        "costs inside a host; links join the hosts. Without a list of nodes, they are such hosts, one or `nodes`",
+        "costs inside a host; between hosts it takes those measured there, or else the links. Without a list of nodes, "
+        "they are such hosts, one or `nodes`",
     )
     network: NetworkPart = Field(default=NetworkPart(), description="how the nodes are connected")
     charges: ChargesPart = Field(

@@ -6,6 +6,7 @@ collectives. Times and sizes are quantities with units, as in scenarios.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Literal
 
@@ -17,7 +18,7 @@ from paceline.scenarios.values import fields
 from paceline.scenarios.values.section import Part
 from paceline.topologies import NO_JITTER, Jitter
 from paceline.topologies.catalogue.gradient_times import GradientTimes
-from paceline.topologies.catalogue.machine_profile import Handled, Points, Profile
+from paceline.topologies.catalogue.machine_profile import Handled, LinkedProfile, Points, Profile
 
 Format = Annotated[Literal[1], Field(description="the version of the file's layout")]
 LAW_SLICES = 1000
@@ -146,6 +147,14 @@ class ModelPart(Part):
     gradients: tuple[GradientPart, ...] = Field(default=(), description="by batch, smallest first")
 
 
+class HostPart(Part):
+    ranks: fields.Count = Field(description="the workers of the calibration on this host")
+    processor: str = Field(default="", description="its processor")
+    cores: fields.Count = Field(default=1, description="cores that its processes may use")
+    memory_bytes: fields.Index = Field(default=0, description="bytes of its memory")
+    other_load: fields.Share = Field(default=0.0, description="the share of its cores that other programs used")
+
+
 class MachinePart(Part):
     format: Format = 1
     made: MadePart = Field(description="when, where and with what it was measured")
@@ -159,6 +168,7 @@ class MachinePart(Part):
     )
     gradients: tuple[GradientPart, ...] = Field(default=(), description="by batch, smallest first")
     costs: tuple[CurvePart, ...] = Field(default=(), description="of messages, collectives, and starting them")
+    hosts: tuple[HostPart, ...] = Field(default=(), description="the hosts, if several were measured together")
     rates: RatesPart = Field(default=RatesPart(), description="bytes per second of updates and copies")
     startup: StartPart | None = Field(
         default=None, description="from the launch of a run's processes to their first step"
@@ -186,32 +196,15 @@ class MachinePart(Part):
                 return self.model_copy(update={"model": model, "own": one.own, "gradients": one.gradients})
         raise InputError(f"found gradients of {', '.join(self.names())}, expected those of workload.model, {model}")
 
+    def linked(self) -> LinkedProfile:
+        """Returns the costs of a host, and those between hosts if there are such."""
+        between = self._costs(between=True) if any(curve.hosts > 1 for curve in self.costs) else None
+        return LinkedProfile(self.profile(), between, tuple(host.ranks for host in self.hosts))
+
     def profile(self) -> Profile:
-        """Returns the costs. A curve that was imported holds with and without shared memory."""
-        collectives: dict[bool, dict[tuple[str, int], Points]] = {False: {}, True: {}}
-        between: dict[tuple[str, int], Points] = {}
-        handling: dict[tuple[Handled, bool], Points] = {}
-        messages: dict[bool, Points] = {}
-        for curve in sorted(self.costs, key=lambda one: one.origin is not None):
-            points = tuple((point.bytes, point.time) for point in curve.points)
-            ways = (curve.shared_memory,) if curve.origin is None else (False, True)
-            match curve.operation:
-                case "send" | "receive" | "start":
-                    handling[curve.operation, curve.shared_memory] = points
-                case operation if curve.hosts > 1:
-                    between[operation, curve.ranks] = points
-                case "message":
-                    messages |= dict.fromkeys(ways, points)
-                case operation:
-                    for shared in ways:
-                        collectives[shared][operation, curve.ranks] = points
-        return Profile(
-            collectives=collectives[False],
-            inside=collectives[True],
-            between=between,
-            messages=messages.get(False, ()),
-            inside_messages=messages.get(True, ()),
-            handling=handling,
+        """Returns the costs of a host."""
+        return replace(
+            self._costs(between=False),
             **{f"{name}_s": seconds for name, seconds in self.own},
             message_beside=self.beside.message,
             serve_beside=self.beside.serve,
@@ -219,23 +212,62 @@ class MachinePart(Part):
             cores=self.cores,
         )
 
+    def _costs(self, *, between: bool) -> Profile:
+        """Returns the messages and collectives inside a host, or between hosts.
 
-def costs_of(profile: Profile) -> tuple[CurvePart, ...]:
-    """Returns the messages and collectives of a profile as sections of a file."""
+        A curve of one host that was imported holds with and without shared memory.
+        """
+        collectives: dict[bool, dict[tuple[str, int], Points]] = {False: {}, True: {}}
+        handling: dict[tuple[Handled, bool], Points] = {}
+        messages: dict[bool, Points] = {}
+        for curve in sorted(self.costs, key=lambda one: one.origin is not None):
+            if (curve.hosts > 1) is not between:
+                continue
+            points = tuple((point.bytes, point.time) for point in curve.points)
+            ways = (curve.shared_memory,) if curve.origin is None or between else (False, True)
+            match curve.operation:
+                case "message":
+                    messages |= dict.fromkeys(ways, points)
+                case "send" | "receive" | "start":
+                    handling[curve.operation, curve.shared_memory] = points
+                case operation:
+                    for shared in ways:
+                        collectives[shared][operation, curve.ranks] = points
+        return Profile(
+            collectives=collectives[False],
+            inside=collectives[True],
+            messages=messages.get(False, ()),
+            inside_messages=messages.get(True, ()),
+            handling=handling,
+        )
+
+
+def costs_of(profile: Profile, between: Profile | None = None, hosts: int = 2) -> tuple[CurvePart, ...]:
+    """Returns the messages and collectives of a profile as sections of a file.
+
+    Args:
+        profile: the costs inside a host.
+        between: the costs between hosts; None: they were not measured.
+        hosts: the number of hosts.
+    """
+    far = () if between is None else tuple(part.model_copy(update={"hosts": hosts}) for part in costs_of(between))
     found = [("message", 2, False, profile.messages), ("message", 2, True, profile.inside_messages)]
     found += [(kind, 2, shared, points) for (kind, shared), points in profile.handling.items()]
     for shared in (False, True):
         for (operation, ranks), points in sorted(profile.measured(shared).items()):
             found.append((operation, ranks, shared, points))
-    return tuple(
-        CurvePart(
-            operation=operation,
-            ranks=ranks,
-            shared_memory=shared,
-            points=tuple(BytesPart.model_construct(bytes=nbytes, time=seconds) for nbytes, seconds in points),
+    return (
+        tuple(
+            CurvePart(
+                operation=operation,
+                ranks=ranks,
+                shared_memory=shared,
+                points=tuple(BytesPart.model_construct(bytes=nbytes, time=seconds) for nbytes, seconds in points),
+            )
+            for operation, ranks, shared, points in found
+            if points
         )
-        for operation, ranks, shared, points in found
-        if points
+        + far
     )
 
 

@@ -1,8 +1,12 @@
-"""Hosts like a calibrated machine, joined by the network of a scenario.
+"""Hosts like a calibrated machine, joined by what was measured between such hosts, or by the network of a scenario.
 
-Messages and collectives inside a host cost what was measured there, and collectives between hosts what was measured
-between as many ranks. All others use the scenario's links, so clusters that were never measured can be predicted from
-one of their hosts, and from a file with some collectives alone.
+Rules of this file:
+
+* Messages and collectives inside a host cost what was measured there, if such were measured at all.
+* Between hosts they cost what was measured between hosts, if this operation, this number of members and a size at least
+  as large were measured with the same number of workers on each host. All others use the scenario's links, so clusters
+  that were never measured can be predicted from one of their hosts.
+* An operation that takes the links does not wait for measured ones of its group before it: it is an extrapolation.
 """
 
 from __future__ import annotations
@@ -13,67 +17,97 @@ from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork
-from paceline.topologies.catalogue.machine_profile import Consulted
+from paceline.topologies.catalogue.machine_profile import MESSAGE, Profile
 
 
 class LinkedHosts:
-    """The network of several hosts of which one was calibrated.
+    """The network of several hosts that were calibrated, one of them alone or all together.
 
     Args:
         plan: the run.
-        inside: the measured costs inside a host.
-        between: the links between hosts.
-        costs: the costs of the machine, which say what was measured.
+        machine: the costs of a host.
+        inside: the network inside a host, with these costs.
+        links: the links between hosts.
+        between: the measured costs between hosts; None: there are none for this placement of workers.
     """
 
-    def __init__(self, plan: Plan, inside: MeasuredNetwork, between: ClusterNetwork, costs: Consulted) -> None:
-        self._plan, self._inside, self.between, self._costs = plan, inside, between, costs
-        self._hosts = MeasuredNetwork(costs.between_s, costs.message_s)
-        self._said: dict[str, None] = {}
+    def __init__(
+        self,
+        plan: Plan,
+        machine: Profile,
+        inside: MeasuredNetwork,
+        links: ClusterNetwork,
+        between: Profile | None = None,
+    ) -> None:
+        self._plan, self._machine, self._inside, self.links, self._costs = plan, machine, inside, links, between
+        self._between = MeasuredNetwork(self._collective_s, self._message_s)
+        self._unmeasured: dict[str, None] = {}
 
     def attach(self, env: simpy.Environment) -> None:
-        for network in (self._inside, self.between, self._hosts):
+        for network in (self._inside, self.links, self._between):
             network.attach(env)
 
     def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
-        memory = self._plan.same_host(source, to)
-        if not self._on_one_host((source, to)):
-            return self.between.message(source, to, nbytes)
-        if self._costs.profile.measured_messages(memory):
-            return self._inside.message(source, to, nbytes)
-        self._say("messages inside a host take the scenario's links; the file has none")
-        return self.between.message(source, to, nbytes)
+        if self._joined((source, to)):
+            return self._near(MESSAGE, inside=self._plan.same_host(source, to)).message(source, to, nbytes)
+        return self._far(MESSAGE, 2, nbytes).message(source, to, nbytes)
 
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
-        return self._for(op, nbytes).collective(op, nbytes, stream)
+        name, ranks = type(op).__name__, op.group.ranks
+        if len(ranks) < 2:
+            return self._inside.collective(op, nbytes, stream)
+        if self._joined(ranks):
+            return self._near(name, inside=self._plan.inside(op.group)).collective(op, nbytes, stream)
+        return self._far(name, len(ranks), nbytes).collective(op, nbytes, stream)
 
     def standing(self) -> list[str]:
-        return self.between.standing()
+        return self.links.standing()
 
-    def warnings(self) -> list[str]:
-        """Returns sentences on costs that the file does not have, or not for these sizes."""
-        return list(self._said)
+    def extrapolated(self) -> list[str]:
+        """Returns a sentence for each kind of operation that took the links although others were measured.
 
-    def _for(self, op: Collective, nbytes: int) -> MeasuredNetwork | ClusterNetwork:
-        """Returns the network of a collective: the measured one if it was measured."""
-        name, members, profile = type(op).__name__, len(op.group), self._costs.profile
-        if self._on_one_host(op.group.ranks):
-            if name in {operation for operation, _ in profile.measured(self._plan.inside(op.group))}:
-                return self._inside
-            self._say(f"{name}s inside a host take the scenario's links; the file has none")
-            return self.between
-        if (points := profile.between.get((name, members))) is None:
-            return self.between
-        if not points[0][0] <= nbytes <= points[-1][0]:
-            self._say(
-                f"found {name} of {members} ranks on several hosts of {nbytes} bytes; measured were {points[0][0]} to "
-                f"{points[-1][0]} bytes"
-            )
-        return self._hosts
+        Without any measured costs between hosts there is none: `machines.extrapolated` reports that.
+        """
+        return list(self._unmeasured)
 
-    def _say(self, text: str) -> None:
-        self._said[f"cluster.machine: {text}"] = None
+    def _joined(self, ranks: tuple[Rank, ...]) -> bool:
+        """Whether all ranks are on one host."""
+        return len({self._plan.cluster.node_of(rank) for rank in ranks}) == 1
 
-    def _on_one_host(self, ranks: tuple[Rank, ...]) -> bool:
-        node = self._plan.cluster.node_of
-        return len({node(rank) for rank in ranks}) == 1
+    def _near(self, operation: str, *, inside: bool) -> MeasuredNetwork | ClusterNetwork:
+        """Returns the network inside a host for an operation."""
+        machine = self._machine
+        if operation == MESSAGE:
+            measured = bool(machine.measured_messages(inside))
+        else:
+            measured = any(name == operation for name, _ in machine.measured(inside))
+        if measured:
+            return self._inside
+        what = f"{MESSAGE}s" if operation == MESSAGE else operation
+        self._unmeasured[
+            f"cluster.machine: the scenario's links carry {what} inside a host, which calibration did not measure"
+            + " in shared memory" * inside
+        ] = None
+        return self.links
+
+    def _far(self, operation: str, members: int, nbytes: int) -> MeasuredNetwork | ClusterNetwork:
+        """Returns the network between hosts for an operation."""
+        if self._costs is None:
+            return self.links
+        points = self._costs.messages if operation == MESSAGE else self._costs.collectives.get((operation, members), ())
+        if points and nbytes <= points[-1][0]:
+            return self._between
+        what = f"{MESSAGE}s" if operation == MESSAGE else f"{operation} of {members} ranks"
+        measured = f"up to {points[-1][0]} bytes were measured" if points else "they were not measured"
+        self._unmeasured[
+            f"cluster.machine: the scenario's links carry {what} of {nbytes} bytes between hosts; {measured}"
+        ] = None
+        return self.links
+
+    def _collective_s(self, operation: str, members: int, nbytes: int) -> float:
+        assert self._costs is not None, "`_far` has checked it"
+        return self._costs.collective_s(operation, members, nbytes)
+
+    def _message_s(self, nbytes: int) -> float:
+        assert self._costs is not None, "`_far` has checked it"
+        return self._costs.message_s(nbytes)

@@ -46,17 +46,24 @@ class RecordingNetwork(NoCost):
         return super().collective(op, nbytes, stream)
 
 
-def dry_run(plans: Sequence[Plan]) -> list[Asked]:
+def dry_run(plans: Sequence[Plan], *, by_hosts: bool = False) -> list[Asked]:
     """Returns the collectives of these plans' runs: each operation, number of members and bytes once.
 
     Seeds do not change the collectives, so there is one dry run for each algorithm.
+
+    Args:
+        plans: the runs.
+        by_hosts: whether each node is a host, so that collectives of ranks of one node and those of several nodes are
+            different ones.
     """
     collectives: dict[CollectiveKey, None] = {}
+    near: dict[CollectiveKey, None] = {}
     for plan in {plan.name: plan for plan in plans}.values():
-        network = RecordingNetwork(plan.inside)
+        network, nodes = RecordingNetwork(plan.inside), [set(map(int, node)) for node in plan.cluster.placement]
         simulate_job(without_numbers(plan.job), PlanTiming(plan), network, Schedule(every=math.inf))
         collectives |= network.collectives
-    return combined(collectives)
+        near |= {key: None for key in network.collectives if by_hosts and any(set(key[1]) <= node for node in nodes)}
+    return combined(near) + combined(key for key in collectives if key not in near)
 
 
 def without_numbers(job: Job) -> Job:

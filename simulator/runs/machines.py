@@ -10,16 +10,22 @@ from paceline.topologies.catalogue.machine_profile import LinkedProfile, Profile
 
 
 def hosts_like(machine: MachinePart, scenario: Scenario) -> LinkedProfile:
-    """Returns a network of hosts like the machine, joined by the links of a scenario.
+    """Returns a network of hosts like the machine, joined by what was measured between them, or by a scenario's links.
 
     Args:
-        machine: the calibrated host.
+        machine: the calibrated host, or several.
         scenario: the scenario.
 
     Raises:
         InputError: the machine was calibrated for another model or number of threads; all mistakes are reported.
     """
-    return LinkedProfile(check(machine, scenario).profile())
+    return check(machine, scenario).linked()
+
+
+def these_hosts(machine: MachinePart, scenario: Scenario) -> LinkedProfile:
+    """Returns the machine for a run whose nodes are hosts like it; arguments and errors are those of `this_host`."""
+    this_host(machine, scenario)
+    return hosts_like(machine, scenario)
 
 
 def this_host(machine: MachinePart, scenario: Scenario) -> Profile:
@@ -73,13 +79,14 @@ def check(machine: MachinePart, scenario: Scenario, mistakes: list[str] | None =
     return machine
 
 
-def extrapolated(plan: Plan, machine: Profile) -> list[str]:
+def extrapolated(plan: Plan, linked: LinkedProfile) -> list[str]:
     """Returns sentences on what a prediction from a calibrated machine takes from outside its measurements.
 
     Args:
         plan: the run.
-        machine: the calibrated host.
+        linked: the calibrated host, or several.
     """
+    machine, placement = linked.machine, placement_of(plan)
     found, batch = list[str](), plan.job.batch
     if not machine.gradients:
         return ["cluster.machine: gradients take the times of the scenario's devices; the file has none"]
@@ -87,13 +94,32 @@ def extrapolated(plan: Plan, machine: Profile) -> list[str]:
     if not batches[0] <= batch <= batches[-1]:
         measured = " to ".join(str(size) for size in sorted({batches[0], batches[-1]}))
         found.append(f"cluster.machine: gradients of {batch} samples are extrapolated; measured were {measured}")
-    ranks = max(len(nodes) for nodes in plan.cluster.placement)
+    placement = placement_of(plan)
+    ranks = max(placement)
     most = machine.gradient(batch).busy[-1][0]
     if ranks > most:
         found.append(f"cluster.machine: {ranks} ranks of a host are extrapolated; measured were up to {most}")
-    if len(plan.cluster.nodes) > 1 and not machine.between:
+    if len(placement) > 1 and linked.measured_between(placement) is None:
+        only = "only one host was measured"
+        if linked.placement:
+            only = f"found {_ranks_of(placement)}; measured were {_ranks_of(linked.placement)}"
         found.append(
             "cluster.machine: messages between hosts take the scenario's links, without the work of processors for "
-            "them; only one host was measured"
+            f"them; {only}"
         )
     return found
+
+
+def placement_of(plan: Plan) -> tuple[int, ...]:
+    """Returns the number of workers of each node."""
+    return tuple(len(node) for node in plan.cluster.placement)
+
+
+def _ranks_of(placement: tuple[int, ...]) -> str:
+    """Returns the placement in words.
+
+    >>> _ranks_of((2, 2)), _ranks_of((1, 2))
+    ('2 hosts with 2 workers', '2 hosts with 1, 2 workers')
+    """
+    each = ", ".join(str(count) for count in (placement[:1] if len(set(placement)) == 1 else placement))
+    return f"{len(placement)} hosts with {each} worker{'s' * (each != '1')}"

@@ -36,7 +36,7 @@ from paceline.simulator.network.network import ClusterNetwork, InMemory, Measure
 from paceline.simulator.network.node_memory import NodeMemory
 from paceline.simulator.runs.extrapolation import Extrapolation
 from paceline.simulator.runs.interference import host_processors, processors_of
-from paceline.simulator.runs.machines import extrapolated, hosts_like
+from paceline.simulator.runs.machines import extrapolated, hosts_like, placement_of
 from paceline.simulator.runs.plan_timing import NOTHING, PlanTiming
 from paceline.simulator.runs.servers import receiving_of
 from paceline.simulator.runs.step_interval import step_factors
@@ -209,7 +209,7 @@ def perform(
     if machine is None:
         handling = receiving_of(plan, modelled)
     else:
-        handling = handling_of(plan, machine, message_cost=message_cost)
+        handling = handling_of(plan, machine, _between(plan, network), message_cost=message_cost)
     memory = None if modelled is None else NodeMemory(modelled)
     timing = timing or PlanTiming(plan, machine or NOTHING)
     processors = processors_of(plan) if machine is None else host_processors(plan, machine)
@@ -228,8 +228,8 @@ def perform(
         trace.notes["assumptions"] = free_charges(plan)
     if times := predicted_times(plan):
         trace.notes["gradient_times"] = times
-    measured = [] if not isinstance(network, LinkedProfile) else extrapolated(plan, network.machine)
-    measured += wires.warnings() if isinstance(wires, LinkedHosts) else []
+    measured = [] if not isinstance(network, LinkedProfile) else extrapolated(plan, network)
+    measured += wires.extrapolated() if isinstance(wires, LinkedHosts) else []
     trace.notes["warnings"] = [*outside(plan), *beyond(trace, plan.cluster.graph, wires, asked), *measured]
     return trace
 
@@ -260,7 +260,7 @@ def _network(plan: Plan, network: Network | Measured | None, asked: Consulted | 
         )
         here = MeasuredNetwork(asked.collective_s, asked.message_s, memory)
         if isinstance(network, LinkedProfile):
-            return LinkedHosts(plan, here, cluster_network(plan), asked)
+            return LinkedHosts(plan, network.machine, here, cluster_network(plan), _between(plan, network))
         return EmulatedNetwork(plan, network, here) if isinstance(network, EmulatedProfile) else here
     assert not isinstance(network, Measured), "profiles are wrapped in `Consulted`"
     return network or cluster_network(plan)
@@ -277,28 +277,39 @@ def cluster_network(plan: Plan, kind: type[N] = ClusterNetwork) -> N:  # type: i
     return kind(plan.cluster, wires.allreduce_algorithm, wires.routing, wires.library)
 
 
+def _between(plan: Plan, network: Network | Measured | None) -> Profile | None:
+    """Returns the measured costs between hosts; None if there are none for this placement of workers."""
+    return network.measured_between(placement_of(plan)) if isinstance(network, LinkedProfile) else None
+
+
 def _machine(network: Network | Measured | None) -> Profile | None:
     """Returns the machine whose real run is predicted; None if the scenario's cluster is simulated."""
     machine = network.machine if isinstance(network, EmulatedProfile | LinkedProfile) else network
     return machine if isinstance(machine, Profile) else None
 
 
-def handling_of(plan: Plan, costs: Profile, *, message_cost: bool = True) -> Handling:
+def handling_of(plan: Plan, costs: Profile, between: Profile | None = None, *, message_cost: bool = True) -> Handling:
     """Returns the processor time of ranks for messages and starts on a measured machine.
 
     Args:
         plan: the run.
         costs: the machine's profile.
+        between: the costs between hosts, if they were measured.
         message_cost: whether messages cost processor time.
     """
     if not message_cost:
         return Handling(lane_s=costs.lane_s)
 
+    node_of = plan.cluster.node_of
+
+    def costs_of(*ranks: Rank) -> Profile:
+        return costs if between is None or len(set(map(node_of, ranks))) == 1 else between
+
     def message_s(kind: Handled, source: Rank, to: Rank, nbytes: int) -> float:
-        return costs.handling_s(kind, nbytes, inside=plan.same_host(source, to))
+        return costs_of(source, to).handling_s(kind, nbytes, inside=plan.same_host(source, to))
 
     def start_s(group: Group, nbytes: int) -> float:
-        return costs.handling_s("start", nbytes, inside=plan.inside(group))
+        return costs_of(*group.ranks).handling_s("start", nbytes, inside=plan.inside(group))
 
     return Handling(partial(message_s, "send"), partial(message_s, "receive"), start_s, costs.lane_s)
 

@@ -37,7 +37,7 @@ UNPACED = {
 
 
 def test_the_probe_computes_on_more_and_more_ranks() -> None:
-    job = job_of(ProbeGradients(cores=2), 3, steps=2 * len(phases_of(3, 2)))
+    job = job_of(ProbeGradients(cores=2), 3, steps=2 * len(phases_of(3, 3, 2)))
     trace = simulate_job(job, FixedTiming(compute=lambda rank, _: 1.0 + rank), NoCost(), Schedule(1))
     times = gradients_of(job, trace)
     found = times.by_busy
@@ -71,7 +71,7 @@ def test_the_probe_finds_the_speeds_of_overlapping_activities(gradient_s: float,
 
     hosts = HostCosts(processors=Processors(lambda rank: Demand(rank, 1.0, 1.0, law=law)))
     job, network = (
-        job_of(ProbeGradients(cores=2), 2, steps=len(phases_of(2, 2))),
+        job_of(ProbeGradients(cores=2), 2, steps=len(phases_of(2, 2, 2))),
         fixed_costs(collective_s=all_reduce_s),
     )
     found = gradients_of(job, simulate_job(job, FixedTiming(compute=gradient_s), network, Schedule(1), hosts=hosts))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.traffic import COMBINE, Traffic
 from paceline.topologies.catalogue.gradient_times import GradientTimes
 
@@ -267,9 +268,34 @@ class EmulatedProfile:
 
 @dataclass(frozen=True, slots=True)
 class LinkedProfile:
-    """The profile of one host, for runs on hosts like it that the links of a scenario join."""
+    """The profile of one host, for runs on hosts like it.
+
+    Args:
+        machine: the costs of a host.
+        between: the costs of messages and collectives between the hosts, as of a network; None: they were not measured,
+            and the links of a scenario join the hosts.
+        placement: the number of workers on each host when `between` was measured; empty: imported, for all placements.
+    """
 
     machine: Profile
+    between: Profile | None = None
+    placement: tuple[int, ...] = ()
+
+    def measured_between(self, placement: tuple[int, ...]) -> Profile | None:
+        """Returns the costs between hosts if they were measured with this number of workers on each host.
+
+        >>> linked = LinkedProfile(Profile(), Profile(messages=((8, 1e-3),)), (2, 2))
+        >>> linked.measured_between((2, 2)).messages, linked.measured_between((2, 2, 2))
+        (((8, 0.001),), None)
+        """
+        return self.between if self.placement in ((), placement) else None
+
+
+def _unmeasured(error: KeyError) -> InputError:
+    """Returns the error of a user whose machine file lacks a cost."""
+    return InputError(
+        f"cluster.machine: {error.args[0]}; run `paceline calibrate` with the algorithms and ranks of this scenario"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,15 +308,17 @@ class Consulted:
 
     def collective_s(self, operation: str, members: int, nbytes: int, inside: bool = False) -> float:
         self.asked[operation, members, nbytes, inside] = None
-        return self.profile.collective_s(operation, members, nbytes, inside)
+        try:
+            return self.profile.collective_s(operation, members, nbytes, inside)
+        except KeyError as error:
+            raise _unmeasured(error) from error
 
     def message_s(self, nbytes: int, inside: bool = False) -> float:
         self.asked[MESSAGE, 2, nbytes, inside] = None
-        return self.profile.message_s(nbytes, inside)
-
-    def between_s(self, operation: str, members: int, nbytes: int) -> float:
-        """Returns the seconds of a collective between hosts; its size is not recorded."""
-        return seconds_at(self.profile.between[operation, members], nbytes)
+        try:
+            return self.profile.message_s(nbytes, inside)
+        except KeyError as error:
+            raise _unmeasured(error) from error
 
     def outside(self) -> list[str]:
         """Returns the requests outside the measured range, as text; one line for each kind of request.

@@ -1,0 +1,115 @@
+"""Runs probes in processes that are forked here, or in those that a launcher has started on one host or several.
+
+Rules of this file:
+
+* Every process that a launcher has started performs the same probes in the same order. Only the leading one has the
+  records, so it makes all decisions (how many steps, whether another round begins), and the store distributes them.
+* Costs between hosts are separated from those inside a host by the processes' true hosts. So that a prediction can use
+  them, the nodes of the scenario have to be these hosts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import count
+from typing import Any, TypeVar
+
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.values import Rank
+from paceline.backend.local.launch import Launch, run_job
+from paceline.backend.multihost.external_launch import run_external
+from paceline.backend.multihost.rank_mapping import RankMapping, map_ranks
+from paceline.backend.multihost.world import STORE_S, World
+from paceline.backend.transports.launch_environment import RefusedElsewhere
+from paceline.records.trace import Trace
+
+T = TypeVar("T", bool, int, float)
+
+
+@dataclass(eq=False)
+class Runner:
+    """Runs probes, and distributes the decisions of the leading process.
+
+    Args:
+        world: the processes that a launcher has started; None: each probe forks its own.
+        name: distinguishes the decisions of several runners of a world.
+    """
+
+    world: World | None = None
+    name: str = "probes"
+    _numbers: Any = field(default_factory=count)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process has the records."""
+        return self.world is None or self.world.leads
+
+    def run(self, launch: Launch) -> Trace | None:
+        """Runs a probe; returns its record, or None if another process has it."""
+        return run_job(launch) if self.world is None else run_external(launch, self.world)
+
+    def decide(self, value: Callable[[], T]) -> T:
+        """Returns a value that the leading process computes, in every process."""
+        if self.world is None:
+            return value()
+        store, key = self.world.store, f"decided/{self.name}/{next(self._numbers)}"
+        if self.world.leads:
+            store.set(key, json.dumps(value()))
+        store.wait([key], timedelta(seconds=STORE_S))
+        found: T = json.loads(store.get(key))
+        return found
+
+    def hosts_of(self, job: Job) -> Mapping[Rank, int]:
+        """Returns the host of every rank if they are on several hosts; otherwise nothing."""
+        if self.world is None:
+            return {}
+        mapping = map_ranks(self.world.hosts, job.team)
+        hosts = {me.rank: mapping.host_of(me.rank) for me in job.team}
+        return hosts if len(set(hosts.values())) > 1 else {}
+
+    def workers_of_hosts(self, job: Job) -> dict[int, tuple[int, ...]]:
+        """Returns the workers of each host, in their order, if they are on several hosts; otherwise nothing."""
+        hosts, workers = self.hosts_of(job), job.team[0].workers.ranks
+        found = dict.fromkeys(hosts[rank] for rank in workers if rank in hosts)
+        if len(found) < 2:
+            return {}
+        return {host: tuple(int(rank) for rank in workers if hosts[rank] == host) for host in found}
+
+
+def refuse_torn(world: World, job: Job) -> None:
+    """Checks that the nodes of a job, if it is on several hosts, are these hosts.
+
+    Args:
+        world: the processes.
+        job: the job with the most ranks.
+
+    Raises:
+        InputError: a node's ranks are on several hosts, or a host has several nodes; in the leading process.
+        RefusedElsewhere: the same in the others.
+    """
+    if (wrong := torn(map_ranks(world.hosts, job.team))) is not None:
+        raise InputError(wrong) if world.leads else RefusedElsewhere(wrong)
+
+
+def torn(mapping: RankMapping) -> str | None:
+    """Returns why a mapping of ranks cannot be predicted: its nodes are not its hosts; None if they are.
+
+    Args:
+        mapping: the ranks of a job, by process and host.
+    """
+    workers = [me for me in mapping.team if me.role == "worker"]
+    placed = {(me.host, mapping.host_of(me.rank)) for me in mapping.team}
+    nodes, hosts = (len(set(column)) for column in zip(*placed, strict=True))
+    if hosts == 1 or len(placed) == nodes == hosts:
+        return None
+    sizes = ", ".join(str(len(node)) for node in dict.fromkeys(me.node for me in workers))
+    processes = ", ".join(str(len(host.processes)) for host in mapping.hosts)
+    return (
+        f"cluster.nodes: found {nodes} node{'s' * (nodes > 1)} with {sizes} workers on {hosts} hosts with {processes} "
+        "processes; to predict runs on several hosts, each node has to be one host: give as many nodes as hosts, and "
+        "every host enough processes for the workers of a node, the first one also for a server"
+    )
