@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from paceline.backend.calibration.emulation_costs import NetworkCosts, asked_inside, emulation_task, without_overlap
 from paceline.backend.calibration.gradient_costs import (
     FEWEST,
     Gradients,
@@ -26,6 +27,7 @@ from paceline.backend.calibration.gradient_costs import (
 from paceline.backend.calibration.gradient_costs import pooled as pooled_gradients
 from paceline.backend.calibration.message_costs import Costs, message_tasks, pooled
 from paceline.records.machine import OtherLoad, machine_facts, package_versions
+from paceline.scenarios.resolution.emulated_machine import emulated_part
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.sections.machine_file import (
     BusyPart,
@@ -67,13 +69,17 @@ def calibrate(
 
     Returns:
         The machine as a section, which can be written to a file.
+
+    Raises:
+        InputError: the scenario has an emulated network, which is not possible here.
     """
     begun_s, report = time.monotonic(), progress or (lambda _name, _share: None)
     gradients = gradient_tasks(scenario, batches or usual_batches(scenario.workload.batch_per_worker))
-    messages = message_tasks(scenario, asked)
+    network = emulation_task(scenario) if scenario.train.network == "emulated" else None
+    messages = message_tasks(scenario, asked if network is None else asked_inside(scenario, asked))
     steps = {task: task.steps(task.measure(FEWEST)) for task in gradients}
     launches: dict[GradientTask, list[Gradients]] = {task: [] for task in gradients}
-    costs, rounds = list[Costs](), 0
+    costs, between, rounds = list[Costs](), list[NetworkCosts](), 0
     with OtherLoad() as other:
         while rounds < FEWEST_ROUNDS or (widest(launches) > NARROW and time.monotonic() - begun_s < seconds):
             rounds += 1
@@ -84,6 +90,9 @@ def calibrate(
             for probe in messages:
                 report(f"round {rounds}: {probe.name}", done)
                 costs.append(probe.measure(rounds))
+            if network is not None:
+                report(f"round {rounds}: {network.name}", done)
+                between.append(network.measure(rounds))
     profile = pooled(costs)
     return MachinePart.model_construct(
         format=1,
@@ -95,6 +104,7 @@ def calibrate(
         own=own_of(profile),
         gradients=tuple(_gradient_part(task, found) for task, found in launches.items()),
         costs=costs_of(profile),
+        emulated=None if network is None else emulated_part(network.plan, network.profile(profile, between)),
     )
 
 
@@ -126,6 +136,8 @@ def widest(launches: Mapping[GradientTask, Sequence[Gradients]]) -> float:
 
 def _gradient_part(task: GradientTask, found: Sequence[Gradients]) -> GradientPart:
     times = pooled_gradients(task.batch, found)
+    if task.scenario.train.network == "emulated":
+        times = without_overlap(times)
     busy = []
     for count, mean_s in times.busy:
         means = means_s(found, count)

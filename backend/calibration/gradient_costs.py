@@ -17,8 +17,8 @@ import numpy as np
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.message_costs import job_of, launch_of
+from paceline.backend.calibration.probe_runs import run_probe
 from paceline.backend.calibration.probes import GRADIENTS, ProbeGradients, phase_of, phases
-from paceline.backend.local.launch import run_job
 from paceline.records.trace import Span, Trace
 from paceline.scenarios.resolution.plan import FORWARD, Plan
 from paceline.scenarios.resolution.schema import Scenario
@@ -64,7 +64,7 @@ class GradientTask:
         workers = self.plan.job.workers
         like = replace(self.plan.job, batch=self.batch)
         job = job_of(like, self.plan.cluster.placement, ProbeGradients(), steps * phases(workers))
-        return gradients_of(job, run_job(launch_of(self.scenario, job)))
+        return gradients_of(job, run_probe(self.plan, launch_of(self.scenario, job)))
 
     def steps(self, times: Gradients) -> int:
         """Returns how many steps fill a launch, given the times of one."""

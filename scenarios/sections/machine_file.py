@@ -70,6 +70,25 @@ class MadePart(Part):
     verdict: str = Field(default="", description="how far the figures can be trusted")
 
 
+class LinePart(Part):
+    name: str = Field(description="one direction of a link: 'from>to'")
+    bandwidth: fields.Rate = Field(description="its bandwidth: '20 Mbit/s'")
+    latency: fields.Time = Field(description="its latency: '2 ms'")
+
+
+class EmulatedPart(Part):
+    hosts: tuple[fields.Index, ...] = Field(description="the emulated host of each worker")
+    lines: tuple[LinePart, ...] = Field(description="the lines between the hosts")
+    message: fields.Time = Field(description="a message between hosts, without the latencies of its route")
+    all_reduce: fields.Time = Field(description="an all-reduce of a few numbers by all workers, with its route")
+    bytes: fields.Index = Field(description="bytes of these numbers")
+    packet: fields.Count = Field(description="bytes of the largest packet")
+    leads: tuple[fields.Time, ...] = Field(
+        default=(), description="how long before the last worker each one entered that all-reduce"
+    )
+    start: fields.Time = Field(default=0.0, description="starting a collective, until the next can be started")
+
+
 class MachinePart(Part):
     format: Format = 1
     made: MadePart = Field(description="when, where and with what it was measured")
@@ -80,6 +99,7 @@ class MachinePart(Part):
     own: OwnPart = Field(default=OwnPart(), description="a rank's own work besides gradients")
     gradients: tuple[GradientPart, ...] = Field(default=(), description="by batch, smallest first")
     costs: tuple[CurvePart, ...] = Field(default=(), description="of messages, collectives, and starting them")
+    emulated: EmulatedPart | None = Field(default=None, description="the network that the host emulated, if it did")
 
     def profile(self) -> Profile:
         """Returns the costs."""

@@ -36,7 +36,7 @@ def processors_of(plan: Plan) -> Processors | None:
     return Processors(cache(demand))
 
 
-def host_processors(plan: Plan, machine: Profile) -> Processors | None:
+def host_processors(plan: Plan, machine: Profile, *, one_machine: bool = False) -> Processors | None:
     """Returns the cores of the hosts of a real run, which gradients, messages and servers share; None if it is paced.
 
     A paced gradient sleeps for most of its time, so it leaves the cores to others. Messages and a server's work were
@@ -45,6 +45,7 @@ def host_processors(plan: Plan, machine: Profile) -> Processors | None:
     Args:
         plan: the run.
         machine: the costs of the hosts, all of one kind.
+        one_machine: whether all hosts are emulated by one machine, so that all ranks share its cores.
     """
     if not machine.gradients:
         return None
@@ -52,7 +53,7 @@ def host_processors(plan: Plan, machine: Profile) -> Processors | None:
     team = plan.job.team
 
     def demand(rank: Rank) -> Demand:
-        return Demand(team[rank].host, compute=1.0, communicate=1.0, charge=1.0, law=law)
+        return Demand(0 if one_machine else team[rank].host, compute=1.0, communicate=1.0, charge=1.0, law=law)
 
     return Processors(demand)
 

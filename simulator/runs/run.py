@@ -211,7 +211,8 @@ def perform(
         handling = handling_of(plan, machine, message_cost=message_cost)
     memory = None if modelled is None else NodeMemory(modelled)
     timing = timing or PlanTiming(plan, machine or NOTHING)
-    processors = processors_of(plan) if machine is None else host_processors(plan, machine)
+    emulated = isinstance(network, EmulatedProfile)
+    processors = processors_of(plan) if machine is None else host_processors(plan, machine, one_machine=emulated)
     hosts = HostCosts(supply=supply, handling=handling, cells=memory, staging=memory, processors=processors)
     trace = simulate_job(job, timing, wires, schedule, report, hosts)
     if modelled is not None:
