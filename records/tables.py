@@ -11,8 +11,8 @@
 * `OPTIONAL` tables are stored only if they have rows; a table without a file is empty.
 * The tables of `ORDERS` exist for measured runs only. They hold what a replay needs besides the scenario. Their rows
   are in the order in which each rank received messages and answers, and have no times.
-* `transfers` exists for measured runs only, too. For each row of `spans` with "wait" or "communication", in their order,
-  it has a row: the activity (collective, receive or send), and the rank that is waited for.
+* `transfers` exists for measured runs only, too. It has a row for each row of `spans` that is a wait or communication,
+  in the same order: the activity (collective, receive or send), and the rank that is waited for.
 * Rows are sorted by time, ties by rank. So the tables do not depend on the order in which a trace was written.
 """
 
