@@ -157,6 +157,7 @@ ONE_BY_ONE = (
         methods=SEVERAL_NODES,
         paced=False,
         link=SLOW_LINK,
+        quick=("sync-sgd", "async-sgd"),
     ),
     Setting(
         name="unpaced, emulated, 2 nodes of 1 worker, 200 Mbit/s",
