@@ -28,6 +28,8 @@ Progress = Callable[[str, float], None]
 LAUNCHES = 3
 SECONDS = 1.5
 """how long a launch computes gradients, about"""
+MOST_REDUCING_S = 5.0
+"""how long a launch performs all-reduces at most, about; on slow emulated networks they take longer than gradients"""
 FEWEST, MOST = 3, 60
 """steps of each number of busy ranks in a launch"""
 SLOWEST = 0.02
@@ -67,9 +69,12 @@ class GradientTask:
         return gradients_of(job, run_probe(self.plan, launch_of(self.scenario, job)))
 
     def steps(self, times: Gradients) -> int:
-        """Returns how many steps fill a launch, given the times of one."""
+        """Returns how many steps fill a launch, given the times of a short one."""
         each_s = sum(float(np.mean(value)) for value in times.by_busy.values()) * GRADIENTS
-        return min(MOST, max(FEWEST, round(SECONDS / each_s)))
+        most = [SECONDS / each_s]
+        if times.overlap is not None:
+            most.append(MOST_REDUCING_S / (GRADIENTS * (times.overlap.alone_s + times.overlap.beside_s)))
+        return min(MOST, max(FEWEST, round(min(most))))
 
 
 def gradient_tasks(scenario: Scenario, batches: Sequence[int] = ()) -> list[GradientTask]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def test_the_interval_of_an_error_is_paired() -> None:
     predicted = {seed: step_s + 0.09 + 0.01 * seed for seed, step_s in measured.items()}
     ours = [run("a", step_s=step_s, seed=seed) for seed, step_s in predicted.items()]
     theirs = [run("a", "measured", step_s=measured[seed], seed=seed) for seed in (3, 1, 2)]
-    wrong = dict.fromkeys(WRONG_MODELS, ours)
+    wrong: dict[str, Sequence[Run]] = dict.fromkeys(WRONG_MODELS, ours)
     found = line("a", simulated=ours, measured=theirs, wrong=wrong).error["step_s"]["mean"]
     low, high = stats.t.interval(0.95, 2, 0.11, stats.sem([0.10, 0.11, 0.12]))
     assert (found["low"], found["mean"], found["high"]) == pytest.approx((low / 2, 0.11 / 2, high / 2))
