@@ -148,6 +148,7 @@ def test_what_differs_between_runs_is_in_the_machine_part_alone(trained: list[Ru
         "run.json",
         "spans.parquet",
         "steps.parquet",
+        "transfers.parquet",
         "updates.parquet",
         "weights.safetensors",
     ]

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.core.values import Rank
-from paceline.backend.calibration.gradient_costs import WARM_UP, Gradients, gradients_of, pooled
+from paceline.backend.calibration.gradient_costs import (
+    FEWEST,
+    MOST,
+    WARM_UP,
+    Gradients,
+    Overlap,
+    gradient_tasks,
+    gradients_of,
+    pooled,
+)
 from paceline.backend.calibration.probes import GRADIENTS, ProbeGradients
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
@@ -76,6 +85,15 @@ def test_the_probe_finds_the_speeds_of_overlapping_activities(gradient_s: float,
     assert found.overlap.speeds(gradient_s) == pytest.approx((0.8, 0.4))
     times = pooled(8, [found])
     assert (times.beside, times.overlap) == pytest.approx((0.8, 0.4))
+
+
+def test_a_launch_is_short_on_a_slow_network() -> None:
+    """Gradients of 2 ms fill 1.5 s in 62 steps, of which 60 are made; all-reduces of 20 ms fill 5 s in 10 steps."""
+    gradients = {1: [0.002]}
+    (task,) = gradient_tasks(load(UNPACED))
+    assert task.steps(Gradients(gradients, (), Overlap(1e-4, 1e-4, 0.002))) == MOST
+    assert task.steps(Gradients(gradients, (), Overlap(0.02, 0.0217, 0.002))) == 10
+    assert task.steps(Gradients(gradients, (), Overlap(2.0, 2.0, 0.002))) == FEWEST
 
 
 def test_a_calibrated_host_has_the_measured_speeds() -> None:
