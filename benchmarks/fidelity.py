@@ -1,8 +1,10 @@
 """Predicts unseen configurations from calibrations, then measures them, and reports the errors of the predictions.
 
     python benchmarks/fidelity.py --quick             # a subset with one seed: about ten minutes
-    python benchmarks/fidelity.py                     # all configurations, three seeds each: about two hours
+    python benchmarks/fidelity.py                     # all configurations, three seeds each: about three hours
     python benchmarks/fidelity.py --only paced        # one group; --only may be repeated
+    python benchmarks/fidelity.py --only order --seeds 2 --seconds 20
+                                                      # the order of ten methods: about ten minutes
     python benchmarks/fidelity.py --list              # the configurations
     python benchmarks/fidelity.py --tables            # only the tables of the results so far
 
@@ -11,9 +13,11 @@ predicted before it is measured. The row of a finished configuration is appended
 start skips it; a configuration that failed is tried again. Remove the folder to begin anew, with new calibrations.
 
 The groups are: paced (device times are given to both sides), unpaced-within-cores (at most as many workers as cores),
-unpaced-beyond-cores, and emulated (paced, on an emulated network between two nodes; needs root and is skipped without).
+unpaced-beyond-cores, emulated (paced, on an emulated network between two nodes), emulated-unpaced, and order (ten
+methods in each of four settings, measured seed by seed). Emulated networks need root and are skipped without.
 The tables show mean, 90th percentile and worst of the errors' sizes, for each group and method, beside the means of
-three simpler models, and Kendall's τ of the order of methods by time to accuracy.
+three simpler models, Kendall's τ of the order of methods by time to accuracy, and the pairs of methods in the wrong
+order.
 
 Exits with 1 if a configuration failed. Other programs on the machine disturb measurements: their share of the processor
 time is in the column other_load. fidelity_runs/README.md explains options, columns and groups.

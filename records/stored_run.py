@@ -84,7 +84,7 @@ class Run:
             asked: the modelled seconds of a gradient, for a paced run.
         """
         trace.snapshots = [evaluated(shot, job.learner) for shot in trace.snapshots]
-        tables = assemble(trace, num_samples=job.learner.num_samples, replayable=kind == "measured")
+        tables = assemble(trace, num_samples=job.learner.num_samples, measured=kind == "measured")
         summary = summarise(
             tables,
             kind=kind,

@@ -11,6 +11,8 @@
 * `OPTIONAL` tables are stored only if they have rows; a table without a file is empty.
 * The tables of `ORDERS` exist for measured runs only. They hold what a replay needs besides the scenario. Their rows
   are in the order in which each rank received messages and answers, and have no times.
+* `transfers` exists for measured runs only, too. It has a row for each row of `spans` that is a wait or communication,
+  in the same order: the activity (collective, receive or send), and the rank that is waited for.
 * Rows are sorted by time, ties by rank. So the tables do not depend on the order in which a trace was written.
 """
 
@@ -18,7 +20,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
@@ -30,6 +31,7 @@ import pyarrow as pa
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.update_log import LayerUpdate, Update
 from paceline.records.trace import Snapshot, Span, Trace
+from paceline.records.waits import collective_members, waits_of
 
 SCHEMAS: dict[str, pa.Schema] = {
     "spans": pa.schema(
@@ -99,14 +101,17 @@ SCHEMAS: dict[str, pa.Schema] = {
     "outcomes": pa.schema([("rank", pa.int64()), ("lane", pa.string()), ("outcome", pa.string())]),
     "told": pa.schema([("rank", pa.int64()), ("now_s", pa.float64())]),
     "steps": pa.schema([("rank", pa.int64()), ("step", pa.int64())]),
+    "transfers": pa.schema([("activity", pa.string()), ("waits_for", pa.int64())]),
 }
 """columns and types of each table; a missing accuracy or age is NaN"""
 ORDERS = ("heard", "outcomes", "told", "steps")
 """tables that a replay of a measured run follows; see `orders`"""
-OPTIONAL = ("layers", "drift", "probes", *ORDERS)
+OPTIONAL = ("layers", "drift", "probes", *ORDERS, "transfers")
 """tables that are empty in most runs"""
 NO_SOURCE = -1
-"""the source of a receive that timed out"""
+"""the source of a receive that timed out; in `transfers`: no rank, or an unknown one"""
+TRANSFERRED = ("wait", "communication")
+"""the activities of the rows of `spans` that have a row in `transfers`"""
 
 ACTIVITIES: tuple[str, ...] = ("compute", "load", "update", "communication", "wait")
 """the activities to which a rank's time is assigned; rows of `spans` can also have those of `FAULTS`"""
@@ -119,7 +124,7 @@ class Tables:
 
     `updates` has one row per input of an update, `layers` one per input of the update of a single layer; `rank` and
     `step` are those at which the input was computed. `drift` and `probes` have rows in simulations that measure them,
-    the tables of `ORDERS` in measured runs.
+    the tables of `ORDERS` and `transfers` in measured runs.
     """
 
     spans: pd.DataFrame
@@ -132,32 +137,45 @@ class Tables:
     outcomes: pd.DataFrame = field(default_factory=lambda: frame("outcomes", ()))
     told: pd.DataFrame = field(default_factory=lambda: frame("told", ()))
     steps: pd.DataFrame = field(default_factory=lambda: frame("steps", ()))
+    transfers: pd.DataFrame = field(default_factory=lambda: frame("transfers", ()))
 
 
 Row = tuple[Any, ...]
 """the values of a row, in the order of its table's columns"""
 
 
-def assemble(trace: Trace, *, num_samples: int, replayable: bool = False) -> Tables:
+def assemble(trace: Trace, *, num_samples: int, measured: bool = False) -> Tables:
     """Returns the tables of a trace; snapshots that were not evaluated have no row.
 
     Args:
         trace: the record of an interpreter.
         num_samples: samples in one epoch.
-        replayable: whether to include the tables of `ORDERS`; a simulation does not need them for a repetition.
+        measured: whether to include the tables of measured runs: those of `ORDERS`, which a simulation does not need
+            for a repetition, and `transfers`, since a simulation can be repeated to divide its waits.
     """
+    numbered = sorted(_numbered(trace.spans), key=_place)
     begun_s = _beginnings(trace.spans)
     updates = _aged("updates", trace.updates, begun_s)
     layers = sorted(_aged("layers", trace.layers, begun_s), key=lambda row: (row[TIME], row[BY], row[STEP], row[NAME]))
     return Tables(
-        spans=frame("spans", sorted(split(trace.spans), key=itemgetter(START, RANK, LANE, END))),
+        spans=frame("spans", [row for row, _ in numbered]),
         updates=frame("updates", sorted(updates, key=itemgetter(TIME, VERSION, BY))),
         evaluations=frame("evaluations", list(_evaluations(trace.snapshots, num_samples))),
         layers=frame("layers", layers),
         drift=frame("drift", sorted(map(dataclasses.astuple, trace.drifts))),
         probes=frame("probes", list(map(dataclasses.astuple, trace.probes))),
-        **({name: frame(name, rows) for name, rows in orders(trace).items()} if replayable else {}),
+        **({name: frame(name, rows) for name, rows in orders(trace).items()} if measured else {}),
+        **({"transfers": frame("transfers", list(_transfers(trace, numbered)))} if measured else {}),
     )
+
+
+def _transfers(trace: Trace, numbered: Iterable[tuple[Row, int]]) -> Iterator[Row]:
+    """Yields the rows of `transfers`, from the rows of `spans` with the indices of their spans."""
+    waits = waits_of(trace)
+    for row, number in numbered:
+        if row[ACTIVITY] in TRANSFERRED:
+            rank = waits[number].rank if row[ACTIVITY] == "wait" else None
+            yield trace.spans[number].activity, NO_SOURCE if rank is None else rank
 
 
 def orders(trace: Trace) -> dict[str, list[Row]]:
@@ -184,7 +202,7 @@ def orders(trace: Trace) -> dict[str, list[Row]]:
     }
 
 
-RANK, LANE, START, END = map(SCHEMAS["spans"].names.index, ("rank", "lane", "start_s", "end_s"))
+RANK, LANE, ACTIVITY, START, END = map(SCHEMAS["spans"].names.index, ("rank", "lane", "activity", "start_s", "end_s"))
 TIME, BY, VERSION = map(SCHEMAS["updates"].names.index, ("time_s", "rank", "version_applied"))
 STEP, NAME = map(SCHEMAS["layers"].names.index, ("step", "layer"))
 
@@ -235,36 +253,39 @@ def split(spans: Iterable[Span]) -> Iterator[Row]:
     (0, 'main', 'communication', None, 0, 4.0, 5.0, 8)
     (1, 'main', 'communication', None, 0, 4.0, 5.0, 8)
     """
-    spans = list(spans)
+    return (row for row, _ in _numbered(list(spans)))
+
+
+def _numbered(spans: Sequence[Span]) -> Iterator[tuple[Row, int]]:
+    """Yields the rows of `spans`, each with the index of its span."""
     last = _last_entries(spans)
     for number, span in enumerate(spans):
-        rank, lane, activity, layer, step, start_s, end_s, size, ready_s, _ = span
-        if activity == "collective":
-            yield from _parts(span, ready_s=last[number], sent=size)
-        elif activity == "receive":
-            yield from _parts(span, ready_s=start_s if ready_s is None else ready_s, sent=0)
-        elif activity == "copy":
-            yield (rank, lane, activity, layer, step, start_s, end_s, 0)
-        else:
-            yield (rank, lane, "communication" if activity == "send" else activity, layer, step, start_s, end_s, size)
+        for row in _split(span, last.get(number)):
+            yield row, number
 
 
-def collective_members(spans: Sequence[Span]) -> list[list[int]]:
-    """Returns the indices of the spans of each collective, one for each member.
-
-    A key may be used several times; the n-th entries of all ranks belong together.
+def _split(span: Span, last_s: float | None) -> Iterator[Row]:
+    """Yields the rows of a span.
 
     Args:
-        spans: the spans of a run, in any order.
+        span: the span.
+        last_s: the entry of the last member, if it is a collective.
     """
-    entries: dict[tuple[str | None, int], list[int]] = defaultdict(list)
-    uses: Counter[tuple[str | None, int]] = Counter()
-    collectives = (number for number, span in enumerate(spans) if span.activity == "collective")
-    for number in sorted(collectives, key=lambda number: spans[number].start_s):
-        span = spans[number]
-        entries[span.key, uses[span.key, span.rank]].append(number)
-        uses[span.key, span.rank] += 1
-    return list(entries.values())
+    rank, lane, activity, layer, step, start_s, end_s, size, ready_s, _ = span
+    if last_s is not None:
+        yield from _parts(span, ready_s=last_s, sent=size)
+    elif activity == "receive":
+        yield from _parts(span, ready_s=start_s if ready_s is None else ready_s, sent=0)
+    elif activity == "copy":
+        yield (rank, lane, activity, layer, step, start_s, end_s, 0)
+    else:
+        yield (rank, lane, "communication" if activity == "send" else activity, layer, step, start_s, end_s, size)
+
+
+def _place(numbered: tuple[Row, int]) -> tuple[Any, ...]:
+    """Returns the key by which rows of `spans` are sorted."""
+    row, _ = numbered
+    return row[START], row[RANK], row[LANE], row[END]
 
 
 def _last_entries(spans: Sequence[Span]) -> dict[int, float]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from paceline.algorithms.core.job import Job
 from paceline.backend.calibration.copy_rates import CopyTask, rates_of, start_of
+from paceline.backend.calibration.emulation_costs import NetworkCosts, asked_inside, emulation_task, without_overlap
 from paceline.backend.calibration.gradient_costs import (
     Gradients,
     GradientTask,
@@ -36,10 +37,12 @@ from paceline.backend.calibration.step_time_laws import Correlations, correlatio
 from paceline.backend.multihost.host_loads import HostLoads
 from paceline.backend.multihost.world import World
 from paceline.records.machine import OtherLoad, machine_facts, package_versions
+from paceline.scenarios.resolution.emulated_machine import emulated_part
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.sections.machine_file import (
     BesidePart,
     BusyPart,
+    EmulatedPart,
     GradientPart,
     HostPart,
     MachinePart,
@@ -82,6 +85,9 @@ def calibrate(
 
     Returns:
         The machine as a section, which can be written to a file.
+
+    Raises:
+        InputError: the scenario has an emulated network, which is not possible here.
     """
     begun_s = time.monotonic()
     with OtherLoad() as other:
@@ -138,6 +144,7 @@ class _Found:
     costs: list[Costs]
     copies: CopyTask
     rounds: int
+    emulated: EmulatedPart | None
 
 
 def _measured(
@@ -154,12 +161,14 @@ def _measured(
     known = {part.batch for part in imported.gradients}
     wanted = [size for size in batches or usual_batches(scenario.workload.batch_per_worker) if size not in known]
     gradients = gradient_tasks(scenario, wanted, runner) if wanted else []
-    messages = message_tasks(scenario, [one for one in asked if not imported.has(one)], runner)
+    emulation = emulation_task(scenario) if scenario.train.network == "emulated" else None
+    asked = [one for one in asked if not imported.has(one)]
+    messages = message_tasks(scenario, asked if emulation is None else asked_inside(scenario, asked), runner)
     job = messages[0].plan.job
     copies = CopyTask(job.learner.initial().nbytes)
     steps = {task: task.steps() for task in gradients}
     launches: dict[GradientTask, list[Gradients]] = {task: [] for task in gradients}
-    costs, rounds = list[Costs](), 0
+    costs, network, rounds = list[Costs](), list[NetworkCosts](), 0
 
     def goes_on() -> bool:
         return rounds < FEWEST_ROUNDS or (widest(launches) > NARROW and time.monotonic() - begun_s < seconds)
@@ -173,9 +182,13 @@ def _measured(
         for probe in messages:
             report(f"round {rounds}: {probe.name}", done)
             costs += probe.measure(rounds)
+        if emulation is not None:
+            report(f"round {rounds}: {emulation.name}", done)
+            network.append(emulation.measure(rounds))
         report(f"round {rounds}: {copies.name}", done)
         copies.measure()
-    return _Found(runner, job, launches, costs, copies, rounds)
+    part = None if emulation is None else emulated_part(emulation.plan, emulation.profile(pooled(costs), network))
+    return _Found(runner, job, launches, costs, copies, rounds, part)
 
 
 def _machine(
@@ -198,6 +211,7 @@ def _machine(
         costs=costs_of(profile, between, max(2, len(found.runner.workers_of_hosts(found.job)))),
         rates=rates_of(found.copies, found.costs, found.job.learner.initial().nbytes),
         startup=start_of(starts),
+        emulated=found.emulated,
     )
 
 
@@ -229,6 +243,8 @@ def widest(launches: Mapping[GradientTask, Sequence[Gradients]]) -> float:
 
 def _gradient_part(task: GradientTask, found: Sequence[Gradients]) -> GradientPart:
     times = pooled_gradients(task.batch, found)
+    if task.scenario.train.network == "emulated":
+        times = without_overlap(times)
     busy = []
     for count, mean_s in times.busy:
         means = means_s(found, count)

@@ -1,21 +1,24 @@
 """Measures the costs that this machine adds to a network that it emulates, by messages of a few numbers.
 
 Rules of this file: messages between hosts are so small that only the handling of a message is measured, not the rates
-of lines; whole vectors are measured on this machine alone. All probes are paced like the run to be predicted.
+of lines; whole vectors are measured on this machine alone. All probes are paced like the run to be predicted. If it is
+not paced, gradients are measured beside an all-reduce over the emulated network, whose packets take time of the cores.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import trim_mean
 
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Layer, Layout
+from paceline.backend.calibration.gradient_costs import available_cores, gradient_times
 from paceline.backend.calibration.message_costs import (
     TRIM,
     Cost,
@@ -34,7 +37,8 @@ from paceline.backend.local.launch import Launch, run_job
 from paceline.records.trace import Trace
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.schema import Scenario
-from paceline.topologies.catalogue.machine_profile import MESSAGE_LEGS, Asked, EmulatedProfile
+from paceline.topologies.catalogue.gradient_times import GradientTimes
+from paceline.topologies.catalogue.machine_profile import MESSAGE_LEGS, Asked, EmulatedProfile, Profile
 from paceline.workloads.learners.timing_only import TimingOnly
 
 LAUNCHES = 3
@@ -43,8 +47,104 @@ FEW = 16
 """numbers in a message whose transfer time is negligible"""
 
 
+class NetworkCosts(NamedTuple):
+    """What one launch of each probe found on the emulated network; the fields are those of `EmulatedProfile`."""
+
+    message_s: float
+    all_reduce_s: float
+    leads_s: tuple[float, ...]
+    start_s: float
+    packet_bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class EmulationTask:
+    """The probes of an emulated network, launched again in every round.
+
+    Args:
+        plan: the run with the most ranks.
+    """
+
+    plan: Plan
+    name = "the emulated network"
+
+    def measure(self, turn: int) -> NetworkCosts:
+        """Launches every probe once.
+
+        Args:
+            turn: the number of the round, from 1; rounds of paced probes draw different step times.
+        """
+        plan, job = self.plan, self.plan.job
+        pace = Later(plan, 20_000 * turn) if plan.scenario.train.pace == "device" else None
+        few = TimingOnly(Layout((Layer("few", 0, FEW),)), job.learner.num_samples)
+        placement, workers = plan.cluster.placement, job.workers
+        asking = job_of(replace(job, learner=few), placement, ProbeMessages(), STEPS * workers)
+        all_reduce = replace(global_all_reduce(job), nbytes=_few_bytes(job))
+        reducing = job_of(job, placement, ProbeCollectives(asked=(all_reduce,)), STEPS)
+        starting = job_of(job, placement, ProbeStarts(few=FEW), STEPS)
+        with emulated(replace(plan, job=asking)) as network:
+            messages = run_job(_launch(asking, plan, pace, network))
+            message_s = _handling_s(asking, messages, network)
+            reduced = run_job(_launch(reducing, plan, pace, network)) if workers > 1 else None
+            started = run_job(_launch(starting, plan, pace, network)) if workers > 1 else None
+        if reduced is None or started is None:
+            return NetworkCosts(message_s, 0.0, (), 0.0, network.packet_bytes)
+        all_reduce_s = float(np.mean(costs(reducing, reduced, pace)[Cost("AllReduce", workers, all_reduce.nbytes)]))
+        return NetworkCosts(message_s, all_reduce_s, _leads_s(reduced), start_s(started), network.packet_bytes)
+
+    def profile(self, machine: Profile, found: Sequence[NetworkCosts]) -> EmulatedProfile:
+        """Returns the medians over launches.
+
+        Args:
+            machine: the costs of this machine alone.
+            found: the costs of each launch.
+        """
+        return EmulatedProfile(
+            machine=machine,
+            message_s=max(0.0, median(one.message_s for one in found)),
+            all_reduce_s=median(one.all_reduce_s for one in found),
+            few_bytes=_few_bytes(self.plan.job),
+            packet_bytes=found[0].packet_bytes,
+            leads_s=tuple(median(leads) for leads in zip(*(one.leads_s for one in found), strict=True)),
+            start_s=median(one.start_s for one in found),
+        )
+
+
+def emulation_task(scenario: Scenario) -> EmulationTask:
+    """Returns the probes of the network that this machine emulates for a scenario."""
+    return EmulationTask(max(scenario.plans(paced=True), key=lambda plan: plan.job.workers))
+
+
+def asked_inside(scenario: Scenario, asked: Sequence[Asked]) -> list[Asked]:
+    """Returns the collectives to measure on this machine alone: those inside hosts, and one of all workers.
+
+    The latter is measured because the ranks' other work is measured with it.
+
+    Args:
+        scenario: the scenario.
+        asked: the collectives of its runs.
+    """
+    plan = emulation_task(scenario).plan
+    return [*(one for one in asked if one.inside), global_all_reduce(plan.job)]
+
+
+def without_overlap(times: GradientTimes) -> GradientTimes:
+    """Returns gradient times that were measured on an emulated network, without the speed of the all-reduce.
+
+    An all-reduce over an emulated network waits for its lines, and not for cores. So gradients hardly change its time,
+    and the quotient of both times says nothing about cores. The speed of the gradient beside it remains: packets,
+    threads of gloo and the forwarder take time of the cores.
+
+    Args:
+        times: the measured times.
+    """
+    return replace(times, overlap=1.0)
+
+
 def probe_emulated(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | None = None) -> EmulatedProfile:
     """Returns a profile of this machine and of the network that it emulates for a scenario.
+
+    Gradients are measured, too, if the scenario's runs are not paced.
 
     Args:
         scenario: the scenario with the hosts, the workers, their device times, and the sizes of vectors.
@@ -55,23 +155,16 @@ def probe_emulated(scenario: Scenario, asked: Sequence[Asked], *, progress: Prog
         InputError: its network cannot be emulated here.
     """
     report = progress or (lambda *_: None)
-    plan = max(scenario.plans(paced=True), key=lambda plan: plan.job.workers)
-    here = [one for one in asked if one.inside]
-    machine = probe(scenario, [*here, global_all_reduce(plan.job)], progress=lambda what, done: report(what, done / 2))
+    task = emulation_task(scenario)
+    machine = probe(scenario, asked_inside(scenario, asked), progress=lambda what, done: report(what, done / 2))
     found = []
-    for turn in range(LAUNCHES):
-        report("the emulated network", (1 + turn / LAUNCHES) / 2)
-        found.append(_probed(plan, turn + 1))
-    message_s, all_reduce_s, leads_s, starts_s, packets = zip(*found, strict=True)
-    return EmulatedProfile(
-        machine=machine,
-        message_s=max(0.0, median(message_s)),
-        all_reduce_s=median(all_reduce_s),
-        few_bytes=_few_bytes(plan.job),
-        packet_bytes=packets[0],
-        leads_s=tuple(median(leads) for leads in zip(*leads_s, strict=True)),
-        start_s=median(starts_s),
-    )
+    for turn in range(1, LAUNCHES + 1):
+        report(task.name, (1 + (turn - 1) / LAUNCHES) / 2)
+        found.append(task.measure(turn))
+    if scenario.train.pace == "none":
+        (times,) = gradient_times(scenario, progress=lambda what, _: report(what, 1.0))
+        machine = replace(machine, gradients=(without_overlap(times),), cores=available_cores())
+    return task.profile(machine, found)
 
 
 def _few_bytes(job: Job) -> int:
@@ -80,40 +173,17 @@ def _few_bytes(job: Job) -> int:
     return FEW * int(initial.nbytes) // job.learner.layout.size
 
 
-def _probed(plan: Plan, turn: int) -> tuple[float, float, list[float], float, int]:
-    """Returns the results of one launch of each probe.
-
-    Messages, all-reduces, how early each worker entered them, the time to start one, and the size of a packet.
-    """
-    pace = Later(plan, 20_000 * turn)
-    few = TimingOnly(Layout((Layer("few", 0, FEW),)), plan.job.learner.num_samples)
-    placement, workers = plan.cluster.placement, plan.job.workers
-    asking = job_of(replace(plan.job, learner=few), placement, ProbeMessages(), STEPS * workers)
-    all_reduce = replace(global_all_reduce(plan.job), nbytes=_few_bytes(plan.job))
-    reducing = job_of(plan.job, placement, ProbeCollectives(asked=(all_reduce,)), STEPS)
-    starting = job_of(plan.job, placement, ProbeStarts(few=FEW), STEPS)
-    with emulated(replace(plan, job=asking)) as network:
-        messages = run_job(_launch(asking, plan, pace, network))
-        message_s = _handling_s(asking, messages, network)
-        reduced = run_job(_launch(reducing, plan, pace, network)) if workers > 1 else None
-        started = run_job(_launch(starting, plan, pace, network)) if workers > 1 else None
-    if reduced is None or started is None:
-        return message_s, 0.0, [], 0.0, network.packet_bytes
-    all_reduce_s = float(np.mean(costs(reducing, reduced, pace)[Cost("AllReduce", workers, all_reduce.nbytes)]))
-    return message_s, all_reduce_s, _leads_s(reduced), start_s(started), network.packet_bytes
-
-
-def _leads_s(trace: Trace) -> list[float]:
+def _leads_s(trace: Trace) -> tuple[float, ...]:
     """Returns for each rank the median time by which it enters a collective before the last rank."""
     entries: dict[str, dict[int, float]] = defaultdict(dict)
     for span in trace.spans:
         if span.key is not None:
             entries[span.key][span.rank] = span.start_s
     ranks = sorted({rank for found in entries.values() for rank in found})
-    return [median(max(found.values()) - found[rank] for found in entries.values()) for rank in ranks]
+    return tuple(median(max(found.values()) - found[rank] for found in entries.values()) for rank in ranks)
 
 
-def _launch(job: Job, plan: Plan, pace: Later, network: Emulation) -> Launch:
+def _launch(job: Job, plan: Plan, pace: Later | None, network: Emulation) -> Launch:
     train = plan.scenario.train
     return Launch(
         job=job,

@@ -29,6 +29,8 @@ Progress = Callable[[str, float], None]
 LAUNCHES = 3
 SECONDS = 1.5
 """how long a launch computes gradients, about"""
+MOST_REDUCING_S = 5.0
+"""how long a launch performs all-reduces at most, about; on slow emulated networks they take longer than gradients"""
 FEWEST, MOST = 3, 60
 """steps of each number of busy ranks in a launch"""
 SLOWEST = 0.02
@@ -69,7 +71,7 @@ class GradientTask:
         like, method = replace(self.plan.job, batch=self.batch), ProbeGradients(hosts=hosts, cores=cores)
         steps *= len(method.phases(like.team[0].workers))
         job = job_of(like, self.plan.cluster.placement, method, steps)
-        trace = self.runner.run(launch_of(self.scenario, job))
+        trace = self.runner.run(launch_of(self.scenario, job), self.plan)
         if trace is None:
             return []
         first_s = min((span.start_s for span in trace.spans), default=0.0)
@@ -86,7 +88,10 @@ def steps_of(times: Gradients) -> int:
     """Returns how many steps fill a launch, given the times of one."""
     pauses_s = sum(pause_s + float(np.mean(value)) for pause_s, value in times.paused.items())
     each_s = (pauses_s + sum(float(np.mean(value)) for value in times.by_busy.values())) * GRADIENTS
-    return min(MOST, max(FEWEST, round(SECONDS / each_s)))
+    most = [SECONDS / each_s]
+    if times.overlap is not None:
+        most.append(MOST_REDUCING_S / (GRADIENTS * (times.overlap.alone_s + times.overlap.beside_s)))
+    return min(MOST, max(FEWEST, round(min(most))))
 
 
 def gradient_tasks(scenario: Scenario, batches: Sequence[int] = (), runner: Runner | None = None) -> list[GradientTask]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
 from typing import Any, TypeVar
@@ -20,12 +20,14 @@ from typing import Any, TypeVar
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
+from paceline.backend.emulation.emulated_network import emulated
 from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.multihost.external_launch import run_external
 from paceline.backend.multihost.rank_mapping import RankMapping, map_ranks
 from paceline.backend.multihost.world import STORE_S, World
 from paceline.backend.transports.launch_environment import RefusedElsewhere
 from paceline.records.trace import Trace
+from paceline.scenarios.resolution.plan import Plan
 
 T = TypeVar("T", bool, int, float)
 
@@ -48,9 +50,19 @@ class Runner:
         """Whether this process has the records."""
         return self.world is None or self.world.leads
 
-    def run(self, launch: Launch) -> Trace | None:
-        """Runs a probe; returns its record, or None if another process has it."""
-        return run_job(launch) if self.world is None else run_external(launch, self.world)
+    def run(self, launch: Launch, plan: Plan | None = None) -> Trace | None:
+        """Runs a probe; returns its record, or None if another process has it.
+
+        Args:
+            launch: the launch of the probe.
+            plan: the run to be predicted, if the probe runs on the hosts that this run emulates.
+        """
+        if self.world is not None:
+            return run_external(launch, self.world)
+        if plan is None or plan.scenario.train.network == "local":
+            return run_job(launch)
+        with emulated(replace(plan, job=launch.job)) as network:
+            return run_job(replace(launch, hosts=network.hosts))
 
     def decide(self, value: Callable[[], T]) -> T:
         """Returns a value that the leading process computes, in every process."""

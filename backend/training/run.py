@@ -1,4 +1,4 @@
-"""Trains every algorithm and seed of a scenario with real processes, one run after another.
+"""Trains every algorithm and seed of a scenario with real processes, one run after another, seed by seed.
 
 Ranks are forked here, or a launcher has started them (`launch_environment`); in that case every process calls `train`.
 """
@@ -72,8 +72,9 @@ def train(
         note: called with lines about the placement of ranks, if a launcher has started them.
 
     Returns:
-        One measured run per algorithm and seed. It is evaluated after its end on its snapshots, so that evaluation
-        costs no measured time. If a launcher has started the processes, one of them has the runs; the others have none.
+        One measured run per algorithm and seed, ordered by algorithm; they are made seed by seed. A run is evaluated
+        after its end on its snapshots, so that evaluation costs no measured time. If a launcher has started the
+        processes, one of them has the runs; the others have none.
 
     Raises:
         InputError: the scenario has crashes, probes or drift, which only a simulation supports; or it asks for more
@@ -94,7 +95,7 @@ def train(
     if start is not None and world is None:
         start.check()
     placed: list[str] = []
-    for number, plan in enumerate(plans):
+    for number, plan in enumerate(seed_by_seed(plans)):
         if world is not None and placed != (placed := map_ranks(world.hosts, plan.job.team).lines):
             for line in (f"{plan.name}:", *placed):
                 note(line)
@@ -126,7 +127,19 @@ def train(
             runs.append(keep(_run(plan, trace, paced, launch)))
             if world is not None and way.saving is not None:
                 world.note(f"stored{number}", str(runs[-1].path))
-    return runs
+    place = {(plan.name, plan.seed): number for number, plan in enumerate(plans)}
+    return sorted(runs, key=lambda run: place[run.algorithm, run.seed])
+
+
+def seed_by_seed(plans: Sequence[Plan]) -> list[Plan]:
+    """Returns plans in the order of their runs: all algorithms with the first seed, then all with the next.
+
+    So a disturbance of some seconds, or a machine that becomes slower, affects all algorithms and not only one.
+
+    Args:
+        plans: the plans, ordered by algorithm.
+    """
+    return sorted(plans, key=lambda plan: plan.seed)
 
 
 def _refuse(scenario: Scenario, plans: Sequence[Plan], world: World | None) -> None:

@@ -2,13 +2,13 @@
 
 * Unpaced runs are predicted from a machine file of `paceline calibrate`.
 * Paced runs are predicted from the probe of `paceline compare`, which is paced by the devices of the cell.
-* Runs on an emulated network are predicted from the probe of `paceline compare --network emulated`.
+* Paced runs on an emulated network are predicted from the probe of `paceline compare --network emulated`, unpaced ones
+  from a machine file with the emulated network.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,9 +17,11 @@ import yaml
 
 from fidelity_runs.settings import CALIBRATED, Cell, Setting, calibration_scenario
 from paceline.backend.calibration.calibrate import calibrate
+from paceline.backend.calibration.emulation_costs import emulation_task
 from paceline.records.machine import OtherLoad, machine_facts
 from paceline.reports.comparison.compare import probed
 from paceline.scenarios import Scenario
+from paceline.scenarios.resolution.emulated_machine import emulated_part, emulated_profile
 from paceline.scenarios.resolution.load_machine import save_machine
 from paceline.scenarios.sections.machine_file import MachinePart, MadePart, costs_of, own_of
 from paceline.simulator.runs.dry_run import dry_run
@@ -29,7 +31,7 @@ Costs = Profile | EmulatedProfile
 NOTABLE_LOAD = 0.05
 """share of other programs in the processor time from which on a calibration is reported as disturbed; as in
 `paceline compare`"""
-Measure = Callable[[Cell, Scenario, float], tuple[MachinePart, EmulatedProfile | None]]
+Measure = Callable[[Cell, Scenario, float], MachinePart]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class Calibrations:
             if not path.exists():
                 self.say(f"calibrating {cell.name}")
                 self.folder.mkdir(parents=True, exist_ok=True)
-                write(path, *self.measure(cell, calibration_scenario(settings), self.seconds))
+                save_machine(self.measure(cell, calibration_scenario(settings), self.seconds), path)
             self._known[cell] = made = read(path)
             if made.other_load > NOTABLE_LOAD:
                 self.say(
@@ -84,7 +86,7 @@ class Calibrations:
         return self._known[cell]
 
 
-def measure(cell: Cell, scenario: Scenario, seconds: float) -> tuple[MachinePart, EmulatedProfile | None]:
+def measure(cell: Cell, scenario: Scenario, seconds: float) -> MachinePart:
     """Measures the costs for a cell.
 
     Args:
@@ -93,12 +95,13 @@ def measure(cell: Cell, scenario: Scenario, seconds: float) -> tuple[MachinePart
         seconds: the time after which `paceline calibrate` begins no further round.
     """
     if not cell.paced:
-        return calibrate(scenario, dry_run(scenario.plans()), batches=CALIBRATED, seconds=seconds), None
+        return calibrate(scenario, dry_run(scenario.plans()), batches=CALIBRATED, seconds=seconds)
     with OtherLoad() as other:
         costs = probed(scenario)
     if isinstance(costs, EmulatedProfile):
-        return _part(cell, costs.machine, other.share), costs
-    return _part(cell, costs, other.share), None
+        network = emulated_part(emulation_task(scenario).plan, costs)
+        return _part(cell, costs.machine, other.share).model_copy(update={"emulated": network})
+    return _part(cell, costs, other.share)
 
 
 def _part(cell: Cell, profile: Profile, load: float) -> MachinePart:
@@ -120,30 +123,8 @@ def _part(cell: Cell, profile: Profile, load: float) -> MachinePart:
     )
 
 
-def write(path: Path, machine: MachinePart, emulated: EmulatedProfile | None) -> None:
-    """Writes a calibration; the machine last, because a calibration is complete when its file is there.
-
-    Args:
-        path: the file of the machine.
-        machine: the costs of the machine.
-        emulated: the costs of its emulated network, if it has one; they are written to a file beside it.
-    """
-    if emulated is not None:
-        figures = {
-            field.name: getattr(emulated, field.name)
-            for field in dataclasses.fields(emulated)
-            if field.name != "machine"
-        }
-        path.with_suffix(".json").write_text(json.dumps(figures), encoding="utf-8")
-    save_machine(machine, path)
-
-
 def read(path: Path) -> Calibration:
-    """Returns the calibration in a file that `write` has written."""
+    """Returns the calibration in a file."""
     machine = MachinePart.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    beside = path.with_suffix(".json")
-    if not beside.exists():
-        return Calibration(machine.profile(), machine.made.other_load)
-    figures = json.loads(beside.read_text(encoding="utf-8"))
-    costs = EmulatedProfile(machine=machine.profile(), **{**figures, "leads_s": tuple(figures["leads_s"])})
+    costs = machine.profile() if machine.emulated is None else emulated_profile(machine)
     return Calibration(costs, machine.made.other_load)

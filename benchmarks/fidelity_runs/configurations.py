@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from fidelity_runs.order_settings import ORDER_SETTINGS, SLOW_LINK
 from fidelity_runs.settings import ONE_NODE, SEVERAL_NODES, UNEVEN, Group, Setting
 
-SLOW_LINK, FAST_LINK = ("2 ms", "20 Mbit/s"), ("1 ms", "200 Mbit/s")
+FAST_LINK = ("1 ms", "200 Mbit/s")
 
-SETTINGS = (
+ONE_BY_ONE = (
     Setting(
         name="paced, two kinds of device",
         model="digits-mlp",
@@ -147,7 +148,38 @@ SETTINGS = (
         methods=("sync-sgd", "easgd", "hbs-sgd", "agd"),
         link=FAST_LINK,
     ),
+    Setting(
+        name="unpaced, emulated, 2 nodes of 2 workers, 20 Mbit/s",
+        model="digits-mlp",
+        nodes=((2, 20), (2, 20)),
+        batch=24,
+        epochs=12,
+        methods=SEVERAL_NODES,
+        paced=False,
+        link=SLOW_LINK,
+        quick=("sync-sgd", "async-sgd"),
+    ),
+    Setting(
+        name="unpaced, emulated, 2 nodes of 1 worker, 200 Mbit/s",
+        model="wide-mlp",
+        nodes=((1, 20), (1, 20)),
+        batch=48,
+        epochs=12,
+        methods=("sync-sgd", "async-sgd", "sync-easgd3", "agd"),
+        paced=False,
+        link=FAST_LINK,
+    ),
 )
+"""settings whose methods are measured one by one"""
+
+
+def cell_by_cell(settings: Sequence[Setting]) -> tuple[Setting, ...]:
+    """Returns settings in an order in which those of a cell follow each other; cells in the order of their first."""
+    cells = list(dict.fromkeys(setting.cell for setting in settings))
+    return tuple(sorted(settings, key=lambda setting: cells.index(setting.cell)))
+
+
+SETTINGS = cell_by_cell((*ONE_BY_ONE, *ORDER_SETTINGS))
 """settings of the same cell follow each other, so that a calibration is close to the runs that it predicts"""
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 from scipy.stats import kendalltau, rankdata
 
-from fidelity_runs.results import Row
+from fidelity_runs.results import Row, parsed_times
+from paceline.reports.comparison.seeds import told_apart
 
+FEWEST_SEEDS = 2
+"""seeds from which on a difference has an interval"""
 FEWEST_RANKED = 5
 """methods of a setting from which on their order is evaluated; our choice"""
 
@@ -101,6 +106,81 @@ def orders(rows: Sequence[Row], fewest: int = FEWEST_RANKED) -> list[Order]:
             unreached = tuple(one.method for one in all_of_it if None in (one.time_predicted_s, one.time_measured_s))
             found.append(Order(setting, mine[0].group, len(mine), tau, simpler, unreached))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class WrongPair:
+    """Two methods of a setting whose order was predicted wrongly.
+
+    Args:
+        setting: the setting.
+        sooner: the method that reaches the target sooner in the measurement.
+        later: the other one.
+        predicted: the predicted time of `later` over that of `sooner`, less 1; below 0.
+        measured: the measured one; above 0. None if `later` missed the target.
+        apart: whether the measured seeds distinguish the two (paired differences, 95 %); None for a single seed.
+        error_sooner: the error of the predicted time of `sooner`; None if it was missed on one side.
+        error_later: that of `later`.
+    """
+
+    setting: str
+    sooner: str
+    later: str
+    predicted: float | None
+    measured: float | None
+    apart: bool | None
+    error_sooner: float | None
+    error_later: float | None
+
+
+def wrong_pairs(rows: Sequence[Row], fewest: int = FEWEST_RANKED) -> list[WrongPair]:
+    """Returns the pairs of methods whose predicted order is not the measured one, in settings with enough methods.
+
+    Args:
+        rows: the rows.
+        fewest: the least number of methods of a setting.
+    """
+    found = []
+    for setting, mine in grouped(rows, lambda one: one.setting).items():
+        if len(mine) < fewest:
+            continue
+        for sooner, later in permutations(mine, 2):
+            measured = _seconds(later.time_measured_s) - _seconds(sooner.time_measured_s)
+            predicted = _seconds(later.time_predicted_s) - _seconds(sooner.time_predicted_s)
+            if measured > 0 > predicted:
+                found.append(_pair(setting, sooner, later))
+    return found
+
+
+def _seconds(time_s: float | None) -> float:
+    """Returns a time as a finite number; a missing one is later than any other."""
+    return sys.float_info.max if time_s is None else time_s
+
+
+def _pair(setting: str, sooner: Row, later: Row) -> WrongPair:
+    def ratio(first: float | None, second: float | None) -> float | None:
+        return None if first is None or second is None else second / first - 1
+
+    return WrongPair(
+        setting=setting,
+        sooner=sooner.method,
+        later=later.method,
+        predicted=ratio(sooner.time_predicted_s, later.time_predicted_s),
+        measured=ratio(sooner.time_measured_s, later.time_measured_s),
+        apart=_apart(parsed_times(sooner.times_measured), parsed_times(later.times_measured)),
+        error_sooner=sooner.time_error,
+        error_later=later.time_error,
+    )
+
+
+def _apart(one: Sequence[float | None], other: Sequence[float | None]) -> bool | None:
+    """Returns whether seeds distinguish two methods; None if there are too few seeds that reached the target."""
+    pairs = [
+        (first, second) for first, second in zip(one, other, strict=True) if first is not None and second is not None
+    ]
+    if len(pairs) < FEWEST_SEEDS or len(pairs) < len(one):
+        return None
+    return told_apart(*zip(*pairs, strict=True))
 
 
 def _time(one: Row, model: str) -> float | None:

@@ -82,42 +82,69 @@ def run(study: Study, wanted: Sequence[Configuration], cores: int) -> list[str]:
     left = unfinished(wanted, finished(study.path), study.seeds)
     settings = by_cell(list(dict.fromkeys(one.setting for one in wanted)))
     place, failures = here(), []
-    for number, one in enumerate(left, 1):
-        study.say(f"{number} of {len(left)}: {one.name}")
+    for batch in together(left):
+        names = f"{batch[0].name}" if len(batch) == 1 else f"{batch[0].setting.name}: {len(batch)} methods"
+        study.say(f"{left.index(batch[0]) + 1} of {len(left)}: {names}")
         try:
-            append(study.path, measured(study, one, settings[one.setting.cell], place, cores))
+            for one in measured(study, batch, settings[batch[0].setting.cell], place, cores):
+                append(study.path, one)
         except PacelineError as error:
-            failures.append(f"{one.name}: {error}")
+            failures.append(f"{names}: {error}")
             study.say(f"failed: {error}")
     return failures
 
 
-def measured(study: Study, one: Configuration, settings: tuple[Setting, ...], place: Place, cores: int) -> Row:
-    """Returns the row of a configuration, after predicting and measuring it.
+def together(left: Sequence[Configuration]) -> list[list[Configuration]]:
+    """Returns the configurations that are measured together: all methods of a setting whose order is studied.
+
+    Others are measured one by one, so that a start can be interrupted after each.
+
+    Args:
+        left: the configurations, in order.
+    """
+    found = list[list[Configuration]]()
+    for one in left:
+        if found and one.setting.order and found[-1][0].setting == one.setting:
+            found[-1].append(one)
+        else:
+            found.append([one])
+    return found
+
+
+def measured(
+    study: Study, batch: Sequence[Configuration], settings: tuple[Setting, ...], place: Place, cores: int
+) -> list[Row]:
+    """Returns the rows of configurations of one setting, after predicting and measuring them.
 
     Args:
         study: the study.
-        one: the configuration.
-        settings: all settings of its cell.
-        place: where it is measured.
+        batch: the configurations.
+        settings: all settings of their cell.
+        place: where they are measured.
         cores: the cores of this machine.
     """
-    setting = one.setting
+    setting = batch[0].setting
     calibration = study.calibrations.of(setting.cell, settings)
-    scenario = setting.scenario((one.method,), seeds=study.seeds)
+    scenario = setting.scenario(tuple(one.method for one in batch), seeds=study.seeds)
     comparison = study.compare(scenario, calibration.costs, study.folder / "runs")
     known = {
-        "configuration": one.name,
         "group": setting.group(cores),
         "setting": setting.name,
-        "method": one.method,
         "model": setting.model,
         "workers": setting.workers,
         "batch": setting.batch,
         "seeds": study.seeds,
         "calibration_load": calibration.other_load,
     }
-    return row(comparison.lines[0], known, other_load=comparison.other_load, place=place)
+    return [
+        row(
+            line,
+            {**known, "configuration": one.name, "method": one.method},
+            other_load=comparison.other_load,
+            place=place,
+        )
+        for one, line in zip(batch, comparison.lines, strict=True)
+    ]
 
 
 def predict_then_measure(scenario: Scenario, costs: Costs, out: Path) -> Comparison:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from paceline.records import Run
 from paceline.records.tables import ACTIVITIES
 from paceline.reports.comparison.compare import Line
 from paceline.reports.comparison.prediction_errors import number
@@ -48,6 +49,8 @@ class Row:
         communication_points: predicted less measured communication, in percentage points.
         time_predicted_s: the predicted time to the target accuracy.
         time_measured_s: the measured one.
+        times_predicted: the predicted times of all seeds in seconds, separated by spaces; "-" if the target was missed.
+        times_measured: the measured ones, of the same seeds.
         time_error: its error, and those of the simpler models.
         other_load: the fraction of all cores that other programs used during the measurement.
         calibration_load: the same during the calibration.
@@ -74,6 +77,8 @@ class Row:
     communication_points: float | None
     time_predicted_s: float | None
     time_measured_s: float | None
+    times_predicted: str
+    times_measured: str
     time_error: float | None
     time_error_no_message_cost: float | None
     time_error_no_spread: float | None
@@ -93,6 +98,8 @@ class Row:
         return self.configuration, self.seeds
 
 
+MISSED = "-"
+"""the time of a run that did not reach the target"""
 COLUMNS = tuple(field.name for field in dataclasses.fields(Row))
 
 
@@ -126,6 +133,8 @@ def row(line: Line, known: Mapping[str, Any], *, other_load: float, place: Place
         communication_points=points["communication"],
         time_predicted_s=number(line.simulated["time_to_accuracy_s"]),
         time_measured_s=number(line.measured["time_to_accuracy_s"]),
+        times_predicted=times_of(line.predicted_runs),
+        times_measured=times_of(line.measured_runs),
         time_error=number(line.error["time_to_accuracy_s"]),
         time_error_no_message_cost=number(wrong["no_message_cost"]["time_to_accuracy_s"]),
         time_error_no_spread=number(wrong["no_spread"]["time_to_accuracy_s"]),
@@ -133,6 +142,21 @@ def row(line: Line, known: Mapping[str, Any], *, other_load: float, place: Place
         other_load=other_load,
         **dataclasses.asdict(place),
     )
+
+
+def times_of(runs: Sequence[Run]) -> str:
+    """Returns the times to accuracy of runs as text, ordered by seed."""
+    times = (run.summary["time_to_accuracy_s"] for run in sorted(runs, key=lambda run: run.seed))
+    return " ".join(MISSED if time is None else f"{time:.6g}" for time in times)
+
+
+def parsed_times(text: str) -> list[float | None]:
+    """Returns the times of a text that `times_of` has written.
+
+    >>> parsed_times("1.5 -")
+    [1.5, None]
+    """
+    return [None if part == MISSED else float(part) for part in text.split()]
 
 
 def append(path: Path, made: Row) -> None:

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from paceline.records.store import slug
 from paceline.scenarios import Scenario, load
 
-Group = Literal["paced", "unpaced-within-cores", "unpaced-beyond-cores", "emulated"]
-GROUPS: tuple[Group, ...] = ("paced", "unpaced-within-cores", "unpaced-beyond-cores", "emulated")
+Group = Literal["paced", "unpaced-within-cores", "unpaced-beyond-cores", "emulated", "emulated-unpaced", "order"]
+GROUPS: tuple[Group, ...] = get_args(Group)
 CALIBRATED = (16, 64, 256)
 """batches at which gradients are measured"""
 CALIBRATION_BATCH = 32
@@ -102,6 +102,9 @@ class Setting:
         link: the links of the emulated network, each a latency and a bandwidth; None: messages stay on this machine.
         jitter: σ of the lognormal distribution of paced steps.
         quick: the methods that the quick subset runs.
+        target: the accuracy to be reached.
+        order: whether it belongs to the study of the methods' order, in which all methods of a setting are predicted,
+            then measured together, seed by seed.
     """
 
     name: str
@@ -114,6 +117,8 @@ class Setting:
     link: tuple[str, str] | None = None
     jitter: float = 0.2
     quick: tuple[str, ...] = ()
+    target: float = TARGET
+    order: bool = False
 
     @property
     def workers(self) -> int:
@@ -132,8 +137,10 @@ class Setting:
 
     def group(self, cores: int) -> Group:
         """Returns the group, on a machine with this many cores."""
+        if self.order:
+            return "order"
         if self.link is not None:
-            return "emulated"
+            return "emulated" if self.paced else "emulated-unpaced"
         if self.paced:
             return "paced"
         return "unpaced-within-cores" if self.workers <= cores else "unpaced-beyond-cores"
@@ -167,7 +174,7 @@ class Setting:
                 },
                 "train": {"pace": "device" if self.paced else "none", "network": self.network},
                 "evaluate": {"every": EVALUATE},
-                "target": {"accuracy": TARGET},
+                "target": {"accuracy": self.target},
                 "stop": {"epochs": self.epochs},
                 "seed": 1,
                 "seeds": seeds,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
-from fidelity_runs.error_statistics import SIMPLER, Sizes, grouped, orders, sizes
+from fidelity_runs.error_statistics import SIMPLER, Sizes, WrongPair, grouped, orders, sizes, wrong_pairs
 from fidelity_runs.results import Row
 from fidelity_runs.settings import GROUPS
 
@@ -21,6 +21,8 @@ def tables(rows: Sequence[Row]) -> Iterator[Table]:
     yield time_table(rows)
     yield behaviour_table(rows)
     yield order_table(rows)
+    if pairs := wrong_pairs(rows):
+        yield pair_table(pairs)
 
 
 def families(rows: Sequence[Row]) -> Iterator[tuple[str, str, list[Row]]]:
@@ -81,6 +83,22 @@ def order_table(rows: Sequence[Row]) -> Table:
     for one in orders(rows):
         taus = [MISSING if tau is None else f"{tau:.2f}" for tau in (one.tau, *one.simpler)]
         table.add_row(one.setting, one.group, ", ".join(one.unreached) or MISSING, str(one.methods), *taus)
+    return table
+
+
+def pair_table(pairs: Sequence[WrongPair]) -> Table:
+    """Returns the table of pairs of methods whose order was predicted wrongly."""
+    table = Table(title="Pairs of methods in the wrong order", title_justify="left", box=None)
+    for head in ("setting", "sooner", "later"):
+        table.add_column(head)
+    for head in ("later by, measured %", "predicted %", "error of sooner, %", "error of later, %"):
+        table.add_column(head, justify="right")
+    table.add_column("seeds distinguish them")
+    for one in pairs:
+        figures = (one.measured, one.predicted, one.error_sooner, one.error_later)
+        cells = [MISSING if value is None else f"{100 * value:+.1f}" for value in figures]
+        apart = {None: MISSING, True: "yes", False: "no"}[one.apart]
+        table.add_row(one.setting, one.sooner, one.later, *cells, apart)
     return table
 
 

@@ -159,8 +159,10 @@ def mean_gradient_s(plan: Plan, machine: Profile) -> float:
     if not machine.gradients:
         even = replace(plan, cluster=plan.cluster.without_jitter())
         return fmean(even.compute_s(me.rank, 0, batch) for me in workers)
-    speeds, hosts = shared_cores(machine.cores, machine.gradient(batch)), Counter(me.host for me in workers)
-    return fmean(machine.gradient_s(batch) / speeds(hosts[me.host]) for me in workers)
+    one_machine = plan.scenario.train.network == "emulated"  # whose cores the ranks of all hosts share
+    places = [0 if one_machine else me.host for me in workers]
+    speeds, busy = shared_cores(machine.cores, machine.gradient(batch)), Counter(places)
+    return fmean(machine.gradient_s(batch) / speeds(busy[place]) for place in places)
 
 
 def _all_reduce(plan: Plan, costs: Costs) -> tuple[float, float]:

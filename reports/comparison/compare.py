@@ -116,7 +116,15 @@ def line(name: str, *, simulated: Sequence[Run], measured: Sequence[Run], wrong:
         simulated: one run per seed.
         measured: one run per seed, the same seeds.
         wrong: runs of the simpler predictions, by what they leave out; the same seeds.
+
+    Raises:
+        ValueError: both sides have different seeds, so that runs cannot be paired.
     """
+    seeds, others = (sorted(run.seed for run in side) for side in (simulated, measured))
+    if seeds != others:
+        raise ValueError(
+            f"{name}: predicted seeds {seeds}, measured seeds {others}: errors need pairs of the same seed"
+        )
     ours, real = _summaries(simulated), _summaries(measured)
     return Line(
         name=name,

@@ -95,7 +95,11 @@ def _calibrated(scenario: Scenario, plans: Sequence[Plan], world: World) -> Prof
     if scenario.cluster.machine is None:
         return None
     machine = load_machine(scenario.cluster.machine)
-    return these_hosts(machine, scenario) if _several(plans, world) else this_host(machine, scenario)
+    if _several(plans, world):
+        return these_hosts(machine, scenario)
+    found = this_host(machine, scenario)
+    assert isinstance(found, Profile), "runs of joined processes have no emulated network"
+    return found
 
 
 def _several(plans: Sequence[Plan], world: World) -> bool:

@@ -25,7 +25,7 @@ from paceline.reports.comparison.predict import WRONG_MODELS, Prediction, Stage,
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
 from paceline.scenarios.sections.machine_file import MachinePart
-from paceline.topologies.catalogue.machine_profile import LinkedProfile, Profile
+from paceline.topologies.catalogue.machine_profile import EmulatedProfile, LinkedProfile, Profile
 
 OWN_KEYS = ("algorithms", "hyperparameters", "seed", "seeds")
 """keys of a scenario in which the runs of a comparison may differ"""
@@ -39,12 +39,12 @@ class Measured:
     Args:
         run: the run.
         scenario: its scenario, with only its algorithm and seed.
-        costs: the calibrated machine, or several like it.
+        costs: the calibrated machine, alone or with its emulated network, or several like it.
     """
 
     run: Run
     scenario: Scenario
-    costs: Profile | LinkedProfile
+    costs: Profile | EmulatedProfile | LinkedProfile
 
 
 def compare_measured(

@@ -1,27 +1,28 @@
 """What every rank of a run did and when, from its trace or from its stored tables.
 
-* A collective and a receive begin with a wait. A member of a collective waits for the member that entered last. A
-  receive waits for the rank that sends the message, until it is sent.
-* The n-th receive of a rank, in the order of their ends, has the n-th source that the rank has heard. If their numbers
-  differ, which happens in runs that failed, the sources of that rank are unknown.
+* A collective and a receive begin with a wait (`records.waits`).
 * A stored run has no trace. Its table of spans distinguishes neither collectives from messages nor the ranks that are
-  waited for.
+  waited for; the table of transfers of a measured run does. Runs that were stored without it are divided less.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from paceline.records.tables import Tables, collective_members
-from paceline.records.trace import Span, Trace
+from paceline.records.tables import NO_SOURCE, TRANSFERRED, Tables
+from paceline.records.trace import Trace
+from paceline.records.waits import waits_of
 
 NAMES = {"redo": "compute"} | {
     name: name
     for name in ("compute", "load", "update", "collective", "receive", "send", "copy", "checkpoint", "recovery")
 }
 """the activities that count; prefetching ("read") runs beside the program, and a crash has no length"""
+
+
+Row = tuple[int, str, str, float, float]
+"""rank, lane, activity, start and end of a row of `spans`"""
 
 
 class RankActivity(NamedTuple):
@@ -56,14 +57,7 @@ def from_trace(trace: Trace) -> list[RankActivity]:
     0 collective 1.0 4.0 1
     1 collective 4.0 4.0 None
     """
-    spans, waits = trace.spans, dict[int, tuple[float, int | None]]()
-    for members in collective_members(spans):
-        last = spans[max(members, key=lambda number: spans[number].start_s)]
-        waits |= {number: (last.start_s, int(last.rank)) for number in members}
-    sources = _sources(spans, trace)
-    for number, span in enumerate(spans):
-        if span.activity == "receive" and span.ready_s is not None:
-            waits[number] = span.ready_s, sources.get(number)
+    spans, waits = trace.spans, waits_of(trace)
     return [
         _activity(span.rank, span.lane, NAMES[span.activity], span.start_s, span.end_s, waits.get(number))
         for number, span in enumerate(spans)
@@ -79,38 +73,56 @@ def _activity(
     return RankActivity(int(rank), lane, name, start_s, ready_s, end_s, source if ready_s > start_s else None)
 
 
-def _sources(spans: Sequence[Span], trace: Trace) -> dict[int, int]:
-    """Returns the source of each receive, by the index of its span."""
-    received: dict[int, list[int]] = defaultdict(list)
-    for number, span in enumerate(spans):
-        if span.activity == "receive":
-            received[int(span.rank)].append(number)
-    for mine in received.values():
-        mine.sort(key=lambda number: spans[number].end_s)
-    heard = ((int(rank), int(source)) for rank, source in trace.heard if source is not None)
-    return _matched(received, heard)
-
-
-def _matched(received: Mapping[int, Sequence[int]], heard: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Returns the source of each receive, for ranks with as many receives as sources.
-
-    Args:
-        received: the numbers of the receives of each rank, in the order of their ends.
-        heard: (rank, source) in the order in which each rank received.
-    """
-    sources: dict[int, list[int]] = defaultdict(list)
-    for rank, source in heard:
-        sources[rank].append(source)
-    known = {rank: mine for rank, mine in received.items() if len(mine) == len(sources[rank])}
-    return {number: source for rank, mine in known.items() for number, source in zip(mine, sources[rank], strict=True)}
+def is_divided(tables: Tables) -> bool:
+    """Returns whether tables distinguish collectives, sends and receives, and know the ranks that are waited for."""
+    return len(tables.transfers) == int(tables.spans["activity"].isin(TRANSFERRED).sum())
 
 
 def from_tables(tables: Tables) -> list[RankActivity]:
-    """Returns the activities of stored tables; a wait is an activity without an end of its own."""
-    spans = tables.spans[tables.spans["end_s"] > tables.spans["start_s"]]
-    columns = (spans[column].tolist() for column in ("rank", "lane", "activity", "start_s", "end_s"))
+    """Returns the activities of stored tables, which are those of the trace if the tables have transfers.
+
+    Args:
+        tables: the tables of a run.
+    """
+    if not is_divided(tables):
+        return from_spans(tables)
+    transfers = zip(*(tables.transfers[name].tolist() for name in ("activity", "waits_for")), strict=True)
+    return list(_joined(_rows(tables), transfers))
+
+
+def from_spans(tables: Tables) -> list[RankActivity]:
+    """Returns the activities of a table of spans alone: communication is not divided, and waits are not followed.
+
+    A wait is an activity without an end of its own.
+
+    Args:
+        tables: the tables of a run.
+    """
     return [
         RankActivity(rank, lane, NAMES.get(name, name), start_s, end_s if name == "wait" else start_s, end_s)
-        for rank, lane, name, start_s, end_s in zip(*columns, strict=True)
-        if name in NAMES or name in ("communication", "wait")
+        for rank, lane, name, start_s, end_s in _rows(tables)
+        if end_s > start_s and (name in NAMES or name in TRANSFERRED)
     ]
+
+
+def _rows(tables: Tables) -> Iterator[Row]:
+    columns = ("rank", "lane", "activity", "start_s", "end_s")
+    return zip(*(tables.spans[column].tolist() for column in columns), strict=True)
+
+
+def _joined(rows: Iterable[Row], transfers: Iterator[tuple[str, int]]) -> Iterator[RankActivity]:
+    """Yields the activities of a table of spans, in which a wait and the communication after it are one activity."""
+    waits: dict[tuple[int, str, str, float], tuple[float, int]] = {}
+    """the start of each wait and the rank that is waited for, until its communication begins"""
+    for rank, lane, name, start_s, end_s in rows:
+        if name not in TRANSFERRED:
+            if name in NAMES and end_s > start_s:
+                yield RankActivity(rank, lane, NAMES[name], start_s, start_s, end_s)
+            continue
+        operation, source = next(transfers)
+        if name == "wait":
+            waits[rank, lane, operation, end_s] = start_s, source
+            continue
+        begun_s, source = waits.pop((rank, lane, operation, start_s), (start_s, NO_SOURCE))
+        if end_s > begun_s:
+            yield RankActivity(rank, lane, operation, begun_s, start_s, end_s, None if source == NO_SOURCE else source)

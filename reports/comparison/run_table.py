@@ -242,12 +242,16 @@ def _below(summary: Mapping[str, Any], name: str, factor: float = 1.0) -> str:
 
 
 def error_text(figure: Any) -> Text:
-    """Formats our own error, coloured by size: within 5 %, within 15 %, beyond."""
+    """Formats our own error, coloured by size: within 5 %, within 15 %, beyond.
+
+    With several seeds, half of the interval of the seeds' own errors is below it.
+    """
     value = number(figure)
     if value is None:
         return Text(MISSING)
     style = "green" if abs(value) <= 0.05 else "yellow" if abs(value) <= 0.15 else "red"
-    return Text(signed(value), style=style)
+    half = f"\n±{50 * (figure['high'] - figure['low']):.1f}" if isinstance(figure, Mapping) else ""
+    return Text(signed(value) + half, style=style)
 
 
 def wrong_text(figure: Any) -> Text:

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 from paceline.records import Run
 from paceline.records.summary import step_starts
-from paceline.reports.comparison.rank_activities import activities_of
+from paceline.reports.comparison.rank_activities import activities_of, from_spans, is_divided
 from paceline.reports.comparison.rank_timelines import Source, Timelines
 
 Phase = Literal["first", "steady", "last"]
@@ -75,7 +75,7 @@ class Alignment:
     """mean time of all steps of the predicted runs, aligned or not; of several seeds, the mean of their means"""
     measured_s: float
     traced: bool
-    """whether all runs have a trace; in stored runs the waits of ranks cannot be followed"""
+    """whether waits can be followed to other ranks: all runs have a trace, or were stored with their transfers"""
 
     def mean(self, of: Callable[[AlignedStep], float]) -> float:
         """Returns the weighted mean of a figure over all aligned steps."""
@@ -95,7 +95,7 @@ def align(predicted: Sequence[Run], measured: Sequence[Run]) -> Alignment | None
     seeds = [side for side in sides if side[0].keys() & side[1].keys()]
     if not seeds:
         return None
-    traced = all(run.trace is not None for pair in pairs for run in pair)
+    traced = all(run.trace is not None or is_divided(run.tables) for pair in pairs for run in pair)
     steps = [
         step
         for (one, other), (ours, theirs) in zip(pairs, sides, strict=True)
@@ -169,9 +169,9 @@ def _times(run: Run, intervals: Mapping[Key, tuple[float, float]], *, traced: bo
     Args:
         run: the run.
         intervals: start and end of the steps.
-        traced: whether all runs have a trace; else only their tables are used, so that all are divided alike.
+        traced: whether the waits of all runs can be followed; if not, those of none are, so that all are divided alike.
     """
-    timelines = Timelines(activities_of(run.trace if traced else None, run.tables))
+    timelines = Timelines(activities_of(run.trace, run.tables) if traced else from_spans(run.tables))
     lengths: dict[int, list[float]] = defaultdict(list)
     for (rank, _), (start_s, end_s) in intervals.items():
         lengths[rank].append(end_s - start_s)

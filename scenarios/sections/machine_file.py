@@ -155,6 +155,25 @@ class HostPart(Part):
     other_load: fields.Share = Field(default=0.0, description="the share of its cores that other programs used")
 
 
+class LinePart(Part):
+    name: str = Field(description="one direction of a link: 'from>to'")
+    bandwidth: fields.Rate = Field(description="its bandwidth: '20 Mbit/s'")
+    latency: fields.Time = Field(description="its latency: '2 ms'")
+
+
+class EmulatedPart(Part):
+    hosts: tuple[fields.Index, ...] = Field(description="the emulated host of each worker")
+    lines: tuple[LinePart, ...] = Field(description="the lines between the hosts")
+    message: fields.Time = Field(description="a message between hosts, without the latencies of its route")
+    all_reduce: fields.Time = Field(description="an all-reduce of a few numbers by all workers, with its route")
+    bytes: fields.Index = Field(description="bytes of these numbers")
+    packet: fields.Count = Field(description="bytes of the largest packet")
+    leads: tuple[fields.Time, ...] = Field(
+        default=(), description="how long before the last worker each one entered that all-reduce"
+    )
+    start: fields.Time = Field(default=0.0, description="starting a collective, until the next can be started")
+
+
 class MachinePart(Part):
     format: Format = 1
     made: MadePart = Field(description="when, where and with what it was measured")
@@ -169,6 +188,7 @@ class MachinePart(Part):
     gradients: tuple[GradientPart, ...] = Field(default=(), description="by batch, smallest first")
     costs: tuple[CurvePart, ...] = Field(default=(), description="of messages, collectives, and starting them")
     hosts: tuple[HostPart, ...] = Field(default=(), description="the hosts, if several were measured together")
+    emulated: EmulatedPart | None = Field(default=None, description="the network that the host emulated, if it did")
     rates: RatesPart = Field(default=RatesPart(), description="bytes per second of updates and copies")
     startup: StartPart | None = Field(
         default=None, description="from the launch of a run's processes to their first step"

@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.simulator.kernel.lanes import Steps
 from paceline.simulator.kernel.shared_processor import Kind, Law, SharedProcessor, fair_share
-from paceline.simulator.network.network import Network
+from paceline.simulator.network.network import ByMember, Network
 
 WHOLE = fair_share(1.0)
 """the law of a device of which demands are shares"""
@@ -35,7 +36,7 @@ class Demand:
         compute: by a gradient.
         communicate: by a collective in flight.
         message: by a message in flight; 0 if messages take nothing.
-        slows_messages: whether messages have their own speed, which depends on what computes.
+        messages_on: identifies the host on which messages have their own speed, which depends on what computes there.
         charge: by an update or another charge; 0 if charges use nothing that is shared.
         charge_beside: the speed of a charge that begins while a collective or message is in flight.
         law: the speeds of all activities, given the sums of their demands.
@@ -45,7 +46,7 @@ class Demand:
     compute: float
     communicate: float
     message: float = 0.0
-    slows_messages: bool = False
+    messages_on: Hashable = None
     charge: float = 0.0
     charge_beside: float = 1.0
     law: Law = WHOLE
@@ -83,13 +84,20 @@ class Processors:
 class InterferingNetwork:
     """A network whose messages and collectives share the processors of their ranks with gradients.
 
+    If members of a collective enter and leave one by one, the network takes its own time for it, and only the gradients
+    are slowed, from its last entry to its last exit.
+
     Args:
-        network: the network; it does not let members of collectives enter one by one.
+        network: the network.
         processors: the processors of the ranks.
     """
 
     def __init__(self, network: Network, processors: Processors) -> None:
         self._network, self._processors = network, processors
+        self._by_member = network if isinstance(network, ByMember) else None
+        self._turns: Counter[tuple[Rank, Group, str]] = Counter()
+        self._exits: dict[tuple[Group, str, int], list[simpy.Event]] = {}
+        """the exits of members of each collective that some have not entered yet"""
 
     def attach(self, env: simpy.Environment) -> None:
         self._env = env
@@ -100,10 +108,23 @@ class InterferingNetwork:
     def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
         moving = self._network.message(source, to, nbytes)
         demands = {rank: self._processors.demand(rank) for rank in (source, to)}
-        if any(demand.slows_messages for demand in demands.values()):
+        places = {demand.messages_on for demand in demands.values()}
+        if len(places) == 1 and None not in places:
             return self._env.process(self._slowed(moving, {source: 0.0}, "message"))
         taken = {rank: demand.message for rank, demand in demands.items() if demand.message}
         return self._env.process(self._slowed(moving, taken, "communicate")) if nbytes and taken else moving
+
+    def enter(self, rank: Rank, op: Collective, stream: str) -> simpy.Event | None:
+        leave = None if self._by_member is None else self._by_member.enter(rank, op, stream)
+        if leave is None:
+            return None
+        turn = self._turns[rank, op.group, stream]
+        self._turns[rank, op.group, stream] += 1
+        exits = self._exits.setdefault((op.group, stream, turn), [])
+        exits.append(leave)
+        if len(exits) == len(op.group):
+            self._env.process(self._in_flight(op.group, self._exits.pop((op.group, stream, turn))))
+        return leave
 
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
         before = self._queues.get((op.group, stream))
@@ -112,6 +133,17 @@ class InterferingNetwork:
 
     def standing(self) -> list[str]:
         return self._network.standing()
+
+    def _in_flight(self, group: Group, exits: Sequence[simpy.Event]) -> Steps:
+        """Takes a part of the members' processors until all have left."""
+        with ExitStack() as activities:
+            for rank in group.ranks:
+                demand = self._processors.demand(rank).communicate
+                if demand and (processor := self._processors.processor(rank)) is not None:
+                    activities.enter_context(processor.activity("communicate", demand))
+            for leave in exits:
+                if not leave.processed:
+                    yield leave
 
     def _performed(self, before: simpy.Event | None, op: Collective, nbytes: int, stream: str) -> Steps:
         """Performs a collective, after the one before it in its stream."""

@@ -36,7 +36,7 @@ def processors_of(plan: Plan) -> Processors | None:
     return Processors(cache(demand))
 
 
-def host_processors(plan: Plan, machine: Profile) -> Processors | None:
+def host_processors(plan: Plan, machine: Profile, *, one_machine: bool = False) -> Processors | None:
     """Returns the cores of the hosts of a real run, which gradients, messages and servers share; None if it is paced.
 
     A paced gradient sleeps for most of its time, so it leaves the cores to others.
@@ -44,6 +44,7 @@ def host_processors(plan: Plan, machine: Profile) -> Processors | None:
     Args:
         plan: the run.
         machine: the costs of the hosts, all of one kind.
+        one_machine: whether all hosts are emulated by one machine, so that all ranks share its cores.
     """
     if not machine.gradients:
         return None
@@ -52,7 +53,9 @@ def host_processors(plan: Plan, machine: Profile) -> Processors | None:
     beside = min(1.0, machine.update_s / machine.update_beside_s) if machine.update_beside_s else 1.0
 
     def demand(rank: Rank) -> Demand:
-        return Demand(team[rank].host, 1.0, 1.0, slows_messages=True, charge=1.0, charge_beside=beside, law=law)
+        host = team[rank].host
+        processor = 0 if one_machine else host
+        return Demand(processor, 1.0, 1.0, messages_on=host, charge=1.0, charge_beside=beside, law=law)
 
     return Processors(demand)
 

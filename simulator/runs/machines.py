@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from paceline.algorithms.core.errors import InputError
+from paceline.scenarios.resolution.emulated_machine import differences, emulated_profile
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.sections.machine_file import MachinePart
-from paceline.topologies.catalogue.machine_profile import LinkedProfile, Profile
+from paceline.topologies.catalogue.machine_profile import EmulatedProfile, LinkedProfile, Profile
 
 
 def hosts_like(machine: MachinePart, scenario: Scenario) -> LinkedProfile:
@@ -28,12 +29,12 @@ def these_hosts(machine: MachinePart, scenario: Scenario) -> LinkedProfile:
     return hosts_like(machine, scenario)
 
 
-def this_host(machine: MachinePart, scenario: Scenario) -> Profile:
-    """Returns the machine alone, for a run all of whose ranks are on it.
+def this_host(machine: MachinePart, scenario: Scenario) -> Profile | EmulatedProfile:
+    """Returns the machine alone, or with the network that it emulates, for a run all of whose ranks are on it.
 
     Args:
         machine: the calibrated host.
-        scenario: the scenario, whose runs are not paced and use no emulated network.
+        scenario: the scenario, whose runs are not paced.
 
     Raises:
         InputError: the machine does not fit the scenario; all mistakes are reported.
@@ -44,14 +45,21 @@ def this_host(machine: MachinePart, scenario: Scenario) -> Profile:
             f"train.pace: found {scenario.train.pace!r} with --machine, expected none: a calibrated machine predicts "
             "its own gradients; without --machine, paced runs are probed"
         )
-    if scenario.train.network != "local":
-        mistakes.append(f"train.network: found {scenario.train.network!r} with --machine, expected local")
+    if (network := scenario.train.network) != (measured := "local" if machine.emulated is None else "emulated"):
+        mistakes.append(
+            f"train.network: found {network!r}, expected {measured!r} as in the calibration that wrote --machine; or "
+            f"run `paceline calibrate` with `--set train.network={network}`"
+        )
+    elif machine.emulated is not None:
+        found = (line for plan in scenario.plans() for line in differences(machine.emulated, plan))
+        mistakes += dict.fromkeys(found)
     if not machine.gradients:
         mistakes.append(
             "--machine: found no gradients, which measured runs are compared by; expected the file of a calibration "
             "with gradients"
         )
-    return check(machine, scenario, mistakes).profile()
+    machine = check(machine, scenario, mistakes)
+    return machine.profile() if machine.emulated is None else emulated_profile(machine)
 
 
 def check(machine: MachinePart, scenario: Scenario, mistakes: list[str] | None = None) -> MachinePart:

@@ -212,7 +212,8 @@ def perform(
         handling = handling_of(plan, machine, _between(plan, network), message_cost=message_cost)
     memory = None if modelled is None else NodeMemory(modelled)
     timing = timing or PlanTiming(plan, machine or NOTHING)
-    processors = processors_of(plan) if machine is None else host_processors(plan, machine)
+    emulated = isinstance(network, EmulatedProfile)
+    processors = processors_of(plan) if machine is None else host_processors(plan, machine, one_machine=emulated)
     hosts = HostCosts(
         supply=supply,
         handling=handling,

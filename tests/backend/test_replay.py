@@ -119,7 +119,7 @@ def test_a_real_run_of_impatient_workers_is_replayed() -> None:
     recorded = run_job(Launch(job=job, schedule=lambda: Schedule(every=25), pace=Unlike(), torch_threads=1))
     kinds = {type(outcome) for outcomes in recorded.outcomes.values() for outcome in outcomes}
     assert kinds == {tuple, bool}
-    recording = Recording.of_tables(assemble(recorded, num_samples=learner.num_samples, replayable=True))
+    recording = Recording.of_tables(assemble(recorded, num_samples=learner.num_samples, measured=True))
     assert recording == Recording.of_run(recorded)
     again = replay(job, recording)
     assert again.outcomes == recorded.outcomes
@@ -146,7 +146,7 @@ def test_a_real_run_of_every_asynchronous_method_is_replayed(name: str) -> None:
     nodes = [[Rank(rank) for rank in node] for node in nodes_for(method)]
     job = Job.of(method, nodes, learner, batch=32, budget=Budget(samples=32 * 40), seed=3)
     recorded = run_job(Launch(job=job, schedule=lambda: Schedule(every=10), pace=Unlike(), torch_threads=1))
-    recording = Recording.of_tables(assemble(recorded, num_samples=learner.num_samples, replayable=True))
+    recording = Recording.of_tables(assemble(recorded, num_samples=learner.num_samples, measured=True))
     assert recording == Recording.of_run(recorded)
     again = replay(job, recording)
     assert not torch.equal(recorded.weights, learner.initial())

@@ -51,8 +51,20 @@ def test_there_is_one_run_for_every_algorithm_and_seed(trained: list[Run]) -> No
     assert [(run.algorithm, run.seed, run.kind) for run in trained] == [
         (name, 5, "measured") for name in ("sync-sgd", "async-sgd", "agd")
     ]
-    seeds = runs_of("seeds=2", "algorithms=[sync-sgd]", "stop.samples=48")
-    assert [(run.algorithm, run.seed) for run in seeds] == [("sync-sgd", 5), ("sync-sgd", 6)]
+
+
+def test_all_algorithms_run_with_a_seed_before_the_next_seed() -> None:
+    made: list[tuple[str, int]] = []
+
+    def keep(run: Run) -> Run:
+        made.append((run.algorithm, run.seed))
+        return run
+
+    runs = train(load(SCENARIO, ["seeds=2", "algorithms=[sync-sgd,easgd]", "stop.samples=48"]), keep=keep)
+    assert made == [("sync-sgd", 5), ("easgd", 5), ("sync-sgd", 6), ("easgd", 6)]
+    assert [(run.algorithm, run.seed) for run in runs] == [
+        (name, seed) for name in ("sync-sgd", "easgd") for seed in (5, 6)
+    ]
 
 
 def test_a_measured_run_has_every_key_and_table_of_a_simulated_one(trained: list[Run]) -> None:
@@ -136,6 +148,7 @@ def test_what_differs_between_runs_is_in_the_machine_part_alone(trained: list[Ru
         "run.json",
         "spans.parquet",
         "steps.parquet",
+        "transfers.parquet",
         "updates.parquet",
         "weights.safetensors",
     ]

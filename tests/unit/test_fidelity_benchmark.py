@@ -15,6 +15,8 @@ import pytest
 from paceline.algorithms.core.errors import RunFailed
 from paceline.backend.posix.network_namespaces import NoHosts
 from paceline.reports.comparison.compare import Comparison, assemble
+from paceline.scenarios.resolution.emulated_machine import emulated_part
+from paceline.scenarios.resolution.load_machine import save_machine
 from paceline.scenarios.sections.machine_file import MachinePart, MadePart, OwnPart
 from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
 from tests.made_up import run
@@ -77,17 +79,18 @@ def test_settings_of_a_cell_follow_each_other() -> None:
 
 
 def test_groups_depend_on_the_cores() -> None:
-    unpaced = [one for one in configurations() if not one.setting.paced]
+    local = [one for one in configurations() if one.setting.network == "local" and not one.setting.order]
+    unpaced = [one for one in local if not one.setting.paced]
     for cores in (1, 2, 8):
         beyond = {one.name for one in unpaced if one.setting.workers > cores}
         assert {one.name for one in configurations(cores=cores, only=["unpaced-beyond-cores"])} == beyond
     assert {one.setting.group(8) for one in unpaced} == {"unpaced-within-cores"}
 
 
-def test_the_quick_subset_has_a_part_of_every_group() -> None:
+def test_the_quick_subset_has_a_part_of_every_group_besides_the_order() -> None:
     quick = configurations(settings=part("fidelity_runs.configurations").quick_settings())
     assert {one.name for one in quick} < {one.name for one in configurations()}
-    assert {one.setting.group(2) for one in quick} == set(part("fidelity_runs.settings").GROUPS)
+    assert {one.setting.group(2) for one in quick} == set(part("fidelity_runs.settings").GROUPS) - {"order"}
 
 
 def test_the_third_model_has_about_200_000_weights() -> None:
@@ -98,14 +101,15 @@ def test_the_third_model_has_about_200_000_weights() -> None:
 # --- rows and statistics ----------------------------------------------------------------------------------------------
 
 
-def line(name: str = "sync-sgd", step_s: float = 1.1) -> Comparison:
+def line(*names: str, step_s: float = 1.1) -> Comparison:
     """Predicts steps 10 % too long, and 20, 30 and 40 % by the simpler models; one update is staler than predicted."""
+    names = names or ("sync-sgd",)
     wrong = dict(zip(("no_message_cost", "no_spread", "alpha_beta"), (1.2, 1.3, 1.4), strict=True))
     return assemble(
         "tiny",
-        simulated=[run(name, step_s=step_s)],
-        measured=[run(name, "measured", lags=(0, 1, 1, 1))],
-        wrong={model: [run(name, step_s=seconds)] for model, seconds in wrong.items()},
+        simulated=[run(name, step_s=step_s) for name in names],
+        measured=[run(name, "measured", lags=(0, 1, 1, 1)) for name in names],
+        wrong={model: [run(name, step_s=seconds) for name in names] for model, seconds in wrong.items()},
         other_load=0.25,
     )
 
@@ -150,6 +154,35 @@ def test_the_order_of_methods() -> None:
     assert order.simpler[2] is None, "a model without times orders nothing"
     assert statistics.orders(rows, fewest=6) == []
     assert statistics.kendall([1.0, 2.0, 3.0], [3.0, 2.0, 1.0]) == -1.0
+
+
+def test_pairs_in_the_wrong_order_have_a_reason() -> None:
+    """d is measured before c, and e, which is missed, after f; the seeds distinguish the former pair only."""
+    statistics, tables = part("fidelity_runs.error_statistics"), part("fidelity_runs.tables")
+    times = {
+        "a": (1.0, "1 1", 1.0, "0.9 1.1"),
+        "b": (2.0, "2 2", 2.0, "2 2"),
+        "c": (3.0, "3 3", 4.0, "3.9 4.1"),
+        "d": (3.3, "3.3 3.3", 3.2, "3.1 3.3"),
+        "e": (5.0, "5 5", None, "- 5"),
+        "f": (6.0, "6 6", 5.5, "5.5 5.5"),
+    }
+    rows = [
+        row(
+            f"set: {name}",
+            time_predicted_s=ours,
+            times_predicted=each_ours,
+            time_measured_s=real,
+            times_measured=each,
+            time_error=None if real is None else ours / real - 1,
+        )
+        for name, (ours, each_ours, real, each) in times.items()
+    ]
+    found = statistics.wrong_pairs(rows)
+    assert [(one.sooner, one.later, one.apart) for one in found] == [("d", "c", True), ("f", "e", None)]
+    assert (found[0].measured, found[0].predicted) == pytest.approx((0.25, 3.0 / 3.3 - 1))
+    assert found[0].error_sooner > 0 > found[0].error_later and found[1].measured is None
+    assert [len(list(column.cells)) for column in tables.pair_table(found).columns] == [2] * 8
 
 
 def test_tables_have_a_row_for_each_group_and_method() -> None:
@@ -202,19 +235,16 @@ class Machine:
         self.compared: list[str] = []
         self.failing = failing
 
-    def measure(self, cell: Any, scenario: Any, seconds: float) -> tuple[MachinePart, EmulatedProfile | None]:
+    def measure(self, cell: Any, scenario: Any, seconds: float) -> MachinePart:
         self.calibrated.append(cell.name)
-        emulated = EmulatedProfile(
-            machine=Profile(), message_s=0.1, all_reduce_s=0.2, few_bytes=64, packet_bytes=1500, leads_s=(0.0, 0.5)
-        )
-        return machine_part(), emulated if "emulated" in cell.network else None
+        return machine_part()
 
     def compare(self, scenario: Any, costs: Any, out: Path) -> Comparison:
-        (method,) = scenario.algorithms
-        self.compared.append(method.name)
-        if method.name in self.failing:
+        names = [method.name for method in scenario.algorithms]
+        self.compared.append(" ".join(names))
+        if {*names} & {*self.failing}:
             raise RunFailed("rank 1 died")
-        return line(method.name)
+        return line(*names)
 
 
 def machine_part() -> MachinePart:
@@ -256,17 +286,32 @@ def test_a_second_start_makes_what_is_missing(tmp_path: Path) -> None:
     assert [one.seeds for one in results.latest(results.finished(tmp_path / "results.csv"))] == [3] * 4
 
 
-def test_a_calibration_is_read_as_it_was_written(tmp_path: Path) -> None:
-    calibrations = part("fidelity_runs.calibrations")
-    for setting in part("fidelity_runs.configurations").SETTINGS:
-        if setting.link is not None:
-            break
+def test_all_methods_of_an_order_are_measured_together(tmp_path: Path) -> None:
+    measuring = part("fidelity_runs.measuring")
+    ordered = [one for one in configurations(only=["order"]) if one.setting.paced and one.setting.link is None]
+    assert len(ordered) == 10 and [ordered] == measuring.together(ordered)
     machine = Machine()
-    emulated = machine.measure(setting.cell, None, 1.0)[1]
-    calibrations.write(tmp_path / "m.yaml", machine_part(), emulated)
-    found = calibrations.read(tmp_path / "m.yaml")
-    assert emulated is not None
-    assert found == calibrations.Calibration(replace(emulated, machine=machine_part().profile()), 0.5)
+    assert measuring.run(study(tmp_path, machine), ordered[:2], 2) == []
+    assert machine.compared == ["sync-sgd async-sgd"]
+    rows = part("fidelity_runs.results").finished(tmp_path / "results.csv")
+    assert [one.configuration for one in rows] == [one.name for one in ordered[:2]]
+    others = configurations(only=["paced"])[:2]
+    assert measuring.together(others) == [[others[0]], [others[1]]]
+
+
+def test_a_calibration_is_read_as_it_was_written(tmp_path: Path) -> None:
+    calibrations, settings = part("fidelity_runs.calibrations"), part("fidelity_runs.configurations").SETTINGS
+    setting = next(setting for setting in settings if setting.link is not None)
+    plan = setting.scenario(("sync-sgd",)).plans()[0]
+    costs = EmulatedProfile(
+        machine=machine_part().profile(), message_s=0.1, all_reduce_s=0.2, few_bytes=64, packet_bytes=1500,
+        leads_s=(0.0, 0.5), start_s=0.25,
+    )  # fmt: skip
+    machine = machine_part().model_copy(update={"emulated": emulated_part(plan, costs)})
+    save_machine(machine, tmp_path / "m.yaml")
+    assert calibrations.read(tmp_path / "m.yaml") == calibrations.Calibration(costs, 0.5)
+    save_machine(machine_part(), tmp_path / "m.yaml")
+    assert calibrations.read(tmp_path / "m.yaml").costs == costs.machine
 
 
 def test_a_prediction_is_made_before_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +348,7 @@ def test_without_root_emulated_networks_are_skipped(
     assert command.main(["--list", "--quick", "--out", str(tmp_path)]) == 0
     said = capsys.readouterr()
     assert "emulated" not in said.out and "paced: paced, two kinds of device: sync-sgd" in said.out
-    assert "skipped 3 configurations on an emulated network: needs root" in said.err
+    assert "skipped 5 configurations on an emulated network: needs root" in said.err
 
 
 def test_tables_of_stored_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

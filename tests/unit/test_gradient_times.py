@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.core.values import Rank
-from paceline.backend.calibration.gradient_costs import WARM_UP, Gradients, available_cores, gradients_of, pooled
+from paceline.backend.calibration.gradient_costs import (
+    FEWEST,
+    MOST,
+    WARM_UP,
+    Gradients,
+    Overlap,
+    available_cores,
+    gradients_of,
+    pooled,
+    steps_of,
+)
 from paceline.backend.calibration.probes import GRADIENTS, PAUSES_S, ProbeGradients, phases_of
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
@@ -97,6 +107,14 @@ def test_a_gradient_takes_longer_after_a_pause() -> None:
     spans = perform(plan, Schedule(every=math.inf), network=machine).spans
     seconds = [span.end_s - span.start_s for span in spans if span.activity == "compute" and span.rank == Rank(0)]
     assert seconds == pytest.approx([0.04] + [0.045] * (len(seconds) - 1))
+
+
+def test_a_launch_is_short_on_a_slow_network() -> None:
+    """Gradients of 2 ms fill 1.5 s in 62 steps, of which 60 are made; all-reduces of 20 ms fill 5 s in 10 steps."""
+    gradients = {1: [0.002]}
+    assert steps_of(Gradients(gradients, overlap=Overlap(1e-4, 1e-4, 0.002))) == MOST
+    assert steps_of(Gradients(gradients, overlap=Overlap(0.02, 0.0217, 0.002))) == 10
+    assert steps_of(Gradients(gradients, overlap=Overlap(2.0, 2.0, 0.002))) == FEWEST
 
 
 def test_a_calibrated_host_has_the_measured_speeds() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from typer.testing import CliRunner
 from paceline.cli.app import app
 from paceline.records import Run
 from paceline.records.metrics import interval
+from paceline.reports.comparison.compare import line
+from paceline.reports.comparison.predict import WRONG_MODELS
 from paceline.reports.comparison.prediction_errors import FIGURES, figure_at
-from paceline.reports.comparison.run_table import seeds_table
+from paceline.reports.comparison.run_table import error_text, seeds_table
 from paceline.reports.comparison.seeds import figures, soonest, told_apart
 from paceline.reports.comparison.ties import leaders
 from paceline.reports.comparison.time_to_target import aim_of
@@ -55,6 +58,21 @@ def at(name: str, *steps_s: float | None) -> list[Run]:
         run(name, seed=seed, accuracies=(0.1, 0.2, 0.3, 0.5) if after is None else (0.1, 0.2, 0.5, 0.5 + 0.4 / after))
         for seed, after in enumerate(steps_s, start=1)
     ]
+
+
+def test_the_interval_of_an_error_is_paired() -> None:
+    """Steps of 1 to 3 s are predicted 0.1 to 0.12 s too long: the spread of seeds is on both sides and cancels."""
+    measured = dict(enumerate((1.0, 2.0, 3.0), 1))
+    predicted = {seed: step_s + 0.09 + 0.01 * seed for seed, step_s in measured.items()}
+    ours = [run("a", step_s=step_s, seed=seed) for seed, step_s in predicted.items()]
+    theirs = [run("a", "measured", step_s=measured[seed], seed=seed) for seed in (3, 1, 2)]
+    wrong: dict[str, Sequence[Run]] = dict.fromkeys(WRONG_MODELS, ours)
+    found = line("a", simulated=ours, measured=theirs, wrong=wrong).error["step_s"]["mean"]
+    low, high = stats.t.interval(0.95, 2, 0.11, stats.sem([0.10, 0.11, 0.12]))
+    assert (found["low"], found["mean"], found["high"]) == pytest.approx((low / 2, 0.11 / 2, high / 2))
+    assert error_text(found).plain == f"+5.5\n±{50 * (high - low) / 2:.1f}"
+    with pytest.raises(ValueError, match=r"predicted seeds \[1, 2, 3\], measured seeds \[1, 2\]"):
+        line("a", simulated=ours, measured=theirs[1:], wrong=wrong)
 
 
 def test_figures_of_several_seeds() -> None:
