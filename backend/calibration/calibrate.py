@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
+from scipy.stats import t as student_t
 
 from paceline.algorithms.core.job import Job
 from paceline.backend.calibration.copy_rates import CopyTask, rates_of, start_of
@@ -57,7 +58,7 @@ Progress = Callable[[str, float], None]
 FEWEST_ROUNDS = 3
 SECONDS = 180.0
 """after which no further round begins"""
-NARROW = 0.03
+NARROW = 0.05
 """half the width of an interval over its median, from which on more rounds are not needed"""
 QUIET, BUSY = 0.05, 0.2
 """shares of other programs in the processor time up to which the figures are good, and from which they are poor"""
@@ -225,9 +226,10 @@ def usual_batches(batch: int) -> tuple[int, ...]:
 
 
 def widest(launches: Mapping[GradientTask, Sequence[Gradients]]) -> float:
-    """Returns the largest relative half-width of the intervals of mean gradient times.
+    """Returns the largest relative half-width of the 95 % intervals of mean gradient times.
 
-    The interval is the median of the launches ± 1.25 standard errors, the standard error of a median.
+    The interval is the median of the launches ± t · 1.25 standard errors of a mean (a median's standard error, of normal
+    values), with Student's t, because there are few launches.
 
     Args:
         launches: the times of each launch.
@@ -237,7 +239,8 @@ def widest(launches: Mapping[GradientTask, Sequence[Gradients]]) -> float:
         for count in found[0].by_busy if found else ():
             means = means_s(found, count)
             spread = float(np.std(means, ddof=1)) if len(means) > 1 else float("inf")
-            widths.append(1.25 * spread / np.sqrt(len(means)) / float(np.median(means)))
+            quantile = float(student_t.ppf(0.975, len(means) - 1)) if len(means) > 1 else 1.0
+            widths.append(1.25 * quantile * spread / np.sqrt(len(means)) / float(np.median(means)))
     return max(widths)
 
 

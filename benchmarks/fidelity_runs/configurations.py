@@ -62,6 +62,7 @@ ONE_BY_ONE = (
         epochs=24,
         methods=ONE_NODE,
         paced=False,
+        longer=20,
         quick=("sync-sgd", "async-sgd", "easgd", "agd"),
     ),
     Setting(
@@ -72,6 +73,7 @@ ONE_BY_ONE = (
         epochs=24,
         methods=ONE_NODE,
         paced=False,
+        longer=10,
         quick=("sync-sgd", "async-sgd", "hbs-sgd", "layerwise-sgd"),
     ),
     Setting(
@@ -82,6 +84,7 @@ ONE_BY_ONE = (
         epochs=30,
         methods=("sync-sgd", "async-sgd", "layerwise-sgd", "sync-easgd3", "hogwild-sgd"),
         paced=False,
+        longer=12,
     ),
     Setting(
         name="unpaced, digits-cnn, 2 workers",
@@ -91,6 +94,7 @@ ONE_BY_ONE = (
         epochs=24,
         methods=("sync-sgd", "async-sgd", "easgd", "hbs-sgd", "hogwild-sgd"),
         paced=False,
+        longer=3,
     ),
     Setting(
         name="unpaced, wide-mlp, 1 worker",
@@ -100,6 +104,7 @@ ONE_BY_ONE = (
         epochs=24,
         methods=("sync-sgd", "async-sgd"),
         paced=False,
+        longer=10,
     ),
     Setting(
         name="unpaced, wide-mlp, 4 workers",
@@ -109,6 +114,7 @@ ONE_BY_ONE = (
         epochs=24,
         methods=ONE_NODE,
         paced=False,
+        longer=10,
         quick=("sync-sgd", "async-sgd", "easgd", "layerwise-sgd"),
     ),
     Setting(
@@ -119,6 +125,7 @@ ONE_BY_ONE = (
         epochs=15,
         methods=("sync-sgd", "async-sgd", "easgd", "hogwild-sgd"),
         paced=False,
+        longer=2,
     ),
     Setting(
         name="unpaced, digits-mlp, 6 workers",
@@ -128,6 +135,7 @@ ONE_BY_ONE = (
         epochs=24,
         methods=("sync-sgd", "async-sgd", "hbs-sgd", "agd"),
         paced=False,
+        longer=10,
     ),
     Setting(
         name="emulated, 2 nodes of 2 workers, 20 Mbit/s",

@@ -26,7 +26,8 @@ CALIBRATION_BATCH = 32
 """the batch of calibration runs; device times in them are those of this batch"""
 DEVICE_BATCH = 32
 """the batch at which a device takes the time that a setting gives"""
-EVALUATE = "576 samples"
+EVALUATE = 192
+"""samples between evaluations"""
 
 MODELS = {
     "digits-mlp": "digits-mlp",
@@ -105,6 +106,9 @@ class Setting:
         target: the accuracy to be reached.
         order: whether it belongs to the study of the methods' order, in which all methods of a setting are predicted,
             then measured together, seed by seed.
+        longer: runs take so many times as long: learning rates are divided by this number, and epochs and the samples
+            between evaluations multiplied. Unpaced runs are short, and the speed of a shared machine changes from
+            second to second.
     """
 
     name: str
@@ -119,6 +123,7 @@ class Setting:
     quick: tuple[str, ...] = ()
     target: float = TARGET
     order: bool = False
+    longer: int = 1
 
     @property
     def workers(self) -> int:
@@ -153,7 +158,7 @@ class Setting:
             seeds: the number of seeds.
             batch: the batch, if it is another one than that of the setting.
         """
-        rate, network = RATES[self.model], {}
+        rate, network = RATES[self.model] / self.longer, {}
         if self.link is not None:
             latency, bandwidth = self.link
             network = {"network": {"topology": "star", "link": {"latency": latency, "bandwidth": bandwidth}}}
@@ -173,9 +178,9 @@ class Setting:
                     **network,
                 },
                 "train": {"pace": "device" if self.paced else "none", "network": self.network},
-                "evaluate": {"every": EVALUATE},
+                "evaluate": {"every": f"{EVALUATE * self.longer} samples"},
                 "target": {"accuracy": self.target},
-                "stop": {"epochs": self.epochs},
+                "stop": {"epochs": self.epochs * self.longer},
                 "seed": 1,
                 "seeds": seeds,
             }
