@@ -228,8 +228,8 @@ def usual_batches(batch: int) -> tuple[int, ...]:
 def widest(launches: Mapping[GradientTask, Sequence[Gradients]]) -> float:
     """Returns the largest relative half-width of the 95 % intervals of mean gradient times.
 
-    The interval is the median of the launches ± t · 1.25 standard errors of a mean (a median's standard error, of normal
-    values), with Student's t, because there are few launches.
+    The interval is the median of the launches ± 1.25 t standard errors of a mean: a median's standard error is 1.25 of
+    these, and Student's t because there are few launches.
 
     Args:
         launches: the times of each launch.

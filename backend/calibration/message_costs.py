@@ -329,8 +329,9 @@ def pooled(found: Sequence[Costs], *, between: bool = False) -> Profile:
     }
     by_size: dict[tuple[str, int, bool], dict[int, float]] = defaultdict(dict)
     for cost, seconds in centre.items():
-        if cost.members > 1 and not cost.operation.endswith(" beside"):
-            by_size[cost.operation, cost.members, cost.inside][cost.nbytes] = seconds
+        operation = cost.operation.removesuffix(" beside")
+        if cost.members > 1 and (operation == cost.operation or cost._replace(operation=operation) not in centre):
+            by_size[operation, cost.members, cost.inside][cost.nbytes] = seconds
     messages, inside_messages = (by_size.pop((MESSAGE, 2, inside), {}) for inside in (False, True))
     handled: dict[tuple[Handled, bool], dict[int, float]] = {
         (kind, inside): by_size.pop((kind, 2, inside), {}) for kind in HANDLED for inside in (False, True)

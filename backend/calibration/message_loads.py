@@ -1,11 +1,12 @@
 """Messages and a server's work while other workers compute: all share the cores, so both take longer.
 
 One launch has a single worker that talks to the server, another launch has all of them. In the second, every message
-and every handling overlaps with the gradients of other workers for some share of its time. With the mean share s,
+and every handling overlaps with the work of other workers for some share s of its time, and has its full speed for the
+rest,
 
-    time beside / time alone = 1 + s · (1 / speed − 1)
+    time alone / time beside = 1 − s · (1 − speed)
 
-gives the speed of a message, or of a server, while all other workers compute.
+which gives the speed of a message, or of a server, while all other workers are busy.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from collections.abc import Iterable
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.span_costs import handlings, received
-from paceline.records.trace import Span, Trace
+from paceline.records.trace import Activity, Span, Trace
 
 SLOWEST = 0.05
 """the lowest speed: below, a difference of measured times means nothing"""
+BUSY: frozenset[Activity] = frozenset(("compute", "update", "load", "send"))
+"""what a worker does with a core"""
 Interval = tuple[float, float]
 
 
@@ -35,11 +38,11 @@ class Shares:
         self._workers = workers
         self._computing: dict[Rank, list[Interval]] = defaultdict(list)
         for span in spans:
-            if span.activity == "compute":
+            if span.activity in BUSY:
                 self._computing[span.rank].append((span.start_s, span.end_s))
 
     def of(self, interval: Interval, without: Rank) -> float:
-        """Returns the mean share of the other workers that computed, 0 to 1.
+        """Returns the mean share of the other workers that were busy, 0 to 1.
 
         Args:
             interval: start and end, in seconds.
@@ -84,16 +87,16 @@ def serving_shares(job: Job, trace: Trace) -> list[float]:
 
 
 def speed(alone_s: float, beside_s: float, share: float) -> float:
-    """Returns the speed while all other workers compute.
+    """Returns the speed while all other workers are busy.
 
     Args:
-        alone_s: the time while no other worker computes.
-        beside_s: the time while a share of them does.
+        alone_s: the time while no other worker is busy.
+        beside_s: the time while a share of them is.
         share: this share, 0 to 1.
 
-    >>> speed(alone_s=1.0, beside_s=1.5, share=0.5)
+    >>> speed(alone_s=1.0, beside_s=1.6, share=0.75)
     0.5
     """
     if not alone_s or not share:
         return 1.0
-    return min(1.0, max(SLOWEST, 1.0 / (1.0 + max(0.0, beside_s / alone_s - 1.0) / share)))
+    return min(1.0, max(SLOWEST, 1.0 - max(0.0, 1.0 - alone_s / beside_s) / min(1.0, share)))

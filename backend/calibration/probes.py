@@ -270,7 +270,7 @@ class ProbeMessages(Method):
     After the latter they send a word.
 
     Args:
-        active: the number of workers that do so; the others end at once. None: all.
+        active: the number of workers that do so, without gradients in between; the others end at once. None: all.
     """
 
     active: int | None = None
@@ -293,7 +293,7 @@ class ProbeMessages(Method):
         if me.rank not in self.talkers(me):
             return state
         while step := (yield from NextStep(state)):
-            early = step.number % 2 == 1
+            early = step.number % 2 == 1 and self.active is None
             if early:
                 yield from Send(server, state.last)
             batch = yield from Load(step.samples)
@@ -305,7 +305,7 @@ class ProbeMessages(Method):
                 return state
             yield from Charge("update", answer.vector.nbytes)
             vector, memory = ZERO_RATE.update(answer.vector, gradient.vector, state.optimizer_state)
-            if early:
+            if early or self.active is not None:
                 yield from Send(server, Word())
             state = MessageReplica(step.number + 1, Weights(vector, answer.version), memory, last=gradient)
         return state

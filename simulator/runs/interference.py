@@ -75,12 +75,12 @@ def host_law(machine: Profile, batch: int, workers: int) -> Law:
     alone, others = shared_cores(machine.cores, times), max(1, workers - 1)
 
     def speeds(compute: float, communicate: float) -> Speeds:
-        both, share = compute > 0 and communicate > 0, min(1.0, compute / others)
+        both = compute > 0 and communicate > 0
         return Speeds(
             alone(compute) * (times.beside if both else 1.0),
             times.overlap if both else 1.0,
-            message=1.0 / (1.0 + share * (1.0 / machine.message_beside - 1.0)),
-            serve=1.0 / (1.0 + min(1.0, max(0.0, compute - 1.0) / others) * (1.0 / machine.serve_beside - 1.0)),
+            message=1.0 - min(1.0, compute / others) * (1.0 - machine.message_beside),
+            serve=1.0 - min(1.0, max(0.0, compute - 1.0) / others) * (1.0 - machine.serve_beside),
         )
 
     return speeds
