@@ -39,6 +39,7 @@ from paceline.backend.calibration.span_costs import (
     uncovered,
     unlabel,
     updates,
+    waits,
 )
 from paceline.backend.local.launch import Launch
 from paceline.backend.rank.pacing import Pace
@@ -221,7 +222,7 @@ class Cost(NamedTuple):
 
 
 Costs = dict[Cost, list[float]]
-LOAD, LATE, REST, SERVE, LANE = map(Cost, ("load", "late", "rest", "serve", "lane"))
+LOAD, LATE, REST, SERVE, LANE, WAIT = map(Cost, ("load", "late", "rest", "serve", "lane", "wait"))
 SERVER_LOAD, SERVER_REST = Cost("load with a server"), Cost("rest with a server")
 MESSAGE_SHARE, SERVE_SHARE = Cost("message share"), Cost("serve share")
 """not times: the shares of other workers that computed meanwhile"""
@@ -266,6 +267,7 @@ def costs(
             found[REST if server is None else SERVER_REST] += uncovered(spans)
             if pace is not None:
                 found[LATE] += late(spans, job.batch, pace)
+            found[WAIT] += waits(spans, trace.now_s.get(me.rank, ()))
             found[LANE] += lanes(trace.now_s.get(me.rank, ()))
             for span in spans:
                 if span.activity == "send":
@@ -348,6 +350,7 @@ def pooled(found: Sequence[Costs], *, between: bool = False) -> Profile:
         rest_s=centre.get(REST, centre.get(SERVER_REST, 0.0)),
         server_rest_s=centre.get(SERVER_REST, 0.0),
         lane_s=centre.get(LANE, 0.0),
+        wait_s=centre.get(WAIT, 0.0),
         update_s=centre.get(UPDATES[0], 0.0),
         update_into_s=centre.get(UPDATES[1], 0.0),
         update_beside_s=centre.get(UPDATES[2], 0.0),

@@ -7,6 +7,7 @@ collective and the update after it.
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -153,6 +154,23 @@ def lanes(now_s: Sequence[float]) -> list[float]:
     [0.5, 0.25]
     """
     return [after_s - before_s for before_s, after_s in zip(now_s[::2], now_s[1::2], strict=False)]
+
+
+def waits(spans: Sequence[Span], now_s: Sequence[float]) -> list[float]:
+    """Returns how long after the end of a started collective its worker, which waited for it, went on.
+
+    Args:
+        spans: the spans of the worker.
+        now_s: what it read from the clock; each first reading of a pair follows a wait.
+    """
+    found = []
+    ordered = sorted(spans, key=lambda span: span.end_s)
+    ends_s = [span.end_s for span in ordered]
+    for read_s in now_s[::2]:
+        last = ordered[bisect_right(ends_s, read_s) - 1]
+        if last.key is not None and unlabel(last.key)[2] == "started":  # otherwise it was over before
+            found.append(read_s - last.end_s)
+    return found
 
 
 def unlabel(key: str) -> tuple[str, int, How]:

@@ -50,6 +50,7 @@ def activities_of(trace: Trace | None, tables: Tables) -> list[RankActivity]:
 def from_trace(trace: Trace) -> list[RankActivity]:
     """Returns the activities of a trace.
 
+    >>> from paceline.records.trace import Span
     >>> early = Span(0, "main", "collective", None, 0, start_s=1.0, end_s=5.0, bytes=8, key="mean")
     >>> late = Span(1, "main", "collective", None, 0, start_s=4.0, end_s=5.0, bytes=8, key="mean")
     >>> for one in from_trace(Trace(spans=[early, late])):

@@ -115,6 +115,7 @@ class OwnPart(Part):
     late: fields.Time = Field(default=0.0, description="by how much a paced gradient is late")
     rest: fields.Time = Field(default=0.0, description="the rest of a step, outside all operations")
     lane: fields.Time = Field(default=0.0, description="starting a sub-program")
+    wait: fields.Time = Field(default=0.0, description="from the end of a started operation until the program goes on")
     update: fields.Time = Field(default=0.0, description="an update of all weights at a worker, into new memory")
     update_beside: fields.Time = Field(default=0.0, description="the same while a collective is in flight")
     update_into: fields.Time = Field(default=0.0, description="an update of all weights into memory in use")

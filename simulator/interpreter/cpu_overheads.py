@@ -30,6 +30,7 @@ class Handling:
         start_s: starting a collective in the background, given its group and the bytes of the rank's value. The
             collective runs during this time.
         lane_s: starting anything else, which runs during this time.
+        wait_s: how long after the end of a started operation a program that waits for it goes on.
         copy_s: taking a message out of a library's buffer once it has arrived. The copy of a message that waits for its
             receive runs while the message arrives.
         waits: whether a message stays at its sender until a receive has matched it (rendezvous), given its receiver and
@@ -41,6 +42,7 @@ class Handling:
     receive_s: OfMessage = _nothing
     start_s: Callable[[Group, int], float] = _nothing
     lane_s: float = 0.0
+    wait_s: float = 0.0
     copy_s: OfMessage = _nothing
     waits: Callable[[Rank, int], bool] = _never
     threads: int = 1

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import GeneratorType
 from typing import Any
@@ -335,12 +335,19 @@ class Simulation:
         """Waits for a started operation and returns its answer."""
         promise = task.station.handles.entry(op.handle)
         if not promise.settled:
-            yield from task.wait_for([promise], 1, self.env)
+            yield from self._awaited(task, [promise], 1)
         return task.station.handles.result(promise)
 
     def _wait_for(self, task: Task, op: ops.WaitFor[Any]) -> Steps:
         """Waits until enough operations have settled and returns the answers of all that have."""
         handles, least = task.station.handles, op.least
         promises = handles.awaited(op.handles, least)
-        yield from task.wait_for(promises, least, self.env)
+        yield from self._awaited(task, promises, least)
         return handles.answers(task.line, promises, least)
+
+    def _awaited(self, task: Task, promises: Sequence[Promise], least: int) -> Steps:
+        """Waits until enough operations have settled, and for the processor that wakes the program."""
+        begun_s = self.env.now
+        yield from task.wait_for(promises, least, self.env)
+        if self._handling.wait_s > 0 and self.env.now > begun_s:
+            yield self.env.timeout(self._handling.wait_s)

@@ -299,7 +299,7 @@ def handling_of(plan: Plan, costs: Profile, between: Profile | None = None, *, m
         message_cost: whether messages cost processor time.
     """
     if not message_cost:
-        return Handling(lane_s=costs.lane_s)
+        return Handling(lane_s=costs.lane_s, wait_s=costs.wait_s)
 
     node_of = plan.cluster.node_of
 
@@ -312,7 +312,7 @@ def handling_of(plan: Plan, costs: Profile, between: Profile | None = None, *, m
     def start_s(group: Group, nbytes: int) -> float:
         return costs_of(*group.ranks).handling_s("start", nbytes, inside=plan.inside(group))
 
-    return Handling(partial(message_s, "send"), partial(message_s, "receive"), start_s, costs.lane_s)
+    return Handling(partial(message_s, "send"), partial(message_s, "receive"), start_s, costs.lane_s, costs.wait_s)
 
 
 def _progress_of(plan: Plan, progress: Report, index: int, count: int) -> Callable[[int, float], None]:

