@@ -30,8 +30,8 @@ from rich.table import Table
 
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.values import Rank
-from paceline.backend.calibration.message_costs import Cost, costs
 from paceline.backend.calibration.probes import ProbeCollectives
+from paceline.backend.calibration.recorded_costs import Cost, costs
 from paceline.backend.local.launch import Launch, run_job
 from paceline.records.machine import OtherLoad
 from paceline.topologies.catalogue.machine_profile import Asked

@@ -31,9 +31,10 @@ from paceline.backend.calibration.gradient_costs import (
 )
 from paceline.backend.calibration.gradient_costs import pooled as pooled_gradients
 from paceline.backend.calibration.machine_imports import NOTHING, Imported, with_imports
-from paceline.backend.calibration.message_costs import Costs, message_tasks, pooled
+from paceline.backend.calibration.message_costs import message_tasks
 from paceline.backend.calibration.probe_hosts import cores_of, refuse_probes
 from paceline.backend.calibration.probe_runner import Runner
+from paceline.backend.calibration.recorded_costs import Costs, pooled
 from paceline.backend.calibration.step_time_laws import Correlations, correlations, fitted, words
 from paceline.backend.multihost.host_loads import HostLoads
 from paceline.backend.multihost.world import World

@@ -13,7 +13,7 @@ from statistics import fmean, median
 
 import numpy as np
 
-from paceline.backend.calibration.message_costs import UPDATE, Costs
+from paceline.backend.calibration.recorded_costs import UPDATE, Costs
 from paceline.scenarios.sections.machine_details import RatePart, RatesPart, StartPart
 
 MEMORY_BYTES = 128 * 2**20

@@ -19,19 +19,10 @@ from scipy.stats import trim_mean
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Layer, Layout
 from paceline.backend.calibration.gradient_costs import available_cores, gradient_times
-from paceline.backend.calibration.message_costs import (
-    TRIM,
-    Cost,
-    Later,
-    Progress,
-    costs,
-    global_all_reduce,
-    job_of,
-    never,
-    probe,
-)
+from paceline.backend.calibration.message_costs import Later, Progress, global_all_reduce, job_of, never, probe
 from paceline.backend.calibration.probe_starts import ProbeStarts, start_s
 from paceline.backend.calibration.probes import ProbeCollectives, ProbeMessages
+from paceline.backend.calibration.recorded_costs import TRIM, Cost, costs
 from paceline.backend.emulation.emulated_network import Emulation, emulated
 from paceline.backend.local.launch import Launch, run_job
 from paceline.records.trace import Trace

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from paceline.algorithms.core.errors import InputError
 from paceline.backend.calibration.gradient_costs import available_cores, gradient_times
-from paceline.backend.calibration.message_costs import Progress, message_tasks, pooled, probe_costs
+from paceline.backend.calibration.message_costs import Progress, message_tasks, probe_costs
 from paceline.backend.calibration.probe_runner import Runner, refuse_torn
+from paceline.backend.calibration.recorded_costs import pooled
 from paceline.backend.multihost.rank_mapping import refuse
 from paceline.backend.multihost.world import World
 from paceline.backend.transports.launch_environment import RefusedElsewhere

@@ -167,8 +167,9 @@ def waits(spans: Sequence[Span], now_s: Sequence[float]) -> list[float]:
     ordered = sorted(spans, key=lambda span: span.end_s)
     ends_s = [span.end_s for span in ordered]
     for read_s in now_s[::2]:
-        last = ordered[bisect_right(ends_s, read_s) - 1]
-        if last.key is not None and unlabel(last.key)[2] == "started":  # otherwise it was over before
+        before = bisect_right(ends_s, read_s)
+        last = ordered[before - 1]
+        if before and last.key is not None and unlabel(last.key)[2] == "started":  # otherwise it was over before
             found.append(read_s - last.end_s)
     return found
 

@@ -62,7 +62,7 @@ ONE_BY_ONE = (
         epochs=24,
         methods=ONE_NODE,
         paced=False,
-        longer=20,
+        longer=6,
         quick=("sync-sgd", "async-sgd", "easgd", "agd"),
     ),
     Setting(
@@ -73,7 +73,7 @@ ONE_BY_ONE = (
         epochs=24,
         methods=ONE_NODE,
         paced=False,
-        longer=10,
+        longer=4,
         quick=("sync-sgd", "async-sgd", "hbs-sgd", "layerwise-sgd"),
     ),
     Setting(
@@ -84,7 +84,7 @@ ONE_BY_ONE = (
         epochs=30,
         methods=("sync-sgd", "async-sgd", "layerwise-sgd", "sync-easgd3", "hogwild-sgd"),
         paced=False,
-        longer=12,
+        longer=5,
     ),
     Setting(
         name="unpaced, digits-cnn, 2 workers",
@@ -104,7 +104,7 @@ ONE_BY_ONE = (
         epochs=24,
         methods=("sync-sgd", "async-sgd"),
         paced=False,
-        longer=10,
+        longer=4,
     ),
     Setting(
         name="unpaced, wide-mlp, 4 workers",
@@ -114,7 +114,7 @@ ONE_BY_ONE = (
         epochs=24,
         methods=ONE_NODE,
         paced=False,
-        longer=10,
+        longer=4,
         quick=("sync-sgd", "async-sgd", "easgd", "layerwise-sgd"),
     ),
     Setting(
@@ -135,7 +135,7 @@ ONE_BY_ONE = (
         epochs=24,
         methods=("sync-sgd", "async-sgd", "hbs-sgd", "agd"),
         paced=False,
-        longer=10,
+        longer=4,
     ),
     Setting(
         name="emulated, 2 nodes of 2 workers, 20 Mbit/s",

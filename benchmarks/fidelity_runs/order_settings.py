@@ -28,7 +28,7 @@ ORDER_SETTINGS = (
         epochs=16,
         methods=ONE_NODE,
         paced=False,
-        longer=10,
+        longer=4,
         target=ORDER_TARGET,
         order=True,
     ),

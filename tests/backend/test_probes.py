@@ -7,8 +7,8 @@ from collections import defaultdict
 import pytest
 
 from paceline.algorithms.core.values import Rank
-from paceline.backend.calibration.message_costs import Cost, costs
 from paceline.backend.calibration.probes import STARTED, ProbeCollectives, ProbeMessages
+from paceline.backend.calibration.recorded_costs import Cost, costs
 from paceline.records.trace import Trace
 from paceline.topologies.catalogue.machine_profile import Asked
 from tests.backend.jobs import UNLIKE, run_for_real

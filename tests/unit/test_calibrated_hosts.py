@@ -13,9 +13,10 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.gradient_costs import gradients_of
-from paceline.backend.calibration.message_costs import Costs, costs, job_of, never, pooled
+from paceline.backend.calibration.message_costs import job_of, never
 from paceline.backend.calibration.probe_runner import torn
 from paceline.backend.calibration.probes import GRADIENTS, ProbeCollectives, ProbeGradients, ProbeMessages, phases_of
+from paceline.backend.calibration.recorded_costs import Costs, costs, pooled
 from paceline.backend.multihost.rank_mapping import Host, map_ranks
 from paceline.records import Run
 from paceline.scenarios import load

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from paceline.backend.calibration.message_costs import Costs, beside_gradients, costs, pooled
 from paceline.backend.calibration.probes import ProbeMessages
+from paceline.backend.calibration.recorded_costs import Costs, beside_gradients, costs, pooled
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job

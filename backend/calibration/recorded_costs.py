@@ -1,0 +1,235 @@
+"""Reads the costs of messages, collectives and own work in the records of probes, and pools those of several launches.
+
+A collective is timed from its last entry, and a message from its sending: the model itself computes waits for others.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import trim_mean
+
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.values import Rank
+from paceline.backend.calibration.message_loads import message_shares, serving_shares, speed
+from paceline.backend.calibration.probes import ProbeCollectives, own_bytes
+from paceline.backend.calibration.span_costs import (
+    lanes,
+    lasting,
+    late,
+    received,
+    served,
+    started,
+    uncovered,
+    unlabel,
+    updates,
+    waits,
+)
+from paceline.backend.rank.pacing import Pace
+from paceline.records.trace import Span, Trace
+from paceline.topologies.catalogue.machine_profile import Collectives, Handled, Profile
+
+WARM_UP = 10
+"""steps at the beginning of a launch that are left out, at most a tenth: code and memory are used for the first time"""
+TRIM = 0.05
+"""share of messages left out at either end: an occasional timer tick of the kernel is not a cost of messages"""
+
+
+class Cost(NamedTuple):
+    """The kind of an operation that was timed."""
+
+    operation: str
+    members: int = 1
+    nbytes: int = 0
+    """0 if it has none"""
+    inside: bool = False
+    """whether it used a node's shared memory"""
+    between: bool = False
+    """whether its ranks are on several hosts"""
+
+
+Costs = dict[Cost, list[float]]
+LOAD, LATE, REST, SERVE, LANE, WAIT = map(Cost, ("load", "late", "rest", "serve", "lane", "wait"))
+SERVER_LOAD, SERVER_REST = Cost("load with a server"), Cost("rest with a server")
+MESSAGE_SHARE, SERVE_SHARE = Cost("message share"), Cost("serve share")
+"""not times: the shares of other workers that computed meanwhile"""
+UPDATES = tuple(map(Cost, ("update", "update into", "update beside", "update of few")))
+UPDATE = UPDATES[0]
+SNAPSHOT = Cost("snapshot")
+MESSAGE = "message"
+HANDLED: tuple[Handled, ...] = ("send", "receive", "start")
+
+
+def costs(
+    job: Job, trace: Trace, pace: Pace | None, *, inside: bool = False, hosts: Mapping[Rank, int] | None = None
+) -> Costs:
+    """Returns the times of all operations that a probe timed, in seconds.
+
+    Args:
+        job: the job of the probe.
+        trace: its record.
+        pace: the modelled times of its gradients; None: not paced.
+        inside: whether it was launched with shared memory, which all its collectives then used.
+        hosts: the host of every rank, if they are on several.
+    """
+    found: Costs = defaultdict(list)
+    server, places = job.team[0].server, hosts or {}
+    turns = len(job.method.asked) if isinstance(job.method, ProbeCollectives) else 0
+    together: dict[str, list[Span]] = defaultdict(list)
+    first = first_steps(trace)
+    for span in trace.spans:
+        if span.key is not None and span.step >= first[span.rank]:
+            together[span.key].append(span)
+    spread = {key for key, spans in together.items() if len({places.get(span.rank) for span in spans}) > 1}
+    for me in job.team:
+        memory = inside and server is not None and job.team[server].host == me.host
+        between = server is not None and places.get(server) != places.get(me.rank)
+        # prefetching runs in parallel with the program, and belongs to a later step
+        begin = first.get(me.rank, 0)
+        spans = [
+            span for span in trace.spans if span.rank == me.rank and span.step >= begin and span.activity != "read"
+        ]
+        if me.role == "server":
+            found[SERVE] += served(spans)
+        else:
+            for cost, seconds in zip(UPDATES, updates(spans, turns), strict=True):
+                found[cost] += seconds
+            found[LOAD if server is None else SERVER_LOAD] += lasting(spans, "load")
+            found[REST if server is None else SERVER_REST] += uncovered(spans)
+            if pace is not None:
+                found[LATE] += late(spans, job.batch, pace)
+            found[WAIT] += waits(spans, trace.now_s.get(me.rank, ()))
+            found[LANE] += lanes(trace.now_s.get(me.rank, ()))
+            for span in spans:
+                if span.activity == "send":
+                    found[Cost("send", 2, span.bytes, memory, between)].append(span.end_s - span.start_s)
+            for far in (False, True):
+                these = [span for span in spans if span.key is None or (span.key in spread) is far]
+                for (operation, members, nbytes), seconds in started(these, trace.spans).items():
+                    found[Cost("start", 2, own_bytes(operation, members, nbytes), inside, far)] += seconds
+        for source, span in received(me.rank, trace):
+            # only if the receiver was waiting: otherwise the time in its inbox would be counted
+            if span.ready_s is None or span.step < begin:
+                continue
+            memory = inside and job.team[source].host == me.host
+            between = places.get(source) != places.get(me.rank)
+            if span.start_s <= span.ready_s:
+                found[Cost(MESSAGE, 2, span.bytes, memory, between)].append(span.end_s - span.ready_s)
+            elif me.role == "worker":  # it has computed a gradient meanwhile, so the message has long arrived
+                found[Cost("receive", 2, span.bytes, memory, between)].append(span.end_s - span.start_s)
+    for key, spans in together.items():
+        operation, nbytes, how = unlabel(key)
+        if how == "started":  # no rank was waiting for it
+            continue
+        last_s = max(span.start_s for span in spans)
+        cost = Cost(operation, len(spans), nbytes, inside, key in spread)
+        found[cost] += [max(0.0, span.end_s - last_s) for span in spans]
+    return found
+
+
+def first_steps(trace: Trace) -> dict[Rank, int]:
+    """Returns the step of each rank with which its measurements begin."""
+    steps: dict[Rank, int] = defaultdict(int)
+    for span in trace.spans:
+        steps[span.rank] = max(steps[span.rank], span.step + 1)
+    return {rank: min(WARM_UP, count // 10) for rank, count in steps.items()}
+
+
+def beside_gradients(job: Job, trace: Trace, found: Costs) -> Costs:
+    """Renames the costs that another task measures alone, and adds the shares of workers that computed meanwhile.
+
+    Args:
+        job: the job of the probe.
+        trace: its record.
+        found: its costs.
+    """
+    renamed = {
+        cost._replace(operation=f"{cost.operation} beside")
+        if cost.operation in (*HANDLED, MESSAGE, "serve")
+        else cost: times
+        for cost, times in found.items()
+    }
+    return {**renamed, MESSAGE_SHARE: message_shares(job, trace), SERVE_SHARE: serving_shares(job, trace)}
+
+
+def pooled(found: Sequence[Costs], *, between: bool = False) -> Profile:
+    """Combines several launches to one profile: the median over launches of each launch's mean.
+
+    The mean, because a step waits for the whole time of a collective, however rarely it is long. The median over
+    launches, because the effect of another program on one launch is not a cost of this machine.
+
+    Args:
+        found: the costs of each launch.
+        between: combines those between hosts; otherwise those of a host.
+    """
+    every = dict.fromkeys(
+        cost for launch in found for cost, times in launch.items() if times and cost.between is between
+    )
+    centre: dict[Cost, float] = {
+        cost: float(np.median([average(cost, launch[cost]) for launch in found if launch.get(cost)])) for cost in every
+    }
+    by_size: dict[tuple[str, int, bool], dict[int, float]] = defaultdict(dict)
+    for cost, seconds in centre.items():
+        operation = cost.operation.removesuffix(" beside")
+        if cost.members > 1 and (operation == cost.operation or cost._replace(operation=operation) not in centre):
+            by_size[operation, cost.members, cost.inside][cost.nbytes] = seconds
+    messages, inside_messages = (by_size.pop((MESSAGE, 2, inside), {}) for inside in (False, True))
+    handled: dict[tuple[Handled, bool], dict[int, float]] = {
+        (kind, inside): by_size.pop((kind, 2, inside), {}) for kind in HANDLED for inside in (False, True)
+    }
+    return Profile(
+        collectives=_points(by_size, inside=False),
+        inside=_points(by_size, inside=True),
+        messages=tuple(sorted(messages.items())),
+        inside_messages=tuple(sorted(inside_messages.items())),
+        handling={key: tuple(sorted(times.items())) for key, times in handled.items() if times},
+        load_s=centre.get(LOAD, centre.get(SERVER_LOAD, 0.0)),
+        server_load_s=centre.get(SERVER_LOAD, 0.0),
+        late_s=centre.get(LATE, 0.0),
+        rest_s=centre.get(REST, centre.get(SERVER_REST, 0.0)),
+        server_rest_s=centre.get(SERVER_REST, 0.0),
+        lane_s=centre.get(LANE, 0.0),
+        wait_s=centre.get(WAIT, 0.0),
+        update_s=centre.get(UPDATES[0], 0.0),
+        update_into_s=centre.get(UPDATES[1], 0.0),
+        update_beside_s=centre.get(UPDATES[2], 0.0),
+        update_few_s=centre.get(UPDATES[3], 0.0),
+        serve_s=centre.get(SERVE, 0.0),
+        message_beside=_speed(centre, MESSAGE, MESSAGE_SHARE),
+        serve_beside=_speed(centre, "serve", SERVE_SHARE),
+        snapshot_s=centre.get(SNAPSHOT, 0.0),
+        samples={_words(cost): sum(len(launch.get(cost, ())) for launch in found) for cost in every},
+    )
+
+
+def _speed(centre: Mapping[Cost, float], operation: str, share: Cost) -> float:
+    """Returns the speed of an operation beside gradients, at the largest size that was measured alone and beside."""
+    both = [
+        cost
+        for cost in centre
+        if cost.operation == operation and cost._replace(operation=f"{operation} beside") in centre
+    ]
+    if not both or share not in centre:
+        return 1.0
+    cost = max(both, key=lambda cost: cost.nbytes)
+    return speed(centre[cost], centre[cost._replace(operation=f"{operation} beside")], centre[share])
+
+
+def _points(by_size: Mapping[tuple[str, int, bool], Mapping[int, float]], *, inside: bool) -> Collectives:
+    return {
+        (operation, members): tuple(sorted(seconds.items()))
+        for (operation, members, there), seconds in by_size.items()
+        if there is inside
+    }
+
+
+def _words(cost: Cost) -> str:
+    return f"{cost.operation} of {cost.members}" + " inside" * cost.inside
+
+
+def average(cost: Cost, times: Sequence[float]) -> float:
+    """Returns the mean; of messages without the tails, since an occasional timer tick is not a cost of messages."""
+    return float(trim_mean(times, TRIM) if cost.operation == MESSAGE else np.mean(times))
