@@ -65,14 +65,16 @@ class Compute:
         `rest_s` is not in its span.
         """
         if rest_s > 0:
-            yield self.env.timeout(rest_s)
+            with self._processors.own_work(task.me.rank):
+                yield self.env.timeout(rest_s)
         start_s = self.env.now
         if self._staging is not None and self._staged(task.me.rank):
             yield from self._staging.take(task, samples)
         elif self._loading is not None:
             yield from self._loading.take(task, samples)
         if seconds > 0:
-            yield self.env.timeout(seconds)
+            with self._processors.own_work(task.me.rank):
+                yield self.env.timeout(seconds)
         self.trace.spans.append(Span(task.me.rank, task.name, "load", None, samples.index, start_s, self.env.now))
         return Batch(samples, None)
 

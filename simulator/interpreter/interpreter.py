@@ -92,7 +92,7 @@ class Simulation:
     ) -> None:
         self.job, self.trace, self.env = job, Trace(), Clock()
         self._handling = handling = hosts.handling
-        processors = hosts.processors or Processors()
+        self._processors = processors = hosts.processors or Processors()
         processors.attach(self.env)
         if processors.used:
             network = InterferingNetwork(network, processors)
@@ -285,11 +285,12 @@ class Simulation:
         seconds = self._handling.lane_s
         if isinstance(what, COLLECTIVES):
             seconds = self._handling.start_s(what.group, nbytes(getattr(what, "value", None)))
-        return self._after(seconds, handle) if seconds > 0 else handle
+        return self._after(task, seconds, handle) if seconds > 0 else handle
 
-    def _after(self, seconds: float, handle: Handle[Any]) -> Steps:
+    def _after(self, task: Task, seconds: float, handle: Handle[Any]) -> Steps:
         """Returns the handle after the processor time of the start, which the span of a collective includes."""
-        yield self.env.timeout(seconds)
+        with self._processors.own_work(task.me.rank):
+            yield self.env.timeout(seconds)
         return handle
 
     def _layers(self, task: Task, op: LayerGradients) -> tuple[Handle[Any], ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 
 import simpy
@@ -79,6 +79,15 @@ class Processors:
         if demand.processor not in self._known:
             self._known[demand.processor] = SharedProcessor(self._env, demand.law)
         return self._known[demand.processor]
+
+    def own_work(self, rank: Rank) -> AbstractContextManager[None]:
+        """Returns a context in which a rank's own work, such as loading, occupies its processor as a charge does.
+
+        Args:
+            rank: the rank.
+        """
+        processor, demand = self.processor(rank), self.demand(rank).charge
+        return nullcontext() if processor is None or not demand else processor.activity("compute", demand)
 
 
 class InterferingNetwork:
