@@ -106,7 +106,8 @@ def _of(ranks: Sequence[Sequence[Span]], activity: str) -> list[Span]:
 
 def _span(row: Mapping[Any, Any]) -> Span:
     """Returns a row of the table as a span. Waits are receives here, and other communication is a send."""
-    activity = {"communication": "send", "wait": "receive"}.get(row["activity"], row["activity"])
+    named: str = row["activity"]
+    activity: Any = {"communication": "send", "wait": "receive"}.get(named, named)
     names = ("rank", "lane", "layer", "step", "start_s", "end_s", "bytes")
     return Span(**{name: row[name] for name in names}, activity=activity)
 

@@ -29,7 +29,7 @@ from tests.made_up import run
 PLAN: Any = SimpleNamespace(name="sync-sgd", seed=1, job=SimpleNamespace(workers=2, budget=Budget(samples=1)))
 STEP_S = 0.125
 PREDICTED = PredictedProgress(
-    ends_s=np.repeat(np.arange(1, 201) * STEP_S, 2),
+    ends_s=np.repeat(np.arange(1, 201, dtype=np.float64) * STEP_S, 2).astype(np.float64),
     gradient_s={rank: np.full(200, STEP_S) for rank in range(2)},
     wall_s=25.0,
     stop_reason="samples",
