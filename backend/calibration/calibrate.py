@@ -10,6 +10,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -241,7 +242,7 @@ def widest(launches: Mapping[GradientTask, Sequence[Gradients]]) -> float:
             means = means_s(found, count)
             spread = float(np.std(means, ddof=1)) if len(means) > 1 else float("inf")
             quantile = float(student_t.ppf(0.975, len(means) - 1)) if len(means) > 1 else 1.0
-            widths.append(1.25 * quantile * spread / np.sqrt(len(means)) / float(np.median(means)))
+            widths.append(1.25 * quantile * spread / math.sqrt(len(means)) / float(np.median(means)))
     return max(widths)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.core.values import Rank
+from paceline.backend.calibration.calibrate import widest
 from paceline.backend.calibration.gradient_costs import (
     FEWEST,
     MOST,
@@ -15,6 +16,7 @@ from paceline.backend.calibration.gradient_costs import (
     Gradients,
     Overlap,
     available_cores,
+    gradient_tasks,
     gradients_of,
     pooled,
     steps_of,
@@ -90,6 +92,14 @@ def test_the_probe_finds_the_speeds_of_overlapping_activities(gradient_s: float,
     assert found.overlap.speeds(gradient_s) == pytest.approx((0.8, 0.4))
     times = pooled(8, [found])
     assert (times.beside, times.overlap) == pytest.approx((0.8, 0.4))
+
+
+def test_the_widest_interval_is_that_of_a_median_of_few_launches() -> None:
+    """Means of 1.0, 1.1 and 1.2 s: 1.25 · 4.303 · 0.1 s / √3 over 1.1 s; a plain number, which processes exchange."""
+    (task,) = gradient_tasks(load(UNPACED))
+    found = widest({task: [Gradients({1: [mean_s]}) for mean_s in (1.0, 1.1, 1.2)]})
+    assert type(found) is float
+    assert found == pytest.approx(1.25 * 4.303 * 0.1 / math.sqrt(3) / 1.1, rel=1e-3)
 
 
 def test_gradients_after_pauses_are_compared_with_those_of_as_many_busy_ranks() -> None:
