@@ -22,8 +22,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,9 +32,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from emulated_network.launchers import LAUNCHERS, start
+from emulated_network.launchers import LAUNCHERS, launched
 from paceline.algorithms import METHODS, find
-from paceline.algorithms.core.errors import InputError, PacelineError, RunFailed
+from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.algorithms.core.values import Rank
 from paceline.backend.emulation.emulated_hosts import Hosts, hosts
 from paceline.backend.training.run import train
@@ -45,7 +43,6 @@ from paceline.records.store import as_array, read_run
 
 RATE = 125e6
 """bytes/s of the link of each host"""
-WITHIN_S = 900.0
 WIDTH = 120
 """columns of a table that is not shown in a terminal, so that no name is truncated"""
 
@@ -90,21 +87,7 @@ def trained(launcher: str, made: Hosts, what: Mapping[str, Any], processes: int,
     """
     path = out.parent / "two-hosts.json"  # JSON is valid YAML
     path.write_text(json.dumps(what))
-    program = [sys.executable, "-c", "from paceline.cli import main; main()", "train", str(path), "--out", str(out)]
-    with start(launcher, made, processes, program) as found:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", **found.variables}
-        agents = [
-            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            for command in found.commands
-        ]
-        try:
-            said = [agent.communicate(timeout=WITHIN_S)[0] for agent in agents]
-        finally:
-            for agent in agents:
-                agent.terminate()
-                agent.wait()
-    if any(agent.returncode for agent in agents):
-        raise RunFailed("\n".join(said))
+    launched(launcher, made, processes, ["train", str(path), "--out", str(out)])
     return [read_run(folder) for folder in sorted(out.iterdir()) if (folder / "run.json").exists()]
 
 

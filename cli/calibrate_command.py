@@ -158,7 +158,7 @@ def check_folder(out: Path) -> None:
 
 def _answer(machine: MachinePart, out: Path, shown: Output) -> None:
     """Writes the file and prints the figures."""
-    from paceline.scenarios.resolution.load_machine import save_machine
+    from paceline.scenarios.sections.machine_store import save_machine
 
     save_machine(machine, out)
     shown.answer(machine.model_dump(mode="json"), [table(machine.of_model(name)) for name in machine.names()])

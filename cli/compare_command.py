@@ -216,7 +216,7 @@ def show_measured(
         raise InputError("\n".join(mistakes))
     from paceline.cli import actions
     from paceline.reports.comparison.compare_measured import compare_measured, unlike
-    from paceline.scenarios.resolution.load_machine import load_machine
+    from paceline.scenarios.sections.machine_store import load_machine
 
     machine = load_machine(ask.machine)
     ask.make_out()

@@ -21,7 +21,13 @@ from scipy.stats import t as student_t
 
 from paceline.algorithms.core.job import Job
 from paceline.backend.calibration.copy_rates import CopyTask, rates_of, start_of
-from paceline.backend.calibration.emulation_costs import NetworkCosts, asked_inside, emulation_task, without_overlap
+from paceline.backend.calibration.emulation_costs import (
+    EmulationTask,
+    NetworkCosts,
+    asked_inside,
+    emulation_task,
+    without_overlap,
+)
 from paceline.backend.calibration.gradient_costs import (
     Gradients,
     GradientTask,
@@ -54,7 +60,7 @@ from paceline.scenarios.sections.machine_file import (
     costs_of,
     own_of,
 )
-from paceline.topologies.catalogue.machine_profile import Asked
+from paceline.topologies.catalogue.machine_profile import Asked, Profile
 
 Progress = Callable[[str, float], None]
 FEWEST_ROUNDS = 3
@@ -147,7 +153,14 @@ class _Found:
     costs: list[Costs]
     copies: CopyTask
     rounds: int
-    emulated: EmulatedPart | None
+    emulation: EmulationTask | None
+    network: list[NetworkCosts]
+
+    def emulated(self, machine: Profile) -> EmulatedPart | None:
+        """Returns the costs of the emulated network, given those of the machine alone; None if there is none."""
+        if self.emulation is None:
+            return None
+        return emulated_part(self.emulation.plan, self.emulation.profile(machine, self.network))
 
 
 def _measured(
@@ -190,8 +203,7 @@ def _measured(
             network.append(emulation.measure(rounds))
         report(f"round {rounds}: {copies.name}", done)
         copies.measure()
-    part = None if emulation is None else emulated_part(emulation.plan, emulation.profile(pooled(costs), network))
-    return _Found(runner, job, launches, costs, copies, rounds, part)
+    return _Found(runner, job, launches, costs, copies, rounds, emulation, network)
 
 
 def _machine(
@@ -214,7 +226,7 @@ def _machine(
         costs=costs_of(profile, between, max(2, len(found.runner.workers_of_hosts(found.job)))),
         rates=rates_of(found.copies, found.costs, found.job.learner.initial().nbytes),
         startup=start_of(starts),
-        emulated=found.emulated,
+        emulated=found.emulated(profile),
     )
 
 

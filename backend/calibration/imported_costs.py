@@ -157,7 +157,8 @@ def gradient_part(
         origin: where they come from.
     """
     every = [time for times in sequences.values() for time in times]
-    mean, laws, together = fmean(every), fitted([time / fmean(every) for time in every]), correlations([sequences])
+    mean = fmean(every)
+    laws, together = fitted([time / mean for time in every]), correlations([sequences])
     return GradientPart.model_construct(
         batch=batch,
         busy=(BusyPart.model_construct(ranks=busy, mean=mean),),

@@ -119,28 +119,30 @@ class MessageTask:
         if trace is None:
             return []
         found = costs(job, trace, later, inside=inside, hosts=self.runner.hosts_of(job))
-        found[SNAPSHOT] = [snapshot_s(job)]
+        if isinstance(self.method, ProbeMessages):  # once a round is enough
+            found[SNAPSHOT] = [snapshot_s(job)]
         return [beside_gradients(job, trace, found) if self.beside else found]
 
 
 def message_tasks(scenario: Scenario, asked: Sequence[Asked], runner: Runner | None = None) -> list[MessageTask]:
     """Returns the probes for the runs of a scenario, as for `probe_costs`."""
     plan, runner = max(scenario.plans(paced=True), key=lambda plan: plan.job.workers), runner or Runner()
-    probes: list[tuple[Method, int]] = []
-    messages = [MessageTask(scenario, plan, ProbeMessages(), MESSAGE_STEPS * plan.job.workers, runner=runner)]
-    times = UNPACED if scenario.train.pace == "none" and not runner.hosts_of(messages[0].job) else 1
-    messages = [replace(messages[0], steps=times * messages[0].steps)]
+    talking = MessageTask(scenario, plan, ProbeMessages(), MESSAGE_STEPS * plan.job.workers, runner=runner)
     # paced gradients leave the cores to messages, and one worker of several hosts measures nothing between them
-    if plan.job.workers > 1 and scenario.train.pace == "none" and not runner.hosts_of(messages[0].job):
-        alone = MessageTask(scenario, plan, ProbeMessages(active=1), times * MESSAGE_STEPS, runner=runner)
-        messages = [replace(messages[0], beside=True), alone]
-    if plan.job.workers > 1:
-        asked = asked or [replace(global_all_reduce(plan.job), inside=plan.inside(plan.job.team[0].workers))]
-        for inside in (False, True):
-            if there := tuple(one for one in asked if one.inside is inside):
-                steps = times * min(max(COLLECTIVE_STEPS, TIMES * len(there)), MOST_STEPS)
-                probes.append((ProbeCollectives(asked=there, inside=inside), steps))
-    return messages + [MessageTask(scenario, plan, method, steps, runner=runner) for method, steps in probes]
+    busy = scenario.train.pace == "none" and not runner.hosts_of(talking.job)
+    times = UNPACED if busy else 1
+    tasks = [replace(talking, steps=times * talking.steps)]
+    if plan.job.workers < 2:
+        return tasks
+    if busy:
+        alone = replace(talking, method=ProbeMessages(active=1), steps=times * MESSAGE_STEPS)
+        tasks = [replace(tasks[0], beside=True), alone]
+    asked = asked or [replace(global_all_reduce(plan.job), inside=plan.inside(plan.job.team[0].workers))]
+    for inside in (False, True):
+        if there := tuple(one for one in asked if one.inside is inside):
+            steps = times * min(max(COLLECTIVE_STEPS, TIMES * len(there)), MOST_STEPS)
+            tasks.append(replace(talking, method=ProbeCollectives(asked=there, inside=inside), steps=steps))
+    return tasks
 
 
 def global_all_reduce(job: Job) -> Asked:

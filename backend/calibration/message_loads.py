@@ -12,7 +12,10 @@ which gives the speed of a message, or of a server, while all other workers are 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
@@ -23,67 +26,92 @@ SLOWEST = 0.05
 """the lowest speed: below, a difference of measured times means nothing"""
 BUSY: frozenset[Activity] = frozenset(("compute", "update", "load", "send"))
 """what a worker does with a core"""
-Interval = tuple[float, float]
 
 
 class Shares:
-    """The gradients of a record, and what share of the workers computed during an interval.
+    """What share of the workers were busy during an interval of a record.
 
     Args:
-        spans: the spans of all ranks.
+        spans: the spans of all ranks, of programs with one lane.
         workers: the number of workers.
     """
 
     def __init__(self, spans: Iterable[Span], workers: int) -> None:
         self._workers = workers
-        self._computing: dict[Rank, list[Interval]] = defaultdict(list)
+        busy: dict[Rank, list[tuple[float, float]]] = defaultdict(list)
         for span in spans:
-            if span.activity in BUSY:
-                self._computing[span.rank].append((span.start_s, span.end_s))
+            if span.activity in BUSY and span.rank < workers:
+                busy[span.rank].append((span.start_s, span.end_s))
+        self._busy = {rank: _Cumulative.of(sorted(intervals)) for rank, intervals in busy.items()}
 
-    def of(self, interval: Interval, without: Rank) -> float:
+    def of(self, start_s: float, end_s: float, without: Rank) -> float:
         """Returns the mean share of the other workers that were busy, 0 to 1.
 
         Args:
-            interval: start and end, in seconds.
+            start_s: the start of the interval.
+            end_s: its end.
             without: the worker that is not counted.
 
         >>> spans = [Span(Rank(1), "main", "compute", None, 0, 1.0, 3.0)]
-        >>> Shares(spans, workers=2).of((0.0, 2.0), without=Rank(0))
+        >>> Shares(spans, workers=2).of(0.0, 2.0, without=Rank(0))
         0.5
         """
-        start_s, end_s = interval
         if end_s <= start_s or self._workers < 2:
             return 0.0
-        busy_s = sum(
-            max(0.0, min(end_s, last_s) - max(start_s, first_s))
-            for rank, gradients in self._computing.items()
-            if rank != without
-            for first_s, last_s in gradients
-        )
+        busy_s = sum(busy.within(start_s, end_s) for rank, busy in self._busy.items() if rank != without)
         return busy_s / (end_s - start_s) / (self._workers - 1)
 
 
-def message_shares(job: Job, trace: Trace) -> list[float]:
-    """Returns the share of other workers that computed during each message for which a worker or server waited."""
-    shares = Shares(trace.spans, job.workers)
+class _Cumulative(NamedTuple):
+    """The busy seconds of a worker up to each start and end of its intervals; linear between them."""
+
+    at_s: np.ndarray
+    busy_s: np.ndarray
+
+    @staticmethod
+    def of(intervals: Sequence[tuple[float, float]]) -> _Cumulative:
+        """Returns the sums for intervals that do not overlap, in the order of time."""
+        at_s = np.array(intervals, dtype=np.float64)
+        lengths_s = at_s[:, 1] - at_s[:, 0]
+        until_s = np.cumsum(lengths_s)
+        return _Cumulative(at_s.ravel(), np.column_stack([until_s - lengths_s, until_s]).ravel())
+
+    def within(self, start_s: float, end_s: float) -> float:
+        """Returns the busy seconds of an interval."""
+        before_s, after_s = np.interp([start_s, end_s], self.at_s, self.busy_s)
+        return float(after_s - before_s)
+
+
+def message_shares(job: Job, trace: Trace, shares: Shares) -> list[float]:
+    """Returns the share of other workers that were busy during each message for which a worker or server waited.
+
+    Args:
+        job: the job of the probe.
+        trace: its record.
+        shares: the shares of this record.
+    """
     return [
-        shares.of((span.ready_s, span.end_s), without=source if me.role == "server" else me.rank)
+        shares.of(span.ready_s, span.end_s, without=source if me.role == "server" else me.rank)
         for me in job.team
         for source, span in received(me.rank, trace)
         if span.ready_s is not None and span.start_s <= span.ready_s and span.bytes
     ]
 
 
-def serving_shares(job: Job, trace: Trace) -> list[float]:
-    """Returns the share of workers, without the one that is served, that computed while a server served a message."""
+def serving_shares(job: Job, trace: Trace, shares: Shares) -> list[float]:
+    """Returns the share of workers, without the one that is served, that were busy while a server served each message.
+
+    Args:
+        job: the job of the probe.
+        trace: its record.
+        shares: the shares of this record.
+    """
     server = job.team[0].server
     if server is None:
         return []
-    shares = Shares(trace.spans, job.workers)
     spans = [span for span in trace.spans if span.rank == server and span.activity != "read"]
     sources = {id(span): source for source, span in received(server, trace)}
-    return [shares.of((first.end_s, last.start_s), without=sources[id(first)]) for first, last, _ in handlings(spans)]
+    return [shares.of(first.end_s, last.start_s, without=sources[id(first)]) for first, last, _ in handlings(spans)]
 
 
 def speed(alone_s: float, beside_s: float, share: float) -> float:

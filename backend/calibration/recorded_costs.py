@@ -14,7 +14,7 @@ from scipy.stats import trim_mean
 
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
-from paceline.backend.calibration.message_loads import message_shares, serving_shares, speed
+from paceline.backend.calibration.message_loads import Shares, message_shares, serving_shares, speed
 from paceline.backend.calibration.probes import ProbeCollectives, own_bytes
 from paceline.backend.calibration.span_costs import (
     lanes,
@@ -49,6 +49,8 @@ class Cost(NamedTuple):
     """whether it used a node's shared memory"""
     between: bool = False
     """whether its ranks are on several hosts"""
+    beside: bool = False
+    """whether other workers computed meanwhile, and another probe times it alone"""
 
 
 Costs = dict[Cost, list[float]]
@@ -139,20 +141,21 @@ def first_steps(trace: Trace) -> dict[Rank, int]:
 
 
 def beside_gradients(job: Job, trace: Trace, found: Costs) -> Costs:
-    """Renames the costs that another task measures alone, and adds the shares of workers that computed meanwhile.
+    """Marks the costs that another task measures alone, and adds the shares of workers that computed meanwhile.
 
     Args:
         job: the job of the probe.
         trace: its record.
         found: its costs.
     """
-    renamed = {
-        cost._replace(operation=f"{cost.operation} beside")
-        if cost.operation in (*HANDLED, MESSAGE, "serve")
-        else cost: times
-        for cost, times in found.items()
+    also_alone = (*HANDLED, MESSAGE, SERVE.operation)
+    marked = {cost._replace(beside=cost.operation in also_alone): times for cost, times in found.items()}
+    shares = Shares(trace.spans, job.workers)
+    return {
+        **marked,
+        MESSAGE_SHARE: message_shares(job, trace, shares),
+        SERVE_SHARE: serving_shares(job, trace, shares),
     }
-    return {**renamed, MESSAGE_SHARE: message_shares(job, trace), SERVE_SHARE: serving_shares(job, trace)}
 
 
 def pooled(found: Sequence[Costs], *, between: bool = False) -> Profile:
@@ -173,9 +176,8 @@ def pooled(found: Sequence[Costs], *, between: bool = False) -> Profile:
     }
     by_size: dict[tuple[str, int, bool], dict[int, float]] = defaultdict(dict)
     for cost, seconds in centre.items():
-        operation = cost.operation.removesuffix(" beside")
-        if cost.members > 1 and (operation == cost.operation or cost._replace(operation=operation) not in centre):
-            by_size[operation, cost.members, cost.inside][cost.nbytes] = seconds
+        if cost.members > 1 and not (cost.beside and cost._replace(beside=False) in centre):
+            by_size[cost.operation, cost.members, cost.inside][cost.nbytes] = seconds
     messages, inside_messages = (by_size.pop((MESSAGE, 2, inside), {}) for inside in (False, True))
     handled: dict[tuple[Handled, bool], dict[int, float]] = {
         (kind, inside): by_size.pop((kind, 2, inside), {}) for kind in HANDLED for inside in (False, True)
@@ -199,7 +201,7 @@ def pooled(found: Sequence[Costs], *, between: bool = False) -> Profile:
         update_few_s=centre.get(UPDATES[3], 0.0),
         serve_s=centre.get(SERVE, 0.0),
         message_beside=_speed(centre, MESSAGE, MESSAGE_SHARE),
-        serve_beside=_speed(centre, "serve", SERVE_SHARE),
+        serve_beside=_speed(centre, SERVE.operation, SERVE_SHARE),
         snapshot_s=centre.get(SNAPSHOT, 0.0),
         samples={_words(cost): sum(len(launch.get(cost, ())) for launch in found) for cost in every},
     )
@@ -207,15 +209,11 @@ def pooled(found: Sequence[Costs], *, between: bool = False) -> Profile:
 
 def _speed(centre: Mapping[Cost, float], operation: str, share: Cost) -> float:
     """Returns the speed of an operation beside gradients, at the largest size that was measured alone and beside."""
-    both = [
-        cost
-        for cost in centre
-        if cost.operation == operation and cost._replace(operation=f"{operation} beside") in centre
-    ]
-    if not both or share not in centre:
+    alone = [cost for cost in centre if cost.operation == operation and cost._replace(beside=True) in centre]
+    if not alone or share not in centre:
         return 1.0
-    cost = max(both, key=lambda cost: cost.nbytes)
-    return speed(centre[cost], centre[cost._replace(operation=f"{operation} beside")], centre[share])
+    cost = max(alone, key=lambda cost: cost.nbytes)
+    return speed(centre[cost], centre[cost._replace(beside=True)], centre[share])
 
 
 def _points(by_size: Mapping[tuple[str, int, bool], Mapping[int, float]], *, inside: bool) -> Collectives:

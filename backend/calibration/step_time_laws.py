@@ -29,6 +29,7 @@ import numpy as np
 from paceline.algorithms.core.values import Rank
 from paceline.scenarios.sections.machine_details import FitPart
 from paceline.topologies import NO_JITTER, Jitter
+from paceline.topologies.faults.jitter import scipy_law
 
 LEAST = 0.05
 """the smallest p-value of a law that is taken: the usual level of significance"""
@@ -194,8 +195,6 @@ LAWS: tuple[Fit, ...] = (
     ("invgauss", inverse_gaussian),
 )
 """names of `scipy.stats` and their fits"""
-SCIPY_NAMES = {"sigma": "s", "shape": "a"}
-"""our names of parameters for which SciPy has letters: see `jitter.COMMON_NAMES`"""
 
 
 def goodness_of_fit(fit: Fit, values: Values) -> FitPart:
@@ -207,12 +206,12 @@ def goodness_of_fit(fit: Fit, values: Values) -> FitPart:
     """
     name, estimate = fit
     parameters = estimate(values)
-    law, random = _frozen(name, parameters), np.random.default_rng(SEED)
+    law, random = _law(name, parameters), np.random.default_rng(SEED)
     statistic = _distance(law, values)
     larger = 0
     for _ in range(SAMPLES):
         drawn = law.rvs(size=len(values), random_state=random)
-        larger += _distance(_frozen(name, estimate(drawn)), drawn) >= statistic
+        larger += _distance(_law(name, estimate(drawn)), drawn) >= statistic
     scaled = float(law.mean())
     kept = {key: value / scaled if key in ("loc", "scale") else value for key, value in parameters.items()}
     kept = {key: float(f"{value:.6g}") for key, value in kept.items()}
@@ -221,10 +220,8 @@ def goodness_of_fit(fit: Fit, values: Values) -> FitPart:
     )
 
 
-def _frozen(name: str, parameters: Mapping[str, float]) -> Any:
-    import scipy.stats
-
-    return getattr(scipy.stats, name)(**{SCIPY_NAMES.get(key, key): value for key, value in parameters.items()})
+def _law(name: str, parameters: Mapping[str, float]) -> Any:
+    return scipy_law(Jitter(name, tuple(sorted(parameters.items()))))
 
 
 def _distance(law: Any, values: Values) -> float:

@@ -12,9 +12,7 @@ Rules of this file:
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +20,9 @@ from typing import Any
 
 import yaml
 
-from emulated_network.launchers import start
+from emulated_network.launchers import COMMAND, launched
 from paceline.algorithms.core.errors import RunFailed
 from paceline.backend.emulation.emulated_hosts import Hosts
-
-COMMAND = (sys.executable, "-c", "from paceline.cli import main; main()")
-WITHIN_S = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,28 +58,6 @@ class Predictions:
     def mean_error(self) -> float:
         """The mean of the absolute errors."""
         return sum(abs(row.error) for row in self.rows) / len(self.rows)
-
-
-def launched(launcher: str, made: Hosts, processes: int, arguments: Sequence[str]) -> None:
-    """Runs a command of Paceline in this many processes on each host.
-
-    Raises:
-        RunFailed: it failed; the message is its output.
-    """
-    with start(launcher, made, processes, [*COMMAND, *arguments]) as found:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", **found.variables}
-        agents = [
-            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            for command in found.commands
-        ]
-        try:
-            said = [agent.communicate(timeout=WITHIN_S)[0] for agent in agents]
-        finally:
-            for agent in agents:
-                agent.terminate()
-                agent.wait()
-    if any(agent.returncode for agent in agents):
-        raise RunFailed("\n".join(said))
 
 
 def predictions(

@@ -39,6 +39,10 @@ NEEDS: Mapping[str, Mapping[str, str]] = {
 """programs, and the Debian packages that contain them; torchrun is part of torch"""
 READY_S = 30.0
 """seconds for Slurm's daemons to find each other"""
+COMMAND = (sys.executable, "-c", "from paceline.cli import main; main()")
+"""`paceline`, also where only the source tree is on the path"""
+WITHIN_S = 900.0
+"""seconds after which a command that a launcher started is stopped"""
 SLURM = """\
 ClusterName=paceline
 SlurmctldHost={names[0]}({addresses[0]})
@@ -100,6 +104,29 @@ def start(launcher: str, made: Hosts, processes: int, program: Sequence[str]) ->
         raise InputError(lacks)
     with named(made), LAUNCHERS[launcher](made, processes, program) as found:
         yield found
+
+
+def launched(launcher: str, made: Hosts, processes: int, arguments: Sequence[str]) -> None:
+    """Runs a command of Paceline in this many processes on each of two hosts.
+
+    Raises:
+        InputError: The launcher is not installed.
+        RunFailed: The command failed. The message is its output.
+    """
+    with start(launcher, made, processes, [*COMMAND, *arguments]) as found:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **found.variables}
+        agents = [
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for command in found.commands
+        ]
+        try:
+            said = [agent.communicate(timeout=WITHIN_S)[0] for agent in agents]
+        finally:
+            for agent in agents:
+                agent.terminate()
+                agent.wait()
+    if any(agent.returncode for agent in agents):
+        raise RunFailed("\n".join(said))
 
 
 @contextmanager

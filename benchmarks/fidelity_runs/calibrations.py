@@ -22,8 +22,8 @@ from paceline.records.machine import OtherLoad, machine_facts
 from paceline.reports.comparison.compare import probed
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.emulated_machine import emulated_part, emulated_profile
-from paceline.scenarios.resolution.load_machine import save_machine
 from paceline.scenarios.sections.machine_file import MachinePart, MadePart, costs_of, own_of
+from paceline.scenarios.sections.machine_store import save_machine
 from paceline.simulator.runs.dry_run import dry_run
 from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
 

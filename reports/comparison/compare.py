@@ -26,9 +26,9 @@ from paceline.reports.comparison.prediction_errors import Tree, error, together
 from paceline.reports.comparison.time_to_target import Aim, aim_of
 from paceline.reports.comparison.words import kind_of
 from paceline.scenarios import Scenario, load
-from paceline.scenarios.resolution.load_machine import load_machine
 from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
 from paceline.scenarios.sections.machine_file import MachinePart
+from paceline.scenarios.sections.machine_store import load_machine
 from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
 
 Predicts = Literal["this machine", "emulated network", "calibrated machine", "hosts of this run"]

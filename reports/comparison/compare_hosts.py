@@ -24,9 +24,9 @@ from paceline.records import Run
 from paceline.reports.comparison.compare import Comparison, assemble
 from paceline.reports.comparison.predict import Prediction, Stage, predict
 from paceline.scenarios import Scenario
-from paceline.scenarios.resolution.load_machine import load_machine
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
+from paceline.scenarios.sections.machine_store import load_machine
 from paceline.simulator.runs.dry_run import dry_run
 from paceline.simulator.runs.machines import these_hosts, this_host
 from paceline.topologies.catalogue.machine_profile import LinkedProfile, Profile

@@ -17,9 +17,9 @@ from pathlib import Path
 from paceline.records import Run
 from paceline.reports.watching.predicted_progress import PredictedProgress
 from paceline.scenarios import Scenario
-from paceline.scenarios.resolution.load_machine import load_machine
+from paceline.scenarios.sections.machine_store import load_machine
 from paceline.simulator.kernel.garbage_collection import collected_seldom
-from paceline.simulator.runs.machines import check, hosts_like
+from paceline.simulator.runs.machines import check
 from paceline.simulator.runs.run import Measured, perform
 from paceline.topologies.catalogue.machine_profile import LinkedProfile
 from paceline.workloads.models.threads import torch_threads
@@ -65,9 +65,8 @@ def costs_of(scenario: Scenario, machine: Path | None, *, joined: bool) -> Costs
             f"train.network: found {scenario.train.network!r} with --machine, expected local; without --machine, the "
             "scenario's links are used"
         )
-    check(calibrated, scenario, mistakes)
-    linked = hosts_like(calibrated, scenario)
-    profile = replace(linked.machine, gradients=()) if paced else linked.machine
+    profile = check(calibrated, scenario, mistakes).profile()
+    profile = replace(profile, gradients=()) if paced else profile
     words = f"the calibrated machine {path}"
     if paced:
         words = f"the scenario's devices, and messages and updates of {words}"

@@ -19,9 +19,10 @@ from typing import Annotated, Any
 from pydantic import Field, PlainValidator, ValidationError, WithJsonSchema
 
 from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.traffic import COMBINE
 from paceline.scenarios.sections.charges import given_rates
 from paceline.scenarios.sections.machine_file import MachinePart
-from paceline.scenarios.sections.read_machine import read_machine
+from paceline.scenarios.sections.machine_store import load_machine
 from paceline.scenarios.values.mistakes import complain, expected, problems_of, wrong
 from paceline.scenarios.values.section import Part
 from paceline.topologies import NO_JITTER, Device, Jitter
@@ -30,8 +31,6 @@ from paceline.topologies.catalogue.gradient_times import shared_cores
 from paceline.topologies.catalogue.measured_times import measured_times
 
 FILE = "the path of a file that `paceline calibrate` wrote"
-UPDATE_TRAFFIC = 3
-"""reads and writes of a weight in an update by SGD: DERIVED, it reads weight and gradient, and writes the weight"""
 
 
 def _file(value: object) -> str:
@@ -40,7 +39,7 @@ def _file(value: object) -> str:
     if not Path(value).is_file():
         raise wrong(f"found {value!r}, which is no file; expected {FILE}")
     try:
-        machine = read_machine(value)
+        machine = load_machine(value)
     except InputError as error:
         complain([((), wrong(line), value) for line in str(error).splitlines()])
         raise
@@ -57,7 +56,7 @@ class MachineDevicePart(Part):
     @property
     def file(self) -> MachinePart:
         """The content of the file."""
-        return read_machine(self.machine)
+        return load_machine(self.machine)
 
     def build(self, model: str, batch: int, workers: int) -> Device:
         """Returns the device for a workload.
@@ -114,7 +113,7 @@ def rates_of(machine: MachinePart) -> ChargeRates | None:
     update, copy = machine.rates.update, machine.rates.copy_in_memory
     if update is None or copy is None:
         return None
-    traffic_s = UPDATE_TRAFFIC * update.rate * machine.own.update / (2 * copy.rate)
+    traffic_s = COMBINE.passes * update.rate * machine.own.update / (2 * copy.rate)
     return given_rates(2 * copy.rate, max(0.0, machine.own.update - traffic_s))
 
 

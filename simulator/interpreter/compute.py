@@ -93,7 +93,7 @@ class Compute:
         processor, start_s = self._processors.processor(task.me.rank), self.env.now
         assert processor is not None, "a rank with a demand has a processor"
         speed = demand.charge_beside if processor.communicates else 1.0
-        with processor.activity("compute", demand.charge):
+        with self._processors.own_work(task.me.rank):
             if task.me.role == "server":
                 yield from processor.work("serve", seconds)
             else:
@@ -115,9 +115,7 @@ class Compute:
             vector, loss = self._flight.end(pending)
         finally:
             self._flight.give_up(pending)
-            if rank not in self._completing:
-                device.release()
-            self._ended_s[rank] = self.env.now
+            self._free(task)
         return GradientResult(vector, op.weights.version, loss, samples.count, rank, samples.index, seconds)
 
     def layer_gradients(
@@ -158,8 +156,13 @@ class Compute:
                 part.end(GradientResult(piece, version, loss, samples.count, rank, samples.index, busy))
         finally:
             self._flight.give_up(pending)
+            self._free(task)
+
+    def _free(self, task: Task) -> None:
+        """Frees the device after a gradient, unless it completes one that was cancelled."""
+        if task.me.rank not in self._completing:
             task.station.device.release()
-            self._ended_s[rank] = self.env.now
+        self._ended_s[task.me.rank] = self.env.now
 
     def _work_s(self, rank: Rank, samples: Samples) -> float:
         """Returns the seconds of a gradient that begins now."""

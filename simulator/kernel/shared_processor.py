@@ -21,8 +21,6 @@ import simpy
 from paceline.simulator.kernel.lanes import Steps
 
 Kind = Literal["compute", "communicate", "message", "serve"]
-
-
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 

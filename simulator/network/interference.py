@@ -11,8 +11,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import simpy
@@ -38,7 +38,7 @@ class Demand:
         message: by a message in flight; 0 if messages take nothing.
         messages_on: identifies the host on which messages have their own speed, which depends on what computes there.
         charge: by an update or another charge; 0 if charges use nothing that is shared.
-        charge_beside: the speed of a charge that begins while a collective or message is in flight.
+        charge_beside: the speed of a charge that begins while a collective is in flight.
         law: the speeds of all activities, given the sums of their demands.
     """
 
@@ -145,11 +145,7 @@ class InterferingNetwork:
 
     def _in_flight(self, group: Group, exits: Sequence[simpy.Event]) -> Steps:
         """Takes a part of the members' processors until all have left."""
-        with ExitStack() as activities:
-            for rank in group.ranks:
-                demand = self._processors.demand(rank).communicate
-                if demand and (processor := self._processors.processor(rank)) is not None:
-                    activities.enter_context(processor.activity("communicate", demand))
+        with self._active(self._demands(group), "communicate"):
             for leave in exits:
                 if not leave.processed:
                     yield leave
@@ -158,9 +154,23 @@ class InterferingNetwork:
         """Performs a collective, after the one before it in its stream."""
         if before is not None and not before.processed:
             yield before
-        demands = {rank: self._processors.demand(rank).communicate for rank in op.group.ranks}
-        taken = {rank: demand for rank, demand in demands.items() if demand}
-        yield from self._slowed(self._network.collective(op, nbytes, stream), taken, "communicate")
+        yield from self._slowed(self._network.collective(op, nbytes, stream), self._demands(op.group), "communicate")
+
+    def _demands(self, group: Group) -> dict[Rank, float]:
+        """Returns what a collective demands of the processors of its members."""
+        demands = {rank: self._processors.demand(rank).communicate for rank in group.ranks}
+        return {rank: demand for rank, demand in demands.items() if demand}
+
+    @contextmanager
+    def _active(self, demands: Mapping[Rank, float], kind: Kind) -> Iterator[list[SharedProcessor]]:
+        """Takes a part of the processors of ranks while the block runs; yields these processors."""
+        with ExitStack() as activities:
+            shared = []
+            for rank, demand in demands.items():
+                if (processor := self._processors.processor(rank)) is not None:
+                    activities.enter_context(processor.activity(kind, demand))
+                    shared.append(processor)
+            yield shared
 
     def _slowed(self, moving: simpy.Event, demands: Mapping[Rank, float], kind: Kind) -> Steps:
         """Waits for the end of a transfer on processors that its ranks share with other activities.
@@ -170,13 +180,10 @@ class InterferingNetwork:
             demands: what it demands of the processors of which ranks.
             kind: the kind of activity that it is.
         """
-        begun_s, shared = self._env.now, list[tuple[SharedProcessor, float]]()
-        with ExitStack() as activities:
-            for rank, demand in demands.items():
-                if (processor := self._processors.processor(rank)) is not None:
-                    activities.enter_context(processor.activity(kind, demand))
-                    shared.append((processor, processor.progress_s(kind)))
+        begun_s = self._env.now
+        with self._active(demands, kind) as shared:
+            since = [(processor, processor.progress_s(kind)) for processor in shared]
             yield moving
             alone_s = self._env.now - begun_s
-            for processor, since_s in shared:
+            for processor, since_s in since:
                 yield from processor.work(kind, alone_s, since_s)

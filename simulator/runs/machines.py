@@ -25,8 +25,7 @@ def hosts_like(machine: MachinePart, scenario: Scenario) -> LinkedProfile:
 
 def these_hosts(machine: MachinePart, scenario: Scenario) -> LinkedProfile:
     """Returns the machine for a run whose nodes are hosts like it; arguments and errors are those of `this_host`."""
-    this_host(machine, scenario)
-    return hosts_like(machine, scenario)
+    return _comparable(machine, scenario).linked()
 
 
 def this_host(machine: MachinePart, scenario: Scenario) -> Profile | EmulatedProfile:
@@ -39,6 +38,12 @@ def this_host(machine: MachinePart, scenario: Scenario) -> Profile | EmulatedPro
     Raises:
         InputError: the machine does not fit the scenario; all mistakes are reported.
     """
+    machine = _comparable(machine, scenario)
+    return machine.profile() if machine.emulated is None else emulated_profile(machine)
+
+
+def _comparable(machine: MachinePart, scenario: Scenario) -> MachinePart:
+    """Returns the machine with the gradients of a scenario's model, after checking that its real runs are like it."""
     mistakes = []
     if scenario.train.pace != "none":
         mistakes.append(
@@ -58,8 +63,7 @@ def this_host(machine: MachinePart, scenario: Scenario) -> Profile | EmulatedPro
             "--machine: found no gradients, which measured runs are compared by; expected the file of a calibration "
             "with gradients"
         )
-    machine = check(machine, scenario, mistakes)
-    return machine.profile() if machine.emulated is None else emulated_profile(machine)
+    return check(machine, scenario, mistakes)
 
 
 def check(machine: MachinePart, scenario: Scenario, mistakes: list[str] | None = None) -> MachinePart:
@@ -102,7 +106,6 @@ def extrapolated(plan: Plan, linked: LinkedProfile) -> list[str]:
     if not batches[0] <= batch <= batches[-1]:
         measured = " to ".join(str(size) for size in sorted({batches[0], batches[-1]}))
         found.append(f"cluster.machine: gradients of {batch} samples are extrapolated; measured were {measured}")
-    placement = placement_of(plan)
     ranks = max(placement)
     most = machine.gradient(batch).busy[-1][0]
     if ranks > most:

@@ -39,7 +39,7 @@ class PlanTiming:
         return self.plan.compute_s(rank, step, samples) + self.costs.late_s
 
     def paused_s(self, samples: int, pause_s: float) -> float:
-        return self.costs.paused_s(samples, pause_s) if self.costs.gradients else 0.0
+        return self.costs.gradient(samples).paused_s(pause_s) if self.costs.gradients else 0.0
 
     def started_factor(self, samples: int) -> float:
         return self.costs.gradient(samples).started if self.costs.gradients else 1.0

@@ -19,9 +19,9 @@ from paceline.records.prediction_interval import prediction_interval
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.resolution.fitted_ranges import outside
-from paceline.scenarios.resolution.load_machine import load_machine
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.predicted_times import predicted_times
+from paceline.scenarios.sections.machine_store import load_machine
 from paceline.simulator.interpreter.cpu_overheads import Handling
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job

@@ -14,7 +14,6 @@ from paceline.cli.app import app
 from paceline.records import Run
 from paceline.records.store import read_run, save
 from paceline.scenarios import load
-from paceline.scenarios.resolution.load_machine import save_machine
 from paceline.scenarios.sections.machine_file import (
     BusyPart,
     GradientPart,
@@ -23,6 +22,7 @@ from paceline.scenarios.sections.machine_file import (
     costs_of,
     own_of,
 )
+from paceline.scenarios.sections.machine_store import save_machine
 from paceline.simulator.runs.run import simulate
 from paceline.topologies.catalogue.machine_profile import LinkedProfile, Profile
 

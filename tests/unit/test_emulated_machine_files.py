@@ -10,9 +10,9 @@ import pytest
 from paceline.algorithms.core.errors import InputError
 from paceline.scenarios import load
 from paceline.scenarios.resolution.emulated_machine import emulated_part, emulated_profile
-from paceline.scenarios.resolution.load_machine import load_machine, save_machine
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.sections.machine_file import MachinePart
+from paceline.scenarios.sections.machine_store import load_machine, save_machine
 from paceline.simulator.runs.machines import this_host
 from paceline.topologies.catalogue.machine_profile import EmulatedProfile
 from tests.unit.test_machine_files import PROFILE, SCENARIO, machine_of

@@ -16,8 +16,8 @@ from paceline.algorithms.core.errors import RunFailed
 from paceline.backend.posix.network_namespaces import NoHosts
 from paceline.reports.comparison.compare import Comparison, assemble
 from paceline.scenarios.resolution.emulated_machine import emulated_part
-from paceline.scenarios.resolution.load_machine import save_machine
 from paceline.scenarios.sections.machine_file import MachinePart, MadePart, OwnPart
+from paceline.scenarios.sections.machine_store import save_machine
 from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
 from tests.made_up import run
 

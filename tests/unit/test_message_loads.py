@@ -45,5 +45,5 @@ def test_the_speed_of_messages_beside_gradients_is_found() -> None:
 
 def test_a_host_whose_messages_are_not_slowed_has_speed_one() -> None:
     alone = launch(1, (3.0, 60.0))
-    same = {cost._replace(operation=f"{cost.operation} beside"): times for cost, times in alone.items()}
+    same = {cost._replace(beside=True): times for cost, times in alone.items()}
     assert pooled([alone, same]).message_beside == 1.0

@@ -70,14 +70,10 @@ class GradientTimes:
         >>> [round(times.paused_s(seconds), 6) for seconds in (0.0, 0.005, 0.015, 1.0)]
         [0.0, 0.01, 0.025, 0.03]
         """
-        if not self.pauses or pause_s <= 0:
+        if not self.pauses:
             return 0.0
-        points = ((0.0, 0.0), *self.pauses)
-        at = bisect_left(points, (pause_s, -1.0))
-        if at == len(points):
-            return points[-1][1]
-        (low_s, low), (high_s, high) = points[at - 1], points[at]
-        return low + (high - low) * (pause_s - low_s) / (high_s - low_s)
+        pauses_s, longer_s = zip((0.0, 0.0), *self.pauses, strict=True)
+        return float(np.interp(pause_s, pauses_s, longer_s))
 
     def layer_shares(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Returns each layer's part of a layer-wise gradient, forward and backward, in units of a gradient's time.

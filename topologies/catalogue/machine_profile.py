@@ -72,18 +72,17 @@ class Profile:
     Args:
         collectives: by operation and number of members, seconds from the last entry to a member's exit.
         inside: the same for collectives in shared memory of the ranks of a node.
-        between: the same for collectives, and messages of 2 ranks, between several hosts.
         messages: seconds from a send to the moment when the receiver, already waiting, has the value.
         inside_messages: the same for messages in shared memory of the ranks of a host.
         handling: seconds of a rank's own processor by bytes, for each kind and whether memory is shared. Those of a
             send are part of its message's time, those of a start part of its collective's.
         load_s: loading a batch.
+        server_load_s: the same in runs with a server, whose workers wait for messages; 0: not measured.
         late_s: by how much a paced gradient takes longer than its modelled time.
         rest_s: a worker's step outside all its operations: the time of the program and the interpreter between them.
         server_rest_s: the same in runs with a server; 0: not measured.
         lane_s: starting a sub-program, or an operation that is not a collective.
         wait_s: how long after the end of a started operation a program that waited for it goes on.
-        server_load_s: the same in runs with a server, whose workers wait for messages; 0: not measured.
         update_s: an update of all weights at a worker, x − a g, into new memory.
         update_into_s: the same into memory in use; 0: not measured.
         update_beside_s: the same while a collective of the worker is in flight; 0: not measured.
@@ -99,7 +98,6 @@ class Profile:
 
     collectives: Collectives = field(default_factory=dict)
     inside: Collectives = field(default_factory=dict)
-    between: Collectives = field(default_factory=dict)
     messages: Points = ()
     inside_messages: Points = ()
     handling: Mapping[tuple[Handled, bool], Points] = field(default_factory=dict)
@@ -169,15 +167,6 @@ class Profile:
         few_s = min(self.update_few_s, into_s)
         passed_s = traffic.passes * (into_s - few_s) / COMBINE.passes
         return few_s + share * (passed_s + traffic.allocated * (self.update_s - into_s))
-
-    def paused_s(self, batch: int, pause_s: float) -> float:
-        """Returns the seconds by which a gradient is longer after a pause: those of the nearest measured batch.
-
-        Args:
-            batch: its samples.
-            pause_s: the seconds since the previous gradient of its rank.
-        """
-        return self.gradient(batch).paused_s(pause_s)
 
     def without_spread(self) -> Profile:
         """Returns the profile with gradients that all take their mean time."""

@@ -130,7 +130,7 @@ class Jitter:
         """
         if self.distribution == "none":
             return (1.0,)
-        found = _frozen(self).ppf((np.arange(count) + 0.5) / count)
+        found = scipy_law(self).ppf((np.arange(count) + 0.5) / count)
         return tuple(float(value) for value in found / found.mean())
 
 
@@ -157,14 +157,15 @@ def distributions() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def _frozen(jitter: Jitter) -> Any:
+def scipy_law(jitter: Jitter) -> Any:
+    """Returns the distribution of `scipy.stats` with the parameters of a jitter; not scaled."""
     names = COMMON_NAMES.get(jitter.distribution, {})
     return getattr(_stats(), jitter.distribution)(**{names.get(name, name): value for name, value in jitter.parameters})
 
 
 @lru_cache(maxsize=64)
 def _mean(jitter: Jitter) -> float:
-    return float(_frozen(jitter).mean())
+    return float(scipy_law(jitter).mean())
 
 
 @lru_cache(maxsize=16_384)  # 32 MB when full; ranks run apart by less than a block or two
@@ -172,7 +173,7 @@ def _block(jitter: Jitter, seed: int, rank: int, block: int) -> np.ndarray:
     generator = np.random.default_rng(np.random.SeedSequence((seed, STREAM, rank, block)))
     if jitter.values:
         return generator.choice(jitter.values, size=BLOCK)
-    draws: np.ndarray = _frozen(jitter).rvs(size=BLOCK, random_state=generator) / _mean(jitter)
+    draws: np.ndarray = scipy_law(jitter).rvs(size=BLOCK, random_state=generator) / _mean(jitter)
     draws[draws < 0] = 0.0
     return draws
 
@@ -202,7 +203,7 @@ def _check_distribution(jitter: Jitter) -> None:
     try:
         with warnings.catch_warnings():  # SciPy may warn before it refuses a parameter; the error below is enough
             warnings.simplefilter("ignore")
-            distribution = _frozen(jitter)
+            distribution = scipy_law(jitter)
             support, mean, below = distribution.support(), _mean(jitter), float(distribution.cdf(0.0))
     except (ArithmeticError, ValueError) as error:
         raise InputError(f"distribution: {described} is no distribution; SciPy says: {error}") from error

@@ -1,10 +1,13 @@
-"""Reads the file of a calibrated machine."""
+"""Reads and writes the file of a calibrated machine."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from functools import lru_cache
 from pathlib import Path
 
+import yaml
 from pydantic import ValidationError
 
 from paceline.algorithms.core.errors import InputError
@@ -12,8 +15,12 @@ from paceline.scenarios.sections.machine_file import MachinePart
 from paceline.scenarios.values.mistakes import problems_of, raise_all
 from paceline.scenarios.values.text import read
 
+HEADING = "# A machine file of `paceline calibrate`. `paceline simulate` and `compare` take it as --machine.\n"
+OPTIONAL = ("rates", "imported", "models")
+"""sections that are left out if they are empty"""
 
-def read_machine(path: str | Path) -> MachinePart:
+
+def load_machine(path: str | Path) -> MachinePart:
     """Reads a machine file.
 
     Args:
@@ -44,3 +51,26 @@ def _read(path: Path, _: int) -> MachinePart:
             f"{name}: gradients: found none, and no costs; expected at least one batch size; run `paceline calibrate`"
         )
     return machine
+
+
+def save_machine(machine: MachinePart, path: Path) -> None:
+    """Writes a machine file; an interrupted write leaves an existing file as it is.
+
+    Args:
+        machine: the machine.
+        path: the file.
+    """
+    data = machine.model_dump(mode="json", exclude_none=True)
+    for key in OPTIONAL:
+        if not data.get(key):
+            data.pop(key, None)
+    text = HEADING + yaml.safe_dump(data, sort_keys=False, width=120)
+    handle, name = tempfile.mkstemp(prefix=".", suffix=".yaml", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
