@@ -205,8 +205,8 @@ def speed_up(which: Literal["least", "most"], effort: Effort) -> Predicted:
     by_n = ", ".join(f"{n or 'hardsync'}: {ratio:.1f}" for n, ratio in central.items())
     return spanning(
         *(over_seeds([ratio]) for ratio in found.values()),
-        reason=f"No plausible input of the scenario makes an asynchronous learner wait. By input: {listed}. Updates of the "
-        "server and the memory that learners of a node share take no time in it; their costs were not found.",
+        reason=f"No plausible input makes an asynchronous learner wait. By input: {listed}. Updates of the server, "
+        "and the memory that learners of a node share, cost no time in the scenario, as their costs were not found.",
         details=(f"By n: {by_n}. The paper does not say, in what we have of it, which protocol has which speed-up.",),
     )
 
