@@ -6,6 +6,7 @@ simulated for the CIFAR-10 network, over the ratio of samples to the accuracy, w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ from paceline.algorithms.core.method import SgdMethod
 from paceline.algorithms.methods.baseline import SequentialSgd
 from paceline.papers.claim import Assertion, Claim, Curve, Effort, Predicted, over_range, spanning
 from paceline.papers.icmla17_runs import (
-    COMPARED_K2,
+    COMPARED,
     EPOCH,
     GPUS,
     OTHERS,
@@ -83,12 +84,11 @@ def speed_up(effort: Effort, scale: float = 1.0) -> Predicted:
     )
 
 
-def _ratios(method: SgdMethod, effort: Effort, over: SgdMethod | None = None) -> dict[str, float]:
-    """Returns how much more the throughput ratio is with each timing than with the central one."""
-    names = list(TIMINGS)[: effort.choose(len(TIMINGS), 3)]
-    over = SequentialSgd() if over is None else over
-    found = {name: samples_per_s(method, name) / samples_per_s(over, name) for name in names}
-    return {name: ratio / found[names[0]] for name, ratio in found.items()}
+def _ratios(method: SgdMethod, effort: Effort) -> dict[str, float]:
+    """Returns the samples per second over those of one GPU with each timing, relative to the central one."""
+    found = _faster(method, SequentialSgd(), effort)
+    central = next(iter(found.values()))
+    return {name: ratio / central for name, ratio in found.items()}
 
 
 def _by_timing(ratios: Mapping[str, float]) -> str:
@@ -134,7 +134,7 @@ def _curve(effort: Effort) -> Curve:
 def accuracy(effort: Effort) -> Predicted:
     """Returns the final accuracy of hbs-sgd minus that of sequential SGD, in points, after the same samples."""
     epochs, differences = effort.choose(30, 10), []
-    method, reference = hbs(COMPARED_K2), SequentialSgd()
+    method, reference = hbs(COMPARED[0]), SequentialSgd()
     rates = {one: tuned(one, effort).rate for one in (method, reference)}
     for seed in range(1, effort.choose(3, 2) + 1):
         ours, theirs = (train(one, rate, seed, epochs, stop=False) for one, rate in rates.items())
@@ -156,39 +156,47 @@ def compared(name: str, what: str, effort: Effort) -> Predicted:
         what: "samples" or "time".
         effort: See `Effort`.
     """
-    ours, theirs = tuned(hbs(COMPARED_K2), effort), tuned(OTHERS[name], effort)
-    end = limit(effort) * EPOCH
-    ratios = {
-        target: [
-            min(other, end) / min(own, end)
-            for own, other in zip(ours.samples(target), theirs.samples(target), strict=True)
-        ]
-        for target in TARGETS
-    }
-    central = next(iter(TIMINGS))
-    faster = {central: 1.0}
+    other, center = OTHERS[name], central_target(effort)
+    theirs, faster = tuned(other, effort), dict.fromkeys(COMPARED, {next(iter(TIMINGS)): 1.0})
     if what == "time":
-        scale = samples_per_s(hbs(COMPARED_K2), central) / samples_per_s(OTHERS[name], central)
-        relative = _ratios(hbs(COMPARED_K2), effort, over=OTHERS[name])
-        faster = {timing: scale * ratio for timing, ratio in relative.items()}
-    every = [over_range(figures) for figures in ratios.values()]
-    center = float(np.median(ratios[central_target(effort)]))
-    missed = sum(other > end for other in theirs.samples(central_target(effort)))
-    speeds = ", ".join(f"{timing} {ratio:.3g}" for timing, ratio in faster.items())
-    said = [
-        f"Learning rates {ours.rate} and {theirs.rate}.",
-        f"{name} missed the target with {missed} of {len(theirs.seeds)} seeds.",
+        faster = {k2: _faster(hbs(k2), other, effort) for k2 in COMPARED}
+    needed = {(k2, target): _more_samples(k2, other, target, effort) for k2 in COMPARED for target in TARGETS}
+    spans = [
+        (over_range(ratios), min(faster[k2].values()), max(faster[k2].values())) for (k2, _), ratios in needed.items()
     ]
-    said += [f"Samples per second over those of {name}: {speeds}."] * (what == "time")
+    values = {key: float(np.median(ratios)) * next(iter(faster[key[0]].values())) for key, ratios in needed.items()}
+    missed = sum(one == math.inf for one in theirs.samples(center))
+    details = [
+        f"{name} missed accuracy {center} with {missed} of {len(theirs.seeds)} seeds; its rate is {theirs.rate}."
+    ]
+    if what == "time":
+        rates = ", ".join(f"{timing} {ratio:.3g}" for timing, ratio in faster[COMPARED[0]].items())
+        details.append(f"Samples per second over those of {name}: {rates}.")
     return Predicted(
-        value=center * faster[central],
-        low=min(one.low for one in every) * min(faster.values()),
-        high=max(one.high for one in every) * max(faster.values()),
-        reason=" ".join(
-            f"To {target}: {np.median(figures):.2f} times the samples." for target, figures in ratios.items()
-        ),
-        details=tuple(said),
+        value=values[COMPARED[0], center],
+        low=min(span.low * least for span, least, _ in spans),
+        high=max(span.high * most for span, _, most in spans),
+        reason="The period k2 and the target were not found and decide. "
+        + " ".join(_by_target(k2, {target: values[k2, target] for target in TARGETS}) for k2 in sorted(COMPARED)),
+        details=tuple(details),
     )
+
+
+def _more_samples(k2: int, other: SgdMethod, target: float, effort: Effort) -> list[float]:
+    """Returns the samples of another method over those of hbs-sgd, one for each seed."""
+    end = limit(effort) * EPOCH
+    pairs = zip(tuned(hbs(k2), effort).samples(target), tuned(other, effort).samples(target), strict=True)
+    return [min(theirs, end) / min(ours, end) for ours, theirs in pairs]
+
+
+def _faster(ours: SgdMethod, other: SgdMethod, effort: Effort) -> dict[str, float]:
+    """Returns the samples per second of one method over those of another, by timing."""
+    names = list(TIMINGS)[: effort.choose(len(TIMINGS), 3)]
+    return {name: samples_per_s(ours, name) / samples_per_s(other, name) for name in names}
+
+
+def _by_target(k2: int, ratios: Mapping[float, float]) -> str:
+    return f"k2 = {k2}: " + ", ".join(f"{ratio:.2f} to {target}" for target, ratio in ratios.items()) + "."
 
 
 def _claim(name: str, sentence: str, holds_if: Assertion, predict: partial[Predicted], **more: Any) -> Claim:
@@ -209,14 +217,14 @@ def _claim(name: str, sentence: str, holds_if: Assertion, predict: partial[Predi
         inputs=(*setting, *method, *more.get("inputs", ())),
         holds_if=holds_if,
         predict=predict,
-        shares=more.get("shares", "icmla17 speed-up"),
+        shares="icmla17",
     )
 
 
 def _comparisons() -> list[Claim]:
     claims = []
     for name in OTHERS:
-        own = {"shares": "icmla17 comparison", "inputs": (name,) if name in ("downpour", "eamsgd") else ()}
+        own = {"inputs": (name,) if name in ("downpour", "eamsgd") else ()}
         sentence = f"converges better than {name} (samples to the accuracy, {name} over hbs-sgd)"
         claims.append(_claim(f"convergence-{name}", sentence, "order", partial(compared, name, "samples"), **own))
         sentence = f"is faster at scale than {name} (time to the accuracy, {name} over hbs-sgd)"

@@ -39,8 +39,8 @@ EPOCH = 1437
 """training samples of the digits"""
 MARGIN = 1.05
 """part of the samples of the best rate so far after which another rate is given up; means of evaluations lag by less"""
-COMPARED_K2 = 4
-"""k2 in comparisons with asynchronous methods, fixed before any was run"""
+COMPARED = (4, 1, 16)
+"""k2 in comparisons with asynchronous methods: the first is the central one, fixed before any was run"""
 STARTS = {"sequential-sgd": 0.0178, "hbs-sgd": 0.562, "eamsgd": 0.0316, "downpour": 0.01, "async-sgd": 0.01}
 """where the search for the best learning rate starts; saves time only"""
 OTHERS: Mapping[str, SgdMethod] = {
