@@ -157,7 +157,7 @@ def compared(name: str, what: str, effort: Effort) -> Predicted:
         effort: See `Effort`.
     """
     other, center = OTHERS[name], central_target(effort)
-    theirs, faster = tuned(other, effort), dict.fromkeys(COMPARED, {next(iter(TIMINGS)): 1.0})
+    theirs, faster = tuned(other, effort), {k2: {next(iter(TIMINGS)): 1.0} for k2 in COMPARED}
     if what == "time":
         faster = {k2: _faster(hbs(k2), other, effort) for k2 in COMPARED}
     needed = {(k2, target): _more_samples(k2, other, target, effort) for k2 in COMPARED for target in TARGETS}
