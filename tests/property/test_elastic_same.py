@@ -114,7 +114,7 @@ def test_overlap_and_packing_change_no_number_of_original_easgd(
     assert (plain.weights == other.weights).all()
     for rank in range(workers):
         assert (plain.states[Rank(rank)].weights.vector == other.states[Rank(rank)].weights.vector).all()
-    assert [update.origins for update in plain.updates] == [update.origins for update in other.updates]
+    assert [update.version for update in plain.updates] == [update.version for update in other.updates]
 
 
 @pytest.mark.parametrize("method", [Easgd, AsyncEasgd, *SYNCHRONOUS, Eamsgd, HogwildEasgd])
