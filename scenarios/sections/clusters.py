@@ -100,7 +100,10 @@ class NodePart(Part):
             for key in others
         ]
         if not isinstance(self.device, str):
-            return [*found, (("device",), expected("a many-core chip of `paceline list devices`, by name"), self.device)]
+            return [
+                *found,
+                (("device",), expected("a many-core chip of `paceline list devices`, by name"), self.device),
+            ]
         try:
             groups.check(self.device)
         except InputError as error:

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 class StandInDataPart(Part):
     model: str = Field(description=one_of([*MODELS]))
-    dataset: str | None = Field(default=None, description="its data set, which must be bundled; default: that of the model")
+    dataset: str | None = Field(
+        default=None, description="its data set, which must be bundled; default: that of the model"
+    )
     batch_per_worker: fields.Count = Field(description="its samples in a batch of one worker of the model")
 
     @property
