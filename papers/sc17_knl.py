@@ -146,7 +146,7 @@ def four_groups(_: Effort) -> Predicted:
     points = [(float(groups), gain(groups, "alexnet", batch, mode)) for groups in (1, 2, 4, 8, 16)]
     curve = Curve(x="groups of cores", y="speed-up", lines={"AlexNet": points}, published=1605 / 1025, log_x=True)
     central = over_seeds([gain(4, "alexnet", batch, mode)])
-    reason = f"The network for images of 32 x 32 decides, or its batch: {listed}."
+    reason = f"By network, batch and mode of the memory: {listed}."
     return spanning(central, *found.values(), reason=reason, details=(listed,), curve=curve)
 
 

@@ -65,8 +65,8 @@ def three_are_one(effort: Effort) -> Predicted:
         counts.append(float((apart > ROUNDING).sum()))
         largest = max(largest, float(apart.max()))
     said = (
-        f"The largest difference is {largest:.2g} of the largest weight: gloo adds in an order of its own, and with the "
-        "host as a member there is one summand more."
+        f"The largest difference is {largest:.2g} of the largest weight: gloo adds in an order of its own, and with "
+        "the host as a member there is one summand more."
     )
     return spanning(over_range(counts), reason=said, details=(said,))
 
