@@ -36,7 +36,7 @@ HORIZON_S = 0.2
 POINTS, WINDOW = 400, 20
 """points of the time grid, and of the trailing mean of accuracies"""
 TUNING_SEED = 101
-FULL_GRID = tuple(0.0125 * 2**power for power in range(8))
+FULL_GRID = tuple(0.003125 * 2**power for power in range(10))
 QUICK_GRID = FULL_GRID[::2]
 PAIRS = {
     "async-easgd": ("async-sgd", "Async EASGD is faster than Async SGD"),
@@ -152,7 +152,7 @@ Chosen = Callable[[str, Effort], Entry]
 
 def seeds(effort: Effort) -> range:
     """Returns the seeds on which methods are compared."""
-    return range(1, effort.choose(4, 2) + 1)
+    return range(1, effort.choose(6, 3) + 1)
 
 
 def ratio(slower: Sequence[float], faster: Sequence[float]) -> Predicted:
@@ -181,7 +181,8 @@ def _listed(methods: Sequence[str], chosen: Chosen, effort: Effort) -> str:
         mean_s = float(np.mean(_times(entry, effort)))
         reached = sum(one < HORIZON_S for one in _times(entry, effort))
         short = "" if reached == len(seeds(effort)) else f", reached by {reached} of {len(seeds(effort))} seeds"
-        said.append(f"{method} {mean_s * 1e3:.0f} ms at {entry.rate:g}{short}")
+        edge = " (end of the grid)" if entry.rate in (grid(effort)[0], grid(effort)[-1]) else ""
+        said.append(f"{method} {mean_s * 1e3:.0f} ms at {entry.rate:g}{edge}{short}")
     return "; ".join(said)
 
 
