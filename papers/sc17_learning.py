@@ -152,7 +152,7 @@ Chosen = Callable[[str, Effort], Entry]
 
 def seeds(effort: Effort) -> range:
     """Returns the seeds on which methods are compared."""
-    return range(1, effort.choose(6, 3) + 1)
+    return range(1, effort.seeds + 1)
 
 
 def ratio(slower: Sequence[float], faster: Sequence[float]) -> Predicted:
