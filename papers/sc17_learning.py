@@ -16,10 +16,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
 from paceline.algorithms import METHODS
+from paceline.algorithms.core.method import Method
 from paceline.papers.claim import Assertion, Claim, Effort, Predicted, over_seeds, spanning
 from paceline.papers.inputs import input_named
 from paceline.records.goals import crossing
@@ -75,16 +77,16 @@ class Entry:
     """of synchronous SGD; the others have their defaults"""
 
     @property
-    def algorithm(self) -> dict[str, object]:
-        """The entry of a scenario's list of algorithms: α as η ρ."""
-        given: dict[str, object] = {"name": self.method, "learning_rate": self.rate}
+    def algorithm(self) -> Method:
+        """The method with its hyper-parameters: α as η ρ."""
+        given: dict[str, Any] = {"learning_rate": self.rate}
         if self.method in ELASTIC:
             given["rho"] = self.beta / self.workers / self.rate
         if self.method == "easgd":
             given["packed"] = False
         if self.momentum:
             given["momentum"] = self.momentum
-        return given
+        return METHODS[self.method](**given)
 
 
 @cache

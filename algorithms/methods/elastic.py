@@ -108,20 +108,17 @@ class Easgd(Elastic):
         while step := (yield from NextStep(state)):
             before = state.weights.vector
             origin = Contribution(me.rank, step.number, 0, step.samples.count)  # the server knows the centre's version
+            centre: Weights | None = None
             if self.overlap:
                 yield from self.send_weights(me, before, origin)
-            else:
-                centre = yield from self.receive_centre(me)
-                if centre is None:
-                    return state
+            elif (centre := (yield from self.receive_centre(me))) is None:
+                return state
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
-            if self.overlap:
-                centre = yield from self.receive_centre(me)
-                if centre is None:
-                    return state
-            else:
+            if centre is not None:
                 yield from self.send_weights(me, before, origin)
+            elif (centre := (yield from self.receive_centre(me))) is None:
+                return state
             yield from rule.charge(before.nbytes, also=ELASTIC_PULL)
             stepped, optimizer_state = rule.update(before, gradient.vector, state.optimizer_state)
             vector = stepped - alpha * (before - centre.vector)

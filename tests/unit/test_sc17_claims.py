@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from paceline.algorithms.methods.async_elastic import AsyncEasgd
 from paceline.papers import sc17_gpu, sc17_knl, sc17_learning
 from paceline.papers.claim import Effort
 from paceline.papers.inputs import inputs_of
@@ -39,10 +40,10 @@ def test_overlap_shortens_the_turns_of_original_easgd() -> None:
 
 
 def test_rho_gives_the_moving_rate_at_the_rate_of_an_entry() -> None:
-    entry = sc17_learning.Entry("async-easgd", 0.4, beta=0.3, workers=4)
-    rho = entry.algorithm["rho"]
-    assert isinstance(rho, float) and 4 * rho * 0.4 == pytest.approx(0.3)
-    assert "rho" not in sc17_learning.Entry("async-sgd", 0.4).algorithm
+    method = sc17_learning.Entry("async-easgd", 0.4, beta=0.3, workers=4).algorithm
+    assert isinstance(method, AsyncEasgd) and method.rho is not None
+    assert 4 * method.rho * 0.4 == pytest.approx(0.3)
+    assert not hasattr(sc17_learning.Entry("async-sgd", 0.4).algorithm, "rho")
 
 
 def test_times_that_no_seed_reached_decide_nothing() -> None:
