@@ -56,7 +56,7 @@ class Elastic(SgdMethod):
     elastic: float | None = None
     """α, instead of β / P"""
     rho: float | None = None
-    """ρ of SC'17: α = ηρ with the learning rate η, instead of β / P; a schedule changes η only in the gradient's step"""
+    """ρ of SC'17: α = ηρ, instead of β / P; a schedule does not change this η"""
 
     def alpha(self, me: RankContext) -> float:
         """Returns α for this number of workers.
@@ -84,9 +84,9 @@ class Easgd(Elastic):
     worker j = t mod P:  x_j ← x_j − η g(x_j) − α (x_j − c)
     server:              c ← c + α (x_j − c), with x_j from before its update
 
-    By default nothing overlaps: a turn is the centre, the gradient, then the weights. With `overlap`, a worker sends its
-    weights before its gradient, which does not change them, so that the next turn begins meanwhile. The numbers are the
-    same.
+    By default nothing overlaps: a turn is the centre, the gradient, then the weights. With `overlap`, a worker sends
+    its weights before its gradient, which does not change them, so that the next turn begins meanwhile. The numbers are
+    the same.
     """
 
     name = "easgd"

@@ -4,8 +4,8 @@ Rules of this file:
 
 * Every group is a worker with its own weights and its own copy of the data. All groups share the memory of the chip, so
   the bandwidth depends on what they need together.
-* `workload.batch_per_worker` is the batch of the chip, as in chip-partitioned-sgd: each group computes its part. A method
-  that gives every worker a whole batch needs more memory for activations than is counted here.
+* `workload.batch_per_worker` is the batch of the chip, as in chip-partitioned-sgd: each group computes its part. A
+  method that gives every worker a whole batch needs more memory for activations than is counted here.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ from paceline.algorithms.core.operations import Gradient, Receive
 from paceline.algorithms.core.values import Rank, Samples, Weights
 from paceline.algorithms.methods.async_elastic import AsyncEasgd, AsyncMeasgd, Delta, Eamsgd
 from paceline.algorithms.methods.elastic import Easgd
-from paceline.algorithms.methods.hogwild import HogwildEasgd
 from paceline.algorithms.methods.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
@@ -116,7 +115,7 @@ def test_overlap_and_packing_change_no_number_of_original_easgd(
         assert (first.states[Rank(rank)].weights.vector == other.states[Rank(rank)].weights.vector).all()
 
 
-@pytest.mark.parametrize("method", [Easgd, AsyncEasgd, *SYNCHRONOUS, Eamsgd, HogwildEasgd])
+@pytest.mark.parametrize("method", [Easgd, AsyncEasgd, *SYNCHRONOUS, Eamsgd])
 def test_rho_is_another_way_to_give_alpha(method: Any) -> None:
     """α = ηρ (SC'17): a quarter with η = 1/2 and ρ = 1/2."""
     by_rho, by_alpha = (
