@@ -85,7 +85,7 @@ def _claim(name: str, section: str, sentence: str, unit: str, predict: Any) -> C
         batch="32 per worker",
         scenario=SCENARIO,
         command="paceline train quickstart --algorithms sync-easgd3 --set train.pace=none",
-        inputs=(),
+        inputs=("real-workload",),
         holds_if=holds_if,
         predict=predict,
         measured=True,
