@@ -291,8 +291,8 @@ CLAIMS = (
         model="GoogLeNet, ImageNet",
         batch="not found",
         scenario="sc17-alexnet-gpu",
-        command='paceline simulate sc17-alexnet-gpu --set "cluster.nodes=[{device: k20}]" --set workload.model=googlenet '
-        "--set workload.dataset=null --set workload.learning=none --set workload.stand_in=null "
+        command='paceline simulate sc17-alexnet-gpu --set "cluster.nodes=[{device: k20}]" '
+        "--set workload.model=googlenet --set workload.dataset=null --set workload.learning=none --set workload.stand_in=null "
         "--set workload.batch_per_worker=32",
         inputs=("k20-epochs", "k20-images", "k20-rate"),
         holds_if="within 25 %",
