@@ -292,8 +292,8 @@ CLAIMS = (
         batch="not found",
         scenario="sc17-alexnet-gpu",
         command='paceline simulate sc17-alexnet-gpu --set "cluster.nodes=[{device: k20}]" '
-        "--set workload.model=googlenet --set workload.dataset=null --set workload.learning=none --set workload.stand_in=null "
-        "--set workload.batch_per_worker=32",
+        "--set workload.model=googlenet --set workload.dataset=null --set workload.learning=none "
+        "--set workload.stand_in=null --set workload.batch_per_worker=32",
         inputs=("k20-epochs", "k20-images", "k20-rate"),
         holds_if="within 25 %",
         predict=days_on_a_k20,
