@@ -20,6 +20,10 @@ SHORT = {
 }
 """a few gradients of each worker; fewer machines in very large clusters"""
 PAPERS = {
+    "sc17-lenet-gpu": ["stop.samples=2048"],
+    "sc17-alexnet-gpu": ["stop.samples=1024"],
+    "sc17-knl-weak": ["stop.samples=4096", "cluster.nodes=4"],
+    "sc17-knl-groups": ["stop.updates=3"],
     "softsync-p775": ["stop.epochs=0.5"],
     "icmla17-cifar10": [
         "stop.samples=16384",
