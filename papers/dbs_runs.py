@@ -3,6 +3,7 @@
 Rules of this file:
 
 * All methods of a setting have the same nodes, batches, jitter and samples, and the same learning rate for a gradient.
+* Losses at a point are means over the last epoch before it, because single evaluations vary.
 * A loss that is not finite or above that of a guess among ten classes, ln 10, counts as ln 10. Otherwise one run that
   diverged would decide every mean.
 """
@@ -10,11 +11,13 @@ Rules of this file:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paceline.papers.runs import simulated
 from paceline.papers.coloured_digits import real_data
@@ -23,7 +26,9 @@ DataName = Literal["mnist", "cifar10"]
 MethodName = Literal["dbs-sgd", "async-sgd", "softsync", "softsync-undamped", "sync-sgd"]
 GRID = (0.4, 0.2, 0.1, 0.05, 0.025, 0.0125)
 """learning rates, as in the inputs file"""
-TUNING_SEED = 101
+TUNING_SEEDS = (101, 102, 103)
+METHODS: tuple[MethodName, ...] = ("dbs-sgd", "async-sgd")
+"""the methods that the common rate is found for"""
 CHANCE = math.log(10)
 """the loss of a guess among ten classes"""
 SAMPLES = 1437
@@ -41,7 +46,8 @@ class Setting:
 
     Args:
         data: The data set that is trained, or that a stand-in is trained for.
-        epochs: The length, in epochs of the stand-in.
+        epochs: The samples after which losses are compared, in epochs of the stand-in.
+        length: The length of the runs, likewise.
         speeds: The speeds of the nodes relative to the slowest one.
         batch: Samples of a gradient of each node at the beginning.
         sigma: The jitter.
@@ -51,6 +57,7 @@ class Setting:
 
     data: DataName
     epochs: float = 8.0
+    length: float = 8.0
     speeds: tuple[int, ...] = (8, 4, 4, 2, 2, 1, 1, 1)
     batch: int = 32
     sigma: float = 0.1
@@ -68,12 +75,14 @@ class Setting:
             f"{{device: {{name: speed-{speed}, overhead: 0 s, per_sample: {SLOWEST_S / speed!r} s}}}}"
             for speed in self.speeds
         )
-        # a quarter of an epoch more, so that every method has passed the compared number of samples
-        samples = round((self.epochs + 0.5) * SAMPLES)
+        # half an epoch more, so that every method has passed the compared number of samples
+        samples = round((self.length + 0.5) * SAMPLES)
         return [
             f"cluster.nodes=[{nodes}]",
             f"workload.batch_per_worker={self.batch}",
-            f"cluster.step_time={{distribution: lognorm, sigma: {self.sigma}}}" if self.sigma else "cluster.step_time=null",
+            f"cluster.step_time={{distribution: lognorm, sigma: {self.sigma}}}"
+            if self.sigma
+            else "cluster.step_time=null",
             f"cluster.network.link={self.link}",
             f"stop={{samples: {samples}, divergence: false}}",
             f"evaluate.every={SAMPLES // 4} samples",
@@ -111,16 +120,20 @@ class Outcome:
     """largest mean time of a node's gradients over the smallest, in the second half of the run"""
 
     def loss_after(self, samples: float) -> float:
-        """Returns the loss after this many samples of all nodes."""
-        return float(np.interp(samples, self.samples, self.losses))
+        """Returns the mean loss over the last epoch before this many samples of all nodes."""
+        return float(np.interp(_last_epoch(samples), self.samples, self.losses).mean())
 
     def accuracy_after(self, samples: float) -> float:
-        """Returns the accuracy after this many samples of all nodes, in per cent."""
-        return float(np.interp(samples, self.samples, self.accuracies))
+        """Returns the mean accuracy over the last epoch before this many samples of all nodes, in per cent."""
+        return float(np.interp(_last_epoch(samples), self.samples, self.accuracies).mean())
 
-    def loss_at(self, time_s: float) -> float:
-        """Returns the loss at this time."""
-        return float(np.interp(time_s, self.times_s, self.losses))
+    def samples_at(self, time_s: float) -> float:
+        """Returns the samples that all nodes had processed at this time."""
+        return float(np.interp(time_s, self.times_s, self.samples))
+
+    def curve(self, samples: Sequence[float]) -> NDArray[np.float64]:
+        """Returns the loss after each of these numbers of samples."""
+        return np.interp(samples, self.samples, self.losses)
 
     def time_of(self, samples: float) -> float:
         """Returns the time at which this many samples had been processed, in seconds."""
@@ -130,6 +143,10 @@ class Outcome:
     def diverged(self) -> bool:
         """Whether the final loss is not below the first one."""
         return self.losses[-1] >= min(self.losses[0], CHANCE)
+
+
+def _last_epoch(samples: float) -> NDArray[np.float64]:
+    return np.linspace(samples - SAMPLES, samples, 9)
 
 
 def _algorithm(method: MethodName, rate: float, nodes: int) -> str:
@@ -170,19 +187,30 @@ def outcome(setting: Setting, method: MethodName, rate: float, seed: int) -> Out
 
 
 @cache
-def common_rate(setting: Setting) -> float:
-    """Returns the largest rate of `GRID` at which neither dbs-sgd nor async-sgd diverges, times the setting's factor.
+def largest_rate(data: DataName, epochs: float) -> float:
+    """Returns the largest rate of `GRID` at which neither dbs-sgd nor async-sgd diverges with the central inputs.
 
-    It is found on a seed that is not tested, and regardless of which method is better.
+    It is found on seeds that are not tested, and regardless of which method is better.
 
     Args:
-        setting: The setting.
+        data: The data set.
+        epochs: The length of the runs.
     """
-    plain = replace(setting, rate_factor=1.0)
+    plain = Setting(data, epochs=epochs, length=epochs)
+    pairs = [(method, seed) for seed in TUNING_SEEDS for method in METHODS]
     for rate in GRID:
-        if not any(outcome(plain, method, rate, TUNING_SEED).diverged for method in ("async-sgd", "dbs-sgd")):
-            return rate * setting.rate_factor
-    return GRID[-1] * setting.rate_factor
+        if not any(outcome(plain, method, rate, seed).diverged for method, seed in pairs):
+            return rate
+    return GRID[-1]
+
+
+def common_rate(setting: Setting) -> float:
+    """Returns the learning rate of all methods for a single gradient.
+
+    Args:
+        setting: The setting. Its nodes, batches and jitter have no influence.
+    """
+    return largest_rate(setting.data, setting.length) * setting.rate_factor
 
 
 def outcomes(setting: Setting, method: MethodName, seeds: int) -> list[Outcome]:

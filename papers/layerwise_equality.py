@@ -76,4 +76,6 @@ def largest_difference(effort: Effort) -> Predicted:
         f"With a delay of one step the difference is {moved:.2g}.",
     )
     one = over_range(found)
-    return Predicted(value=one.value, low=one.low, high=one.high, reason="Sums were rounded differently.", details=details)
+    return Predicted(
+        value=one.value, low=one.low, high=one.high, reason="Sums were rounded differently.", details=details
+    )

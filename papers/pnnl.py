@@ -63,9 +63,7 @@ class System:
         """The names of its inputs."""
         own = {
             "dgx1": ("dgx1", "dgx1_batch", "dgx1_library", "dgx1_device", "dgx1_jitter"),
-            "sandy_bridge": tuple(
-                f"sandy_bridge_{name}" for name in ("nodes", "batch", "network", "device", "jitter")
-            ),
+            "sandy_bridge": tuple(f"sandy_bridge_{name}" for name in ("nodes", "batch", "network", "device", "jitter")),
         }
         return "methods", *own[self.prefix], "networks", "interference"
 

@@ -1,7 +1,7 @@
 """Step times of shipped scenarios with changes, for claims about speed only.
 
-Weights have sizes and no numbers, runs are cut to a few steps after a warm-up, and the prediction interval of `simulate`
-is left out, since a claim varies its inputs itself.
+Weights have sizes and no numbers, runs are cut to a few steps after a warm-up, and the prediction interval of
+`simulate` is left out, since a claim varies its inputs itself.
 """
 
 from __future__ import annotations
