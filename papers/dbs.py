@@ -141,8 +141,8 @@ def _cause(ratio: Ratio, data: DataName, rival: MethodName, effort: Effort) -> s
     """Describes the measured cause of a difference."""
     if ratio is iteration_spread:
         return (
-            "Batches stay as they are while none would change by more than the dead band, 10 % (docs/methods/dbs-sgd.md), "
-            "and speeds are measured from steps that vary."
+            "Batches stay as they are while none would change by more than the dead band of 10 %, and speeds are "
+            "measured from steps that vary."
         )
     if ratio not in CHANGES:
         return "The inputs that were not found decide: see the changed ones."
@@ -153,8 +153,8 @@ def _cause(ratio: Ratio, data: DataName, rival: MethodName, effort: Effort) -> s
     timed = 100 * (math.exp(_paired(timed_loss_ratio, plain, rival, seeds).value) - 1)
     return (
         f"The mean staleness of an update is {means[0]:.1f} and {means[1]:.1f}, and that of the nodes' means "
-        f"{nodes[0]:.1f} and {nodes[1]:.1f}: batches by speed make all gradients equally stale, where most of the other "
-        f"method's come from fast nodes and are fresher. After equal time the loss differs by {timed:+.0f} %."
+        f"{nodes[0]:.1f} and {nodes[1]:.1f}: batches by speed make all gradients equally stale, where most of the "
+        f"other method's come from fast nodes and are fresher. After equal time the loss differs by {timed:+.0f} %."
     )
 
 
