@@ -99,7 +99,7 @@ def _paired(ratio: Ratio, setting: Setting, rival: MethodName, seeds: int) -> Pr
 def _compared(ratio: Ratio, data: DataName, rival: MethodName, effort: Effort) -> Predicted:
     """Returns the geometric mean of a ratio, with an interval over seeds and over changed inputs.
 
-    The interval is that of the seeds around the value with the central inputs, and around those with changed inputs.
+    The interval contains those over the seeds with the central inputs and with each of the changed inputs.
 
     Args:
         ratio: The figure.
@@ -107,19 +107,18 @@ def _compared(ratio: Ratio, data: DataName, rival: MethodName, effort: Effort) -
         rival: The method that dbs-sgd is compared with.
         effort: Decides on seeds and changed inputs.
     """
-    plain, fewer = _central(data, effort), effort.choose(2, 2)
+    plain, fewer = _central(data, effort), 3
     central = _paired(ratio, plain, rival, effort.choose(max(3, effort.seeds), 3))
-    found = {words: _paired(ratio, setting, rival, fewer).value for words, setting in _others(data, effort)}
+    found = {words: _paired(ratio, setting, rival, fewer) for words, setting in _others(data, effort)}
     if rival == "softsync":
-        found["full weight for stale gradients"] = _paired(ratio, plain, "softsync-undamped", fewer).value
-    half = (central.high - central.low) / 2
-    every = (central.value, *found.values())
+        found["full weight for stale gradients"] = _paired(ratio, plain, "softsync-undamped", fewer)
+    every = (central, *found.values())
     shown = partial(_shown, ratio)
-    listed = ", ".join(f"{shown(value):.3g} with {words}" for words, value in found.items())
+    listed = ", ".join(f"{shown(one.value):.3g} with {words}" for words, one in found.items())
     return Predicted(
         value=shown(central.value),
-        low=shown(min(every) - half),
-        high=shown(max(every) + half),
+        low=shown(min(one.low for one in every)),
+        high=shown(max(one.high for one in every)),
         reason=_cause(ratio, data, rival, effort),
         details=(
             _data_words(data),
@@ -198,13 +197,12 @@ def _closer(data: DataName, effort: Effort) -> Predicted:
 
     plain, slower = _central(data, effort), replace(_central(data, effort), rate_factor=0.25)
     central = logarithm(plain, effort.choose(max(3, effort.seeds), 3))
-    other = logarithm(slower, effort.choose(3, 2)).value
-    half = (central.high - central.low) / 2
-    words = f"{math.exp(central.value):.2f} at {common_rate(plain):g}, {math.exp(other):.2f} at a quarter of it"
+    other = logarithm(slower, 3)
+    words = f"{math.exp(central.value):.2f} at {common_rate(plain):g}, {math.exp(other.value):.2f} at a quarter of it"
     return Predicted(
         value=math.exp(central.value),
-        low=math.exp(min(central.low, other - half)),
-        high=math.exp(max(central.high, other + half)),
+        low=math.exp(min(central.low, other.low)),
+        high=math.exp(max(central.high, other.high)),
         reason=f"The learning rate and the noise of the curves decide: {words}. The mean staleness of an update is "
         "P − 1 in both methods.",
         details=(_data_words(data), "The synchronous rate is eight times that of a single gradient."),
