@@ -73,24 +73,23 @@ class Setting:
     def device(self, replicas: int) -> str:
         """Returns a device with its part of a node's cores, as YAML.
 
-        The catalogue's Phi, with 57 cores, gives the time of a batch; Amdahl's law gives that with c cores,
+        The catalogue's Phi gives the time of 57 cores for a third of a node's images. Each core computes as many images
+        however the cores are divided, so its efficiency is the same, and Amdahl's law gives the rest:
 
-            t(c) / t(57) = (s + (1 − s) / c) / (s + (1 − s) / 57).
+            t(c, b) = t(57, B / 3) · b / (B / 3) · (s + (1 − s) / c) / (s + (1 − s) / 57)
 
         Args:
             replicas: Replicas on each node.
         """
         if replicas == PHIS:
             return PHI
-        factor = self._amdahl(PHIS * CORES / replicas) / self._amdahl(CORES)
         workload = load(SCENARIO, [f"workload.model={self.model}"]).workload
-        phi, batch = device_of(PHI, workload), max(1, round(self.images / self.nodes / PHIS))
-        per_sample_s = (phi.compute_s(2 * batch) - phi.compute_s(batch)) / batch
-        overhead_s = max(0.0, phi.compute_s(batch) - batch * per_sample_s)
+        phi_s = device_of(PHI, workload).compute_s(max(1, round(self.images / self.nodes / PHIS)))
+        law = self._amdahl(PHIS * CORES / replicas) / self._amdahl(CORES)
         memory = named(PHI).sustained_bytes_per_s * PHIS / replicas / 1e9
         return (
-            f"{{name: cores-{PHIS * CORES // replicas}, overhead: {factor * overhead_s!r} s, "
-            f"per_sample: {factor * per_sample_s!r} s, memory_bandwidth: {memory!r} GB/s}}"
+            f"{{name: cores-{PHIS * CORES // replicas}, overhead: {phi_s * PHIS / replicas * law!r} s, "
+            f"per_sample: 0 s, memory_bandwidth: {memory!r} GB/s}}"
         )
 
     def _amdahl(self, cores: float) -> float:

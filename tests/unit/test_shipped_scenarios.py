@@ -21,6 +21,10 @@ SHORT = {
 """a few gradients of each worker; fewer machines in very large clusters"""
 PAPERS = {
     "softsync-p775": ["stop.epochs=0.5"],
+    "dbs-mnist": ["stop.epochs=0.5"],
+    "dbs-cifar10": ["stop.epochs=0.5"],
+    "pnnl-dgx1": ["stop.updates=3"],
+    "pnnl-sandy-bridge": ["stop.updates=3", "cluster.nodes[0].count=4", "cluster.network.leaves=2"],
     "icmla17-cifar10": [
         "stop.samples=16384",
         "cluster.nodes=2",
