@@ -25,6 +25,10 @@ PAPERS = {
     "sc17-knl-weak": ["stop.samples=4096", "cluster.nodes=4"],
     "sc17-knl-groups": ["stop.updates=3"],
     "softsync-p775": ["stop.epochs=0.5"],
+    "dbs-mnist": ["stop.epochs=0.5"],
+    "dbs-cifar10": ["stop.epochs=0.5"],
+    "pnnl-dgx1": ["stop.updates=3"],
+    "pnnl-sandy-bridge": ["stop.updates=3", "cluster.nodes[0].count=4", "cluster.network.leaves=2"],
     "icmla17-cifar10": [
         "stop.samples=16384",
         "cluster.nodes=2",
