@@ -35,6 +35,6 @@ def data(incomplete: str) -> list[str]:
 
 def papers(incomplete: str) -> list[str]:
     """Returns the short names of papers, and the names of claims, with this beginning."""
-    from paceline.papers.registry import PAPERS, claims_named
+    from paceline.papers.core.registry import PAPERS, claims_named
 
     return [name for name in [*PAPERS, *(claim.name for claim in claims_named())] if name.startswith(incomplete)]

@@ -12,7 +12,7 @@ from paceline.cli import completing
 from paceline.cli.options import Json, Quiet, Verbose, output
 
 if TYPE_CHECKING:
-    from paceline.papers.reproduce import Reproduction
+    from paceline.papers.core.reproduce import Reproduction
 
 RESULTS = Path("docs/results")
 
@@ -77,9 +77,9 @@ def reproduce(
       paceline reproduce softsync icmla17 --out runs/papers
       paceline reproduce softsync-staleness-1
     """
-    from paceline.papers import reproduce as running
-    from paceline.papers.claim import Effort
-    from paceline.papers.registry import claims_named
+    from paceline.papers.core import reproduce as running
+    from paceline.papers.core.claim import Effort
+    from paceline.papers.core.registry import claims_named
     from paceline.reports.sweeps.sweep_processes import cores
 
     shown = output(ctx, as_json, quiet, verbose)
@@ -98,7 +98,7 @@ def reproduce(
 
 
 def _written(folder: Path, found: Reproduction) -> Path:
-    from paceline.papers import store
+    from paceline.papers.core import store
 
     return store.write(folder, store.merged(folder, [one.answer() for one in found.results]))
 
@@ -108,8 +108,8 @@ def _tables(found: Reproduction) -> list[Any]:
     from rich import box
     from rich.table import Table
 
-    from paceline.papers.page import ASSERTIONS, figure_cells
-    from paceline.papers.registry import PAPERS
+    from paceline.papers.core.page import ASSERTIONS, figure_cells
+    from paceline.papers.core.registry import PAPERS
 
     parts: list[Any] = []
     for paper, title in PAPERS.items():

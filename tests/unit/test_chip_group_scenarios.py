@@ -8,7 +8,7 @@ import pytest
 
 import paceline
 from paceline.algorithms.core.errors import InputError
-from paceline.papers.sc17_knl import CHIP_GB_PER_S, CORE_GB_PER_S
+from paceline.papers.sc17.knl import CHIP_GB_PER_S, CORE_GB_PER_S
 from paceline.scenarios import Scenario
 from paceline.topologies.catalogue.device_catalogue import SPECS
 from paceline.topologies.compute.chip_groups import partitioned

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from paceline.algorithms.core.errors import InputError
 from paceline.cli.app import EXIT_FAILED, EXIT_INPUT, app
-from paceline.papers import inputs, registry, store
-from paceline.papers.claim import (
+from paceline.papers.core import input_files, registry, store
+from paceline.papers.core.claim import (
     Assertion,
     Claim,
     Curve,
@@ -27,8 +27,8 @@ from paceline.papers.claim import (
     spanning,
     verdict_of,
 )
-from paceline.papers.page import claim_row, page
-from paceline.papers.stand_ins import best_rate
+from paceline.papers.core.page import claim_row, page
+from paceline.papers.runs.stand_ins import best_rate
 from paceline.scenarios import SHIPPED
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "results"
@@ -177,9 +177,9 @@ def test_every_claim_has_a_scenario_and_inputs_with_a_provenance() -> None:
         assert claim.scenario in SHIPPED and claim.scenario in claim.command, claim.name
         assert claim.name.startswith(f"{claim.paper}-") and claim.inputs, claim.name
         for name in claim.inputs:
-            given = inputs.input_named(claim.paper, name)
-            assert given.provenance.startswith(inputs.KINDS)
-            assert given.found == given.provenance.startswith(inputs.CERTAIN)
+            given = input_files.input_named(claim.paper, name)
+            assert given.provenance.startswith(input_files.KINDS)
+            assert given.found == given.provenance.startswith(input_files.CERTAIN)
 
 
 def test_names_of_claims_are_unique_and_no_names_of_papers() -> None:
@@ -197,15 +197,15 @@ def test_names_of_claims_are_unique_and_no_names_of_papers() -> None:
     ],
 )
 def test_a_wrong_input_is_refused(row: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "FOLDER", tmp_path)
+    monkeypatch.setattr(input_files, "FOLDER", tmp_path)
     (tmp_path / "made.yaml").write_text(f"paper: made\ninputs: {{x: {row}}}\n", encoding="utf-8")
     with pytest.raises(InputError, match=message):
-        inputs.inputs_of("made")
+        input_files.inputs_of("made")
 
 
 def test_an_unknown_input_is_named_with_the_nearest() -> None:
     with pytest.raises(InputError, match=r"no input 'learner' \(did you mean learners\?\)"):
-        inputs.input_named("softsync", "learner")
+        input_files.input_named("softsync", "learner")
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

@@ -8,13 +8,17 @@ import numpy as np
 import pytest
 import yaml
 
-from paceline.papers import dbs, dbs_runs, hsgd, pnnl
-from paceline.papers.claim import Effort
-from paceline.papers.dbs_runs import SAMPLES, Outcome, Setting
-from paceline.papers.hsgd_measured import NUMBERS, _all_reduce_s
-from paceline.papers.inputs import inputs_of
-from paceline.papers.layerwise_equality import distance, trained
-from paceline.papers.step_times import step_s
+from paceline.papers.core.claim import Effort
+from paceline.papers.core.input_files import inputs_of
+from paceline.papers.dbs import claims as dbs
+from paceline.papers.dbs import training_runs
+from paceline.papers.dbs.training_runs import SAMPLES, Outcome, Setting
+from paceline.papers.hsgd import claims as hsgd
+from paceline.papers.hsgd import strategies
+from paceline.papers.hsgd.measured import NUMBERS, _all_reduce_s
+from paceline.papers.pnnl import claims as pnnl
+from paceline.papers.pnnl.layerwise_equality import distance, trained
+from paceline.papers.runs.step_times import step_s
 from paceline.scenarios import load
 
 
@@ -57,21 +61,21 @@ def test_the_common_rate_is_the_largest_of_the_grid_that_is_stable(monkeypatch: 
         unstable = rate > (0.1 if method == "dbs-sgd" and seed == 103 else 0.2)
         return outcome(EPOCHS, [2.0, 1.0, 3.0 if unstable else 1.0])
 
-    monkeypatch.setattr(dbs_runs, "outcome", made)
-    dbs_runs.largest_rate.cache_clear()
+    monkeypatch.setattr(training_runs, "outcome", made)
+    training_runs.largest_rate.cache_clear()
     try:
-        assert dbs_runs.common_rate(Setting("mnist")) == 0.1
-        assert dbs_runs.common_rate(Setting("mnist", rate_factor=0.25)) == pytest.approx(0.025)
+        assert training_runs.common_rate(Setting("mnist")) == 0.1
+        assert training_runs.common_rate(Setting("mnist", rate_factor=0.25)) == pytest.approx(0.025)
     finally:
-        dbs_runs.largest_rate.cache_clear()
+        training_runs.largest_rate.cache_clear()
 
 
 @pytest.mark.parametrize(
     ("method", "rate"), [("dbs-sgd", 0.1), ("async-sgd", 0.1), ("softsync", 0.2), ("sync-sgd", 0.8)]
 )
-def test_a_fresh_sample_has_the_same_weight_in_all_methods(method: dbs_runs.MethodName, rate: float) -> None:
+def test_a_fresh_sample_has_the_same_weight_in_all_methods(method: training_runs.MethodName, rate: float) -> None:
     """An update of softsync averages two gradients of eight workers, one of sync-sgd all eight."""
-    assert yaml.safe_load(dbs_runs._algorithm(method, 0.1, 8))["learning_rate"] == pytest.approx(rate)
+    assert yaml.safe_load(training_runs._algorithm(method, 0.1, 8))["learning_rate"] == pytest.approx(rate)
 
 
 def test_the_central_setting_is_the_shipped_scenario() -> None:
@@ -115,29 +119,29 @@ def test_real_runs_layer_by_layer_have_the_weights_of_the_synchronous_one() -> N
 # --- HSGD ------------------------------------------------------------------------------------------------------------
 
 
-def gradient_s(setting: hsgd.Setting, replicas: int) -> float:
+def gradient_s(setting: strategies.Setting, replicas: int) -> float:
     (plan,) = load("hsgd-tianhe2", setting.changes(replicas, link="loopback")).plans()
     batch = plan.scenario.workload.batch_per_worker
     return plan.cluster.nodes[0].device.compute_s(batch)
 
 
 def test_without_a_serial_part_one_process_computes_as_fast_as_three() -> None:
-    setting = hsgd.Setting(serial=0.0)
+    setting = strategies.Setting(serial=0.0)
     assert gradient_s(setting, 1) == pytest.approx(gradient_s(setting, 3), rel=1e-6)
 
 
 def test_a_serial_part_costs_one_process_at_most_the_number_of_replicas() -> None:
     ratios = [
-        gradient_s(one, 1) / gradient_s(one, 3) for one in (replace(hsgd.Setting(), serial=s) for s in (0.1, 1.0))
+        gradient_s(one, 1) / gradient_s(one, 3) for one in (replace(strategies.Setting(), serial=s) for s in (0.1, 1.0))
     ]
     assert 2.0 < ratios[0] < ratios[1] == pytest.approx(3.0)
 
 
 def test_native_strategies_differ_from_the_hierarchical_one_by_communication_only() -> None:
-    setting = hsgd.Setting(nodes=2, serial=0.0)
-    rates = {name: native(setting) for name, (native, _) in hsgd.NATIVE.items()}
+    setting = strategies.Setting(nodes=2, serial=0.0)
+    rates = {name: native(setting) for name, (native, _) in strategies.NATIVE.items()}
     assert rates["server"] < min(rates["sockets"], rates["one-process"])
-    assert hsgd.hierarchical(setting) > rates["server"]
+    assert strategies.hierarchical(setting) > rates["server"]
 
 
 def test_both_ways_of_an_all_reduce_are_timed() -> None:

@@ -10,10 +10,10 @@ import pytest
 from paceline.algorithms.core.method import SgdMethod
 from paceline.algorithms.methods.baseline import SequentialSgd
 from paceline.algorithms.methods.periodic import HbsSgd
-from paceline.papers import icmla17, icmla17_runs
-from paceline.papers.claim import Effort
-from paceline.papers.icmla17_runs import GPUS, TARGETS, Tuned, hbs
-from paceline.papers.stand_ins import Trained
+from paceline.papers.core.claim import Effort
+from paceline.papers.icmla17 import claims, tuned_runs
+from paceline.papers.icmla17.tuned_runs import GPUS, TARGETS, Tuned, hbs
+from paceline.papers.runs.stand_ins import Trained
 
 QUICK = Effort(quick=True)
 
@@ -36,23 +36,23 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def samples_per_s(method: Any, timing: str) -> float:
         return 1.0 if isinstance(method, SequentialSgd) else 110.0 if timing == "16 DGX-1" else 100.0
 
-    for module in (icmla17, icmla17_runs):
+    for module in (claims, tuned_runs):
         monkeypatch.setattr(module, "tuned", tuned)
         monkeypatch.setattr(module, "samples_per_s", samples_per_s)
-    icmla17_runs.central_target.cache_clear()
+    tuned_runs.central_target.cache_clear()
 
 
 def test_the_target_needs_two_thousand_reference_updates() -> None:
-    assert icmla17_runs.central_target(QUICK) == 0.96
+    assert tuned_runs.central_target(QUICK) == 0.96
 
 
 def test_a_speed_up_is_the_ratio_of_rates_over_that_of_samples() -> None:
-    assert icmla17.speed_ups(4, 0.96, QUICK) == [50.0, 50.0]
-    assert icmla17.speed_ups(16, 0.97, QUICK) == [0.0, 0.0]
+    assert claims.speed_ups(4, 0.96, QUICK) == [50.0, 50.0]
+    assert claims.speed_ups(16, 0.97, QUICK) == [0.0, 0.0]
 
 
 def test_the_interval_spans_targets_and_timings() -> None:
-    found = icmla17.speed_up(QUICK)
+    found = claims.speed_up(QUICK)
     assert found.value == 50.0 and found.low == 50.0
     assert found.high == pytest.approx(1.1 * 100 * 4000 / 6000)
     assert "56 is not reached at any k2" in found.details[1]
@@ -60,7 +60,7 @@ def test_the_interval_spans_targets_and_timings() -> None:
 
 
 def test_the_efficiency_is_the_speed_up_by_gpu() -> None:
-    share, factor = icmla17.speed_up(QUICK, scale=100 / GPUS), icmla17.speed_up(QUICK)
+    share, factor = claims.speed_up(QUICK, scale=100 / GPUS), claims.speed_up(QUICK)
     assert share.value == pytest.approx(100 * factor.value / GPUS)
     assert share.curve is None and factor.curve is not None
 

@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import near_miss
-from paceline.papers.claim import Input
+from paceline.papers.core.claim import Input
 
-FOLDER = Path(__file__).parent / "inputs"
+FOLDER = Path(__file__).parents[1] / "inputs"
 CERTAIN = ("FOUND", "DERIVED", "MEMORY high")
 """kinds of provenance that need no range"""
 KINDS = (*CERTAIN, "MEMORY medium", "MEMORY low", "INFERENCE", "ASSUMED")

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline.papers.registry import PAPERS
+from paceline.papers.core.registry import PAPERS
 
-INTRODUCTIONS = Path(__file__).parent / "introductions"
+INTRODUCTIONS = Path(__file__).parents[1] / "introductions"
 HEAD = """# The papers, reproduced
 
 This page is written by `paceline reproduce`, which computes every figure in the column "ours". Results in the same form

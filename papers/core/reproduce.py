@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.algorithms.core.errors import PacelineError
-from paceline.papers.claim import Claim, Effort, Input, Predicted, Verdict, verdict_of
-from paceline.papers.inputs import input_named
-from paceline.papers.registry import claims_named
+from paceline.papers.core.claim import Claim, Effort, Input, Predicted, Verdict, verdict_of
+from paceline.papers.core.input_files import input_named
+from paceline.papers.core.registry import claims_named
 from paceline.reports.sweeps.sweep_processes import Failure, each
 
 Report = Callable[[str, float], None]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from paceline.backend.training.run import train
-from paceline.papers.claim import Assertion, Claim, Effort, Predicted, over_range, spanning
+from paceline.papers.core.claim import Assertion, Claim, Effort, Predicted, over_range, spanning
 from paceline.scenarios import load
 
 PAPER = "sc17"

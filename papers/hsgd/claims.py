@@ -11,135 +11,28 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import replace
+from functools import partial
 
-from paceline.papers.claim import Assertion, Claim, Effort, Predicted
-from paceline.papers.hsgd_measured import contiguous_over_scattered, sockets_over_memory
-from paceline.papers.step_times import step_s
-from paceline.scenarios import load
-from paceline.scenarios.sections.devices import device_of
-from paceline.topologies.catalogue.device_names import named
+from paceline.papers.core.claim import Assertion, Claim, Effort, Predicted
+from paceline.papers.hsgd.measured import contiguous_over_scattered, sockets_over_memory
+from paceline.papers.hsgd.strategies import (
+    LARGE,
+    NATIVE,
+    SCENARIO,
+    SMALL,
+    Rate,
+    Setting,
+    hierarchical,
+    images_per_s,
+    one_process,
+    server,
+)
 
 PAPER = "hsgd"
-SCENARIO = "hsgd-tianhe2"
 PUBLISHED = 20.0
 """FOUND in the abstract: "about 20 times" the computing efficiency of the native distributed strategy"""
-PHI, CORES, PHIS = "xeon-phi-31s1p", 57, 3
 SLOW_SOCKETS = "{name: slow-loopback, latency: 60 us, bandwidth: 1 GB/s}"
-SMALL, LARGE = 1056, 8160
-"""images in a step without and with LARS, as in the inputs file"""
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A machine, a model and a batch.
-
-    Args:
-        nodes: The number of nodes.
-        replicas: Replicas on each node, which share its 171 cores.
-        serial: s of Amdahl's law over cores.
-        model: The model.
-        images: Images in a step of all nodes.
-        sockets: The link between processes of a node over sockets.
-        storage: The storage.
-        allreduce: The all-reduce of native strategies.
-    """
-
-    nodes: int = 32
-    replicas: int = PHIS
-    serial: float = 0.01
-    model: str = "alexnet"
-    images: int = SMALL
-    sockets: str = "loopback"
-    storage: str = "lustre"
-    allreduce: str = "ring"
-
-    def changes(self, replicas: int, *, link: str) -> list[str]:
-        """Returns the changes of the scenario.
-
-        Args:
-            replicas: Replicas on each node; 1 is one process over all cores.
-            link: The link between processes of a node.
-        """
-        return [
-            f"cluster.nodes=[{{device: {self.device(replicas)}, workers_per_node: {replicas}, count: {self.nodes}}}]",
-            f"workload.model={self.model}",
-            f"workload.batch_per_worker={max(1, round(self.images / self.nodes / replicas))}",
-            f"cluster.network.intra_node_link={link}",
-            f"cluster.storage={self.storage}",
-        ]
-
-    def device(self, replicas: int) -> str:
-        """Returns a device with its part of a node's cores, as YAML.
-
-        The catalogue's Phi gives the time of 57 cores for a third of a node's images. Each core computes as many images
-        however the cores are divided, so its efficiency is the same, and Amdahl's law gives the rest:
-
-            t(c, b) = t(57, B / 3) · b / (B / 3) · (s + (1 − s) / c) / (s + (1 − s) / 57)
-
-        Args:
-            replicas: Replicas on each node.
-        """
-        if replicas == PHIS:
-            return PHI
-        workload = load(SCENARIO, [f"workload.model={self.model}"]).workload
-        phi_s = device_of(PHI, workload).compute_s(max(1, round(self.images / self.nodes / PHIS)))
-        law = self._amdahl(PHIS * CORES / replicas) / self._amdahl(CORES)
-        memory = named(PHI).sustained_bytes_per_s * PHIS / replicas / 1e9
-        return (
-            f"{{name: cores-{PHIS * CORES // replicas}, overhead: {phi_s * PHIS / replicas * law!r} s, "
-            f"per_sample: 0 s, memory_bandwidth: {memory!r} GB/s}}"
-        )
-
-    def _amdahl(self, cores: float) -> float:
-        return self.serial + (1 - self.serial) / cores
-
-
-Rate = Callable[[Setting], float]
-"""images per second of a strategy"""
-
-
-def _rate(
-    setting: Setting, algorithm: str | tuple[tuple[str, object], ...], replicas: int, changes: list[str]
-) -> float:
-    each = max(1, round(setting.images / setting.nodes / replicas))
-    return each * replicas * setting.nodes / step_s(SCENARIO, algorithm, changes, steps=4)
-
-
-@cache
-def hierarchical(setting: Setting) -> float:
-    """Returns the images per second of two-level sums through shared memory, without LARS."""
-    changes = setting.changes(setting.replicas, link="shared-memory")
-    return _rate(setting, (("name", "hsgd"), ("lars", "null")), setting.replicas, changes)
-
-
-@cache
-def one_process(setting: Setting) -> float:
-    """Returns the images per second of native (a): one process over all cores of a node, a ring among the nodes."""
-    changes = [*setting.changes(1, link=setting.sockets), f"cluster.network.allreduce_algorithm={setting.allreduce}"]
-    return _rate(setting, "sync-sgd", 1, changes)
-
-
-@cache
-def sockets(setting: Setting) -> float:
-    """Returns the images per second of native (b): a replica for each NUMA domain, a flat ring over sockets."""
-    changes = setting.changes(setting.replicas, link=setting.sockets)
-    changes.append(f"cluster.network.allreduce_algorithm={setting.allreduce}")
-    return _rate(setting, "sync-sgd", setting.replicas, changes)
-
-
-@cache
-def server(setting: Setting) -> float:
-    """Returns the images per second of native (c): a parameter server on one node, every replica for itself."""
-    return _rate(setting, "sync-sgd-ps", setting.replicas, setting.changes(setting.replicas, link=setting.sockets))
-
-
-NATIVE: dict[str, tuple[Rate, str]] = {
-    "one-process": (one_process, "one process over all cores of a node"),
-    "sockets": (sockets, "one replica for each NUMA domain, over sockets"),
-    "server": (server, "a parameter server, every replica for itself"),
-}
 
 
 def _alternatives(effort: Effort, native: Rate) -> dict[str, Setting]:
@@ -196,7 +89,7 @@ def _whole_rate(setting: Setting, images: int, changes: tuple[str, ...] = ()) ->
     """Returns the images per second of the shipped scenario, with LARS and reading ahead, for a number of images."""
     given = replace(setting, images=images)
     method = (("name", "hsgd"), ("learning_rate", 10))
-    return _rate(given, method, given.replicas, [*given.changes(given.replicas, link="shared-memory"), *changes])
+    return images_per_s(given, method, given.replicas, [*given.changes(given.replicas, link="shared-memory"), *changes])
 
 
 def lars(_: Effort) -> Predicted:

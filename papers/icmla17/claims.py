@@ -15,8 +15,8 @@ import numpy as np
 
 from paceline.algorithms.core.method import SgdMethod
 from paceline.algorithms.methods.baseline import SequentialSgd
-from paceline.papers.claim import Assertion, Claim, Curve, Effort, Predicted, over_range, spanning
-from paceline.papers.icmla17_runs import (
+from paceline.papers.core.claim import Assertion, Claim, Curve, Effort, Predicted, over_range, spanning
+from paceline.papers.icmla17.tuned_runs import (
     COMPARED,
     EPOCH,
     GPUS,

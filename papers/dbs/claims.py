@@ -17,9 +17,9 @@ from functools import cache, partial
 
 import numpy as np
 
-from paceline.papers.claim import Assertion, Claim, Curve, Effort, Predicted, over_seeds
-from paceline.papers.coloured_digits import real_data
-from paceline.papers.dbs_runs import DataName, MethodName, Outcome, Setting, common_rate, outcomes
+from paceline.papers.core.claim import Assertion, Claim, Curve, Effort, Predicted, over_seeds
+from paceline.papers.dbs.coloured_digits import real_data
+from paceline.papers.dbs.training_runs import DataName, MethodName, Outcome, Setting, common_rate, outcomes
 
 PAPER = "dbs"
 TITLES: dict[DataName, str] = {"mnist": "MNIST", "cifar10": "CIFAR-10"}

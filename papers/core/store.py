@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.algorithms.core.errors import InputError
-from paceline.papers.registry import PAPERS, claims_named
+from paceline.papers.core.registry import PAPERS, claims_named
 from paceline.records.document import to_json
 
 FILE = "papers.json"
@@ -49,8 +49,8 @@ def write(folder: Path, results: Sequence[dict[str, Any]]) -> Path:
     Returns:
         The path of the page.
     """
-    from paceline.papers.figures import save_figures
-    from paceline.papers.page import page
+    from paceline.papers.core.figures import save_figures
+    from paceline.papers.core.page import page
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FILE).write_text(to_json({"results": list(results)}) + "\n", encoding="utf-8")

@@ -19,7 +19,7 @@ from paceline.algorithms.core.values import Rank, Samples
 from paceline.backend.calibration.readers import Readers
 from paceline.backend.calibration.storage_costs import scratch
 from paceline.backend.local.launch import Launch, run_job
-from paceline.papers.claim import Effort, Predicted, over_range, over_seeds
+from paceline.papers.core.claim import Effort, Predicted, over_range, over_seeds
 from paceline.records.trace import Schedule
 from paceline.workloads import build
 from paceline.workloads.reading import Order, Strategy

@@ -16,9 +16,9 @@ from functools import cache
 import numpy as np
 
 from paceline.algorithms.core.errors import InputError
-from paceline.papers.claim import Claim, Curve, Effort, Predicted, over_seeds, spanning
-from paceline.papers.inputs import input_named
-from paceline.papers.runs import rate_of, simulated
+from paceline.papers.core.claim import Claim, Curve, Effort, Predicted, over_seeds, spanning
+from paceline.papers.core.input_files import input_named
+from paceline.papers.runs.simulated_runs import rate_of, simulated
 from paceline.topologies.catalogue.device_catalogue import SPECS
 from paceline.topologies.compute.chip_groups import partitioned
 from paceline.topologies.compute.device_model import device

@@ -22,8 +22,8 @@ import numpy as np
 
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.method import Method
-from paceline.papers.claim import Assertion, Claim, Effort, Predicted, over_seeds, spanning
-from paceline.papers.inputs import input_named
+from paceline.papers.core.claim import Assertion, Claim, Effort, Predicted, over_seeds, spanning
+from paceline.papers.core.input_files import input_named
 from paceline.records.goals import crossing
 from paceline.records.metrics import smoothed
 from paceline.scenarios import load

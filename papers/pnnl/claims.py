@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 
-from paceline.papers.claim import Assertion, Claim, Curve, Effort, Predicted, over_range, spanning
-from paceline.papers.inputs import input_named
-from paceline.papers.layerwise_equality import largest_difference
-from paceline.papers.step_times import step_s
+from paceline.papers.core.claim import Assertion, Claim, Curve, Effort, Predicted, over_range, spanning
+from paceline.papers.core.input_files import input_named
+from paceline.papers.pnnl.layerwise_equality import largest_difference
+from paceline.papers.runs.step_times import step_s
 
 PAPER = "pnnl"
 PUBLISHED = 1.7

@@ -19,8 +19,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.papers.coloured_digits import real_data
-from paceline.papers.runs import simulated
+from paceline.papers.dbs.coloured_digits import real_data
+from paceline.papers.runs.simulated_runs import simulated
 
 DataName = Literal["mnist", "cifar10"]
 MethodName = Literal["dbs-sgd", "async-sgd", "softsync", "softsync-undamped", "sync-sgd"]

@@ -22,9 +22,9 @@ from paceline.algorithms.methods.baseline import SequentialSgd
 from paceline.algorithms.methods.downpour import Downpour
 from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.algorithms.methods.periodic import HbsSgd
-from paceline.papers.claim import Effort
-from paceline.papers.runs import rate_of, simulated
-from paceline.papers.stand_ins import Trained, best_rate, trained
+from paceline.papers.core.claim import Effort
+from paceline.papers.runs.simulated_runs import rate_of, simulated
+from paceline.papers.runs.stand_ins import Trained, best_rate, trained
 
 PAPER, SCENARIO = "icmla17", "icmla17-cifar10"
 GPUS = 128

@@ -10,9 +10,9 @@ import numpy as np
 
 from paceline.algorithms.core.damping import Damping
 from paceline.algorithms.methods.parameter_server import Softsync
-from paceline.papers.claim import Assertion, Claim, Effort, Predicted, over_range, over_seeds, spanning
-from paceline.papers.inputs import input_named
-from paceline.papers.runs import accuracy_of, rate_of, simulated
+from paceline.papers.core.claim import Assertion, Claim, Effort, Predicted, over_range, over_seeds, spanning
+from paceline.papers.core.input_files import input_named
+from paceline.papers.runs.simulated_runs import accuracy_of, rate_of, simulated
 from paceline.workloads.models.layer_tables import find_model
 
 PAPER = "softsync"

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.backend.local.launch import Launch, run_job
-from paceline.papers.claim import Effort, Predicted, over_range
+from paceline.papers.core.claim import Effort, Predicted, over_range
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
 

@@ -1,4 +1,4 @@
-"""The papers and their claims. Each paper is a module with `CLAIMS`, which is imported when a claim is asked for."""
+"""The papers and their claims. Each paper is a package, whose `claims.CLAIMS` is imported when a claim is asked for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import near_miss
-from paceline.papers.claim import Claim
+from paceline.papers.core.claim import Claim
 
 PAPERS = {
     "icmla17": "Cong and Bhardwaj, hierarchical bulk-synchronous SGD (ICMLA 2017)",
@@ -26,7 +26,7 @@ def claims_of(paper: str) -> tuple[Claim, ...]:
     Args:
         paper: A key of `PAPERS`.
     """
-    claims: tuple[Claim, ...] = import_module(f"paceline.papers.{paper}").CLAIMS
+    claims: tuple[Claim, ...] = import_module(f"paceline.papers.{paper}.claims").CLAIMS
     return claims
 
 
