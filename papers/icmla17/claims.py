@@ -57,7 +57,7 @@ def best_k2(target: float, effort: Effort) -> int:
 
 def periods(effort: Effort) -> tuple[int, ...]:
     """Returns the values of k2 that are swept."""
-    return (1, 4, 16) if effort.quick else (1, 2, 4, 8, 16)
+    return (1, 4, 16) if effort.quick else (1, 2, 4, 8, 16, 32)
 
 
 def speed_up(effort: Effort, scale: float = 1.0) -> Predicted:
@@ -133,7 +133,7 @@ def _curve(effort: Effort) -> Curve:
 
 def accuracy(effort: Effort) -> Predicted:
     """Returns the final accuracy of hbs-sgd minus that of sequential SGD, in points, after the same samples."""
-    epochs, differences = effort.choose(20, 10), []
+    epochs, differences = effort.choose(30, 10), []
     method, reference = hbs(COMPARED[0]), SequentialSgd()
     rates = {one: tuned(one, effort).rate for one in (method, reference)}
     for seed in range(1, effort.choose(3, 2) + 1):

@@ -49,7 +49,7 @@ def _staleness(n: int, sigma: float, seed: int, updates: int) -> np.ndarray:
 @cache
 def _ages(n: int, effort: Effort) -> dict[float, tuple[np.ndarray, ...]]:
     """Returns the staleness of every gradient, by jitter and seed."""
-    gradients = effort.choose(40_000, 6_000)
+    gradients = effort.choose(30_000, 6_000)
     updates = gradients * n // int(value("learners"))
     return {
         sigma: tuple(_staleness(n, sigma, seed, updates) for seed in range(1, effort.choose(3, 2) + 1))
