@@ -52,6 +52,7 @@ from paceline.cli.options import (
     WatchMachine,
     output,
 )
+from paceline.cli.reproduce_command import reproduce
 from paceline.cli.staleness_command import staleness
 from paceline.cli.sweep_command import sweep
 from paceline.cli.topology_command import topology
@@ -260,6 +261,7 @@ def list_(
 app.command(cls=ScenarioCommand)(calibrate)
 app.command(cls=HintingCommand)(convert)
 app.command(cls=ScenarioCommand)(explain)
+app.command(cls=HintingCommand)(reproduce)
 app.command(cls=HintingCommand)(staleness)
 app.command(cls=ScenarioCommand)(sweep)
 app.command(cls=HintingCommand)(topology)

@@ -31,3 +31,10 @@ def data(incomplete: str) -> list[str]:
     from paceline.workloads.datasets import DATA
 
     return [name for name in DATA if name.startswith(incomplete)]
+
+
+def papers(incomplete: str) -> list[str]:
+    """Returns the short names of papers, and the names of claims, with this beginning."""
+    from paceline.papers.core.registry import PAPERS, claims_named
+
+    return [name for name in [*PAPERS, *(claim.name for claim in claims_named())] if name.startswith(incomplete)]

@@ -11,7 +11,8 @@ Rules of this file:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from paceline.algorithms.core.guarantees import Guarantee
@@ -25,9 +26,10 @@ from paceline.algorithms.core.operations import (
     RecordUpdate,
     Send,
 )
+from paceline.algorithms.core.option_groups import NOT_NEGATIVE, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.traffic import ELASTIC_PULL
-from paceline.algorithms.core.values import Contribution, Weights
+from paceline.algorithms.core.values import Contribution, Rank, Weights, join
 from paceline.algorithms.methods.parameter_server import Stop, server_of
 
 
@@ -43,26 +45,48 @@ class Exchange:
 class Elastic(SgdMethod):
     """Base of the EASGD family.
 
-    The elastic rate is α = ηρ. The papers specify its sum over the workers, the moving rate β = Pα; `elastic` sets α
-    directly.
+    The elastic rate α is given in one of three ways: NIPS'15 has the moving rate β = Pα, SC'17 has α = ηρ, and
+    `elastic` is α itself.
     """
+
+    ranges: ClassVar[Mapping[str, Range]] = {"rho": NOT_NEGATIVE}
 
     moving_rate: float = 0.9
     """β of Zhang, Choromanska, LeCun, NIPS'15 (their default)"""
     elastic: float | None = None
     """α, instead of β / P"""
+    rho: float | None = None
+    """ρ of SC'17: α = ηρ, instead of β / P; a schedule does not change this η"""
 
     def alpha(self, me: RankContext) -> float:
-        """Returns α for this number of workers."""
+        """Returns α for this number of workers.
+
+        >>> from types import SimpleNamespace
+        >>> four = SimpleNamespace(workers=range(4))
+        >>> Easgd(moving_rate=0.8).alpha(four), Easgd(learning_rate=0.1, rho=2.0).alpha(four)
+        (0.2, 0.2)
+        """
+        if self.rho is not None:
+            return self.learning_rate * self.rho
         return self.moving_rate / len(me.workers) if self.elastic is None else self.elastic
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        found = super().problems(nodes)
+        if self.rho is not None and self.elastic is not None:
+            found.append("rho: found beside elastic, expected one of them: elastic is α itself, rho gives α = ηρ")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class Easgd(Elastic):
-    """Original EASGD: the server exchanges with the workers strictly in turn, without overlap.
+    """Original EASGD: the server exchanges with the workers strictly in turn.
 
     worker j = t mod P:  x_j ← x_j − η g(x_j) − α (x_j − c)
     server:              c ← c + α (x_j − c), with x_j from before its update
+
+    By default nothing overlaps: a turn is the centre, the gradient, then the weights. With `overlap`, a worker sends
+    its weights before its gradient, which does not change them, so that the next turn begins meanwhile. The numbers are
+    the same.
     """
 
     name = "easgd"
@@ -73,17 +97,28 @@ class Easgd(Elastic):
     )
     has_server: ClassVar[bool] = True
 
+    packed: bool = True
+    """whether all layers are one message, or one for each layer in each direction"""
+    overlap: bool = False
+    """whether a worker's exchange overlaps with its gradient; provenance: SC'17's baseline does not overlap"""
+
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
-        server, alpha, rule = server_of(me), self.alpha(me), self.rule(me.layout.layers)
+        alpha, rule = self.alpha(me), self.rule(me.layout.layers)
         while step := (yield from NextStep(state)):
-            centre = (yield from Receive(server)).value
-            if isinstance(centre, Stop):
+            before = state.weights.vector
+            origin = Contribution(me.rank, step.number, 0, step.samples.count)  # the server knows the centre's version
+            centre: Weights | None = None
+            if self.overlap:
+                yield from self.send_weights(me, before, origin)
+            elif (centre := (yield from self.receive_centre(me))) is None:
                 return state
             batch = yield from Load(step.samples)
             gradient = yield from Gradient(state.weights, batch)
-            before = state.weights.vector
-            yield from Send(server, Exchange(before, gradient.contribution(version=centre.version)))
+            if centre is not None:
+                yield from self.send_weights(me, before, origin)
+            elif (centre := (yield from self.receive_centre(me))) is None:
+                return state
             yield from rule.charge(before.nbytes, also=ELASTIC_PULL)
             stepped, optimizer_state = rule.update(before, gradient.vector, state.optimizer_state)
             vector = stepped - alpha * (before - centre.vector)
@@ -92,16 +127,55 @@ class Easgd(Elastic):
 
     @program
     def server(self, me: RankContext, state: Replica) -> Program[Replica]:
-        alpha = self.alpha(me)
+        alpha, parts = self.alpha(me), self.parts(me)
         while step := (yield from NextStep(state)):
             turn = me.workers.ranks[step.number % len(me.workers)]
-            yield from Send(turn, state.weights)
-            exchange: Exchange = (yield from Receive(turn)).value
-            yield from Charge("update", exchange.vector.nbytes, where="host", traffic=ELASTIC_PULL)
-            centre = state.weights.vector
-            centre = centre + alpha * (exchange.vector - centre)
-            version = yield from RecordUpdate(Weights(centre, state.weights.version), [exchange.origin])
+            centre, version = state.weights.vector, state.weights.version
+            for part in parts:
+                yield from Send(turn, Weights(centre[part], version))
+            exchanges: list[Exchange] = []
+            for _ in parts:
+                exchanges.append((yield from Receive(turn)).value)
+            theirs = self.whole([exchange.vector for exchange in exchanges])
+            yield from Charge("update", theirs.nbytes, where="host", traffic=ELASTIC_PULL)
+            centre = centre + alpha * (theirs - centre)
+            version = yield from RecordUpdate(Weights(centre, version), [replace(exchanges[0].origin, version=version)])
             state = Replica(step.number + 1, Weights(centre, version))
         for worker in me.workers:
             yield from Send(worker, Stop())
         return state
+
+    def parts(self, me: RankContext) -> list[slice]:
+        """Returns the part of the weights in each message."""
+        return [slice(None)] if self.packed else [layer.part for layer in me.layout.layers]
+
+    def whole(self, parts: list[Any]) -> Any:
+        """Returns the vector whose parts were sent."""
+        return parts[0] if self.packed else join(parts)
+
+    @program
+    def send_weights(self, me: RankContext, vector: Any, origin: Contribution) -> Program[None]:
+        """Sends a worker's weights to the server.
+
+        Args:
+            me: the worker.
+            vector: its weights before the update.
+            origin: its gradient.
+        """
+        for part in self.parts(me):
+            yield from Send(server_of(me), Exchange(vector[part], origin))
+
+    @program
+    def receive_centre(self, me: RankContext) -> Program[Weights | None]:
+        """Returns the centre that the server sends in this worker's turn; None if the server has stopped.
+
+        Args:
+            me: the worker.
+        """
+        received: list[Weights] = []
+        for _ in self.parts(me):
+            message = (yield from Receive(server_of(me))).value
+            if isinstance(message, Stop):
+                return None
+            received.append(message)
+        return Weights(self.whole([one.vector for one in received]), received[0].version)

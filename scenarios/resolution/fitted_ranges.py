@@ -38,7 +38,17 @@ def outside(plan: Plan, *, timed: bool = True) -> list[str]:
     ['workload.batch_per_worker: found 16; the time of p100-sxm2 was fitted at 128 to 512 (device model of ...)']
     """
     found = [*_devices(plan), *_tensor_cores(plan)] if timed else []
-    return [*found, *_targets(plan), *_evaluations(plan)]
+    return [*found, *_stand_ins(plan), *_targets(plan), *_evaluations(plan)]
+
+
+def _stand_ins(plan: Plan) -> Iterator[str]:
+    """Yields a note if another problem than the scenario's data set is learned."""
+    workload = plan.scenario.workload
+    if (stand_in := workload.stood_in) is not None:
+        yield (
+            f"workload.stand_in: {stand_in.words} stands in for {workload.model}, because its data set was not found; "
+            "losses and accuracies are the stand-in's. Give workload.data_dir to train the model itself."
+        )
 
 
 def _tensor_cores(plan: Plan) -> Iterator[str]:

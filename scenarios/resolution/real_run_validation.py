@@ -7,7 +7,8 @@ from paceline.scenarios.resolution.schema import Scenario
 
 
 def refuse_simulated_only(scenario: Scenario) -> None:
-    """Raises `InputError` if a scenario for a real run has crashes, server threads, probes, drift or extrapolation."""
+    """Raises `InputError` if a scenario for a real run has crashes, server threads, probes, drift, extrapolation
+    or a stand-in."""
     found = []
     if scenario.cluster.crashes is not None:
         found.append(
@@ -28,6 +29,11 @@ def refuse_simulated_only(scenario: Scenario) -> None:
         found.append(
             "extrapolate: found a section that only a simulation has; for a real run expected none "
             "(`--set extrapolate=null`)"
+        )
+    if (stand_in := scenario.workload.stood_in) is not None:
+        found.append(
+            f"workload.stand_in: found {stand_in.words} in place of a data set whose folder is missing, which only a "
+            "simulation can use; for a real run expected workload.data_dir, or a model whose data set is bundled"
         )
     if found:
         raise InputError("\n".join(f"{scenario.name}: {one}" for one in found))

@@ -99,7 +99,8 @@ def _own_host(device: Device) -> str | None:
         spec = named(device.name)
     except InputError:
         return None
-    return device.name if spec.kind != "gpu" and spec.host_bytes_per_s is None else None
+    own = spec.part_of or device.name  # groups of cores share the memory of the chip
+    return own if spec.kind != "gpu" and spec.host_bytes_per_s is None else None
 
 
 def given_rates(bytes_per_s: float, launch_s: float) -> ChargeRates:

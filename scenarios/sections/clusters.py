@@ -19,6 +19,7 @@ from pydantic import (
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Rank
 from paceline.scenarios.sections.charges import ChargesPart
+from paceline.scenarios.sections.chip_groups import GroupsPart
 from paceline.scenarios.sections.devices import DevicePart, any_device, device_of
 from paceline.scenarios.sections.fault_sections import (
     CrashesPart,
@@ -73,6 +74,9 @@ class NodePart(Part):
     step_time: fields.StepTimeLaw | None = Field(
         default=None, description="jitter of these devices; default: that of the cluster"
     )
+    groups: GroupsPart | None = Field(
+        default=None, description="divides a many-core chip into groups of cores, which are the workers"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -81,7 +85,9 @@ class NodePart(Part):
 
     @model_validator(mode="after")
     def _complete(self) -> NodePart:
-        if self.node is None:
+        if self.groups is not None:
+            complain(self._indivisible(self.groups))
+        elif self.node is None:
             if self.device is None:
                 complain([(("device",), wrong("missing; expected a device's name or a mapping"), None)])
             return self
@@ -94,8 +100,28 @@ class NodePart(Part):
             complain([(("device",), wrong(f"missing; a {self.node} does not say what its devices are"), None)])
         return self
 
+    def _indivisible(self, groups: GroupsPart) -> list[Fault]:
+        """Returns the mistakes of a node whose chip is divided into groups."""
+        others = [key for key in ("node", "workers_per_node") if getattr(self, key) is not None]
+        found: list[Fault] = [
+            ((key,), wrong("found beside groups; expected one of them: the groups are the workers"), None)
+            for key in others
+        ]
+        if not isinstance(self.device, str):
+            return [
+                *found,
+                (("device",), expected("a many-core chip of `paceline list devices`, by name"), self.device),
+            ]
+        try:
+            groups.check(self.device)
+        except InputError as error:
+            found.append((("groups", "count"), wrong(str(error).removeprefix("groups: ")), groups.count))
+        return found
+
     def inside(self) -> Graph | None:
         """The graph of the node; None for a plain host."""
+        if self.groups is not None:
+            return self.groups.graph()
         if self.node is None:
             return None
         try:
@@ -339,11 +365,20 @@ class ClusterPart(Part):
             return [(("device",), self._device(self.device, 0, workload))]
         firsts = accumulate((part.count for part in self.nodes[:-1]), initial=0)
         return [
-            (("nodes", index, "device"), self._device(part.device, first, workload))
+            (("nodes", index, "device"), self._device(part.device, first, workload, part.groups))
             for index, (part, first) in enumerate(zip(self.nodes, firsts, strict=True))
         ]
 
-    def _device(self, given: DevicePart | MachineDevicePart | str | None, site: int, workload: WorkloadPart) -> Device:
+    def _device(
+        self,
+        given: DevicePart | MachineDevicePart | str | None,
+        site: int,
+        workload: WorkloadPart,
+        groups: GroupsPart | None = None,
+    ) -> Device:
+        if groups is not None:
+            assert isinstance(given, str), "a chip without a name is rejected before"
+            return self.charges.device(groups.device(given, workload))
         which = self.layout.sites[site].devices[0] if given is None else given
         assert which is not None, "a node without a device is rejected before"
         return self.charges.device(device_of(which, workload, len(self.layout.sites[site].seats)))

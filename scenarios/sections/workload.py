@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from paceline.scenarios.sections.reading import ReadingPart
+from paceline.scenarios.sections.stand_in_data import StandInDataPart, folder_is_missing
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.mistakes import Fault, one_of, wrong
 from paceline.scenarios.values.section import Part
@@ -39,12 +40,26 @@ class WorkloadPart(Part):
     options: dict[str, Any] = Field(
         default={}, description="options of the learning problem, such as those of the quadratic"
     )
+    stand_in: StandInDataPart | None = Field(
+        default=None,
+        description="a small problem to learn if there is no folder of the data set; sizes and times stay the model's; "
+        "simulate only",
+    )
     reading: ReadingPart | None = Field(
         default=None, description="a mapping: how samples are read; default: they are in memory, shuffled every epoch"
     )
 
+    @property
+    def stood_in(self) -> StandInDataPart | None:
+        """The stand-in that is learned; None if the model learns its own data set, or nothing is learned."""
+        if self.stand_in is None or self.learning != "train" or self.data_dir is not None:
+            return None
+        return self.stand_in if folder_is_missing(self.model, self.dataset) else None
+
     def learner(self, seed: int) -> Learner:
         """Returns the learner for one seed."""
+        if self.stood_in is not None:
+            return self.stood_in.learner(seed, model=self.model, batch=self.batch_per_worker, dtype=self.dtype)
         return build(
             self.model,
             dataset=self.dataset,
@@ -67,7 +82,7 @@ class WorkloadPart(Part):
     @property
     def num_samples(self) -> int:
         """Number of samples in one epoch."""
-        if self.learning == "quadratic":
+        if self.learning == "quadratic" or self.stood_in is not None:
             return self.learner(0).num_samples
         return num_samples(self.model, dataset=self.dataset, data_dir=self.data_dir, learning=self.learning)
 
@@ -95,8 +110,12 @@ def _suggested(rest: str, dtype: str) -> str:
 def unbuildable(workload: WorkloadPart) -> list[Fault]:
     """Returns the mistakes in the names and options of a workload."""
     faults: list[Fault] = []
-    keys = set(WorkloadPart.model_fields) - {"batch_per_worker", "compute_dtype", "reading"}
-    for text in problems(**workload.model_dump(include=keys)):
+    keys = set(WorkloadPart.model_fields) - {"batch_per_worker", "compute_dtype", "reading", "stand_in"}
+    given = workload.model_dump(include=keys)
+    if (stand_in := workload.stood_in) is not None:
+        given["learning"] = "none"  # only its sizes are used
+        faults += [(("stand_in", *place), error, stand_in) for place, error in stand_in.faults(workload.reading)]
+    for text in problems(**given):
         key, _, rest = text.partition(": ")
         if key == "dtype" and "compute_dtype" not in workload.model_fields_set:
             rest = _suggested(rest, workload.dtype)

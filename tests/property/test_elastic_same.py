@@ -16,6 +16,7 @@ from paceline.algorithms.core.lars import Lars
 from paceline.algorithms.core.operations import Gradient, Receive
 from paceline.algorithms.core.values import Rank, Samples, Weights
 from paceline.algorithms.methods.async_elastic import AsyncEasgd, AsyncMeasgd, Delta, Eamsgd
+from paceline.algorithms.methods.elastic import Easgd
 from paceline.algorithms.methods.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
@@ -96,6 +97,35 @@ def test_the_three_are_one_for_real(packed: bool) -> None:
     for method in SYNCHRONOUS:
         real = plain(run_for_real(job_with(method(packed=packed), learner, steps=8)).weights)
         np.testing.assert_allclose(real, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+
+
+@given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(0, 9), alpha=ALPHAS, rate=RATES)
+@pytest.mark.parametrize(("packed", "overlap"), [(False, False), (True, True), (False, True)])
+def test_overlap_and_packing_change_no_number_of_original_easgd(
+    packed: bool, overlap: bool, data: st.DataObject, workers: int, steps: int, alpha: Fraction, rate: Fraction
+) -> None:
+    """Exactly, in every order of messages: turns are in rank order, and both sides use the weights from before."""
+    same = {"learning_rate": rate, "elastic": alpha}
+    first, other = (
+        AnyOrder(exact_job(Easgd, workers, steps, **same, **options)).run(drawn(data))
+        for options in ({}, {"packed": packed, "overlap": overlap})
+    )
+    assert (first.weights == other.weights).all()
+    for rank in range(workers):
+        assert (first.states[Rank(rank)].weights.vector == other.states[Rank(rank)].weights.vector).all()
+
+
+@pytest.mark.parametrize("method", [Easgd, AsyncEasgd, *SYNCHRONOUS, Eamsgd])
+def test_rho_is_another_way_to_give_alpha(method: Any) -> None:
+    """α = ηρ (SC'17): a quarter with η = 1/2 and ρ = 1/2."""
+    by_rho, by_alpha = (
+        AnyOrder(job_of(method(learning_rate=0.5, **options), 3, steps=6)).run(Shuffled(1)).weights
+        for options in ({"rho": 0.5}, {"elastic": 0.25})
+    )
+    np.testing.assert_array_equal(by_rho, by_alpha)
+    assert method(rho=0.5, elastic=0.25).problems([[Rank(0)]]) == [
+        "rho: found beside elastic, expected one of them: elastic is α itself, rho gives α = ηρ"
+    ]
 
 
 # --- number 15 --------------------------------------------------------------------------------------------------------

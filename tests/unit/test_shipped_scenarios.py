@@ -19,6 +19,24 @@ SHORT = {
     "fat-tree-128": ["stop.samples=2048", "cluster.nodes[0].count=4"],
 }
 """a few gradients of each worker; fewer machines in very large clusters"""
+PAPERS = {
+    "sc17-lenet-gpu": ["stop.samples=2048"],
+    "sc17-alexnet-gpu": ["stop.samples=1024"],
+    "sc17-knl-weak": ["stop.samples=4096", "cluster.nodes=4"],
+    "sc17-knl-groups": ["stop.updates=3"],
+    "softsync-p775": ["stop.epochs=0.5"],
+    "dbs-mnist": ["stop.epochs=0.5"],
+    "dbs-cifar10": ["stop.epochs=0.5"],
+    "pnnl-dgx1": ["stop.updates=3"],
+    "pnnl-sandy-bridge": ["stop.updates=3", "cluster.nodes[0].count=4", "cluster.network.leaves=2"],
+    "icmla17-cifar10": [
+        "stop.samples=16384",
+        "cluster.nodes=2",
+        "extrapolate.stand_in.epochs=0.5",
+        "extrapolate.stand_in.learning_rates=[0.1]",
+    ],
+}
+"""changes for a short horizon of the scenarios of `paceline reproduce`"""
 EXTRAPOLATED = [
     "seeds=1",
     "stop.samples=2560",
@@ -35,7 +53,7 @@ def summaries(name: str) -> dict[str, dict[str, Any]]:
 
 
 def test_all_but_the_first_scenario_are_run_here() -> None:
-    assert set(SHIPPED) == {"quickstart", "resnet50-extrapolated", "hsgd-tianhe2", *SHORT}
+    assert set(SHIPPED) == {"quickstart", "resnet50-extrapolated", "hsgd-tianhe2", *SHORT, *PAPERS}
 
 
 @pytest.mark.parametrize("name", sampled(SHORT, lambda name: name != "fat-tree-128"))
@@ -50,6 +68,15 @@ def test_every_method_of_a_shipped_scenario_runs(name: str) -> None:
     rate = {algorithm: summary["samples_per_s"] for algorithm, summary in found.items()}
     assert rate["layerwise-sgd"] >= rate["sync-sgd"]
     assert min(rate, key=rate.__getitem__) == "easgd"
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_method_of_a_papers_scenario_runs(name: str) -> None:
+    scenario = paceline.load(name, PAPERS[name])
+    runs = paceline.simulate(scenario)
+    assert [run.algorithm for run in runs] == [plan.name for plan in scenario.plans()]
+    for run in runs:
+        assert run.summary["samples"] > 0 and run.summary["samples_per_s"]
 
 
 def test_what_a_shipped_scenario_extrapolates_is_labelled() -> None:

@@ -14,9 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from paceline.algorithms.core.errors import InputError
+from paceline.topologies.catalogue.device import Device
 from paceline.topologies.catalogue.device_catalogue import Spec
+from paceline.topologies.compute.device_model import GradientTimes, device
 from paceline.topologies.compute.device_parameters import fitted_parameters
-from paceline.topologies.compute.layer_times import gradient_s
+from paceline.topologies.compute.layer_times import Rates, gradient_s
 from paceline.topologies.compute.memory import Mode, footprint, sustained_bytes_per_s
 from paceline.topologies.compute.model_work import WorkLike
 from paceline.topologies.compute.scaling import part_rates
@@ -75,9 +77,7 @@ def partitioned(
     one = spec.part(groups)
     needed = _needed_bytes(spec, work, groups, samples, data_bytes, gradients, optimizer_copies)
     speed = sustained_bytes_per_s(spec, needed, mode)
-    rates = part_rates(one, work, fitted_parameters(), samples, 0.0)
-    reached = rates.bytes_per_s / sustained_bytes_per_s(one, 0.0)  # by its software
-    rates = replace(rates, bytes_per_s=reached * speed / groups)
+    rates = _group_rates(spec, work, groups, samples, speed)
     share, weights = samples / groups, 4.0 * sum(row.parameters for row in work.works)
     return Partition(
         groups=groups,
@@ -87,6 +87,56 @@ def partitioned(
         needed_bytes=needed,
         bytes_per_s=speed,
     )
+
+
+def group_device(
+    spec: Spec,
+    work: WorkLike,
+    groups: int,
+    *,
+    samples: int,
+    data_bytes: float = 0.0,
+    optimizer_copies: int = 1,
+    mode: Mode = "flat",
+) -> Device:
+    """Returns one group of cores as a device, for the simulation of all groups as workers.
+
+    Its share of the memory bandwidth depends on the memory of all groups together. `partitioned` has the same times in
+    closed form.
+
+    Args:
+        spec: the chip.
+        work: the model.
+        groups: the number of groups.
+        samples: the whole batch, of which each group computes its part.
+        data_bytes: bytes of each group's copy of its data.
+        optimizer_copies: numbers of optimizer state per weight.
+        mode: as for `partitioned`.
+
+    Raises:
+        InputError: as for `partitioned`.
+    """
+    one = spec.part(groups)
+    needed = _needed_bytes(spec, work, groups, samples, data_bytes, True, optimizer_copies)
+    made = device(one, work, samples=-(-samples // groups), optimizer_copies=optimizer_copies)
+    rates = _group_rates(spec, work, groups, samples, sustained_bytes_per_s(spec, needed, mode))
+    own = made.rates
+    assert own is not None, "a device of the catalogue has rates"
+    bandwidths = ((0.0, sustained_bytes_per_s(spec, needed, mode) / groups),)
+    return replace(
+        made,
+        times=GradientTimes(work.name, rates, work.works),
+        rates=replace(own, bandwidths=bandwidths),
+        provenance=f"{made.provenance}; {groups} groups need {needed / 1e9:.3g} GB in {mode} mode",
+    )
+
+
+def _group_rates(spec: Spec, work: WorkLike, groups: int, samples: int, bytes_per_s: float) -> Rates:
+    """Returns the rates of one group if the chip's memory sustains `bytes_per_s`."""
+    one = spec.part(groups)
+    rates = part_rates(one, work, fitted_parameters(), samples, 0.0)
+    reached = rates.bytes_per_s / sustained_bytes_per_s(one, 0.0)  # by its software
+    return replace(rates, bytes_per_s=reached * bytes_per_s / groups)
 
 
 def _copies_moved(groups: int, optimizer_copies: int) -> int:

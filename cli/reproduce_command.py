@@ -1,0 +1,125 @@
+"""``paceline reproduce``: the published figures of the papers beside those that Paceline computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paceline.algorithms.core.errors import PacelineError
+from paceline.cli import completing
+from paceline.cli.options import Json, Quiet, Verbose, output
+
+if TYPE_CHECKING:
+    from paceline.papers.core.reproduce import Reproduction
+
+RESULTS = Path("docs/results")
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[PAPER|CLAIM]...",
+        help="Papers (icmla17, dbs, sc17, pnnl, hsgd, softsync) or single claims; default: all.",
+        show_default=False,
+        autocompletion=completing.papers,
+    ),
+]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Fewer seeds and shorter runs: minutes instead of a quarter hour.")
+]
+OutFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Folder for papers.md, papers.json and figures, in which the computed claims are replaced; default: "
+        "docs/results, or nothing with --quick.",
+        file_okay=False,
+        show_default=False,
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(min=1, help="Number of parallel processes; default: one per core.", show_default=False),
+]
+NumberOfSeeds = Annotated[
+    int | None,
+    typer.Option("--seeds", min=2, help="Number of seeds; default: 5, or 3 with --quick.", show_default=False),
+]
+
+
+def reproduce(
+    ctx: typer.Context,
+    names: Names = None,
+    quick: Quick = False,
+    seeds: NumberOfSeeds = None,
+    jobs: Jobs = None,
+    out: OutFolder = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Compute the published claims of the papers, and show them beside the published figures with a verdict.
+
+    A claim holds if the interval of the computed figure, over seeds and over the
+    plausible range of inputs that were not found, agrees with what the paper
+    asserts. It misses if the whole interval disagrees, and is undecidable
+    otherwise. A miss is a result, not an error: the exit status is still 0.
+
+    Writes papers.md with its figures, and papers.json. Claims that are not
+    computed keep their earlier results.
+
+    \b
+    Examples:
+      paceline reproduce
+      paceline reproduce --quick --json
+      paceline reproduce softsync icmla17 --out runs/papers
+      paceline reproduce softsync-staleness-1
+    """
+    from paceline.papers.core import reproduce as running
+    from paceline.papers.core.claim import Effort
+    from paceline.papers.core.registry import claims_named
+    from paceline.reports.sweeps.sweep_processes import cores
+
+    shown = output(ctx, as_json, quiet, verbose)
+    claims = claims_named(names or [])
+    folder = out if out is not None or quick else RESULTS
+    processes = jobs or cores()
+    effort = Effort(quick=quick, seeds=seeds or (3 if quick else 5), workers=processes)
+    with shown.progress() as stage:
+        found = running.reproduce(claims, effort, jobs=processes, progress=stage("reproducing"))
+    page = None if folder is None else _written(folder, found)
+    shown.answer(found.answer(), [] if as_json else _tables(found))
+    if page is not None:
+        shown.note(f"page: {page}")
+    if found.failed:
+        raise PacelineError("\n".join(f"{name}: {error}" for name, error in found.failed.items()))
+
+
+def _written(folder: Path, found: Reproduction) -> Path:
+    from paceline.papers.core import store
+
+    return store.write(folder, store.merged(folder, [one.answer() for one in found.results]))
+
+
+def _tables(found: Reproduction) -> list[Any]:
+    """Returns one table for each paper, and the reasons of verdicts other than "holds"."""
+    from rich import box
+    from rich.table import Table
+
+    from paceline.papers.core.page import ASSERTIONS, figure_cells
+    from paceline.papers.core.registry import PAPERS
+
+    parts: list[Any] = []
+    for paper, title in PAPERS.items():
+        mine = [one.answer() for one in found.results if one.claim.paper == paper]
+        if not mine:
+            continue
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+        for header in ("claim", "published", "ours", "interval", "holds if", "verdict"):
+            table.add_column(header, overflow="fold")
+        for one in mine:
+            table.add_row(one["name"], *figure_cells(one), ASSERTIONS[one["holds_if"]], one["verdict"])
+        parts += [table, *(f"{one['name']}: {one['reason']}" for one in mine if one["reason"])]
+    return parts

@@ -1,0 +1,1 @@
+"""The claims of hierarchical bulk-synchronous SGD (ICMLA 2017)."""

@@ -1,0 +1,1 @@
+"""The claims of asynchronous layer-wise gradient descent."""

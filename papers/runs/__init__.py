@@ -1,0 +1,1 @@
+"""Runs of shipped scenarios for the claims of several papers."""

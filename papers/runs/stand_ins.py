@@ -1,0 +1,104 @@
+"""Trains the stand-in of a scenario on the scenario's clock, and finds the best learning rate of a method.
+
+A run counts the samples to several accuracies at once, where `paceline simulate` counts those to one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from paceline.algorithms.core.method import SgdMethod
+from paceline.scenarios import load
+from paceline.simulator.runs.run import perform
+from paceline.simulator.runs.stand_in_training import alone, reached, stood_in
+from paceline.workloads.learners.stand_in import StandIn
+from paceline.workloads.models.threads import torch_threads
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What one training of a stand-in showed."""
+
+    samples: Mapping[float, float]
+    """samples of the stand-in to each accuracy; infinity if it was not reached"""
+    accuracy: float
+    """final accuracy in per cent"""
+
+
+def trained(
+    scenario: str,
+    method: SgdMethod,
+    accuracies: Sequence[float],
+    *,
+    seed: int,
+    epochs: float,
+    one_worker: bool = False,
+    stop: bool = True,
+) -> Trained:
+    """Trains the stand-in of a shipped scenario.
+
+    Args:
+        scenario: The scenario's name.
+        method: The method, with its learning rate.
+        accuracies: The targets whose samples are counted.
+        seed: Of initial weights, samples and jitter.
+        epochs: The limit of the training, in epochs of the stand-in.
+        one_worker: Whether one worker trains alone, with the reference's batch; the method is then not used except for
+            its learning rate.
+        stop: Whether the training ends when the largest target is reached.
+    """
+    last = max(accuracies) if stop else 0.999
+    changes = [f"extrapolate.stand_in.accuracy={last}", f"extrapolate.stand_in.epochs={epochs}", f"seed={seed}"]
+    loaded = load(scenario, changes, algorithms=[method])
+    assert loaded.extrapolate is not None and loaded.extrapolate.stand_in is not None
+    part, (plan,) = loaded.extrapolate.stand_in, loaded.plans()
+    problem = part.learner(seed)
+    run = (alone if one_worker else stood_in)(plan, part, problem)
+    if one_worker:
+        own = replace(run.job.method, learning_rate=method.learning_rate)  # type: ignore[call-arg]
+        run = replace(run, job=replace(run.job, method=own))
+    learner = run.job.learner
+    with torch_threads(1):
+        shots = perform(run, part.evaluate.schedule(learner.num_samples)).snapshots
+    counted = learner.stand_for / learner.batch if isinstance(learner, StandIn) else 1.0
+    found = {accuracy: reached(shots, accuracy) for accuracy in accuracies}
+    scores = [shot.score.accuracy for shot in shots if shot.score is not None and shot.score.accuracy is not None]
+    return Trained(
+        samples={accuracy: math.inf if got is None else got[0] * counted for accuracy, got in found.items()},
+        accuracy=100.0 * float(sum(scores[-3:]) / len(scores[-3:])) if scores else 10.0,
+    )
+
+
+def best_rate(cost: Callable[[float], float], rates: Sequence[float], start: float) -> float:
+    """Returns the learning rate of a grid with the least cost, if the cost has one valley.
+
+    From the start, neighbours are tried as long as they are better. Infinite costs (the target was not reached) are
+    passed over, downwards first.
+
+    Args:
+        cost: The cost of a rate; called once for each rate that is tried.
+        rates: The grid, ascending.
+        start: The rate of the grid to start from.
+
+    >>> best_rate(lambda rate: abs(rate - 0.25), [0.1, 0.2, 0.3, 0.4], start=0.4)
+    0.3
+    >>> best_rate(lambda rate: 1.0 if rate < 0.15 else float("inf"), [0.1, 0.2, 0.3], start=0.3)
+    0.1
+    """
+    known: dict[int, float] = {}
+
+    def at(index: int) -> float:
+        if not 0 <= index < len(rates):
+            return math.inf
+        if index not in known:
+            known[index] = cost(rates[index])
+        return known[index]
+
+    first = rates.index(start)
+    outward = [*range(first, -1, -1), *range(first + 1, len(rates))]
+    place = next((index for index in outward if at(index) < math.inf), first)
+    while (step := min((-1, 1), key=lambda step: at(place + step))) and at(place + step) < at(place):
+        place += step
+    return rates[place]

@@ -1,0 +1,271 @@
+"""Claims of SC'17 on what the methods learn: elastic averaging against the corresponding SGD, and the fastest methods.
+
+Rules of this file:
+
+* The figure is the virtual time to an accuracy, on the node of `sc17-lenet-gpu`. A run that does not reach it counts
+  with the end of its run, which is too early and so favours it.
+* Two comparisons. At a common rate: all methods have the learning rate that is best for synchronous SGD with the same
+  momentum, which is chosen first. At own rates: each method has its own best rate of the same grid; those with an
+  elastic rate may have it as P α = β or as α = η ρ. Rates are chosen on one seed, and compared on others.
+* The data are those of the scenario: MNIST if its folder is there, otherwise the stand-in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from paceline.algorithms import METHODS
+from paceline.algorithms.core.method import Method
+from paceline.papers.core.claim import Assertion, Claim, Effort, Predicted, over_seeds, spanning
+from paceline.papers.core.input_files import input_named
+from paceline.records.goals import crossing
+from paceline.records.metrics import smoothed
+from paceline.scenarios import load
+from paceline.simulator.kernel.garbage_collection import collected_seldom
+from paceline.simulator.runs.run import perform
+from paceline.workloads.models.threads import torch_threads
+
+PAPER = "sc17"
+SCENARIO = "sc17-lenet-gpu"
+HORIZON_S = 0.2
+"""virtual seconds of a run; ours: about three times what the fastest method needs"""
+POINTS, WINDOW = 400, 20
+"""points of the time grid, and of the trailing mean of accuracies"""
+TUNING_SEED = 101
+FULL_GRID = tuple(0.003125 * 2**power for power in range(10))
+QUICK_GRID = FULL_GRID[::2]
+PAIRS = {
+    "async-easgd": ("async-sgd", "Async EASGD is faster than Async SGD"),
+    "async-measgd": ("async-msgd", "Async MEASGD is faster than Async MSGD"),
+    "hogwild-easgd": ("hogwild-sgd", "Hogwild EASGD is faster than Hogwild SGD"),
+}
+FASTEST = ("sync-easgd3", "hogwild-easgd")
+OTHERS = ("easgd", "async-easgd", "async-measgd", "async-sgd", "async-msgd", "hogwild-sgd")
+ELASTIC = ("easgd", "async-easgd", "async-measgd", "hogwild-easgd", "sync-easgd3")
+BETA = 0.9
+"""β = P α, of which the input `learning-rho` is the other form"""
+LOW_BETA = 0.3
+"""the lower end of that input"""
+INPUTS = (
+    "learning-data",
+    "learning-workers",
+    "learning-eta",
+    "learning-rho",
+    "learning-momentum",
+    "gpu-batch",
+    "gpu-device",
+    "gpu-jitter",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A method with its rates, on a number of workers."""
+
+    method: str
+    rate: float
+    beta: float = BETA
+    """P α at the learning rate"""
+    workers: int = 8
+    momentum: float = 0.0
+    """of synchronous SGD; the others have their defaults"""
+
+    @property
+    def algorithm(self) -> Method:
+        """The method with its hyper-parameters: α as η ρ."""
+        given: dict[str, Any] = {"learning_rate": self.rate}
+        if self.method in ELASTIC:
+            given["rho"] = self.beta / self.workers / self.rate
+        if self.method == "easgd":
+            given["packed"] = False
+        if self.momentum:
+            given["momentum"] = self.momentum
+        return METHODS[self.method](**given)
+
+
+@cache
+def time_s(entry: Entry, seed: int) -> float:
+    """Returns the virtual seconds in which a method reaches the target accuracy; the horizon if it does not.
+
+    Args:
+        entry: The method.
+        seed: Of initial weights, samples and jitter.
+    """
+    switches = entry.workers // 2
+    settings = f"{{roots: 1, switches: {switches}, gpus_per_switch: 2, gpu: k80}}"
+    changes = [
+        f"cluster.nodes=[{{node: pcie-tree, settings: {settings}}}]",
+        f"stop={{seconds: {HORIZON_S} s}}",
+        "evaluate.every=1024 samples",
+        f"seed={seed}",
+    ]
+    scenario = load(SCENARIO, changes, algorithms=[entry.algorithm])
+    (plan,) = scenario.plans()
+    assert plan.target is not None, "the scenario has a target"
+    with collected_seldom(), torch_threads(scenario.train.torch_threads):
+        shots = perform(plan, plan.schedule()).snapshots
+    times = [shot.time_s for shot in shots]
+    accuracies = [0.0 if shot.score is None or shot.score.accuracy is None else shot.score.accuracy for shot in shots]
+    grid = np.linspace(0.0, HORIZON_S, POINTS + 1)
+    found = crossing(plan.target, smoothed(np.interp(grid, times, accuracies).tolist(), WINDOW).tolist())
+    return HORIZON_S if found is None else max(found.at(grid.tolist()), HORIZON_S / POINTS)
+
+
+def grid(effort: Effort) -> tuple[float, ...]:
+    """Returns the learning rates that are tried."""
+    return QUICK_GRID if effort.quick else FULL_GRID
+
+
+@cache
+def common_rate(momentum: float, effort: Effort) -> float:
+    """Returns the best learning rate of synchronous SGD with this momentum."""
+    return min(grid(effort), key=lambda rate: time_s(Entry("sync-sgd", rate, momentum=momentum), TUNING_SEED))
+
+
+@cache
+def own_best(method: str, effort: Effort) -> Entry:
+    """Returns a method at its best rate; the elastic rate is constant, or in proportion to the learning rate."""
+    tried = [Entry(method, rate) for rate in grid(effort)]
+    if method in ELASTIC and not effort.quick:
+        rho = BETA / common_rate(momentum_of(method), effort)
+        tried += [replace(one, beta=rho * one.rate) for one in tried if rho * one.rate <= 8 * 0.9]
+    return min(tried, key=lambda one: time_s(one, TUNING_SEED))
+
+
+def at_common_rate(method: str, effort: Effort) -> Entry:
+    """Returns a method at the best rate of synchronous SGD."""
+    return Entry(method, common_rate(momentum_of(method), effort))
+
+
+def momentum_of(method: str) -> float:
+    """Returns the default momentum of a method."""
+    return float(getattr(METHODS[method], "momentum", 0.0))
+
+
+Chosen = Callable[[str, Effort], Entry]
+"""a way to choose the rates of a method"""
+
+
+def seeds(effort: Effort) -> range:
+    """Returns the seeds on which methods are compared."""
+    return range(1, effort.seeds + 1)
+
+
+def ratio(slower: Sequence[float], faster: Sequence[float]) -> Predicted:
+    """Returns the geometric mean of the ratio of two times, with its interval over the seeds.
+
+    If neither method reaches the target with any seed, the ratio may be anything that the time grid resolves.
+
+    Args:
+        slower: The times of the method that should be slower, one for each seed.
+        faster: Those of the other.
+    """
+    if min(*slower, *faster) >= HORIZON_S:
+        return Predicted(value=1.0, low=1 / POINTS, high=float(POINTS))
+    logs = over_seeds([math.log(one / other) for one, other in zip(slower, faster, strict=True)])
+    return Predicted(value=math.exp(logs.value), low=math.exp(logs.low), high=math.exp(logs.high))
+
+
+def _times(entry: Entry, effort: Effort) -> list[float]:
+    return [time_s(entry, seed) for seed in seeds(effort)]
+
+
+def _listed(methods: Sequence[str], chosen: Chosen, effort: Effort) -> str:
+    said = []
+    for method in methods:
+        entry = chosen(method, effort)
+        mean_s = float(np.mean(_times(entry, effort)))
+        reached = sum(one < HORIZON_S for one in _times(entry, effort))
+        short = "" if reached == len(seeds(effort)) else f", reached by {reached} of {len(seeds(effort))} seeds"
+        edge = " (end of the grid)" if entry.rate in (grid(effort)[0], grid(effort)[-1]) else ""
+        said.append(f"{method} {mean_s * 1e3:.0f} ms at {entry.rate:g}{edge}{short}")
+    return "; ".join(said)
+
+
+def _alternatives(chosen: Chosen, effort: Effort) -> list[Callable[[Entry], Entry]]:
+    """Returns the plausible changes of an entry: β, and the number of workers, at the common rate."""
+    if effort.quick or chosen is not at_common_rate:
+        return []
+    return [lambda one: replace(one, beta=LOW_BETA), lambda one: replace(one, workers=4)]
+
+
+def against_sgd(ours: str, theirs: str, chosen: Chosen, effort: Effort) -> Predicted:
+    """Returns how many times as fast an elastic method is as its SGD.
+
+    Args:
+        ours: The elastic method.
+        theirs: The corresponding SGD.
+        chosen: How the rates are chosen.
+        effort: How much is computed.
+    """
+    own, other = chosen(ours, effort), chosen(theirs, effort)
+    central = ratio(_times(other, effort), _times(own, effort))
+    more = [
+        ratio(_times(change(other), effort), _times(change(own), effort)) for change in _alternatives(chosen, effort)
+    ]
+    reason = f"Times to the target accuracy: {_listed((ours, theirs), chosen, effort)}."
+    return spanning(central, *more, reason=reason, details=(reason,))
+
+
+def fastest(chosen: Chosen, effort: Effort) -> Predicted:
+    """Returns the time of the fastest other method over that of the slower one of Sync and Hogwild EASGD."""
+    ours = [max(times) for times in zip(*(_times(chosen(name, effort), effort) for name in FASTEST), strict=True)]
+    others = [min(times) for times in zip(*(_times(chosen(name, effort), effort) for name in OTHERS), strict=True)]
+    reason = f"Times to the target accuracy: {_listed((*FASTEST, *OTHERS), chosen, effort)}."
+    return spanning(ratio(others, ours), reason=reason, details=(reason,))
+
+
+def tie(chosen: Chosen, effort: Effort) -> Predicted:
+    """Returns the time of Hogwild EASGD over that of Sync EASGD3."""
+    sync, hogwild = (_times(chosen(name, effort), effort) for name in FASTEST)
+    return spanning(ratio(hogwild, sync), reason=f"Times: {_listed(FASTEST, chosen, effort)}.")
+
+
+def _claim(
+    name: str, sentence: str, predict: Callable[[Effort], Predicted], *, published: float | None = None
+) -> Claim:
+    holds_if: Assertion = "order" if published is None else "within 25 %"
+    known = input_named(PAPER, "learning-data").value
+    return Claim(
+        name=f"sc17-{name}",
+        paper=PAPER,
+        section="abstract; figures of accuracy over time",
+        sentence=sentence,
+        published=published,
+        unit="×",
+        hardware="one node with 8 GPUs",
+        model=f"LeNet, MNIST (here: {known})",
+        batch="not found",
+        scenario=SCENARIO,
+        command=f"paceline simulate {SCENARIO}",
+        inputs=INPUTS,
+        holds_if=holds_if,
+        predict=predict,
+        shares="sc17 learning",
+    )
+
+
+def _claims() -> list[Claim]:
+    ways: tuple[tuple[str, str, Chosen], ...] = (
+        ("", "at the best rate of synchronous SGD", at_common_rate),
+        ("-own-rate", "each at its own best rate", own_best),
+    )
+    found = []
+    for suffix, words, chosen in ways:
+        for ours, (theirs, sentence) in PAIRS.items():
+            assert {ours, theirs} <= set(METHODS), "methods of the registry"
+            found.append(_claim(f"{ours}{suffix}", f"{sentence}: {words}", partial(against_sgd, ours, theirs, chosen)))
+        sentence = f"Sync and Hogwild EASGD are the fastest methods: {words}"
+        found.append(_claim(f"fastest{suffix}", sentence, partial(fastest, chosen)))
+        sentence = f"Sync and Hogwild EASGD are tied: {words}"
+        found.append(_claim(f"tie{suffix}", sentence, partial(tie, chosen), published=1.0))
+    return found
+
+
+CLAIMS = tuple(_claims())

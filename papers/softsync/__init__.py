@@ -1,0 +1,1 @@
+"""The claims of staleness-aware asynchronous SGD."""

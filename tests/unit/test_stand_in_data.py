@@ -1,0 +1,74 @@
+"""A small problem that is learned where the folder of a data set is missing: `workload.stand_in`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paceline
+from paceline.algorithms.core.errors import InputError
+from paceline.scenarios import Scenario
+from paceline.scenarios.resolution.fitted_ranges import outside
+from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
+from paceline.workloads.datasets.catalogue import HOME
+from tests import datasets
+
+
+@pytest.fixture(autouse=True)
+def _no_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(HOME, raising=False)
+
+
+def lenet(**workload: Any) -> Scenario:
+    """LeNet on four devices, with digits in place of a missing MNIST."""
+    stand_in = {"model": "digits-mlp", "batch_per_worker": 8}
+    return paceline.load(
+        {
+            "name": "lenet",
+            "algorithms": ["sync-easgd3"],
+            "workload": {"model": "lenet", "batch_per_worker": 32, "stand_in": stand_in, **workload},
+            "cluster": {"nodes": [{"device": "k80", "workers_per_node": 4}]},
+            "evaluate": {"every": "512 samples"},
+            "stop": {"samples": 2048},
+        }
+    )
+
+
+def test_numbers_are_the_stand_ins_and_sizes_and_times_the_models() -> None:
+    (run,) = paceline.simulate(lenet())
+    (timed,) = paceline.simulate(lenet(learning="none"))
+    assert run.summary["final_accuracy"] is not None
+    assert run.summary["bytes_sent"] == timed.summary["bytes_sent"]
+    assert run.summary["step_s"] == timed.summary["step_s"]
+    assert lenet().workload.num_samples == 1437 * 4
+
+
+def test_a_run_with_a_stand_in_says_so() -> None:
+    (note,) = [line for line in outside(lenet().plans()[0]) if line.startswith("workload.stand_in")]
+    assert "digits-mlp on digits stands in for lenet, because its data set was not found" in note
+    assert not [line for line in outside(lenet(learning="none").plans()[0]) if line.startswith("workload.stand_in")]
+
+
+def test_the_model_itself_is_trained_if_its_data_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = datasets.mnist(tmp_path / "mnist", train=256, test=20)
+    assert lenet(data_dir=str(folder)).workload.stood_in is None
+    monkeypatch.setenv(HOME, str(tmp_path))
+    scenario = lenet()
+    assert scenario.workload.stood_in is None
+    assert scenario.plans()[0].job.learner.num_samples == 256
+
+
+def test_a_real_run_refuses_a_stand_in() -> None:
+    with pytest.raises(
+        InputError, match=r"lenet: workload.stand_in: found digits-mlp on digits in place of a data set"
+    ):
+        refuse_simulated_only(lenet())
+
+
+def test_mistakes_in_a_stand_in_are_told() -> None:
+    with pytest.raises(InputError, match=r"workload.stand_in.model: found 'digits-mpl', expected .*digits-mlp"):
+        lenet(stand_in={"model": "digits-mpl", "batch_per_worker": 8})
+    with pytest.raises(InputError, match=r"workload.stand_in.*: missing"):
+        lenet(stand_in={"model": "lenet", "batch_per_worker": 8})
