@@ -1,0 +1,223 @@
+"""Runs cases: in the any-order interpreter, in parts if the case has stops, or in the simulated interpreter."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.algorithms.core.errors import PacelineError
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.operations import Charge
+from paceline.algorithms.core.values import Rank
+from paceline.checking.anyorder import AnyOrder
+from paceline.checking.cases.case import Case, Times
+from paceline.checking.driver import Driver, Entry
+from paceline.checking.moves import Chooser, Move
+from paceline.checking.small_runs import DoesNotEnd
+from paceline.records.trace import Schedule, Trace
+from paceline.simulator.interpreter.host_costs import NO_COSTS
+from paceline.simulator.interpreter.interpreter import Simulation
+from paceline.simulator.kernel.crash_timeline import Timeline
+from paceline.simulator.network.network import MeasuredNetwork
+
+MOVES_PER_STEP = 400
+"""limit of moves for each step of each rank, before a program is said not to end; provenance: ours, layerwise methods
+take about 30"""
+LIMIT_S = 10.0
+"""processor seconds that a run may take; provenance: ours, the largest runs take a tenth of a second"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a case did: the record of its run, the log of moves (any-order interpreter), and the error that ended it."""
+
+    case: Case
+    job: Job
+    trace: Trace
+    log: tuple[Entry, ...] = ()
+    error: Exception | None = None
+
+
+def performed(case: Case) -> Outcome:
+    """Runs a case.
+
+    Returns:
+        The outcome. A `DeadlockError`, `ProgramError` or any other exception of a program is its `error`.
+
+    >>> from paceline.algorithms import find
+    >>> outcome = performed(Case(method=find("sync-sgd")(), nodes=(1, 1), steps=2))
+    >>> len(outcome.trace.updates), outcome.error, outcome.log[0].move
+    (4, None, go 0/main NextStep)
+    """
+    return _simulated(case) if case.times is not None else in_any_order(case, Chosen(case.choices))
+
+
+class Chosen:
+    """Selects moves by their indices among the possible ones; after the last index, the first possible move.
+
+    An index beyond the possible moves counts from the first one again, so that any list of numbers is a schedule.
+    `made` lists the indices of the moves that were made.
+
+    >>> choose = Chosen((1, 5))
+    >>> moves = [Move(act="go", rank=Rank(0)), Move(act="go", rank=Rank(1))]
+    >>> [choose(moves).rank for _ in range(3)], choose.made
+    ([1, 1, 0], [1, 1, 0])
+    """
+
+    def __init__(self, choices: Sequence[int]) -> None:
+        self._choices, self.made = choices, list[int]()
+
+    def __call__(self, ready: Sequence[Move]) -> Move:
+        at = len(self.made)
+        index = self._choices[at] % len(ready) if at < len(self._choices) else 0
+        self.made.append(index)
+        return ready[index]
+
+
+def in_any_order(case: Case, choose: Chooser) -> Outcome:
+    """Runs a case in the any-order interpreter with any chooser instead of its `choices`; arguments as in `performed`.
+
+    Args:
+        case: the case.
+        choose: selects the moves of all parts of the run.
+    """
+    job, start = case.job(), None
+    limit = MOVES_PER_STEP * len(job.team) * (case.steps + 2)
+    whole, log, error = Trace(), list[Entry](), None
+    for stop in [*sorted(stop for stop in case.stops if stop < (job.limit or 0)), None]:
+        samples = job.budget.samples if stop is None else stop * job.samples_per_step
+        run = AnyOrder(dataclasses.replace(job, budget=Budget(samples=samples)), start=start)
+        error = _error_of(run, limited(choose, limit - len(log)))
+        append(whole, run.trace, len(log))
+        log += run.log
+        if error is not None:
+            break
+        start = run.checkpoint()
+    return Outcome(case=case, job=job, trace=whole, log=tuple(log), error=error)
+
+
+def _error_of(run: Driver, choose: Chooser) -> Exception | None:
+    """Runs to the end; returns the exception that ended the run, if any."""
+    try:
+        with limited_processor_time():
+            run.run(choose)
+    except Exception as error:  # of any kind: the program is the user's
+        return error
+    return None
+
+
+def append(whole: Trace, part: Trace, moves: int) -> None:
+    """Appends the record of a part of a run that was stopped and entered again.
+
+    Args:
+        whole: the record of the parts before.
+        part: the record of the next part; its clock starts at 0.
+        moves: the number of moves before it, which is the time at which it starts.
+    """
+    whole.spans += [
+        span._replace(
+            start_s=span.start_s + moves,
+            end_s=span.end_s + moves,
+            ready_s=None if span.ready_s is None else span.ready_s + moves,
+        )
+        for span in part.spans
+    ]
+    whole.updates += [row._replace(time_s=row.time_s + moves) for row in part.updates]
+    whole.layers += [row._replace(time_s=row.time_s + moves) for row in part.layers]
+    whole.snapshots += [dataclasses.replace(shot, time_s=shot.time_s + moves) for shot in part.snapshots]
+    whole.heard += part.heard
+    whole.hearers += part.hearers
+    whole.states, whole.weights, whole.wall_s = part.states, part.weights, moves + part.wall_s
+
+
+def limited(choose: Chooser, most: int) -> Chooser:
+    """Wraps a chooser such that it raises `DoesNotEnd` after this many moves."""
+    left = most
+
+    def limit(ready: Sequence[Move]) -> Move:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise DoesNotEnd("the run has not ended after the number of moves that is allowed for its ranks and steps")
+        return choose(ready)
+
+    return limit
+
+
+class TooLong(PacelineError):
+    """A run has used `LIMIT_S` of processor time."""
+
+
+@contextmanager
+def limited_processor_time(seconds: float = LIMIT_S) -> Iterator[None]:
+    """Raises `TooLong` in the block after so much processor time, for a program that computes without operations.
+
+    Processor time does not advance while the process is stopped, such as in a debugger. The limit has no effect outside
+    of the main thread, because Python runs signal handlers there only.
+    """
+
+    def stop(*_: Any) -> None:
+        raise TooLong(f"a program computed for {seconds:g} s without reaching the end of its run")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler, timer = signal.signal(signal.SIGVTALRM, stop), signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, *timer)
+        signal.signal(signal.SIGVTALRM, handler)
+
+
+# --- simulated runs --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CaseTiming:
+    """The timing of a simulated case: gradients take the times of the case, and other work takes none."""
+
+    times: Times
+    completes: bool = False
+
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        return self.times.of(rank, step)
+
+    def paused_s(self, samples: int, pause_s: float) -> float:
+        return 0.0
+
+    def started_factor(self, samples: int) -> float:
+        return 1.0
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        return (1 / 6, 1 / 6), (1 / 3, 1 / 3)
+
+    def timeline(self, rank: Rank) -> Timeline | None:
+        return None
+
+    def work_s(self, rank: Rank, op: Charge) -> float:
+        return 0.0
+
+    def load_s(self, rank: Rank, samples: int) -> float:
+        return 0.0
+
+    def rest_s(self, rank: Rank) -> float:
+        return 0.0
+
+
+def _simulated(case: Case) -> Outcome:
+    assert case.times is not None, "only a case with times is simulated"
+    job, times = case.job(), case.times
+    network = MeasuredNetwork(lambda _kind, _members, size: times.transfer_s(size), times.transfer_s)
+    run = Simulation(job, CaseTiming(times), network, Schedule(every=1), None, NO_COSTS)
+    try:
+        with limited_processor_time():
+            run.run()
+    except Exception as error:  # of any kind: the program is the user's
+        return Outcome(case=case, job=job, trace=run.trace, error=error)
+    return Outcome(case=case, job=job, trace=run.trace)
