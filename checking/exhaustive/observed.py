@@ -50,6 +50,8 @@ class Option(NamedTuple):
     """known before the answer; a lane that ends with the answer also settles its handle"""
     moves: tuple[Move, ...]
     """deliveries, then the answer"""
+    grant: bool = False
+    """whether it takes one of the steps that several ranks share"""
 
 
 Options = Mapping[Key, Option]
@@ -106,7 +108,7 @@ class Observed(AnyOrder):
                 for choice, moves in self._receives(task, task.op):
                     found[Key(lane, choice)] = Option(self.choosing(marks, task.op, lane, choice), moves)
             elif self._can_go(task):
-                found[Key(lane)] = Option(marks, (self._go(task),))
+                found[Key(lane)] = Option(marks, (self._go(task),), self._takes_step(task))
         return found
 
     def choosing(self, marks: Marks, op: Receive, lane: LaneId, choice: Choice) -> Marks:
@@ -164,17 +166,19 @@ class Observed(AnyOrder):
             case Cancel(handle):
                 for name in self._waits(task, Wait(handle)):
                     writes |= bit("handle", name) | (bit("lane", name[0]) if name[1] == 0 else 0)
-            case NextStep(state) if task.me.rank in self._owners:
-                if self._granted(state.step):
-                    reads = sum(bit("refused", rank) for rank in self._owners)
-                else:
-                    writes |= bit("refused", task.me.rank)
+            case NextStep() if self._takes_step(task):
+                reads = sum(bit("refused", rank) for rank in self._owners)
+            case NextStep() if task.me.rank in self._owners:
+                writes |= bit("refused", task.me.rank)
             case _:
                 pass
         return Marks(reads, writes)
 
-    def _granted(self, step: int) -> bool:
-        return self._rule.position(step) < self._rule.end
+    def _takes_step(self, task: Task) -> bool:
+        """Whether the lane would be granted one of the steps that several ranks share."""
+        if not isinstance(task.op, NextStep) or task.me.rank not in self._owners:
+            return False
+        return self._rule.position(task.op.state.step) < self._rule.end
 
     def _waits(self, task: Task, op: Wait[Any] | WaitFor[Any]) -> list[tuple[LaneId, int]]:
         handles = op.handles if isinstance(op, WaitFor) else [op.handle]
@@ -232,7 +236,7 @@ class Observed(AnyOrder):
         task = next(one for one in self._tasks if self._ids[one] == self._chosen.lane)
         op, request = task.op, self._open[task]
         event = Event(self._chosen, request, self._marks(task), mask_of([request.asked]) | self._met.pop(task, 0))
-        event.grant = isinstance(op, NextStep) and task.me.rank in self._owners and self._granted(op.state.step)
+        event.grant = self._takes_step(task)
         if isinstance(op, Receive):
             event.marks = self.choosing(event.marks, op, self._chosen.lane, self._chosen.choice)
             if move.act == "go" and (letter := self._letter(task, op)) is not None:

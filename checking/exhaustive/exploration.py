@@ -59,7 +59,7 @@ class Sleeper(NamedTuple):
 class Node:
     """A prefix of the present run, and the event that follows it."""
 
-    options: dict[Key, Marks]
+    options: Options
     sleep: dict[Key, Sleeper]
     tree: list[Branch]
     """the events that follow in the present run and in later ones"""
@@ -187,7 +187,6 @@ class Exploration:
 
     def _node(self, run: Observed, options: Options) -> Node:
         """Returns the node of a prefix that is new."""
-        marks = {key: option.marks for key, option in options.items()}
         sleep, tree = dict[Key, Sleeper](), list[Branch]()
         if self._nodes:
             parent, event = self._nodes[-1], run.events[-1]
@@ -195,20 +194,22 @@ class Exploration:
             sleep = {
                 key: one
                 for key, one in parent.sleep.items()
-                if marks.get(key) == one.before and not one.marks.conflicts(event.marks)
+                if key in options and options[key].marks == one.before and not one.marks.conflicts(event.marks)
             }
         if not tree:
-            awake = [key for key in marks if key not in sleep]
-            if not awake:
+            awake = next((key for key in options if key not in sleep), None)
+            if awake is None:
                 raise Blocked
-            tree = [Branch(awake[0], marks[awake[0]], grant=False)]
-        return Node(marks, sleep, tree)
+            tree = [Branch(awake, options[awake].marks, options[awake].grant)]
+        return Node(options, sleep, tree)
 
     def _plan(self, run: Observed, start: int) -> None:
         """Adds the reversals of a run to the wakeup trees, and moves to the next prefix."""
         for old, new in zip(self._events[:start], run.events, strict=False):
             new.before = old.before
         put_in_order(run.events, start)
+        for node, event in zip(self._nodes[start:], run.events[start:], strict=False):
+            node.tree[0].marks = event.marks  # the answer may have settled a handle
         self._events = run.events
         self.complete = self.complete and not run.ambiguous
         if self.count:
@@ -234,7 +235,7 @@ class Exploration:
             node = self._nodes[-1]
             if len(self._nodes) <= len(self._events):  # else the run was cut off before this event
                 event = self._events[len(self._nodes) - 1]
-                node.sleep[node.key] = Sleeper(node.options[node.key], event.marks, event.grant)
+                node.sleep[node.key] = Sleeper(node.options[node.key].marks, event.marks, event.grant)
             del node.tree[0]
             if node.tree:
                 return
