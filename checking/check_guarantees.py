@@ -79,14 +79,20 @@ def conserved(job: Job, trace: Trace) -> list[str]:
     """
     promised = job.method.guarantees & {Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MEAN}
     before = {me.rank: job.method.begin(me, job.learner.initial()) for me in job.team}
-    with_centre = Guarantee.CONSERVES_SUM in promised
-    old, new = (_total(job, states, with_centre) for states in (before, trace.states))
-    if not promised or np.abs(new - old).max() <= _rounding(old):
+    old, new = (total_weights(job, states) for states in (before, trace.states))
+    if not promised or np.abs(new - old).max() <= rounding(old):
         return []
     return [f"{one.slug}: the sum went from {old} to {new}" for one in sorted(promised, key=lambda one: one.name)]
 
 
-def _total(job: Job, states: Any, with_centre: bool) -> Any:
+def total_weights(job: Job, states: Any) -> Any:
+    """Returns the sum of the workers' weights, with the centre if the method promises to conserve the sum with it.
+
+    Args:
+        job: the method and its ranks.
+        states: the state of each rank.
+    """
+    with_centre = Guarantee.CONSERVES_SUM in job.method.guarantees
     vectors = [states[me.rank].weights.vector for me in job.team if me.role == "worker" or with_centre]
     if with_centre and not job.method.has_server:
         vectors.append(states[job.weights_owner].centre.vector)
@@ -102,16 +108,30 @@ def _reentry(job: Job) -> Iterable[str]:
 
 
 def _deterministic(job: Job, trace: Trace) -> Iterator[str]:
-    yield from _differs(trace, AnyOrder(job).run(), "the same run without a clock")
+    yield from _differs(trace, reference_weights(job, Guarantee.DETERMINISTIC), "the same run without a clock")
 
 
 def _same_as_sync_sgd(job: Job, trace: Trace) -> Iterator[str]:
-    """Compares with sync-sgd at the same hyper-parameters and number of samples."""
+    yield from _differs(trace, reference_weights(job, Guarantee.SAME_AS_SYNC_SGD), "sync-sgd")
+
+
+def reference_weights(job: Job, guarantee: Guarantee) -> Any:
+    """Returns the weights at the end of the run that a guarantee compares with.
+
+    That is a run of the same job in the order of ranks or, for `SAME_AS_SYNC_SGD`, of sync-sgd with the same
+    hyper-parameters and number of samples.
+
+    Args:
+        job: the job that is compared.
+        guarantee: `DETERMINISTIC` or `SAME_AS_SYNC_SGD`.
+    """
+    if guarantee is Guarantee.DETERMINISTIC:
+        return AnyOrder(job).run().weights
     own = {field.name for field in dataclasses.fields(job.method)}
     shared = {name: getattr(job.method, name) for name in own & {field.name for field in dataclasses.fields(SyncSgd)}}
     samples = (job.limit or 0) * job.samples_per_step
     sync = dataclasses.replace(job, method=SyncSgd(**shared), team=_workers(job), budget=Budget(samples=samples))
-    yield from _differs(trace, AnyOrder(sync).run(), "sync-sgd")
+    return AnyOrder(sync).run().weights
 
 
 def _workers(job: Job) -> Any:
@@ -119,10 +139,10 @@ def _workers(job: Job) -> Any:
     return tuple(dataclasses.replace(me, world=me.workers, server=None) for me in job.team if me.role == "worker")
 
 
-def _differs(trace: Trace, other: Trace, name: str) -> Iterator[str]:
-    here, there = _numbers(trace.weights), _numbers(other.weights)
+def _differs(trace: Trace, reference: Any, name: str) -> Iterator[str]:
+    here, there = _numbers(trace.weights), _numbers(reference)
     away = np.abs(here - there).max()
-    if not away <= _rounding(there):
+    if not away <= rounding(there):
         yield f"weights differ by {away:.3g} from those of {name}, more than rounding explains"
 
 
@@ -246,6 +266,7 @@ def _numbers(vector: Any) -> np.ndarray[Any, Any]:
     return np.asarray(vector)
 
 
-def _rounding(vector: np.ndarray[Any, Any]) -> float:
+def rounding(vector: np.ndarray[Any, Any]) -> float:
+    """Returns the largest difference of two vectors of this scale that rounding explains."""
     kind = vector.dtype if np.issubdtype(vector.dtype, np.floating) else np.float64
     return float(ROUNDINGS * np.finfo(kind).eps * max(1.0, np.abs(vector).max()))
