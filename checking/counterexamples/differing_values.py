@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,8 +14,9 @@ from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.operations import NextStep
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.update_log import Update
-from paceline.checking.cases import Outcome
-from paceline.checking.check_guarantees import reference_weights, rounding, total_weights
+from paceline.checking.cases.comparing import reference_of
+from paceline.checking.cases.performing import Outcome
+from paceline.checking.check_guarantees import as_sync_sgd, reference_weights, rounding, total_weights
 from paceline.checking.counterexamples.recording import Record, numbers
 from paceline.checking.counterexamples.story_model import Difference
 
@@ -87,18 +89,23 @@ def _replicas(outcome: Outcome) -> dict[str, NDArray[Any]]:
     return {f"rank {rank}": vector for rank, vector in found.items() if vector is not None}
 
 
-def _against(name: str) -> Callable[[Outcome], dict[str, NDArray[Any]]]:
-    """Returns a function that compares the weights at the end with those of a reference run."""
+def _other_order(outcome: Outcome) -> dict[str, NDArray[Any]]:
+    return _ends(outcome, "in the order of ranks", reference_weights(outcome.job))
 
-    def compare(outcome: Outcome) -> dict[str, NDArray[Any]]:
-        guarantee = Guarantee[name.upper().replace("-", "_")]
-        if outcome.trace.weights is None:
-            return {}
-        words = "sync-sgd" if guarantee is Guarantee.SAME_AS_SYNC_SGD else "the simplest order"
-        other = reference_weights(outcome.job, guarantee)
-        return {"here": np.array(outcome.trace.weights), words: np.array(other)}
 
-    return compare
+def _sync_sgd(outcome: Outcome) -> dict[str, NDArray[Any]]:
+    return _ends(outcome, "sync-sgd", reference_weights(as_sync_sgd(outcome.job)))
+
+
+def _not_stopped(outcome: Outcome) -> dict[str, NDArray[Any]]:
+    whole = reference_of(dataclasses.replace(outcome.case, choices=(), stops=()))
+    return _ends(outcome, "without a stop", whole.trace.weights)
+
+
+def _ends(outcome: Outcome, name: str, other: Any) -> dict[str, NDArray[Any]]:
+    """Returns the weights at the end of a run and of the run that it is compared with."""
+    weights = outcome.trace.weights
+    return {} if weights is None or other is None else {"here": np.array(weights), name: np.array(other)}
 
 
 def _totals(outcome: Outcome) -> dict[str, NDArray[Any]]:
@@ -115,8 +122,9 @@ def _totals(outcome: Outcome) -> dict[str, NDArray[Any]]:
 VECTORS: dict[str, Callable[[Outcome], dict[str, NDArray[Any]]]] = {
     "replicas-equal": _replicas,
     "replicas-meet": _replicas,
-    "deterministic": _against("deterministic"),
-    "same-as-sync-sgd": _against("same-as-sync-sgd"),
+    "deterministic": _other_order,
+    "same-as-sync-sgd": _sync_sgd,
+    "complete-state": _not_stopped,
     "conserves-sum": _totals,
     "conserves-mean": _totals,
 }
@@ -200,7 +208,36 @@ def _batches(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
     return (Difference(what="batches", values=(*values, ("promised", str(total)))),) if batches else ()
 
 
+def _applied_twice(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
+    """Lists the updates of every gradient that was applied several times."""
+    versions: dict[tuple[Rank, int], list[str]] = {}
+    for row in outcome.trace.updates:
+        versions.setdefault((row.rank, row.step), []).append(str(row.version_applied))
+    return tuple(
+        Difference(what=f"gradient of rank {rank}, step {step}", values=(("applied in updates", ", ".join(found)),))
+        for (rank, step), found in versions.items()
+        if len(found) > 1
+    )[:MOST]
+
+
+def _versions(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
+    found = ", ".join(str(shot.version) for shot in outcome.trace.snapshots)
+    return (Difference(what="versions of the weights", values=(("in order", found),)),)
+
+
+def _steps_taken(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
+    """Lists the steps of the ranks that own the weights beside the budget."""
+    job, states = outcome.job, outcome.trace.states
+    owners = [me.rank for me in job.team if me.role == job.method.weights_owner]
+    taken = tuple((f"rank {rank}", str(getattr(states.get(rank), "step", "no state"))) for rank in owners)
+    words = "budget of all together" if job.method.independent else "budget"
+    return (Difference(what="steps taken", values=(*taken, (words, str(job.limit)))),)
+
+
 ROWS: dict[str, Compare] = {
+    "gradients-once": _applied_twice,
+    "versions-by-one": _versions,
+    "spends-budget": _steps_taken,
     "synchronous": lambda outcome, _: _staleness(0, 0, outcome.trace.updates),
     "bounded-staleness": _bounded_staleness,
     "exact-delay": _exact_delay,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import warnings
 
-from paceline.checking.cases import Case, Outcome, Violation, performed
+from paceline.checking.cases import Case, Violation, performed
+from paceline.checking.cases.performing import Outcome
 from paceline.checking.counterexamples.differing_values import differing_values
 from paceline.checking.counterexamples.drafts import numbered
 from paceline.checking.counterexamples.recording import Record
@@ -68,7 +69,7 @@ def recorded(case: Case) -> tuple[Outcome, Record]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the user's program; they were shown when the violation was found
         outcome = performed(dataclasses.replace(case, method=record.of(case.method)), simulation=read_clock)
-    return outcome, record
+    return dataclasses.replace(outcome, case=case, job=case.job()), record
 
 
 def _shortened(sentences: tuple[Sentence, ...]) -> tuple[tuple[Sentence, ...], int]:
