@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from bdb import BdbQuit
 
 from paceline.checking.cases import Case, Violation, performed
 from paceline.checking.cases.performing import Outcome
@@ -34,7 +35,17 @@ def story(violation: Violation) -> Story:
     2 rank 1 (server), step 0 receives Push from rank 0, sent in 1
     3 rank 1 (server), step 0 applies update 0 with rank 0's gradient of step 0 from version 0 (staleness 0)
     """
-    outcome, record = recorded(violation.case)
+    return story_of(violation, *recorded(violation.case))
+
+
+def story_of(violation: Violation, outcome: Outcome, record: Record) -> Story:
+    """Describes a run of the case of a violation.
+
+    Args:
+        violation: the violated guarantee.
+        outcome: the run.
+        record: its operations.
+    """
     differences, element = differing_values(violation.guarantee, outcome, record)
     timed, tells_ends = violation.case.times is not None, bool(violation.case.stops or outcome.error)
     drafting = Drafting(record, outcome.job, Focus(element), timed=timed, tells_ends=tells_ends)
@@ -69,6 +80,8 @@ def recorded(case: Case) -> tuple[Outcome, Record]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the user's program; they were shown when the violation was found
         outcome = performed(dataclasses.replace(case, method=record.of(case.method)), simulation=read_clock)
+    if isinstance(outcome.error, BdbQuit):  # the user has left the debugger
+        raise outcome.error
     return dataclasses.replace(outcome, case=case, job=case.job()), record
 
 
