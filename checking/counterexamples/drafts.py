@@ -32,6 +32,8 @@ class Draft:
     """of a receive: the sender, and the draft of its send"""
     before: tuple[str, ...] = ()
     """the words of the drafts that have been merged into this one"""
+    decisive: bool = False
+    """whether the action violates the guarantee, so that later ones do not matter"""
     part_of: Draft | None = None
     """the draft that it has been merged into"""
 

@@ -45,9 +45,19 @@ from paceline.checking.counterexamples.story_model import Act
 
 @dataclass(frozen=True, slots=True)
 class Focus:
-    """The element of the weights that a story follows, because it differs at the end; None: none."""
+    """What a story is about.
+
+    Args:
+        element: the element of the weights that differs at the end; None: no values are followed.
+        update: the input of an update that violates the guarantee, with which the story ends; None: it has no such end.
+    """
 
     element: int | None = None
+    update: Update | None = None
+
+    def decides(self, row: Update) -> bool:
+        """Whether this input of an update is the one that violates the guarantee, at any time."""
+        return self.update is not None and row[1:] == self.update[1:]
 
     def words(self, request: Request) -> str:
         """Returns the element's value in the weights of an operation; empty if it has none."""
@@ -244,7 +254,11 @@ class Drafting:
         if tail := self.focus.words(request):
             self._told[moment.me.rank] = tail
             words += f": {tail}"
-        self._say(moment, words, "update", f"update {version}" if op.advance else "local step")
+        label = f"update {version}" if op.advance else "local step"
+        draft = self._say(moment, words, "update", label)
+        if any(map(self.focus.decides, booked.updates)):
+            draft.decisive, draft.label = True, f"✗ {label}"
+            draft.words += ", which violates the guarantee"
 
     # --- the end ------------------------------------------------------------------------------------------------
 

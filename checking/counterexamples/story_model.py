@@ -103,6 +103,11 @@ class Story:
     differences: tuple[Difference, ...] = ()
 
     @property
+    def first_words(self) -> str:
+        """What was found, in one line: the sentences contain the other lines of a deadlock."""
+        return self.words.partition("\n")[0].rstrip(":")
+
+    @property
     def gap(self) -> str:
         """A sentence about what is left out."""
         return f"({self.left_out} sentences are left out)"
@@ -110,7 +115,7 @@ class Story:
     @property
     def text(self) -> str:
         """The whole story as plain text."""
-        lines = [f"{self.method} violates {self.guarantee}: {self.words}", self.setting, ""]
+        lines = [f"{self.method} violates {self.guarantee}: {self.first_words}", self.setting, ""]
         for sentence in self.sentences:
             lines.append(sentence.text)
             if self.left_out and sentence.number == self.left_out_after:
