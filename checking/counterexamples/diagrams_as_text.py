@@ -15,6 +15,7 @@ WIDEST, NARROWEST = 30, 10
 MARKS = {
     "compute": "·",
     "send": "○",
+    "receive": "○",
     "start": "+",
     "update": "■",
     "memory": "◆",

@@ -92,6 +92,7 @@ class Drafting:
         self._logs = {me.rank: UpdateLog(job.method.staleness_kind, job.workers) for me in job.team}
         self._holders: dict[tuple[Any, str], Rank] = {}
         self._entered: defaultdict[Rank, int] = defaultdict(int)
+        self._finished_starts: set[Request | None] = set()
         self._told: dict[Rank, str] = {}
         """the value of the element that was said last, for each rank"""
 
@@ -224,22 +225,24 @@ class Drafting:
         draft = self._say(moment, f"receives {name} from rank {answer.source}", "receive", name)
         draft.sent = self.mail.receive(moment.me.rank, op, answer)
 
-    def _finished(self, moment: Moment, handle: Handle[Any], answer: Any) -> None:
-        """Says that a rank has the answer of what it started."""
+    def _finished(self, moment: Moment, handle: Handle[Any], answer: Any, note: str = "") -> None:
+        """Says once that a rank has the answer of what it started."""
         start = self.record.started.get(handle)
+        if start is None or isinstance(start.op, Start):
+            if start in self._finished_starts:
+                return
+            self._finished_starts.add(start)
         what: Any = start.op.what if start is not None and isinstance(start.op, Start) else None
         if isinstance(what, Receive) and isinstance(answer, Message):
             self._receive(moment, what, answer)
         elif not isinstance(what, Send):
             name = wording.handle(handle, self.record.started).partition(", started at ")[0]
-            self._say(moment, f"continues with the result of {name}", "result", "has result")
+            self._say(moment, f"continues with the result of {name}{note}", "result", f"result of {_short(what)}")
 
     def _some_finished(self, moment: Moment, op: WaitFor[Any], handles: Any, answer: Any) -> None:
-        if op.need != "all":
-            words = f"continues, because {len(answer)} of {len(handles)} operations are done"
-            self._say(moment, words, "result", f"{len(answer)} of {len(handles)}")
+        note = "" if op.need == "all" else f" ({len(answer)} of {len(handles)} are done)"
         for index, one in answer:
-            self._finished(moment, handles[index], one)
+            self._finished(moment, handles[index], one, note)
 
     def _update(self, moment: Moment, request: Request, op: RecordUpdate) -> None:
         booked = self._logs[moment.me.rank].book(op, 0.0)
@@ -301,6 +304,6 @@ def _short(what: Any) -> str:
     """Names an operation for a diagram."""
     if isinstance(what, COLLECTIVES):
         return f"{type(what).__name__} {what.key}"
-    return getattr(what, "name", type(what).__name__)
+    return "layers" if what is None else getattr(what, "name", type(what).__name__)
 
 
