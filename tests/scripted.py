@@ -105,7 +105,9 @@ class Script(Case):
                     value = yield from Access(Cell(rest[0]), "read")
                     found.append(None if value is None else number(value))
                 case "swap" | "add to":
-                    before = yield from Access(Cell(rest[0]), "swap" if kind == "swap" else "add", vector(1.0 + me.rank))
+                    before = yield from Access(
+                        Cell(rest[0]), "swap" if kind == "swap" else "add", vector(1.0 + me.rank)
+                    )
                     found.append(None if before is None else number(before))
                 case _:
                     pass
