@@ -192,7 +192,7 @@ class Forgetful(Faultless):
 class Early(Faultless):
     """Rank 0 uses the message that arrives first."""
 
-    guarantees = frozenset({Guarantee.REPLICAS_EQUAL})
+    guarantees = frozenset({Guarantee.DETERMINISTIC})
 
     @program
     def fault(self, me: RankContext, step: Step, gradient: GradientResult) -> Program[None]:
