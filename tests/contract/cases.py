@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import Method, RankContext, Replica, StalenessKind
 from paceline.algorithms.core.operations import Barrier, NextStep
@@ -37,7 +36,7 @@ class Case(Method):
     name = "case"
     staleness_kind = StalenessKind.STEPS
     source = "the contract suite"
-    guarantees = frozenset[Guarantee]()
+    guarantees = frozenset()
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
