@@ -96,16 +96,27 @@ def job_of(method: Method, workers: int, steps: int) -> Job | None:
     return None
 
 
+NAMES = ("method", "workers x steps", "orders", "redundant", "seconds", "without reduction", "violations")
+
+
+def cells(one: Row) -> list[str]:
+    """Returns the cells of a row, in the order of `NAMES`."""
+    orders = f"{'' if one.complete else 'more than '}{one.orders:,}"
+    size, seconds = f"{one.workers} x {one.steps}", f"{one.seconds:.2f}"
+    return [one.method, size, orders, str(one.redundant), seconds, _sequences(one), str(one.violations)]
+
+
+def show_markdown(rows: Sequence[Row]) -> None:
+    """Prints the rows as a table for a page."""
+    for line in (NAMES, ["---"] * len(NAMES), *map(cells, rows)):
+        print(f"| {' | '.join(line)} |" if line[0] != "---" else f"|{'|'.join(line)}|")
+
+
 def show(rows: Sequence[Row], console: Console) -> None:
     """Prints one line for each row."""
-    names = ("orders", "redundant", "seconds", "without reduction", "violations")
-    table = Table("method", "workers x steps", *names, box=None)
+    table = Table(*NAMES, box=None)
     for one in rows:
-        orders = f"{'' if one.complete else 'more than '}{one.orders:,}"
-        table.add_row(
-            one.method, f"{one.workers} x {one.steps}", orders, str(one.redundant), f"{one.seconds:.2f}",
-            _sequences(one), str(one.violations),
-        )  # fmt: skip
+        table.add_row(*cells(one))
     console.print(table)
     for one in rows:
         if one.first_violation is not None:
@@ -127,6 +138,7 @@ def main() -> int:
     parser.add_argument("--methods", default=",".join(METHODS), help="names, separated by commas")
     parser.add_argument("--seconds", type=float, default=60.0, help="limit of time of each exploration")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--markdown", action="store_true", help="print the table of docs/results/exhaustive.md")
     options = parser.parse_args()
     rows: list[Row] = []
     for size in options.sizes.split(","):
@@ -137,6 +149,8 @@ def main() -> int:
             print(f"{name} {size} done", file=sys.stderr)
     if options.json:
         print(json.dumps([asdict(one) for one in rows]))
+    elif options.markdown:
+        show_markdown(rows)
     else:
         show(rows, Console(width=120))
     return 1 if any(one.violations for one in rows) else 0

@@ -21,7 +21,7 @@ from paceline.algorithms.core.errors import DeadlockError, ProgramError
 from paceline.algorithms.core.job import Job
 from paceline.checking.driver import Entry
 from paceline.checking.exhaustive.events import Event, Key, Marks, Objects, put_in_order
-from paceline.checking.exhaustive.observed import Observed, Options
+from paceline.checking.exhaustive.observed import Observed, Options, Unrepeated
 from paceline.checking.exhaustive.races import Races, Reversal
 from paceline.checking.exhaustive.sequences import sequences_of
 from paceline.checking.exhaustive.wakeup import PLENTY, Branch, insert, without
@@ -152,23 +152,23 @@ class Exploration:
     def next_run(self) -> None:
         """Makes one run and plans the following ones."""
         start = max(0, len(self._nodes) - 1)
-        run, at = Observed(self.job, self._objects), 0
+        run = Observed(self.job, self._objects)
 
         def pick(options: Options) -> Key:
-            nonlocal at
-            if at == len(self._nodes):
+            if len(run.events) == len(self._nodes):
                 self._nodes.append(self._node(run, options))
-            key = self._nodes[at].key
+            key = self._nodes[len(run.events)].key
             if key not in options:
-                raise self._impossible(run, at < start)
-            at += 1
+                raise Blocked
             return key
 
         blocked = False
         try:
-            trace = run.perform(pick)
+            trace = run.perform(pick, [node.key for node in self._nodes[:start]])
         except Blocked:
             blocked = True
+        except Unrepeated:
+            raise _unrepeated(run) from None
         except Exception as error:
             self._fail(error, run)
         else:
@@ -185,15 +185,6 @@ class Exploration:
             raise error
         self.complete = self.complete and isinstance(error, DeadlockError)  # others end the run before all events
         self.failed(error, run.log)
-
-    def _impossible(self, run: Observed, repeated: bool) -> Exception:
-        if not repeated:
-            return Blocked()
-        last = run.log[-1].move if run.log else "the beginning"
-        return ProgramError(
-            f"after {last}, the programs did not repeat the operations of an earlier run with the same answers; "
-            "they must not read clocks, draw unseeded random numbers, or keep anything from one run to the next"
-        )
 
     def _node(self, run: Observed, options: Options) -> Node:
         """Returns the node of a prefix that is new."""
@@ -216,6 +207,8 @@ class Exploration:
     def _plan(self, run: Observed, start: int) -> None:
         """Adds the reversals of a run to the wakeup trees, and moves to the next prefix."""
         for old, new in zip(self._events[:start], run.events, strict=False):
+            if (type(old.request.op), old.marks, old.took) != (type(new.request.op), new.marks, new.took):
+                raise _unrepeated(run)
             new.before = old.before
         put_in_order(run.events, start)
         for node, event in zip(self._nodes[start:], run.events[start:], strict=False):
@@ -257,3 +250,11 @@ class Exploration:
                 return
             self._nodes.pop()
         self.is_open = False
+
+
+def _unrepeated(run: Observed) -> ProgramError:
+    last = run.log[-1].move if run.log else "the beginning"
+    return ProgramError(
+        f"up to {last}, the programs did not repeat the operations of an earlier run with the same answers; "
+        "they must not read clocks, draw unseeded random numbers, or keep anything from one run to the next"
+    )
