@@ -65,7 +65,10 @@ class Script(Case):
     """Each rank performs its actions; its result is the list of their answers."""
 
     actions: tuple[tuple[Action, ...], ...]
-    batches: bool = False
+
+    @program
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        return Replica(1, state.weights, (yield from self.body(me, Step(0, None), state)))  # type: ignore[arg-type]
 
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
@@ -115,18 +118,23 @@ class Script(Case):
 
 
 def actions(ranks: int) -> st.SearchStrategy[Action]:
-    """Actions of one of so many ranks."""
+    """Actions of one of so many ranks; sends are frequent, so that few receives wait in vain."""
     others = st.sampled_from([Rank(rank) for rank in range(ranks)])
-    anyone = st.one_of(st.none(), others)
-    cells = st.sampled_from(["x", "y"])
+    anyone = st.sampled_from([None, None, *(Rank(rank) for rank in range(ranks))])
+    cells = st.sampled_from(["x", "x", "y"])
+    send = st.tuples(st.just("send"), others)
+    receive = st.tuples(st.sampled_from(["receive", "receive or not", "start receive", "start receive or not"]), anyone)
+    memory = st.tuples(st.sampled_from(["add", "start add", "read", "swap", "add to"]), cells)
     return st.one_of(
-        st.tuples(st.just("send"), others),
-        st.tuples(st.sampled_from(["receive", "receive or not", "start receive", "start receive or not"]), anyone),
+        send,
+        send,
+        receive,
         st.tuples(st.just("relay"), anyone, others),
-        st.tuples(st.sampled_from(["add", "start add", "read", "swap", "add to", "lock"]), cells),
+        memory,
         st.tuples(st.just("start charge")),
         st.tuples(st.just("wait for any"), st.integers(0, 2)),
         st.tuples(st.sampled_from(["wait", "cancel"])),
+        st.tuples(st.just("lock"), cells),
     )
 
 

@@ -21,7 +21,7 @@ from paceline.algorithms.core.errors import DeadlockError, ProgramError
 from paceline.algorithms.core.job import Job
 from paceline.checking.driver import Entry
 from paceline.checking.exhaustive.events import Event, Key, Marks, Objects, put_in_order
-from paceline.checking.exhaustive.observed import Observed, Options
+from paceline.checking.exhaustive.observed import Observed, Options, Unrepeated
 from paceline.checking.exhaustive.races import Races, Reversal
 from paceline.checking.exhaustive.sequences import sequences_of
 from paceline.checking.exhaustive.wakeup import PLENTY, Branch, insert, without
@@ -40,7 +40,9 @@ class Orders:
     blocked: int
     """runs that were cut off because all of their orders were known; 0 if the exploration was optimal"""
     without_reduction: int | None
-    """all sequences of events of these orders; None if they were not counted"""
+    """all sequences of events of the orders whose sequences were counted; None if there is no such order"""
+    counted: int
+    """orders whose sequences were counted: if fewer than `explored`, `without_reduction` is a lower bound"""
     seconds: float
     complete: bool
     """whether these are all orders"""
@@ -80,7 +82,7 @@ def explore(
     failed: Failed | None = None,
     most: int | None = None,
     seconds: float | None = None,
-    count: bool = False,
+    count_s: float = 0.0,
 ) -> Orders:
     """Runs a job in every inequivalent order, each one once.
 
@@ -90,7 +92,8 @@ def explore(
         failed: receives the exception of each run that fails, and its log; None: the first exception is raised.
         most: the exploration ends after this many runs; None: after all.
         seconds: the exploration ends after this time; None: after all runs.
-        count: whether to count the sequences of events without reduction, see `sequences.sequences_of`.
+        count_s: how long to count the sequences of events of these orders, see `sequences.sequences_of`. This time is
+            not part of `seconds`.
 
     Raises:
         DeadlockError: in some order no rank can proceed, and `failed` is None.
@@ -108,18 +111,19 @@ def explore(
     [1, 1]
     4
     """
-    exploration = Exploration(job, visit, failed, count)
+    exploration = Exploration(job, visit, failed, count_s)
     begun_s = monotonic()
     while exploration.is_open:
-        late = seconds is not None and monotonic() - begun_s >= seconds
+        late = seconds is not None and monotonic() - begun_s - exploration.counting_s >= seconds
         if late or (most is not None and exploration.explored + exploration.blocked >= most):
             break
         exploration.next_run()
     return Orders(
         explored=exploration.explored,
         blocked=exploration.blocked,
-        without_reduction=exploration.sequences if count else None,
-        seconds=monotonic() - begun_s,
+        without_reduction=exploration.sequences if exploration.counted else None,
+        counted=exploration.counted,
+        seconds=monotonic() - begun_s - exploration.counting_s,
         complete=not exploration.is_open and exploration.complete,
     )
 
@@ -131,13 +135,15 @@ class Exploration:
     job: Job
     visit: Visit
     failed: Failed | None
-    count: bool
+    count_s: float
     is_open: bool = True
     complete: bool = True
     """whether no run was cut short or ambiguous so far"""
     explored: int = 0
     blocked: int = 0
     sequences: int = 0
+    counted: int = 0
+    counting_s: float = 0.0
     _objects: Objects = field(default_factory=Objects)
     _nodes: list[Node] = field(default_factory=list)
     _events: list[Event] = field(default_factory=list)
@@ -146,44 +152,39 @@ class Exploration:
     def next_run(self) -> None:
         """Makes one run and plans the following ones."""
         start = max(0, len(self._nodes) - 1)
-        run, at = Observed(self.job, self._objects), 0
+        run = Observed(self.job, self._objects)
 
         def pick(options: Options) -> Key:
-            nonlocal at
-            if at == len(self._nodes):
+            if len(run.events) == len(self._nodes):
                 self._nodes.append(self._node(run, options))
-            key = self._nodes[at].key
+            key = self._nodes[len(run.events)].key
             if key not in options:
-                raise self._impossible(run, at < start)
-            at += 1
+                raise Blocked
             return key
 
+        blocked = False
         try:
-            trace = run.perform(pick)
+            trace = run.perform(pick, [node.key for node in self._nodes[:start]])
         except Blocked:
-            self.blocked += 1
+            blocked = True
+        except Unrepeated:
+            raise _unrepeated(run) from None
         except Exception as error:
             self._fail(error, run)
         else:
-            self.explored += 1
             self.visit(trace, run.log)
         self._plan(run, start)
+        if blocked:
+            self.blocked += 1
+        else:
+            self.explored += 1
+            self._count()
 
     def _fail(self, error: Exception, run: Observed) -> None:
         if self.failed is None:
             raise error
-        self.explored += 1
         self.complete = self.complete and isinstance(error, DeadlockError)  # others end the run before all events
         self.failed(error, run.log)
-
-    def _impossible(self, run: Observed, repeated: bool) -> Exception:
-        if not repeated:
-            return Blocked()
-        last = run.log[-1].move if run.log else "the beginning"
-        return ProgramError(
-            f"after {last}, the programs did not repeat the operations of an earlier run with the same answers; "
-            "they must not read clocks, draw unseeded random numbers, or keep anything from one run to the next"
-        )
 
     def _node(self, run: Observed, options: Options) -> Node:
         """Returns the node of a prefix that is new."""
@@ -206,17 +207,25 @@ class Exploration:
     def _plan(self, run: Observed, start: int) -> None:
         """Adds the reversals of a run to the wakeup trees, and moves to the next prefix."""
         for old, new in zip(self._events[:start], run.events, strict=False):
+            if (type(old.request.op), old.marks, old.took) != (type(new.request.op), new.marks, new.took):
+                raise _unrepeated(run)
             new.before = old.before
         put_in_order(run.events, start)
         for node, event in zip(self._nodes[start:], run.events[start:], strict=False):
             node.tree[0].marks = event.marks  # the answer may have settled a handle
         self._events = run.events
         self.complete = self.complete and not run.ambiguous
-        if self.count:
-            self.sequences += sequences_of(run.events)
         for reversal in Races(run, start).all():
             self._add(reversal)
         self._go_back()
+
+    def _count(self) -> None:
+        """Counts the sequences of the last order, unless there is no time left for that or there are too many."""
+        begun_s = monotonic()
+        if self.counting_s < self.count_s and (found := sequences_of(self._events)) is not None:
+            self.sequences += found
+            self.counted += 1
+        self.counting_s += monotonic() - begun_s
 
     def _add(self, reversal: Reversal) -> None:
         node, sequence = self._nodes[reversal.at], reversal.sequence
@@ -241,3 +250,11 @@ class Exploration:
                 return
             self._nodes.pop()
         self.is_open = False
+
+
+def _unrepeated(run: Observed) -> ProgramError:
+    last = run.log[-1].move if run.log else "the beginning"
+    return ProgramError(
+        f"up to {last}, the programs did not repeat the operations of an earlier run with the same answers; "
+        "they must not read clocks, draw unseeded random numbers, or keep anything from one run to the next"
+    )

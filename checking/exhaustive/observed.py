@@ -57,6 +57,10 @@ class Option(NamedTuple):
 Options = Mapping[Key, Option]
 
 
+class Unrepeated(Exception):
+    """An event of an earlier run is not possible in a run that begins in the same way."""
+
+
 class Observed(AnyOrder):
     """One run whose events are recorded.
 
@@ -86,24 +90,39 @@ class Observed(AnyOrder):
         together = job.method.independent
         self._owners = [me.rank for me in job.team if together and me.role == job.method.weights_owner]
 
-    def perform(self, pick: Callable[[Options], Key]) -> Trace:
-        """Runs to the end; `pick` selects the next event among the possible ones."""
+    def perform(self, pick: Callable[[Options], Key], prefix: Sequence[Key] = ()) -> Trace:
+        """Runs to the end.
+
+        Args:
+            pick: selects the next event among the possible ones.
+            prefix: the first events, which are not picked.
+
+        Raises:
+            Unrepeated: an event of the prefix is not possible.
+        """
 
         def choose(ready: Sequence[Move]) -> Move:
             if not self._moves_left:
-                if not (options := self.options()):
+                known = prefix[len(self.events)] if len(self.events) < len(prefix) else None
+                options = self.options(None if known is None else known.lane)
+                if not options and known is None:
                     return ready[0]  # only deliveries are left, and no receive waits for them
-                self._chosen = pick(options)
+                if known is not None and known not in options:
+                    raise Unrepeated
+                self._chosen = pick(options) if known is None else known
                 self._moves_left.extend(options[self._chosen].moves)
             return self._moves_left.popleft()
 
         return self.run(choose)
 
-    def options(self) -> dict[Key, Option]:
-        """Returns the possible next events."""
+    def options(self, only: LaneId | None = None) -> dict[Key, Option]:
+        """Returns the possible next events, of all lanes or of one."""
         found: dict[Key, Option] = {}
         for task in self._tasks:
-            marks, lane = self._marks(task), self._ids[task]
+            lane = self._ids[task]
+            if only is not None and lane != only:
+                continue
+            marks = self._present(task)
             if isinstance(task.op, Receive):
                 for choice, moves in self._receives(task, task.op):
                     found[Key(lane, choice)] = Option(self.choosing(marks, task.op, lane, choice), moves)
@@ -145,6 +164,10 @@ class Observed(AnyOrder):
         return found
 
     # --- what a move reads and writes ----------------------------------------------------------------------------
+
+    def _present(self, task: Task) -> Marks:
+        """Returns the marks of the lane's request; only those of a next step change while it waits."""
+        return self._marks(task) if isinstance(task.op, NextStep) else self._open[task].marks
 
     def _marks(self, task: Task) -> Marks:
         bit, node = self.objects.bit, task.me.node
@@ -235,7 +258,7 @@ class Observed(AnyOrder):
         assert self._chosen is not None, "moves are chosen by `perform`"
         task = next(one for one in self._tasks if self._ids[one] == self._chosen.lane)
         op, request = task.op, self._open[task]
-        event = Event(self._chosen, request, self._marks(task), mask_of([request.asked]) | self._met.pop(task, 0))
+        event = Event(self._chosen, request, self._present(task), mask_of([request.asked]) | self._met.pop(task, 0))
         event.grant = self._takes_step(task)
         if isinstance(op, Receive):
             event.marks = self.choosing(event.marks, op, self._chosen.lane, self._chosen.choice)

@@ -45,8 +45,7 @@ class Races:
     def all(self) -> Iterator[Reversal]:
         """Yields all reversals."""
         for index in range(self.start, len(self.events)):
-            if not isinstance(self.events[index].request.op, Receive):
-                yield from self._reversed(index, self.events[index].request, self.events[index])
+            yield from self._reversed(index, self.events[index].request, self.events[index])
         for request in self.run.requests:
             if request.done is None and request.cut is None and isinstance(request.op, Lock):
                 yield from self._reversed(len(self.events), request, None)
@@ -62,14 +61,16 @@ class Races:
     def _reversed(self, index: int, request: Request, event: Event | None) -> Iterator[Reversal]:
         """Yields the runs in which a request is answered before an earlier event that conflicts with it."""
         marks = request.marks if event is None else event.marks
-        causes = closure(self.events, (1 << request.asked if request.asked >= 0 else 0) | request.needs)
+        causes = closure(self.events, _needs(request) if event is None else event.needs)
+        choice, took = (None, None) if event is None else (event.key.choice, event.took)
         for earlier in range(min(index, len(self.events)) - 1, -1, -1):
             other = self.events[earlier]
             if other.key.lane == request.lane or causes >> earlier & 1 or not other.marks.conflicts(marks):
                 continue
             middle = self._independent(earlier, index)
-            if self._possible(request, self._mask(earlier, middle)):
-                yield self._reversal(earlier, middle, request, None, marks)
+            done = self._mask(earlier, middle)
+            if self._possible(request, done) and (took is None or self._is_next(took, done)):
+                yield self._reversal(earlier, middle, request, choice, marks)
 
     def _cut(self, request: Request, index: int) -> Iterator[Reversal]:
         """Yields the runs in which an operation is answered before its lane is cancelled."""
@@ -136,7 +137,7 @@ class Races:
             marks = Marks(self.events[at].marks.reads, self.run.objects.bit("lane", request.lane))
         if (request.lane.line, request.lane.number) != ("", 0):  # its new answer may end the lane and settle its handle
             marks = marks.with_writes(self.run.objects.bit("handle", (request.lane, 0)))
-        needs = (1 << request.asked if request.asked >= 0 else 0) | request.needs
+        needs = _needs(request)
         if choice is not None and choice != "time out" and isinstance(request.op, Receive):
             needs |= sum(1 << one.index for one in items if self._sends(one.index, request, request.op, choice))
         needs |= sum(1 << one.index for one in items if one.marks.conflicts(marks))
@@ -175,6 +176,10 @@ class Races:
             if not done >> self._took.get(one, len(self.events)) & 1:
                 return one == letter
         return False
+
+
+def _needs(request: Request) -> int:
+    return (1 << request.asked if request.asked >= 0 else 0) | request.needs
 
 
 def _matches(request: Request, op: Receive, letter: LetterName) -> bool:

@@ -1,42 +1,60 @@
 """How many sequences of events a job has without reduction.
 
 Every sequence is an order of exactly one partial order of events. So the number of all sequences is the sum, over the
-inequivalent orders, of the number of linear extensions of each. `brute_force` counts one by one, for comparison.
+inequivalent orders, of the number of linear extensions of each. `brute_force` makes all runs instead, for comparison.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from paceline.algorithms.core.job import Job
-from paceline.checking.exhaustive.events import Event, Key, Objects
+from paceline.checking.exhaustive.events import Event, Key, LaneId, Objects
 from paceline.checking.exhaustive.observed import Observed, Options
 
+MOST_SETS = 100_000
+"""limit of memory: sets of events that can come first, of one size"""
 
-def sequences_of(events: Sequence[Event]) -> int:
+
+def sequences_of(events: Sequence[Event], most_sets: int = MOST_SETS) -> int | None:
     """Returns the number of sequences of these events that are equivalent: the linear extensions of `before`.
+
+    It counts, for each set of n events that can come first, the number of their sequences, from n = 0 upwards.
 
     Args:
         events: the events of a run, with `before`.
+        most_sets: the largest number of such sets.
+
+    Returns:
+        The number; None if there are more sets.
     """
-    counts = {0: 1}
+    lanes: dict[LaneId, list[int]] = {}
+    for index, event in enumerate(events):
+        lanes.setdefault(event.key.lane, []).append(index)
+    each = list(lanes.values())
+    counts = {0: ((0,) * len(each), 1)}
     for _ in events:
-        following: dict[int, int] = {}
-        for done, ways in counts.items():
-            for index, event in enumerate(events):
-                if not done >> index & 1 and not event.before & ~done:
-                    key = done | 1 << index
-                    following[key] = following.get(key, 0) + ways
+        following: dict[int, tuple[tuple[int, ...], int]] = {}
+        for done, (at, ways) in counts.items():
+            for lane, position in enumerate(at):
+                if position == len(each[lane]) or events[each[lane][position]].before & ~done:
+                    continue
+                longer = done | 1 << each[lane][position]
+                before = following.get(longer)
+                moved = (*at[:lane], position + 1, *at[lane + 1 :])
+                following[longer] = (moved, ways) if before is None else (before[0], before[1] + ways)
+        if len(following) > most_sets:
+            return None
         counts = following
-    return sum(counts.values())
+    return sum(ways for _, ways in counts.values())
 
 
 def brute_force(job: Job, most: int) -> int:
-    """Counts the sequences of events of a job one by one, without reduction.
+    """Counts the sequences of events of a job by making all of these runs, without reduction.
 
     Args:
         job: the job; its budget is in samples.
-        most: the largest number that is counted.
+        most: the largest number of runs.
 
     Returns:
         The number of sequences, or `most` + 1 if there are more.
@@ -44,27 +62,33 @@ def brute_force(job: Job, most: int) -> int:
     return sum(1 for _ in zip(range(most + 1), all_runs(job), strict=False))
 
 
-def all_runs(job: Job):  # type: ignore[no-untyped-def]
-    """Yields the run of every sequence of events, without reduction."""
-    objects, path = Objects(), list[list[Key]]()
+def all_runs(job: Job) -> Iterator[tuple[Observed, Exception | None]]:
+    """Yields the run of every sequence of events, without reduction, and its exception if it failed."""
+    objects = Objects()
+    path: list[list[Key]] = []
     while True:
-        at, run = 0, Observed(job, objects)
-
-        def pick(options: Options) -> Key:
-            nonlocal at
-            if at == len(path):
-                path.append(list(options))
-            at += 1
-            return path[at - 1][0]
-
-        try:
-            run.perform(pick)
-        except Exception as error:
-            yield run, error
-        else:
-            yield run, None
+        run = Observed(job, objects)
+        yield run, _follow(run, path)
         while path and len(path[-1]) == 1:
             path.pop()
         if not path:
             return
         del path[-1][0]
+
+
+def _follow(run: Observed, path: list[list[Key]]) -> Exception | None:
+    """Makes the run that begins with the first events of `path`, and adds the choices of the later ones to it."""
+    at = 0
+
+    def pick(options: Options) -> Key:
+        nonlocal at
+        if at == len(path):
+            path.append(list(options))
+        at += 1
+        return path[at - 1][0]
+
+    try:
+        run.perform(pick)
+    except Exception as error:  # it is one of the results
+        return error
+    return None
