@@ -136,3 +136,21 @@ class Fails(SgdMethod):
                 raise KeyError("momentum")
             state = Replica(step.number + 1, state.weights, state.optimizer_state)
         return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeverReceives(SgdMethod):
+    """Rank 0 sends a message that no rank receives."""
+
+    name = "never-receives"
+    staleness_kind = StalenessKind.STEPS
+    source = "a test"
+    guarantees: ClassVar[frozenset[Any]] = frozenset()
+
+    @program
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        while step := (yield from NextStep(state)):
+            if me.rank == 0:
+                yield from Send(me.workers.ranks[1], "rank 0", "hello")
+            state = Replica(step.number + 1, state.weights, state.optimizer_state)
+        return state
