@@ -272,7 +272,7 @@ class Drafting:
 
     def _waits(self) -> None:
         """Says what every lane waits for at the end."""
-        for (rank, lane), request in sorted(self.record.open.items()):
+        for (_, lane), request in sorted(self.record.open.items()):
             missing: list[Rank] = []
             holder = ""
             if isinstance(request.op, COLLECTIVES):

@@ -62,7 +62,7 @@ def story_of(violation: Violation, outcome: Outcome, record: Record) -> Story:
         method=violation.case.method.name,
         guarantee=violation.guarantee,
         words=violation.words,
-        setting=_setting(violation.case, outcome),
+        setting=_setting(violation.case),
         ranks=tuple((int(me.rank), me.role) for me in outcome.job.team),
         sentences=shown,
         left_out=left_out,
@@ -95,7 +95,7 @@ def _shortened(sentences: tuple[Sentence, ...]) -> tuple[tuple[Sentence, ...], i
     return (*sentences[:SHOWN_AT_START], *sentences[-at_end:]), len(sentences) - MOST_SENTENCES
 
 
-def _setting(case: Case, outcome: Outcome) -> str:
+def _setting(case: Case) -> str:
     """Describes the ranks, steps and interpreter of a case."""
     workers = f"{case.workers} worker{'s' * (case.workers != 1)}"
     if len(case.nodes) > 1 and case.workers > 1:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 from rich.console import Console
@@ -177,7 +177,7 @@ def test_recording_changes_nothing_and_every_story_can_be_drawn(name: str, times
     assert all(one.place for one in found.sentences if one.act not in ("state", "failure"))
     assert all(one.sent_in for one in found.sentences if one.act == "receive")
     assert max(map(len, text_diagram(found).splitlines())) <= 100
-    ElementTree.fromstring(svg_diagram(found))
+    ET.fromstring(svg_diagram(found))
     if times is not None:
         seconds = [one.time_s for one in found.sentences if one.time_s is not None]
         assert seconds == sorted(seconds)
@@ -214,7 +214,7 @@ def test_too_many_ranks_for_text() -> None:
 
 def test_the_svg_needs_no_other_files_and_follows_the_readers_mode() -> None:
     drawing = svg_diagram(told("NoBound", times=Times(compute_s=(1.0, 2.0))))
-    root = ElementTree.fromstring(drawing)
+    root = ET.fromstring(drawing)
     texts = [text for element in root.iter() if (text := (element.text or "").strip())]
     assert "prefers-color-scheme: dark" in drawing
     assert not re.search(r"href|url\(|<script|@import", drawing)
@@ -226,7 +226,7 @@ def test_the_svg_needs_no_other_files_and_follows_the_readers_mode() -> None:
 def test_words_are_escaped_in_svg() -> None:
     sentence = Sentence(number=1, ranks=(0,), role="worker", words="sends <a> & 'b'", act="compute", label="<a> & b")
     drawn = Story(method="m", guarantee="g", words="1 < 2", setting="", ranks=((0, "worker"),), sentences=(sentence,))
-    ElementTree.fromstring(svg_diagram(drawn))
+    ET.fromstring(svg_diagram(drawn))
 
 
 # --- files and replays -----------------------------------------------------------------------------------------------
@@ -325,8 +325,8 @@ def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
     ("edit", "words"),
     [
         (lambda text: text[:100], ["line ", "column "]),
-        (lambda text: "[]", ["found [], expected a counterexample"]),
-        (lambda text: "{}", ["format: found nothing, expected 'paceline counterexample'"]),
+        (lambda _: "[]", ["found [], expected a counterexample"]),
+        (lambda _: "{}", ["format: found nothing, expected 'paceline counterexample'"]),
         (edited(lambda it: it.update(version=9)), ["version: found 9, expected 1"]),
         (edited(lambda it: it.pop("words")), ["words: found nothing, expected text"]),
         (edited(lambda it: it["case"].update(steps="two")), ["steps: found 'two', expected a whole number"]),
