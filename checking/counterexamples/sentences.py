@@ -263,6 +263,8 @@ class Drafting:
             self._told[moment.me.rank] = tail
             words += f": {tail}"
         label = f"update {version}" if op.advance else "local step"
+        if value := self.focus.label(request):
+            label += f", {value}"
         draft = self._say(moment, words, "update", label)
         if any(map(self.focus.decides, booked.updates)):
             draft.decisive, draft.label = True, f"✗ {label}"

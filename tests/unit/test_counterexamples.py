@@ -294,9 +294,7 @@ def in_new_process(path: Path, *before: str, typed: str = "") -> subprocess.Comp
     script = path.with_name("replay_it.py")
     script.write_text(REPLAY)
     command = [sys.executable, *before, str(script), str(path)]
-    return subprocess.run(
-        command, input=typed, capture_output=True, text=True, check=False, cwd=METHODS_FILE.parents[1]
-    )
+    return subprocess.run(command, input=typed, capture_output=True, text=True, check=False, cwd=path.parent)
 
 
 def test_a_breakpoint_in_the_program_is_hit_under_pdb(tmp_path: Path) -> None:
@@ -396,3 +394,33 @@ def test_the_exit_status_and_the_json_of_a_replay(tmp_path: Path, capsys: pytest
 def test_the_command_runs_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "paceline", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("paceline ")
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[2] / "docs/counterexamples.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_page_shows_what_the_command_prints_and_its_python_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (method_source, in_python), (printed, after) = blocks("python"), blocks("text")
+    Path("my_file.py").write_text(method_source, encoding="utf-8")
+    violation = violation_of(Case(method=find("my_file.py:Clipped")(), nodes=(2,), steps=1))
+    found, files = write_files(violation, Path("counterexamples"), "clipped-replicas-equal")
+    output, text = shown()
+    output.answer({}, story_parts(found, files))
+    assert [line.rstrip() for line in text.getvalue().splitlines()] == printed.splitlines()
+    stop = int(re.findall(r"b my_file.py:(\d+)", PAGE)[0])
+    assert "abs(gradient.vector).max()" in method_source.splitlines()[stop - 1]
+    exec(in_python, {})
+    assert capsys.readouterr().out.endswith("the program is the same\n")
+    ET.parse("again.svg")
+    wrong = "if abs(gradient.vector).max()"
+    Path("my_file.py").write_text(method_source.replace(wrong, "if abs(mean).max()"), encoding="utf-8")
+    assert in_new_process(tmp_path / files[0]).stdout.split() == after.split()
