@@ -107,7 +107,16 @@ def test_a_deadlock_says_what_each_rank_waits_for_and_where(times: Times | None)
     line = f"buggy_methods.py:{number} in worker"
     assert found.guarantee == "no-deadlock"
     assert [(one.ranks, one.line) for one in found.sentences] == [((0,), line), ((1,), line)]
-    assert "waits for a message from rank 1 with tag 'weights'" in found.sentences[0].words
+    assert found.sentences[0].words == "waits forever for a message from rank 1 with tag 'weights'"
+
+
+@pytest.mark.parametrize("times", [None, Times(compute_s=(1.0,))], ids=["any-order", "simulated"])
+def test_collectives_that_do_not_match_are_told_once(times: Times | None) -> None:
+    found = told("CrossedBarriers", times=times)
+    assert found.guarantee == "collectives-match"
+    assert [one.words for one in found.sentences] == [
+        "enters Barrier 'of rank 1', where rank 0 entered Barrier 'of rank 0': they do not match"
+    ]
 
 
 def test_an_exception_is_told_with_its_line() -> None:
