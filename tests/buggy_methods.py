@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from paceline.algorithms import (
     AllReduce,
+    Barrier,
     Gradient,
     Guarantee,
     Load,
@@ -134,5 +135,40 @@ class Fails(SgdMethod):
         while step := (yield from NextStep(state)):
             if step.number == 1 and me.rank == 1:
                 raise KeyError("momentum")
+            state = Replica(step.number + 1, state.weights, state.optimizer_state)
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeverReceives(SgdMethod):
+    """Rank 0 sends a message that no rank receives."""
+
+    name = "never-receives"
+    staleness_kind = StalenessKind.STEPS
+    source = "a test"
+    guarantees: ClassVar[frozenset[Any]] = frozenset()
+
+    @program
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        while step := (yield from NextStep(state)):
+            if me.rank == 0:
+                yield from Send(me.workers.ranks[1], "rank 0", "hello")
+            state = Replica(step.number + 1, state.weights, state.optimizer_state)
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossedBarriers(SgdMethod):
+    """Each rank enters a barrier of its own."""
+
+    name = "crossed-barriers"
+    staleness_kind = StalenessKind.STEPS
+    source = "a test"
+    guarantees: ClassVar[frozenset[Any]] = frozenset()
+
+    @program
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        while step := (yield from NextStep(state)):
+            yield from Barrier(group=me.workers, key=f"of rank {me.rank}")
             state = Replica(step.number + 1, state.weights, state.optimizer_state)
         return state

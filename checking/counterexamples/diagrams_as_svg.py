@@ -38,7 +38,8 @@ DARK = {
     "green": "#56d4a8",
     "box": "#12283c",
 }
-RULES = """text {{ fill: {ink}; }} .ground {{ fill: {ground}; }} .faint {{ fill: {faint}; }} .halo {{ stroke: {ground}; }}
+RULES = """text {{ fill: {ink}; }} .ground {{ fill: {ground}; }} .faint {{ fill: {faint}; }}
+.halo {{ stroke: {ground}; }}
 .rank {{ stroke: {line}; }} .arrow {{ stroke: {blue}; }} .tip {{ fill: {blue}; }}
 .box {{ fill: {box}; stroke: {blue}; }} .dot {{ fill: {faint}; }} .update {{ fill: {green}; }}
 .wait, .failure {{ fill: {red}; }}"""

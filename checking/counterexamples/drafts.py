@@ -158,20 +158,25 @@ class Entries:
     rooms: defaultdict[tuple[Group, str], list[dict[Rank, str]]] = field(default_factory=lambda: defaultdict(list))
     counts: defaultdict[tuple[Group, str, Rank], int] = field(default_factory=lambda: defaultdict(int))
 
-    def enter(self, rank: Rank, op: Collective, lane: str) -> bool:
-        """Notes that a rank enters its next collective of a group; returns whether it is the last member.
+    def enter(self, rank: Rank, op: Collective, lane: str) -> tuple[bool, tuple[Rank, str] | None]:
+        """Notes that a rank enters its next collective of a group.
 
         Args:
             rank: the rank.
             op: the collective.
             lane: the lane whose order of collectives counts.
+
+        Returns:
+            Whether it is the last member; and a member that has entered another collective, with its name, if any.
         """
         rooms, position = self.rooms[op.group, lane], self.counts[op.group, lane, rank]
         self.counts[op.group, lane, rank] += 1
         if position == len(rooms):
             rooms.append({})
-        rooms[position][rank] = signature(op)
-        return len(rooms[position]) == len(op.group)
+        room, own = rooms[position], signature(op)
+        other = next(((member, name) for member, name in room.items() if name != own), None)
+        room[rank] = own
+        return len(room) == len(op.group), other
 
     def missing(self, request: Request, op: Collective) -> list[Rank]:
         """Lists the members that have not entered the collective that a rank entered last.

@@ -207,7 +207,8 @@ class Watched(Generator[Op[Any], Any, Any]):
         return self._advance(lambda: self._steps.throw(typ))
 
     def close(self) -> None:
-        """Closes the program."""
+        """Closes the program, such as one that was cancelled; its operation is not open any more."""
+        self._record.open.pop((self._me.rank, self._lane), None)
         self._steps.close()
 
     def _advance(self, resume: Callable[[], Op[Any]]) -> Op[Any]:

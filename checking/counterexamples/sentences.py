@@ -11,10 +11,9 @@ Rules of this file:
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Any
 
-from paceline.algorithms.core.errors import DeadlockError
+from paceline.algorithms.core.errors import DeadlockError, MismatchedCollectives
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.operations import (
     Access,
@@ -34,47 +33,13 @@ from paceline.algorithms.core.operations import (
     WaitFor,
 )
 from paceline.algorithms.core.values import Message, Rank
-from paceline.algorithms.runtime.collective_matching import COLLECTIVES
+from paceline.algorithms.runtime.collective_matching import COLLECTIVES, signature
 from paceline.algorithms.runtime.update_log import Update, UpdateLog
 from paceline.checking.counterexamples import wording
 from paceline.checking.counterexamples.drafts import Draft, Entries, Mail
+from paceline.checking.counterexamples.focus import Focus
 from paceline.checking.counterexamples.recording import Moment, Record, Request
 from paceline.checking.counterexamples.story_model import Act
-
-
-@dataclass(frozen=True, slots=True)
-class Focus:
-    """What a story is about.
-
-    Args:
-        element: the element of the weights that differs at the end; None: no values are followed.
-        update: the input of an update that violates the guarantee, with which the story ends; None: it has no such end.
-    """
-
-    element: int | None = None
-    update: Update | None = None
-
-    def decides(self, row: Update) -> bool:
-        """Whether this input of an update is the one that violates the guarantee, at any time."""
-        return self.update is not None and row[1:] == self.update[1:]
-
-    def words(self, request: Request) -> str:
-        """Returns the element's value in the weights of an operation; empty if it has none."""
-        value = self._value(request)
-        return "" if value is None else f"weights[{self.element}] = {value!r}"
-
-    def label(self, request: Request) -> str:
-        """Returns the same in fewer characters, for a diagram."""
-        value = self._value(request)
-        return "" if value is None else f"w[{self.element}] = {value:.6g}"
-
-    def _value(self, request: Request) -> float | None:
-        vector = request.vector
-        return (
-            None
-            if self.element is None or vector is None or self.element >= len(vector)
-            else float(vector[self.element])
-        )
 
 
 class Drafting:
@@ -95,6 +60,8 @@ class Drafting:
         self._logs = {me.rank: UpdateLog(job.method.staleness_kind, job.workers) for me in job.team}
         self._holders: dict[tuple[Any, str], Rank] = {}
         self._entered: defaultdict[Rank, int] = defaultdict(int)
+        self._mismatch = False
+        self._failures: list[BaseException] = []
         self._finished_starts: set[Request | None] = set()
         self._told: dict[Rank, str] = {}
         """the value of the element that was said last, for each rank"""
@@ -109,7 +76,7 @@ class Drafting:
             self._moment(moment)
         if isinstance(error, DeadlockError):
             self._waits()
-        elif error is not None and not any(moment.failure is error for moment in self.record.moments):
+        elif error is not None and error not in self._failures and not self._mismatch:
             words = f"ends with {type(error).__name__}: {error}"
             self.drafts.append(Draft((), words, "failure", "", 0, "", None))
         return self.drafts
@@ -124,12 +91,11 @@ class Drafting:
                 assert request is not None, "it is one of an operation"
                 self._answered(moment, request)
             case "raised":
-                assert request is not None, "it is one of an operation"
-                failure = f"{type(request.failure).__name__}: {request.failure}"
-                self._say(moment, f"gets no answer to {wording.operation(request.op)} but {failure}", "failure", "✗")
+                assert request is not None and request.failure is not None, "it is one of an operation"
+                self._failed(moment, request.failure, f"gets no answer to {wording.operation(request.op)} but")
             case "failed":
-                words = f"raises {type(moment.failure).__name__}: {moment.failure}"
-                self._say(moment, words, "failure", f"✗ {type(moment.failure).__name__}")
+                assert moment.failure is not None, "it has one"
+                self._failed(moment, moment.failure, "raises")
             case "entered":
                 self._entered[moment.me.rank] += 1
                 if self._entered[moment.me.rank] > 1:
@@ -139,6 +105,14 @@ class Drafting:
             case "ended":
                 if not moment.lane and self.tells_ends:
                     self._say(moment, "ends", "state", "ends")
+
+    def _failed(self, moment: Moment, failure: BaseException, verb: str) -> None:
+        """Says once that an exception has occurred; of mismatched collectives there is a sentence already."""
+        if failure in self._failures or (self._mismatch and isinstance(failure, MismatchedCollectives)):
+            return
+        self._failures.append(failure)
+        kind = type(failure).__name__
+        self._say(moment, f"{verb} {kind}: {failure}", "failure", f"✗ {kind}")
 
     def _say(self, moment: Moment, words: str, act: Act, label: str, to: tuple[int, ...] = ()) -> Draft:
         draft = Draft.of(moment, words, act, timed=self.timed, label=label, to=to)
@@ -171,7 +145,13 @@ class Drafting:
         if rank not in op.group:
             return
         verb, name = "starts" if started else "enters", wording.collective(op)
-        if not self._entries.enter(rank, op, moment.lane):
+        last, other = self._entries.enter(rank, op, moment.lane)
+        if other is not None:
+            self._mismatch = True
+            words = f"{verb} {signature(op)}, where rank {other[0]} entered {other[1]}: they do not match"
+            self._say(moment, words, "failure", f"✗ {_short(op)}")
+            return
+        if not last:
             if started:
                 self._say(moment, f"{verb} {name}", "start", _short(op))
             return
@@ -212,7 +192,7 @@ class Drafting:
                 self._some_finished(moment, op, handles, answer)
             case Cancel(handle):
                 how = "cancels" if answer else "is too late to cancel"
-                self._say(moment, f"{how} {wording.handle(handle, self.record.started)}", "start", "cancel")
+                self._say(moment, f"{how} {self._name(handle)}", "start", "cancel")
             case Access(cell, action):
                 verb = {"read": "reads", "add": "adds to", "swap": "replaces"}[action]
                 self._say(moment, f"{verb} cell {cell.name!r}", "memory", f"{action} {cell.name}")
@@ -241,8 +221,16 @@ class Drafting:
         if isinstance(what, Receive) and isinstance(answer, Message):
             self._receive(moment, what, answer)
         elif not isinstance(what, Send):
-            name = wording.handle(handle, self.record.started).partition(", started at ")[0]
-            self._say(moment, f"continues with the result of {name}{note}", "result", f"result of {_short(what)}")
+            self._say(
+                moment,
+                f"continues with the result of {self._name(handle)}{note}",
+                "result",
+                f"result of {_short(what)}",
+            )
+
+    def _name(self, handle: Handle[Any]) -> str:
+        """Names what a handle represents, without the line that started it."""
+        return wording.handle(handle, self.record.started).partition(", started at ")[0]
 
     def _some_finished(self, moment: Moment, op: WaitFor[Any], handles: Any, answer: Any) -> None:
         note = "" if op.need == "all" else f" ({len(answer)} of {len(handles)} are done)"
@@ -263,6 +251,8 @@ class Drafting:
             self._told[moment.me.rank] = tail
             words += f": {tail}"
         label = f"update {version}" if op.advance else "local step"
+        if value := self.focus.label(request):
+            label += f", {value}"
         draft = self._say(moment, words, "update", label)
         if any(map(self.focus.decides, booked.updates)):
             draft.decisive, draft.label = True, f"✗ {label}"
@@ -272,7 +262,7 @@ class Drafting:
 
     def _waits(self) -> None:
         """Says what every lane waits for at the end."""
-        for (rank, lane), request in sorted(self.record.open.items()):
+        for (_, lane), request in sorted(self.record.open.items()):
             missing: list[Rank] = []
             holder = ""
             if isinstance(request.op, COLLECTIVES):
@@ -282,7 +272,7 @@ class Drafting:
                 holder = "" if owner is None else f", which rank {owner} holds"
             words = wording.awaited(request, self.record.started, missing, holder)
             moment = Moment("requested", request.me, lane, request.step, request.place, self._last_s(), request)
-            self._say(moment, f"waits for {words}, which never comes", "wait", "✗ waits")
+            self._say(moment, f"waits forever for {words}", "wait", "✗ waits")
 
     def _last_s(self) -> float:
         return max((moment.time_s for moment in self.record.moments), default=0.0)

@@ -120,7 +120,7 @@ def handle(one: Handle[Any], started: Started) -> str:
     if request is None:
         return "an operation of an earlier run"
     what = request.op.what if isinstance(request.op, Start) else request.op
-    return f"{operation(what)}, started at {request.place}"
+    return f"{operation(what)}, started at {request.place.rpartition('/')[2]}"
 
 
 def awaited(request: Request, started: Started, missing: Iterable[int], holder: str) -> str:
