@@ -16,7 +16,8 @@ from paceline.checking.anyorder import AnyOrder
 from paceline.checking.check_guarantees import broken, conserved
 from paceline.checking.moves import RoundRobin
 from paceline.records.trace import Trace
-from tests.contract.cases import STEPS, Interpreter, job_for
+from paceline.testing.contract.programs import Interpreter
+from tests.contract.cases import STEPS, job_for
 from tests.contract.interpreters import BY_DEFAULT, REAL, every_interpreter
 from tests.exact import still
 from tests.folded import check_all
