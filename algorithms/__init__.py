@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         RunFailed,
         TimedOut,
     )
-    from paceline.algorithms.core.guarantees import Guarantee
+    from paceline.algorithms.core.guarantees import Guarantee, custom_guarantee
     from paceline.algorithms.core.job import Budget, Evaluation, Job, Learner
     from paceline.algorithms.core.lars import Lars
     from paceline.algorithms.core.method import Method, RankContext, Replica, SgdMethod, StalenessKind, build_team
@@ -180,6 +180,7 @@ else:
             "average_compressed": "core.compression",
             "average_gradient": "core.steps",
             "build_team": "core.method",
+            "custom_guarantee": "core.guarantees",
             "descend": "core.steps",
             "find": "registry",
             "gradient_at": "core.steps",
@@ -277,6 +278,7 @@ __all__ = [
     "average_compressed",
     "average_gradient",
     "build_team",
+    "custom_guarantee",
     "descend",
     "find",
     "gradient_at",

@@ -17,7 +17,7 @@ from importlib import metadata
 from typing import Any
 
 from paceline.algorithms.core.errors import InputError
-from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.guarantees import CustomGuarantee, Guarantee
 from paceline.algorithms.core.method import Method, StalenessKind
 from paceline.algorithms.core.naming import imported
 
@@ -30,7 +30,7 @@ def _is_name(value: object) -> bool:
 
 
 def _are_guarantees(value: object) -> bool:
-    return isinstance(value, frozenset) and all(isinstance(one, Guarantee) for one in value)
+    return isinstance(value, frozenset) and all(isinstance(one, Guarantee | CustomGuarantee) for one in value)
 
 
 CONSTANTS: Mapping[str, tuple[Callable[[object], bool], str]] = {

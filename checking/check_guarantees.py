@@ -4,7 +4,8 @@ Rules of this file:
 
 * A check reads the job and the trace, which every interpreter produces, and describes each violation in a sentence.
 * Some guarantees need a second run to compare with (the weights are the same whichever rank is slow). That run is an
-  any-order run in the order of ranks.
+  any-order run in the order of ranks, and its end is kept for the next check of the same job.
+* A guarantee that a user has defined (`custom_guarantee`) contains its own check.
 * Some guarantees hold only without gradients (conserved sums and means) and cannot be checked in an ordinary run;
   `conserved` checks a run whose gradients are 0.
 """
@@ -12,7 +13,7 @@ Rules of this file:
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from operator import add
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.algorithms.core.guarantees import Guarantee, missing_figures
+from paceline.algorithms.core.guarantees import AnyGuarantee, CustomGuarantee, Guarantee, missing_figures
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.values import Special
 from paceline.algorithms.methods.baseline import SyncSgd
@@ -31,10 +32,12 @@ from paceline.records.trace import Trace
 
 ROUNDINGS = 4500
 """allowed difference of two runs that add the same numbers in different orders, in roundings of the weights' scale"""
-Check = Callable[[Job, Trace], Iterator[str]]
+KEPT_RUNS = 64
+"""number of jobs whose ends are kept; a job of `paceline check` has eight weights"""
+Check = Callable[[Job, Trace], Iterable[str]]
 
 
-def broken(job: Job, trace: Trace, guarantees: Iterable[Guarantee] | None = None) -> list[str]:
+def broken(job: Job, trace: Trace, guarantees: Iterable[AnyGuarantee] | None = None) -> list[str]:
     """Lists the promised guarantees that a run violates, each as ``guarantee: what was found``; empty if none.
 
     A guarantee that needs a figure in the method's `bounds` and has none is always listed.
@@ -59,10 +62,19 @@ def broken(job: Job, trace: Trace, guarantees: Iterable[Guarantee] | None = None
     """
     promised = frozenset(job.method.guarantees if guarantees is None else guarantees)
     missing = missing_figures(promised, job.method.bounds(job.workers))
-    checked = sorted(promised & (CHECKS.keys() | missing.keys()), key=lambda one: one.name)
-    said = {one: [missing[one]] if one in missing else CHECKS[one](job, trace) for one in checked}
+    said: dict[AnyGuarantee, Iterable[str]] = {}
+    for one in sorted(promised, key=lambda one: one.name):
+        if isinstance(one, Guarantee) and one in missing:
+            said[one] = [missing[one]]
+        elif (check := check_of(one)) is not None:
+            said[one] = check(job, trace)
     found = [f"{one.slug}: {words}" for one, lines in said.items() for words in lines]
     return found if guarantees is not None else found + [f"re-entry: {words}" for words in _reentry(job)]
+
+
+def check_of(guarantee: AnyGuarantee) -> Check | None:
+    """Returns the check of a guarantee; None if the record of one run cannot show it."""
+    return guarantee if isinstance(guarantee, CustomGuarantee) else CHECKS.get(guarantee)
 
 
 def conserved(job: Job, trace: Trace) -> list[str]:
@@ -102,16 +114,19 @@ def _reentry(job: Job) -> Iterable[str]:
 
 
 def _deterministic(job: Job, trace: Trace) -> Iterator[str]:
-    yield from _differs(trace, AnyOrder(job).run(), "the same run without a clock")
+    yield from _differs(trace, job, "the same run without a clock")
 
 
 def _same_as_sync_sgd(job: Job, trace: Trace) -> Iterator[str]:
-    """Compares with sync-sgd at the same hyper-parameters and number of samples."""
+    yield from _differs(trace, as_sync_sgd(job), "sync-sgd")
+
+
+def as_sync_sgd(job: Job) -> Job:
+    """Returns the job of sync-sgd at the same hyper-parameters and number of samples."""
     own = {field.name for field in dataclasses.fields(job.method)}
     shared = {name: getattr(job.method, name) for name in own & {field.name for field in dataclasses.fields(SyncSgd)}}
     samples = (job.limit or 0) * job.samples_per_step
-    sync = dataclasses.replace(job, method=SyncSgd(**shared), team=_workers(job), budget=Budget(samples=samples))
-    yield from _differs(trace, AnyOrder(sync).run(), "sync-sgd")
+    return dataclasses.replace(job, method=SyncSgd(**shared), team=_workers(job), budget=Budget(samples=samples))
 
 
 def _workers(job: Job) -> Any:
@@ -119,11 +134,32 @@ def _workers(job: Job) -> Any:
     return tuple(dataclasses.replace(me, world=me.workers, server=None) for me in job.team if me.role == "worker")
 
 
-def _differs(trace: Trace, other: Trace, name: str) -> Iterator[str]:
-    here, there = _numbers(trace.weights), _numbers(other.weights)
-    away = np.abs(here - there).max()
-    if not away <= _rounding(there):
+def _differs(trace: Trace, other: Job, name: str) -> Iterator[str]:
+    away, most = distance(trace, other)
+    if not away <= most:
         yield f"weights differ by {away:.3g} from those of {name}, more than rounding explains"
+
+
+def distance(trace: Trace, job: Job) -> tuple[float, float]:
+    """Returns the largest difference of a run's weights from those of a job, and its allowed value."""
+    there = _reference(job)
+    return float(np.abs(_numbers(trace.weights) - there).max()), _rounding(there)
+
+
+_REFERENCES: OrderedDict[Job, np.ndarray[Any, Any]] = OrderedDict()
+
+
+def _reference(job: Job) -> np.ndarray[Any, Any]:
+    """Returns the weights at the end of the job's any-order run in the order of ranks."""
+    try:
+        found = _REFERENCES.get(job)
+    except TypeError:  # a learner without a hash
+        return _numbers(AnyOrder(job).run().weights)
+    if found is None:
+        found = _REFERENCES[job] = _numbers(AnyOrder(job).run().weights)
+        if len(_REFERENCES) > KEPT_RUNS:
+            _REFERENCES.popitem(last=False)
+    return found
 
 
 def _synchronous(_: Job, trace: Trace) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from paceline.algorithms.core.operations import Send
@@ -38,6 +39,13 @@ class Mail:
     def deliver(self, source: Rank, to: Rank) -> None:
         """Moves the oldest message in flight between the two ranks into the inbox."""
         self._inbox.setdefault(to, deque()).append(self._under_way[source, to].popleft())
+
+    def unread(self) -> Iterator[tuple[Rank, Message, Rank]]:
+        """Yields (source, message, receiver) of all messages that were sent and not received."""
+        for (source, to), queue in self._under_way.items():
+            yield from ((source, letter.message, to) for letter in queue)
+        for to, inbox in self._inbox.items():
+            yield from ((letter.message.source, letter.message, to) for letter in inbox)
 
     def find(self, rank: Rank, source: Rank | None, tag: str) -> Letter | None:
         """Returns the oldest letter with this tag in the inbox, from `source` or, for None, from any rank; or None."""

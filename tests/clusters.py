@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import Method, RankContext, Replica, StalenessKind
 from paceline.algorithms.core.program import Routine
 from paceline.algorithms.core.values import Rank
@@ -47,7 +46,7 @@ class Written(Method):
     name = "written"
     staleness_kind = StalenessKind.STEPS
     source = "a test"
-    guarantees = frozenset[Guarantee]()
+    guarantees = frozenset()
 
     first: Callable[[RankContext, Replica], Routine[Any]]
     others: Callable[[RankContext, Replica], Routine[Any]] | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
     Cancel,
@@ -32,7 +31,7 @@ class Impatient(SgdMethod):
     name = "impatient"
     staleness_kind = StalenessKind.STEPS
     source = "the tests"
-    guarantees = frozenset[Guarantee]()
+    guarantees = frozenset()
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:

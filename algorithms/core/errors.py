@@ -26,6 +26,10 @@ class ProgramError(PacelineError):
     """A program made an invalid request, such as an unknown operation or mismatched collectives."""
 
 
+class MismatchedCollectives(ProgramError):
+    """The members of a group entered different collectives, or in different orders."""
+
+
 class DeadlockError(PacelineError):
     """All remaining ranks wait for each other."""
 

@@ -6,14 +6,21 @@ Rules of this file:
   died, the only guarantee is that the run continues.
 * The number of a guarantee ("at most so many") comes from the method's `bounds`, since it follows from hyper-parameters
   and the number of workers.
+* A method can also promise guarantees of its own: functions that `custom_guarantee` has named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from math import isnan
 from numbers import Real
+from typing import Any
+
+Check = Callable[[Any, Any], Iterable[str]]
+"""checks a run, given its `Job` and its `Trace`; this package knows neither interpreters nor records"""
 
 
 class Guarantee(Enum):
@@ -46,6 +53,72 @@ class Guarantee(Enum):
         return self.name.lower().replace("_", "-")
 
 
+@dataclass(frozen=True, slots=True)
+class CustomGuarantee:
+    """A guarantee that is not one of `Guarantee`; created by `custom_guarantee`.
+
+    Args:
+        slug: the name that commands and pages use.
+        value: a description.
+        check: yields a sentence for each violation, given a job and the trace of a run of it.
+    """
+
+    slug: str
+    value: str
+    check: Check
+
+    @property
+    def name(self) -> str:
+        """The name in the form of the members of `Guarantee`."""
+        return self.slug.upper().replace("-", "_")
+
+    def __call__(self, job: Any, trace: Any) -> Iterator[str]:
+        """Yields a sentence for each violation.
+
+        Args:
+            job: the method, its ranks and its learner.
+            trace: the record of a run, from any interpreter.
+        """
+        yield from self.check(job, trace)
+
+
+AnyGuarantee = Guarantee | CustomGuarantee
+"""what `Method.guarantees` contains"""
+
+
+def custom_guarantee(name: str, description: str) -> Callable[[Check], CustomGuarantee]:
+    """Decorates a function that checks a run, so that methods can promise it beside the members of `Guarantee`.
+
+    `paceline check`, `paceline.checking.broken` and `paceline list algorithms` treat it like a built-in guarantee.
+
+    Args:
+        name: small letters, digits and '-'; not the name of a built-in guarantee.
+        description: one sentence.
+
+    Returns:
+        The decorator. The function gets the job and the trace of a run, and yields a sentence for each violation.
+
+    Raises:
+        ValueError: the name is not of this form, or is that of a built-in guarantee.
+
+    >>> @custom_guarantee("first-version-used", "the first update is computed from version 0")
+    ... def first_version_used(job, trace):
+    ...     if trace.updates and trace.updates[0].version_read != 0:
+    ...         yield f"the first update was computed from version {trace.updates[0].version_read}"
+    >>> first_version_used.slug, first_version_used.value
+    ('first-version-used', 'the first update is computed from version 0')
+    """
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+        raise ValueError(f"found the name {name!r}, expected small letters and digits, in words joined by '-'")
+    if name in {one.slug for one in Guarantee}:
+        raise ValueError(f"found the name {name!r}, which is a built-in guarantee's; expected another")
+
+    def decorated(check: Check) -> CustomGuarantee:
+        return CustomGuarantee(name, description, check)
+
+    return decorated
+
+
 WITH_FIGURE = frozenset(
     {
         Guarantee.EXACT_DELAY,
@@ -57,7 +130,7 @@ WITH_FIGURE = frozenset(
 """guarantees that need a number from `Method.bounds`"""
 
 
-def missing_figures(promised: Iterable[Guarantee], bounds: Mapping[Guarantee, float]) -> dict[Guarantee, str]:
+def missing_figures(promised: Iterable[AnyGuarantee], bounds: Mapping[Guarantee, float]) -> dict[Guarantee, str]:
     """Returns the guarantees that need a number and have none, each with an error text.
 
     Args:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Literal
 
-from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.guarantees import AnyGuarantee, Guarantee
 from paceline.algorithms.core.lars import Lars, LayerRates
 from paceline.algorithms.core.option_groups import (
     COUNT,
@@ -103,7 +103,7 @@ class Method(ABC):
 
     name: ClassVar[str]
     staleness_kind: ClassVar[StalenessKind]
-    guarantees: ClassVar[frozenset[Guarantee]]
+    guarantees: ClassVar[frozenset[AnyGuarantee]]
     source: ClassVar[str]
     """the paper, and the section of the rule"""
     has_server: ClassVar[bool] = False

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
     Access,
@@ -74,7 +73,7 @@ class SharedMemory(SgdMethod):
 
     independent: ClassVar[bool] = True
     shared: ClassVar[bool] = True
-    guarantees = frozenset[Guarantee]()
+    guarantees = frozenset()
 
     lock: bool = False
     """whether reading and adding take a lock, so that nothing is torn or lost; provenance: in SC'17 the version with a

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from paceline.algorithms.core.compression import Compression, beginning, compressed, decompressed, opening_traffic
 from paceline.algorithms.core.damping import Damping, damped
-from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.guarantees import AnyGuarantee, Guarantee
 from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
     Charge,
@@ -37,7 +37,9 @@ from paceline.algorithms.core.traffic import COMBINE, NOTHING, SCALE, Traffic
 from paceline.algorithms.core.values import Contribution, GradientResult, Message, Rank, Weights
 from paceline.algorithms.methods.survivors import LivingWorkers, survives
 
-SERVING = frozenset({Guarantee.FULL_UPDATES, Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS})
+SERVING: frozenset[AnyGuarantee] = frozenset(
+    {Guarantee.FULL_UPDATES, Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS}
+)
 """the guarantees of a server that does not wait for specific workers"""
 
 

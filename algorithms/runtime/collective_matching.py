@@ -6,7 +6,7 @@ not depend on the order of arrival.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
@@ -91,6 +91,11 @@ class Meetings:
         if room.full:
             rooms[position] = Room(room.kind, room.group, room.key, room.first, room.place)  # releases the payloads
         return room
+
+    def open(self) -> Iterator[Room]:
+        """Yields the collectives that some members have not entered."""
+        for visits in self._visits.values():
+            yield from (room for room in visits.rooms if room.came)
 
 
 def check_collective(op: Collective, rank: Rank) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from paceline.algorithms.core.errors import ProgramError, TimedOut
+from paceline.algorithms.core.errors import MismatchedCollectives, ProgramError, TimedOut
 from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.operations import OPERATIONS, Access, Handle, Op, Receive, Send
 from paceline.algorithms.core.program import Routine
@@ -126,7 +126,7 @@ def mismatch(rank: Rank, line: str, words: str, other: Rank, other_line: str, ot
         other_line: the line of its program.
         other_words: its collective.
     """
-    return ProgramError(
+    return MismatchedCollectives(
         f"mismatched collectives: rank {rank} at {line} enters {words}, where rank {other} at {other_line} entered "
         f"{other_words}; all members of a group must issue the same collectives in the same order"
     )

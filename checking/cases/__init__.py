@@ -5,6 +5,6 @@ Read `case` first (a case, and its form in JSON), then `performing` (how it is r
 
 from paceline.checking.cases.case import Case, Times, from_json, to_json
 from paceline.checking.cases.performing import Outcome, performed
-from paceline.checking.cases.violations import Violation
+from paceline.checking.cases.violations import Violation, violations
 
-__all__ = ["Case", "Outcome", "Times", "Violation", "from_json", "performed", "to_json"]
+__all__ = ["Case", "Outcome", "Times", "Violation", "from_json", "performed", "to_json", "violations"]

@@ -14,8 +14,8 @@ from paceline.algorithms.core.errors import PacelineError
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
-from paceline.checking.anyorder import AnyOrder
 from paceline.checking.cases.case import Case, Times
+from paceline.checking.cases.observed import Finding, Observed
 from paceline.checking.driver import Driver, Entry
 from paceline.checking.moves import Chooser, Move
 from paceline.checking.small_runs import DoesNotEnd
@@ -41,6 +41,8 @@ class Outcome:
     trace: Trace
     log: tuple[Entry, ...] = ()
     error: Exception | None = None
+    findings: tuple[Finding, ...] = ()
+    """violated invariants that the run itself has found; the trace does not show them"""
 
 
 def performed(case: Case) -> Outcome:
@@ -88,17 +90,18 @@ def in_any_order(case: Case, choose: Chooser) -> Outcome:
     """
     job, start = case.job(), None
     limit = MOVES_PER_STEP * len(job.team) * (case.steps + 2)
-    whole, log, error = Trace(), list[Entry](), None
+    whole, log, findings, error = Trace(), list[Entry](), list[Finding](), None
     for stop in [*sorted(stop for stop in case.stops if stop < (job.limit or 0)), None]:
         samples = job.budget.samples if stop is None else stop * job.samples_per_step
-        run = AnyOrder(dataclasses.replace(job, budget=Budget(samples=samples)), start=start)
+        run = Observed(dataclasses.replace(job, budget=Budget(samples=samples)), start=start)
         error = _error_of(run, limited(choose, limit - len(log)))
         append(whole, run.trace, len(log))
         log += run.log
         if error is not None:
             break
+        findings += run.findings()
         start = run.checkpoint()
-    return Outcome(case=case, job=job, trace=whole, log=tuple(log), error=error)
+    return Outcome(case=case, job=job, trace=whole, log=tuple(log), error=error, findings=tuple(findings))
 
 
 def _error_of(run: Driver, choose: Chooser) -> Exception | None:

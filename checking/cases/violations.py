@@ -1,10 +1,15 @@
-"""A violated guarantee and the case that shows it."""
+"""Violations: what a case violates, of the invariants of all methods and of the guarantees of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from paceline.algorithms.core.guarantees import CustomGuarantee
 from paceline.checking.cases.case import Case
+from paceline.checking.cases.invariants import violated
+from paceline.checking.cases.performing import Outcome
+from paceline.checking.check_guarantees import broken, conserved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,3 +25,41 @@ class Violation:
     guarantee: str
     words: str
     case: Case
+
+
+def violations(outcome: Outcome, *, costly: bool = True) -> list[Violation]:
+    """Lists what a case violates: invariants of all methods, then guarantees that its method promises.
+
+    Args:
+        outcome: of the case.
+        costly: whether invariants are checked for which the case has to run again.
+
+    >>> from paceline.algorithms import find
+    >>> from paceline.checking.cases import performed
+    >>> violations(performed(Case(method=find("ssp")(), nodes=(1, 1), steps=3)))
+    []
+    """
+    found = [*violated(outcome, costly=costly)]
+    if outcome.error is None and not outcome.case.deaths:
+        found += _declared(outcome)
+    return [Violation(guarantee=name, words=words, case=outcome.case) for name, words in found]
+
+
+def _declared(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    job, trace = outcome.job, outcome.trace
+    built_in = [one for one in job.method.guarantees if not isinstance(one, CustomGuarantee)]
+    lines = broken(job, trace, built_in) if outcome.case.gradients else conserved(job, trace)
+    yield from (_split(line) for line in lines)
+    if not outcome.case.gradients:
+        return
+    for guarantee in sorted(job.method.guarantees - set(built_in), key=lambda one: one.slug):
+        try:
+            yield from ((guarantee.slug, words) for words in guarantee(job, trace))  # type: ignore[operator]
+        except Exception as error:  # of any kind: the check is the user's
+            yield guarantee.slug, f"its check failed: {type(error).__name__}: {error}"
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Returns the name of a guarantee and the words of a line of `broken`."""
+    name, _, words = line.partition(": ")
+    return name, words

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import Method, RankContext, Replica, StalenessKind
 from paceline.algorithms.core.operations import Barrier, NextStep
@@ -54,7 +53,7 @@ class ContractProgram(Method):
     name = "contract-program"
     staleness_kind = StalenessKind.STEPS
     source = "the contract of interpreters"
-    guarantees = frozenset[Guarantee]()
+    guarantees = frozenset()
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:

@@ -53,7 +53,7 @@ class Queue(Method):
     name = "queue"
     staleness_kind = StalenessKind.STEPS
     source = "a test"
-    guarantees = frozenset[Guarantee]()
+    guarantees = frozenset()
     has_server = True
 
     client: Callable[[RankContext, Replica], Routine[Any]]

@@ -1,0 +1,238 @@
+"""What every method must keep in every run, whatever it promises.
+
+Rules of this file:
+
+* An invariant reads the outcome of one case and describes each violation in a sentence.
+* A run that ended with an error is reported by that error alone: its record is incomplete, so nothing else is checked.
+* After a worker has died, the only guarantee is that the run continues.
+* A costly invariant runs the case again, under other conditions. `check` tests these for some of its schedules only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from paceline.algorithms.core.errors import DeadlockError, MismatchedCollectives
+from paceline.checking.cases.comparing import reference_of, unlike
+from paceline.checking.cases.impure_calls import impure_calls
+from paceline.checking.cases.performing import Outcome, TooLong, performed
+from paceline.checking.replay import Recording, replay
+from paceline.checking.small_runs import DoesNotEnd
+
+Check = Callable[[Outcome], Iterator[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    """One invariant.
+
+    Args:
+        name: the name that commands and pages use.
+        words: a description.
+        check: yields a sentence for each violation.
+        costly: whether the check runs the case again.
+    """
+
+    name: str
+    words: str
+    check: Check
+    costly: bool = False
+
+
+def error_of(outcome: Outcome) -> tuple[str, str] | None:
+    """Returns the violated invariant of a run that ended with an error, and the error; None for a whole run."""
+    error = outcome.error
+    match error:
+        case None:
+            return None
+        case DeadlockError():
+            return "no-deadlock", str(error)
+        case MismatchedCollectives():
+            return "collectives-match", str(error)
+        case DoesNotEnd() | TooLong():
+            return "ends", str(error)
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    return "no-errors", f"{type(error).__name__}: {error}{notes}"
+
+
+def _found(name: str) -> Check:
+    """Returns the check of an invariant that the run itself observes."""
+
+    def check(outcome: Outcome) -> Iterator[str]:
+        yield from (words for invariant, words in outcome.findings if invariant == name)
+
+    return check
+
+
+def _messages_read(outcome: Outcome) -> Iterator[str]:
+    """Checks a simulated run by its record: every message that was sent was also received."""
+    yield from _found("messages-read")(outcome)
+    if outcome.case.times is not None:
+        spans = outcome.trace.spans
+        sent = sum(span.activity == "send" for span in spans)
+        received = sum(span.activity == "receive" for span in spans)
+        if sent != received:
+            yield f"{sent} messages were sent and {received} received"
+
+
+def _gradients_once(outcome: Outcome) -> Iterator[str]:
+    """Checks that each gradient is applied once at most, after it was computed."""
+    spans, updates = outcome.trace.spans, outcome.trace.updates
+    computed = {(span.rank, span.step) for span in spans if span.activity == "compute"}
+    for (rank, step), times in Counter((row.rank, row.step) for row in updates).items():
+        if times > 1:
+            yield f"the gradient of rank {rank}'s step {step} was applied {times} times"
+        elif (rank, step) not in computed:
+            yield f"an update contains a gradient of rank {rank}'s step {step}, which was never computed"
+    for row in updates:
+        if row.version_read > row.version_applied or row.staleness < 0:
+            yield (
+                f"the gradient of rank {row.rank}'s step {row.step} was applied to version {row.version_applied}, and "
+                f"says that it was computed at version {row.version_read}"
+            )
+
+
+def _versions_by_one(outcome: Outcome) -> Iterator[str]:
+    """Checks the versions of the learned weights: one snapshot was taken of each.
+
+    If the weights are in shared memory, the updates of all workers advance their version, and snapshots are taken of
+    those of the first worker, and once more at the end. Then versions must not decrease.
+    """
+    before, shared = 0, outcome.job.method.shared
+    for shot in outcome.trace.snapshots[1:]:
+        if not (shot.version >= before if shared else shot.version == before + 1):
+            yield f"version {before} of the weights was followed by version {shot.version}"
+        before = shot.version
+
+
+def _time_forward(outcome: Outcome) -> Iterator[str]:
+    trace = outcome.trace
+    for span in trace.spans:
+        if not 0 <= span.start_s <= span.end_s <= trace.wall_s:
+            yield (
+                f"rank {span.rank}, {span.activity} of step {span.step}: from {span.start_s:g} s to {span.end_s:g} s, "
+                f"in a run of {trace.wall_s:g} s"
+            )
+    for what, times in (
+        ("updates", [row.time_s for row in trace.updates]),
+        ("snapshots", [shot.time_s for shot in trace.snapshots]),
+        *((f"the answers of Now on rank {rank}", answers) for rank, answers in trace.now_s.items()),
+    ):
+        if times != sorted(times):
+            yield f"the times of {what} decrease"
+
+
+def _spends_budget(outcome: Outcome) -> Iterator[str]:
+    """Checks that the role that owns the weights takes the steps of its budget, and no more."""
+    job, states = outcome.job, outcome.trace.states
+    lost = [me.rank for me in job.team if states.get(me.rank) is None]
+    if lost:
+        yield f"rank {lost[0]} returned no state at its end"
+        return
+    steps = [states[me.rank].step for me in job.team if me.role == job.method.weights_owner]
+    taken = {sum(steps)} if job.method.independent else set(steps)
+    if taken != {job.limit}:
+        yield f"the run ended after {', '.join(map(str, sorted(taken)))} steps, and its budget is {job.limit}"
+
+
+def _same_record(outcome: Outcome) -> Iterator[str]:
+    again = performed(outcome.case)
+    one, two = outcome.trace, again.trace
+    for what, here, there in (
+        ("the error", repr(outcome.error), repr(again.error)),
+        ("the activities", one.spans, two.spans),
+        ("the updates", one.updates, two.updates),
+        ("the order of messages", one.heard, two.heard),
+    ):
+        if here != there:
+            yield f"{what} of a second run of the same case are different"
+            return
+    if (away := unlike(outcome, again)) is not None:
+        yield f"the weights of a second run of the same case are different, by {away:.3g}"
+
+
+def _same_in_interpreters(outcome: Outcome) -> Iterator[str]:
+    """Replays a simulated run in the any-order interpreter; the weights have the same bits.
+
+    A replay cannot repeat accesses to shared cells, because their order is not in the record.
+    """
+    if outcome.case.times is None or outcome.job.method.shared:
+        return
+    try:
+        trace = replay(outcome.job, Recording.of_run(outcome.trace))
+    except Exception as error:  # of any kind: the program is the user's
+        yield f"the simulated run, repeated by the any-order interpreter, failed: {type(error).__name__}: {error}"
+        return
+    again = dataclasses.replace(outcome, trace=trace)
+    if (away := unlike(outcome, again)) is not None:
+        yield f"the simulated run and its repetition by the any-order interpreter differ in weights by {away:.3g}"
+
+
+def _complete_state(outcome: Outcome) -> Iterator[str]:
+    """Compares a deterministic run that was stopped and entered again with the run that was not."""
+    case = outcome.case
+    if not case.stops or not outcome.job.method.deterministic:
+        return
+    whole = reference_of(dataclasses.replace(case, choices=(), stops=()))
+    if whole.error is None and (away := unlike(outcome, whole)) is not None:
+        yield (
+            f"the run that was stopped after step {' and '.join(map(str, case.stops))} and entered again from its "
+            f"states ends with other weights, by {away:.3g}"
+        )
+
+
+def _pure(outcome: Outcome) -> Iterator[str]:
+    yield from impure_calls(outcome.case)
+
+
+INVARIANTS: dict[str, Invariant] = {
+    one.name: one
+    for one in (
+        Invariant("no-deadlock", "no schedule leaves all remaining ranks waiting", lambda _: iter(())),
+        Invariant("ends", "every run ends", lambda _: iter(())),
+        Invariant("no-errors", "no program fails or requests an invalid operation", lambda _: iter(())),
+        Invariant("spends-budget", "the owner of the weights takes all steps of the budget", _spends_budget),
+        Invariant("messages-read", "every message is received, once", _messages_read),
+        Invariant(
+            "collectives-match",
+            "all members of a group enter the same collectives in the same order",
+            _found("collectives-match"),
+        ),
+        Invariant("vectors-unchanged", "no vector is changed after it was sent", _found("vectors-unchanged")),
+        Invariant("gradients-once", "every gradient is applied once at most, after it was computed", _gradients_once),
+        Invariant("versions-by-one", "versions of the weights increase by one", _versions_by_one),
+        Invariant("time-forward", "time never goes back", _time_forward),
+        Invariant("complete-state", "the state given to NextStep is complete", _complete_state),
+        Invariant("same-record", "the same case has the same record again", _same_record, costly=True),
+        Invariant(
+            "same-in-interpreters",
+            "a simulated run has the same weights when the any-order interpreter repeats it",
+            _same_in_interpreters,
+            costly=True,
+        ),
+        Invariant("pure-programs", "no program reads a clock or draws unseeded random numbers", _pure, costly=True),
+    )
+}
+"""the invariants of all methods, in the order of reports"""
+
+
+def violated(outcome: Outcome, *, costly: bool = True) -> Iterator[tuple[str, str]]:
+    """Yields the violated invariants of an outcome: the name, and what was found.
+
+    Args:
+        outcome: of a case.
+        costly: whether costly invariants are checked too.
+    """
+    failed = error_of(outcome)
+    if failed is not None:
+        yield failed
+        if not costly:
+            return
+    for one in INVARIANTS.values():
+        if one.costly and not costly:
+            continue
+        if (failed is None and not outcome.case.deaths) or one.name == "pure-programs":
+            yield from ((one.name, words) for words in one.check(outcome))

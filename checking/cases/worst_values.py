@@ -1,0 +1,126 @@
+"""Measures how near a run comes to the bound of a guarantee, for reports and for the directed search."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import inf, isnan
+from typing import Any
+
+import numpy as np
+
+from paceline.algorithms.core.guarantees import AnyGuarantee, Guarantee
+from paceline.algorithms.core.job import Job
+from paceline.checking.cases.performing import Outcome
+from paceline.checking.check_guarantees import as_sync_sgd, distance
+from paceline.records.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The value of a quantity in a run.
+
+    Args:
+        quantity: its name.
+        value: the value; larger is worse.
+        bound: the largest value that the guarantee permits; None without a guarantee.
+
+    >>> print(Measured("largest staleness", 7, 8))
+    largest staleness 7, guarantee ≤ 8
+    >>> print(Measured("largest staleness", 7))
+    largest staleness 7
+    """
+
+    quantity: str
+    value: float
+    bound: float | None = None
+
+    def __str__(self) -> str:
+        bound = "" if self.bound is None else f", guarantee {'≤' if self.bound else '='} {self.bound:.3g}"
+        return f"{self.quantity} {self.value:.3g}{bound}"
+
+    def worse_than(self, other: Measured | None) -> bool:
+        """Whether this value is larger than another one; NaN is the largest."""
+        return other is None or (inf if isnan(self.value) else self.value) > other.value
+
+
+def largest_staleness(trace: Trace) -> float:
+    """Returns the largest staleness of the updates, of the method's own kind; 0 without updates."""
+    return max((row.staleness for row in trace.updates), default=0)
+
+
+def clock_gap(job: Job, trace: Trace) -> float:
+    """Returns the largest number of steps that a worker was ahead of the slowest when a step of it was applied."""
+    done, largest = Counter[int](), 0
+    for row in trace.updates:
+        done[row.rank] += 1
+        largest = max(largest, done[row.rank] - min(done[rank] for rank in job.team[0].workers))
+    return largest
+
+
+def replica_distance(job: Job, trace: Trace) -> float:
+    """Returns the largest difference between the weights of two workers at the end of a run."""
+    states = (trace.states.get(rank) for rank in job.team[0].workers)
+    vectors: list[Any] = [weights.vector for state in states if (weights := getattr(state, "weights", None))]
+    return float(np.ptp(np.array(vectors), axis=0).max()) if len(vectors) > 1 else 0.0
+
+
+def idle_fraction(job: Job, trace: Trace) -> float:
+    """Returns the fraction of the workers' time in which they computed no gradient; 0 for an empty run."""
+    if not trace.wall_s:
+        return 0.0
+    busy_s = sum(
+        span.end_s - span.start_s for span in trace.spans if span.activity == "compute" and span.rank < job.workers
+    )
+    return max(0.0, 1 - busy_s / (trace.wall_s * job.workers))
+
+
+def _staleness(guarantee: Guarantee) -> Callable[[Job, Trace], Measured]:
+    def measure(job: Job, trace: Trace) -> Measured:
+        bound = 0.0 if guarantee is Guarantee.SYNCHRONOUS else job.method.bounds(job.workers).get(guarantee)
+        return Measured("largest staleness", largest_staleness(trace), bound)
+
+    return measure
+
+
+def _clock_gap(job: Job, trace: Trace) -> Measured:
+    bound = job.method.bounds(job.workers).get(Guarantee.BOUNDED_CLOCK_GAP)
+    return Measured("largest clock gap", clock_gap(job, trace), bound)
+
+
+def _replicas(job: Job, trace: Trace) -> Measured:
+    return Measured("largest distance of replicas", replica_distance(job, trace), 0.0)
+
+
+MEASURES: dict[AnyGuarantee, Callable[[Job, Trace], Measured]] = {
+    Guarantee.SYNCHRONOUS: _staleness(Guarantee.SYNCHRONOUS),
+    Guarantee.EXACT_DELAY: _staleness(Guarantee.EXACT_DELAY),
+    Guarantee.BOUNDED_STALENESS: _staleness(Guarantee.BOUNDED_STALENESS),
+    Guarantee.BOUNDED_CLOCK_GAP: _clock_gap,
+    Guarantee.REPLICAS_EQUAL: _replicas,
+    Guarantee.DETERMINISTIC: lambda job, trace: Measured("largest difference of weights", *distance(trace, job)),
+    Guarantee.SAME_AS_SYNC_SGD: lambda job, trace: Measured(
+        "largest difference from sync-sgd", *distance(trace, as_sync_sgd(job))
+    ),
+}
+"""guarantees with a quantity"""
+
+
+def measured(outcome: Outcome, guarantees: Iterable[AnyGuarantee] | None = None) -> dict[str, Measured]:
+    """Returns the values of a run that came to its end, by the names of the guarantees.
+
+    Args:
+        outcome: of a case.
+        guarantees: the guarantees; None: all that the method promises.
+
+    >>> from paceline.algorithms import find
+    >>> from paceline.checking.cases import Case, performed
+    >>> outcome = performed(Case(method=find("agd")(delay=1), nodes=(1, 1), steps=3))
+    >>> print(measured(outcome)["exact-delay"])
+    largest staleness 1, guarantee ≤ 1
+    """
+    if outcome.error is not None or not outcome.case.gradients:
+        return {}
+    promised = outcome.job.method.guarantees if guarantees is None else guarantees
+    return {one.slug: MEASURES[one](outcome.job, outcome.trace) for one in promised if one in MEASURES}
