@@ -75,7 +75,7 @@ class NeverEnds(AsyncSgd):
 
 
 BUGS = (
-    planted(UnseededNoise(), SyncSgd(), "same-record", "deterministic"),
-    planted(ReadsTheClock(), SyncSgd(), "same-record", "deterministic"),
+    planted(UnseededNoise(), SyncSgd(), "pure-programs", "same-record", "deterministic"),
+    planted(ReadsTheClock(), SyncSgd(), "pure-programs", "same-record", "deterministic"),
     planted(NeverEnds(), AsyncSgd(), "ends"),
 )

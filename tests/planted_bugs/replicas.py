@@ -365,8 +365,8 @@ class OwnStep(SyncSgd):
 BUGS = (
     planted(CrossedCollectives(), TwoAverages(), "collectives-match"),
     planted(SkipsTheBarrier(), WithBarrier(), "collectives-match", "no-deadlock"),
-    planted(ReusesTheBuffer(), SyncSgd(), "no-mutation", "deterministic", "same-as-sync-sgd", "replicas-equal"),
-    planted(SendBufferRace(), Gossip(), "no-mutation", "deterministic", "conserves-mean"),
+    planted(ReusesTheBuffer(), SyncSgd(), "vectors-unchanged", "deterministic", "same-as-sync-sgd", "replicas-equal"),
+    planted(SendBufferRace(), Gossip(), "vectors-unchanged", "deterministic", "conserves-mean"),
     planted(DelayOffByOne(), Agd(), "exact-delay"),
     planted(LayersOffByOne(), LayerwiseAgd(), "exact-delay"),
     planted(WithoutTag(), Direct(), "deterministic", "same-as-sync-sgd", "replicas-equal"),

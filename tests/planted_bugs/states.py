@@ -103,8 +103,8 @@ class KeepsTheFirstBatch(SyncSgd):
 
 
 BUGS = (
-    planted(ForgetsMomentum(), WithMomentum(), "re-entry"),
-    planted(CountsInAVariable(), EverySecond(), "re-entry"),
-    planted(AppliesAgain(), SyncSgd(), "re-entry", "gradients-once"),
-    planted(KeepsTheFirstBatch(), SyncSgd(), "re-entry", "gradients-once"),
+    planted(ForgetsMomentum(), WithMomentum(), "complete-state"),
+    planted(CountsInAVariable(), EverySecond(), "complete-state"),
+    planted(AppliesAgain(), SyncSgd(), "complete-state", "gradients-once"),
+    planted(KeepsTheFirstBatch(), SyncSgd(), "complete-state", "gradients-once"),
 )

@@ -292,12 +292,12 @@ class PullByDuration(AsyncEasgd):
 
 
 BUGS = (
-    planted(WholeSeconds(), OftenBalanced(), "no-error", only_simulated=True),
-    planted(TimesTheStart(), OftenBalanced(), "no-error", only_simulated=True),
+    planted(WholeSeconds(), OftenBalanced(), "no-errors", only_simulated=True),
+    planted(TimesTheStart(), OftenBalanced(), "no-errors", only_simulated=True),
     planted(FiledByTime(), SyncSgdPs(), "no-deadlock", only_simulated=True),
-    planted(SortedByTime(), TwoOfAll(), "no-error", only_simulated=True),
+    planted(SortedByTime(), TwoOfAll(), "no-errors", only_simulated=True),
     planted(DropsRepeats(), TwoOfAll(), "full-updates", only_simulated=True),
-    planted(DividesByTheInterval(), AsyncSgd(), "no-error", only_simulated=True),
+    planted(DividesByTheInterval(), AsyncSgd(), "no-errors", only_simulated=True),
     planted(ScaledByDuration(), SyncSgd(), "deterministic", only_simulated=True),
     planted(
         PeriodBySpeed(), EverySecond(), "bounded-staleness", "collectives-match", "no-deadlock", only_simulated=True
