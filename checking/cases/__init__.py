@@ -1,10 +1,27 @@
 """Cases: small runs of a method that are always the same, which `paceline check` explores.
 
-Read `case` first (a case, and its form in JSON), then `performing` (how it is run) and `violations` (what is checked).
+Read `case` first (a case, and its form in JSON), then `performing` (how it is run), `violations` (what is checked) and
+`checking_methods` (random cases, and a verdict for each guarantee).
 """
 
 from paceline.checking.cases.case import Case, Times, from_json, to_json
+from paceline.checking.cases.checking_methods import Checked, Effort, Verdict, check_method
 from paceline.checking.cases.performing import Outcome, performed
+from paceline.checking.cases.shrinking import shrunk
 from paceline.checking.cases.violations import Violation, violations
 
-__all__ = ["Case", "Outcome", "Times", "Violation", "from_json", "performed", "to_json", "violations"]
+__all__ = [
+    "Case",
+    "Checked",
+    "Effort",
+    "Outcome",
+    "Times",
+    "Verdict",
+    "Violation",
+    "check_method",
+    "from_json",
+    "performed",
+    "shrunk",
+    "to_json",
+    "violations",
+]

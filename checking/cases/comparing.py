@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+
+from paceline.algorithms.core.values import Rank
 from paceline.checking.cases.case import Case
-from paceline.checking.cases.performing import Outcome, performed
+from paceline.checking.cases.performing import Outcome, in_any_order, performed
+from paceline.checking.moves import Adversary, Chooser, RoundRobin, Shuffled
 from paceline.checking.small_runs import ended
 
 MOST = 256
 """number of reference runs that are kept"""
 
+ORDERS: tuple[Callable[[], Chooser], ...] = (
+    RoundRobin,
+    lambda: Shuffled(0),
+    lambda: Adversary(Rank(0)),
+    lambda: Adversary(Rank(1)),
+)
+
 _REFERENCES: dict[Case, Outcome] = {}
+_IRRELEVANT: dict[Case, bool] = {}
 
 
 def reference_of(case: Case) -> Outcome:
@@ -22,6 +35,23 @@ def reference_of(case: Case) -> Outcome:
         if len(_REFERENCES) >= MOST:
             _REFERENCES.clear()
         found = _REFERENCES[case] = performed(case)
+    return found
+
+
+def order_is_irrelevant(case: Case) -> bool:
+    """Returns whether the case, without its stops, ends with the same weights in several orders of moves."""
+    whole = dataclasses.replace(case, choices=(), stops=())
+    try:
+        if whole in _IRRELEVANT:
+            return _IRRELEVANT[whole]
+    except TypeError:  # a hyper-parameter that has no hash
+        return False
+    reference = reference_of(whole)
+    others = (in_any_order(whole, make()) for make in ORDERS)
+    found = reference.error is None and all(one.error is None and unlike(one, reference) is None for one in others)
+    if len(_IRRELEVANT) >= MOST:
+        _IRRELEVANT.clear()
+    _IRRELEVANT[whole] = found
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ class Outcome:
     error: Exception | None = None
     findings: tuple[Finding, ...] = ()
     """violated invariants that the run itself has found; the trace does not show them"""
+    seconds: float = 0.0
+    """that the run took"""
 
 
 def performed(case: Case) -> Outcome:
@@ -88,7 +91,7 @@ def in_any_order(case: Case, choose: Chooser) -> Outcome:
         case: the case.
         choose: selects the moves of all parts of the run.
     """
-    job, start = case.job(), None
+    job, start, begun_s = case.job(), None, time.monotonic()
     limit = MOVES_PER_STEP * len(job.team) * (case.steps + 2)
     whole, log, findings, error = Trace(), list[Entry](), list[Finding](), None
     for stop in [*sorted(stop for stop in case.stops if stop < (job.limit or 0)), None]:
@@ -101,7 +104,15 @@ def in_any_order(case: Case, choose: Chooser) -> Outcome:
             break
         findings += run.findings()
         start = run.checkpoint()
-    return Outcome(case=case, job=job, trace=whole, log=tuple(log), error=error, findings=tuple(findings))
+    return Outcome(
+        case=case,
+        job=job,
+        trace=whole,
+        log=tuple(log),
+        error=error,
+        findings=tuple(findings),
+        seconds=time.monotonic() - begun_s,
+    )
 
 
 def _error_of(run: Driver, choose: Chooser) -> Exception | None:
@@ -217,10 +228,11 @@ def _simulated(case: Case) -> Outcome:
     assert case.times is not None, "only a case with times is simulated"
     job, times = case.job(), case.times
     network = MeasuredNetwork(lambda _kind, _members, size: times.transfer_s(size), times.transfer_s)
+    begun_s, error = time.monotonic(), None
     run = Simulation(job, CaseTiming(times), network, Schedule(every=1), None, NO_COSTS)
     try:
         with limited_processor_time():
             run.run()
-    except Exception as error:  # of any kind: the program is the user's
-        return Outcome(case=case, job=job, trace=run.trace, error=error)
-    return Outcome(case=case, job=job, trace=run.trace)
+    except Exception as failure:  # of any kind: the program is the user's
+        error = failure
+    return Outcome(case=case, job=job, trace=run.trace, error=error, seconds=time.monotonic() - begun_s)

@@ -1,0 +1,199 @@
+"""Checks a method on many cases and returns a verdict for each guarantee.
+
+Rules of this file:
+
+* A schedule is one case that was run. Each guarantee counts the schedules on which it was checked.
+* Costly invariants, which run a case again, are checked on the first schedules and on some of the later ones.
+* After a violation has been found, `FURTHER` more schedules are tried, since a bug often violates several guarantees.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Method
+from paceline.checking.cases.case import Case
+from paceline.checking.cases.invariants import INVARIANTS
+from paceline.checking.cases.orders import Noted
+from paceline.checking.cases.performing import Outcome, in_any_order, performed
+from paceline.checking.cases.random_cases import CONSERVING, Drawn, RandomCases
+from paceline.checking.cases.shrinking import shrunk
+from paceline.checking.cases.violations import Violation, violations
+from paceline.checking.cases.worst_values import Measured, measured
+from paceline.checking.check_guarantees import check_of
+
+FURTHER = 200
+"""schedules that are tried after the first violation"""
+COSTLY_FIRST, COSTLY_EVERY = 20, 20
+"""costly invariants are checked on the first schedules, and then on every so many"""
+ERRORS = ("no-deadlock", "ends", "no-errors", "collectives-match")
+Progress = Callable[[str, float], Any]
+"""receives a description and the completed fraction"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much is tried.
+
+    Args:
+        schedules: number of schedules.
+        seconds: limit of the time; None without a limit.
+        workers: the largest number of workers.
+        steps: the largest number of steps of a worker in most schedules; a tenth of them has up to twice as many.
+        seed: of the random cases.
+        shrink_s: seconds for making a counterexample smaller.
+    """
+
+    schedules: int = 1000
+    seconds: float | None = None
+    workers: int = 4
+    steps: int = 6
+    seed: int = 1
+    shrink_s: float = 10.0
+
+
+@dataclass(kw_only=True)
+class Verdict:
+    """What was found about one guarantee."""
+
+    guarantee: str
+    words: str
+    """its description"""
+    schedules: int = 0
+    seconds: float = 0.0
+    """of the schedules on which it was checked"""
+    worst: Measured | None = None
+    """the value nearest to the bound, of a guarantee with a quantity"""
+    worst_case: Case | None = None
+    violation: Violation | None = None
+
+    @property
+    def verdict(self) -> Literal["holds", "violated", "not checked"]:
+        """Whether a violation was found."""
+        if self.violation is not None:
+            return "violated"
+        return "holds" if self.schedules else "not checked"
+
+
+@dataclass(kw_only=True)
+class Checked:
+    """The verdicts of one method."""
+
+    method: Method
+    verdicts: dict[str, Verdict]
+    schedules: int = 0
+    seconds: float = 0.0
+    extremes: dict[str, tuple[Measured, Case]] = field(default_factory=dict)
+    """the worst values that the directed search has found, each with its case"""
+
+    @property
+    def violated(self) -> list[Verdict]:
+        return [one for one in self.verdicts.values() if one.verdict == "violated"]
+
+
+def verdicts_of(method: Method) -> dict[str, Verdict]:
+    """Returns an empty verdict for each invariant of all methods and each guarantee that the method promises."""
+    names = {one.name: one.words for one in INVARIANTS.values()}
+    for guarantee in sorted(method.guarantees, key=lambda one: one.slug):
+        names[guarantee.slug] = guarantee.value
+    return {name: Verdict(guarantee=name, words=words) for name, words in names.items()}
+
+
+def check_method(method: Method, effort: Effort, progress: Progress = lambda *_: None) -> Checked:
+    """Checks a method on random cases.
+
+    Args:
+        method: the method with its hyper-parameters.
+        effort: how much is tried.
+        progress: receives what is done.
+
+    Raises:
+        InputError: the method accepts no cluster with so few workers.
+
+    >>> from paceline.algorithms import find
+    >>> found = check_method(find("sync-sgd")(), Effort(schedules=30))
+    >>> found.schedules, found.violated, found.verdicts["synchronous"].verdict
+    (30, [], 'holds')
+    """
+    found = Checked(method=method, verdicts=verdicts_of(method))
+    begun_s, stop = time.monotonic(), effort.schedules
+    cases = RandomCases(method, effort.seed, effort.workers, effort.steps)
+    for number, drawn in enumerate(cases):
+        found.seconds = time.monotonic() - begun_s
+        if number >= stop or (effort.seconds is not None and found.seconds >= effort.seconds):
+            break
+        outcome = outcome_of(drawn)
+        if note(found, outcome, costly=number < COSTLY_FIRST or number % COSTLY_EVERY == 0):
+            stop = min(stop, number + FURTHER)
+        progress(f"{found.schedules} schedules", number / effort.schedules)
+    for verdict in found.violated:
+        assert verdict.violation is not None, "that is what violated means"
+        progress(f"shrinking the counterexample of {verdict.guarantee}", 1.0)
+        verdict.violation = shrunk(verdict.violation, effort.shrink_s)
+    found.seconds = time.monotonic() - begun_s
+    return found
+
+
+def outcome_of(drawn: Drawn) -> Outcome:
+    """Runs a random case; the case of the outcome contains the choices that were made."""
+    if drawn.choose is None:
+        return performed(drawn.case)
+    noted = Noted(drawn.choose)
+    outcome = in_any_order(drawn.case, noted)
+    return dataclasses.replace(outcome, case=dataclasses.replace(drawn.case, choices=noted.choices))
+
+
+def note(found: Checked, outcome: Outcome, *, costly: bool) -> bool:
+    """Checks an outcome and adds it to the verdicts.
+
+    Args:
+        found: the verdicts so far.
+        outcome: of the next schedule.
+        costly: whether costly invariants are checked too.
+
+    Returns:
+        Whether this is the first schedule with a violation.
+    """
+    begun_s, before = time.monotonic(), len(found.violated)
+    new = violations(outcome, costly=costly)
+    values = measured(outcome)
+    spent_s = time.monotonic() - begun_s + outcome.seconds
+    found.schedules += 1
+    for name in checked_by(outcome, costly=costly):
+        verdict = found.verdicts[name]
+        verdict.schedules += 1
+        verdict.seconds += spent_s
+        if name in values and values[name].worse_than(verdict.worst):
+            verdict.worst, verdict.worst_case = values[name], outcome.case
+    for violation in new:
+        verdict = found.verdicts[violation.guarantee]
+        if verdict.violation is None or _size(violation.case) < _size(verdict.violation.case):
+            verdict.violation = violation
+    return not before and bool(found.violated)
+
+
+def _size(case: Case) -> tuple[int, int, int, int]:
+    return case.workers, case.steps, len(case.stops), sum(map(bool, case.choices))
+
+
+def checked_by(outcome: Outcome, *, costly: bool) -> Iterator[str]:
+    """Yields the names of the guarantees that `violations` checks on this outcome."""
+    case, method = outcome.case, outcome.job.method
+    if case.deaths:
+        yield from ("no-deadlock", "ends", "no-errors", Guarantee.SURVIVES_WORKERS.slug)
+        return
+    if outcome.error is not None:
+        yield from ERRORS
+        return
+    for one in INVARIANTS.values():
+        if (costly or not one.costly) and one.applies(outcome):
+            yield one.name
+    for guarantee in method.guarantees:
+        conserving = guarantee in CONSERVING
+        if conserving != case.gradients and (conserving or check_of(guarantee) is not None):
+            yield guarantee.slug

@@ -1,0 +1,221 @@
+"""Makes the case of a violation smaller, as long as the same guarantee is still violated.
+
+Rules of this file:
+
+* The order is that of a reader's effort: fewest ranks, then steps, then everything else that can be left out (stops,
+  deaths, unequal times), then context switches.
+* Choices are made simpler with delta debugging (Zeller and Hildebrandt, "Simplifying and isolating failure-inducing
+  input", IEEE TSE 2002): ever smaller parts of the list are replaced by the default, which is the simplest order.
+* On a smaller cluster the old choices mean another schedule. So some random schedules are tried there too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby, pairwise
+from typing import Any
+
+import numpy as np
+
+from paceline.checking.cases.case import Case, Times
+from paceline.checking.cases.invariants import INVARIANTS
+from paceline.checking.cases.orders import Noted, random_chooser
+from paceline.checking.cases.performing import in_any_order, performed
+from paceline.checking.cases.random_cases import problems, random_times
+from paceline.checking.cases.violations import Violation, violations
+from paceline.checking.driver import Entry
+from paceline.checking.moves import Chooser, Move, first
+
+TRIES = 60
+"""random schedules that are tried on each smaller cluster; provenance: ours"""
+
+
+def shrunk(violation: Violation, seconds: float) -> Violation:
+    """Returns a violation of the same guarantee by a smaller case.
+
+    Args:
+        violation: the violation.
+        seconds: the time limit; the smallest case so far is returned then.
+    """
+    return Shrinking(violation, time.monotonic() + seconds).run()
+
+
+@dataclass
+class Shrinking:
+    """The smallest violation so far, and when to end."""
+
+    best: Violation
+    until_s: float
+
+    def run(self) -> Violation:
+        """Returns the smallest violation that is found in time."""
+        for reduce in (self._ranks, self._steps, self._extras, self._choices):
+            reduce()
+        self._ranks()  # a simpler schedule may need fewer ranks and steps
+        self._steps()
+        self._choices()
+        return self.best
+
+    def _ranks(self) -> None:
+        while any(self._anyhow(case) for case in _fewer_ranks(self.best.case)):
+            pass
+
+    def _steps(self) -> None:
+        while any(self._anyhow(case) for case in _fewer_steps(self.best.case)):
+            pass
+
+    def _extras(self) -> None:
+        while any(self._holds(case) for case in _simpler(self.best.case)):
+            pass
+
+    def _anyhow(self, case: Case) -> bool:
+        """Tries a smaller case with the given choices, without choices, and in random schedules."""
+        if self._holds(case) or (case.choices and self._holds(dataclasses.replace(case, choices=()))):
+            return True
+        random = np.random.default_rng(np.random.SeedSequence((case.seed, case.workers, case.steps, 23)))
+        return any(self._drawn(case, random) for _ in range(TRIES))
+
+    def _drawn(self, case: Case, random: np.random.Generator) -> bool:
+        if case.times is not None:
+            return self._holds(dataclasses.replace(case, times=random_times(random)))
+        return self._holds(case, random_chooser(random, len(case.job().team)))
+
+    def _choices(self) -> None:
+        """Replaces parts of the choices by 0, from the whole list down to single choices."""
+        if self.best.case.times is not None:
+            return
+        length = len(self.best.case.choices)
+        while length >= 1:
+            at = 0
+            while at < len(self.best.case.choices):
+                choices = self.best.case.choices
+                part = choices[at : at + length]
+                simpler = (*choices[:at], *(0 for _ in part), *choices[at + length :])
+                if not any(part) or not self._holds(dataclasses.replace(self.best.case, choices=_stripped(simpler))):
+                    at += length
+            length //= 2
+        self._fewer_switches()
+
+    def _fewer_switches(self) -> None:
+        """Joins two sequences of moves of one rank, where the schedule permits it."""
+        found = True
+        while found:
+            log = performed(self.best.case).log
+            now = switches(log)
+            found = any(self._reordered(moves, now) for moves in _joined([entry.move for entry in log]))
+
+    def _reordered(self, moves: Sequence[Move], most: int) -> bool:
+        """Tries an order of moves; it has to need fewer switches between ranks than `most`."""
+        if time.monotonic() >= self.until_s:
+            return False
+        noted = Noted(Loosely(moves))
+        outcome = in_any_order(self.best.case, noted)
+        return switches(outcome.log) < most and self._holds(dataclasses.replace(self.best.case, choices=noted.choices))
+
+    def _holds(self, case: Case, choose: Chooser | None = None) -> bool:
+        """Whether this case violates the guarantee, too; it is the best case then."""
+        if time.monotonic() >= self.until_s or case == self.best.case:
+            return False
+        if choose is None:
+            outcome = performed(case)
+        else:
+            noted = Noted(choose)
+            outcome = in_any_order(case, noted)
+            case = dataclasses.replace(case, choices=noted.choices)
+            outcome = dataclasses.replace(outcome, case=case)
+        one = INVARIANTS.get(self.best.guarantee)
+        for found in violations(outcome, costly=one is not None and one.costly):
+            if found.guarantee == self.best.guarantee:
+                self.best = found
+                return True
+        return False
+
+
+def switches(log: Iterable[Entry]) -> int:
+    """Returns how often the next move is that of another rank."""
+    ranks = [entry.move.rank for entry in log]
+    return sum(one != other for one, other in pairwise(ranks))
+
+
+def _joined(moves: Sequence[Move]) -> Iterator[list[Move]]:
+    """Yields orders that join two sequences of one rank's moves, at the place of the earlier or of the later one."""
+    parts = [list(part) for _, part in groupby(moves, key=lambda move: move.rank)]
+    for i, part in enumerate(parts):
+        j = next((j for j in range(i + 1, len(parts)) if parts[j][0].rank == part[0].rank), None)
+        if j is not None:
+            between = parts[i + 1 : j]
+            for order in ([part, parts[j], *between], [*between, part, parts[j]]):
+                yield list(chain.from_iterable([*parts[:i], *order, *parts[j + 1 :]]))
+
+
+class Loosely:
+    """Makes these moves, in this order where that is possible; a move that is not possible yet is made later."""
+
+    def __init__(self, moves: Iterable[Move]) -> None:
+        self._left = list(moves)
+
+    def __call__(self, ready: Sequence[Move]) -> Move:
+        for at, move in enumerate(self._left):
+            if move in ready:
+                return self._left.pop(at)
+        return first(ready)
+
+
+def _stripped(choices: tuple[int, ...]) -> tuple[int, ...]:
+    last = len(choices)
+    while last and choices[last - 1] == 0:
+        last -= 1
+    return choices[:last]
+
+
+def _fewer_ranks(case: Case) -> Iterator[Case]:
+    """Yields the case with fewer workers, the fewest first, each on nodes of their own or all on one."""
+    nodes = {
+        tuple(size for size in (*case.nodes[:at], one - 1, *case.nodes[at + 1 :]) if size)
+        for at, one in enumerate(case.nodes)
+    }
+    for count in range(1, case.workers):
+        nodes |= {(1,) * count, (count,)}
+    for sizes in sorted(nodes - {()}, key=lambda one: (sum(one), -len(one), one)):
+        if sum(sizes) < case.workers and not problems(case.method, sizes):
+            yield dataclasses.replace(case, nodes=sizes)
+
+
+def _fewer_steps(case: Case) -> Iterator[Case]:
+    """Yields the case with fewer steps, the fewest first."""
+    for steps in range(1, case.steps):
+        yield dataclasses.replace(case, steps=steps)
+
+
+def _simpler(case: Case) -> Iterator[Case]:
+    """Yields the case with one thing left out: a death, a stop, the times, a node, the seed of the problem."""
+    yield from (dataclasses.replace(case, deaths=_without(case.deaths, at)) for at in range(len(case.deaths)))
+    yield from (dataclasses.replace(case, stops=_without(case.stops, at)) for at in range(len(case.stops)))
+    if case.times is not None:
+        yield dataclasses.replace(case, times=None)
+        yield from (dataclasses.replace(case, times=times) for times in _simpler_times(case.times))
+    if len(case.nodes) < case.workers and not problems(case.method, (1,) * case.workers):
+        yield dataclasses.replace(case, nodes=(1,) * case.workers)
+    if case.seed != 1:
+        yield dataclasses.replace(case, seed=1)
+
+
+def _simpler_times(times: Times) -> Iterator[Times]:
+    """Yields simpler times: without latency, equal steps, round numbers."""
+    if times.s_per_byte:
+        yield dataclasses.replace(times, s_per_byte=0.0)
+    if times.latency_s:
+        yield dataclasses.replace(times, latency_s=0.0)
+    for count in range(1, len(times.compute_s)):
+        yield dataclasses.replace(times, compute_s=times.compute_s[:count])
+    for at, second in enumerate(times.compute_s):
+        if second != float(max(1, round(second))):
+            simpler = (*times.compute_s[:at], float(max(1, round(second))), *times.compute_s[at + 1 :])
+            yield dataclasses.replace(times, compute_s=simpler)
+
+
+def _without(values: tuple[Any, ...], at: int) -> tuple[Any, ...]:
+    return (*values[:at], *values[at + 1 :])
