@@ -91,14 +91,20 @@ def conserved(job: Job, trace: Trace) -> list[str]:
     """
     promised = job.method.guarantees & {Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MEAN}
     before = {me.rank: job.method.begin(me, job.learner.initial()) for me in job.team}
-    with_centre = Guarantee.CONSERVES_SUM in promised
-    old, new = (_total(job, states, with_centre) for states in (before, trace.states))
-    if not promised or np.abs(new - old).max() <= _rounding(old):
+    old, new = (total_weights(job, states) for states in (before, trace.states))
+    if not promised or np.abs(new - old).max() <= rounding(old):
         return []
     return [f"{one.slug}: the sum went from {old} to {new}" for one in sorted(promised, key=lambda one: one.name)]
 
 
-def _total(job: Job, states: Any, with_centre: bool) -> Any:
+def total_weights(job: Job, states: Any) -> Any:
+    """Returns the sum of the workers' weights, with the centre if the method promises to conserve the sum with it.
+
+    Args:
+        job: the method and its ranks.
+        states: the state of each rank.
+    """
+    with_centre = Guarantee.CONSERVES_SUM in job.method.guarantees
     vectors = [states[me.rank].weights.vector for me in job.team if me.role == "worker" or with_centre]
     if with_centre and not job.method.has_server:
         vectors.append(states[job.weights_owner].centre.vector)
@@ -142,14 +148,14 @@ def _differs(trace: Trace, other: Job, name: str) -> Iterator[str]:
 
 def distance(trace: Trace, job: Job) -> tuple[float, float]:
     """Returns the largest difference of a run's weights from those of a job, and its allowed value."""
-    there = _reference(job)
-    return float(np.abs(_numbers(trace.weights) - there).max()), _rounding(there)
+    there = reference_weights(job)
+    return float(np.abs(_numbers(trace.weights) - there).max()), rounding(there)
 
 
 _REFERENCES: OrderedDict[Job, np.ndarray[Any, Any]] = OrderedDict()
 
 
-def _reference(job: Job) -> np.ndarray[Any, Any]:
+def reference_weights(job: Job) -> np.ndarray[Any, Any]:
     """Returns the weights at the end of the job's any-order run in the order of ranks."""
     try:
         found = _REFERENCES.get(job)
@@ -282,6 +288,7 @@ def _numbers(vector: Any) -> np.ndarray[Any, Any]:
     return np.asarray(vector)
 
 
-def _rounding(vector: np.ndarray[Any, Any]) -> float:
+def rounding(vector: np.ndarray[Any, Any]) -> float:
+    """Returns the largest difference of two vectors of this scale that rounding explains."""
     kind = vector.dtype if np.issubdtype(vector.dtype, np.floating) else np.float64
     return float(ROUNDINGS * np.finfo(kind).eps * max(1.0, np.abs(vector).max()))

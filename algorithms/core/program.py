@@ -38,6 +38,10 @@ class Routine(Generic[R]):
 
     __await__ = __iter__
 
+    def watched(self, watch: Callable[[Program[R]], Program[R]]) -> None:
+        """Replaces the generator of a routine that has not begun by a wrapper of it, such as one that records it."""
+        self._steps = watch(self._steps)
+
     def __del__(self) -> None:
         if not self._driven:
             warnings.warn(

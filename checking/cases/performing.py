@@ -6,7 +6,7 @@ import dataclasses
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -48,8 +48,12 @@ class Outcome:
     """that the run took"""
 
 
-def performed(case: Case) -> Outcome:
+def performed(case: Case, *, simulation: Callable[[Simulation], object] | None = None) -> Outcome:
     """Runs a case.
+
+    Args:
+        case: the case.
+        simulation: called with the simulation of a case with times before it runs, such as to read its clock.
 
     Returns:
         The outcome. A `DeadlockError`, `ProgramError` or any other exception of a program is its `error`.
@@ -59,7 +63,9 @@ def performed(case: Case) -> Outcome:
     >>> len(outcome.trace.updates), outcome.error, outcome.log[0].move
     (4, None, go 0/main NextStep)
     """
-    return _simulated(case) if case.times is not None else in_any_order(case, Chosen(case.choices))
+    if case.times is not None:
+        return _simulated(case, simulation or (lambda _: None))
+    return in_any_order(case, Chosen(case.choices))
 
 
 class Chosen:
@@ -224,12 +230,13 @@ class CaseTiming:
         return 0.0
 
 
-def _simulated(case: Case) -> Outcome:
+def _simulated(case: Case, observe: Callable[[Simulation], object]) -> Outcome:
     assert case.times is not None, "only a case with times is simulated"
     job, times = case.job(), case.times
     network = MeasuredNetwork(lambda _kind, _members, size: times.transfer_s(size), times.transfer_s)
     begun_s, error = time.monotonic(), None
     run = Simulation(job, CaseTiming(times), network, Schedule(every=1), None, NO_COSTS)
+    observe(run)
     try:
         with limited_processor_time():
             run.run()

@@ -1,0 +1,185 @@
+"""Draws a story as a sequence diagram in SVG, without fonts, scripts or files of others.
+
+Colours follow the reader's light or dark mode. A browser shows the whole sentence when the pointer is on a row.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from html import escape
+
+from paceline.checking.counterexamples.diagram_rows import Row, not_received, rows_of
+from paceline.checking.counterexamples.story_model import Story
+
+COLUMN, ROW = 210, 28
+"""pixels of a column and of a row"""
+NUMBERS, TIME, LINES = 64, 70, 260
+"""pixels for the numbers of sentences, for the time and for the program lines"""
+CHARACTER = 6.6
+"""pixels of a character at 11 px; provenance: DERIVED, 0.6 em of common monospaced fonts"""
+LIGHT = {
+    "ground": "#ffffff",
+    "ink": "#1f2328",
+    "faint": "#6e7781",
+    "line": "#d0d7de",
+    "blue": "#0072b2",
+    "red": "#b93a2b",
+    "green": "#00785a",
+    "box": "#e7f1f8",
+}
+DARK = {
+    "ground": "#0d1117",
+    "ink": "#e6edf3",
+    "faint": "#9198a1",
+    "line": "#3d444d",
+    "blue": "#6cb6ff",
+    "red": "#ff7b72",
+    "green": "#56d4a8",
+    "box": "#12283c",
+}
+RULES = """text {{ fill: {ink}; }} .ground {{ fill: {ground}; }} .faint {{ fill: {faint}; }} .halo {{ stroke: {ground}; }}
+.rank {{ stroke: {line}; }} .arrow {{ stroke: {blue}; }} .tip {{ fill: {blue}; }}
+.box {{ fill: {box}; stroke: {blue}; }} .dot {{ fill: {faint}; }} .update {{ fill: {green}; }}
+.wait, .failure {{ fill: {red}; }}"""
+"""without CSS variables, which many programs other than browsers do not know"""
+STYLE = f"""
+text {{ font: 11px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace; }}
+.head {{ font-weight: bold; font-size: 12px; }} .halo {{ stroke-width: 4px; stroke-linejoin: round; }}
+.rank {{ stroke-width: 1.5; }} .arrow {{ stroke-width: 1.6; fill: none; }}
+{RULES.format(**LIGHT)}
+@media (prefers-color-scheme: dark) {{
+{RULES.format(**DARK)}
+}}
+"""
+
+
+def svg_diagram(story: Story) -> str:
+    """Draws the story: arrows for messages, boxes for collectives, marks with a few words for the rest.
+
+    An arrow is horizontal if the message is received at once; else it starts in the row in which it was sent. The
+    program lines are on the right.
+
+    Args:
+        story: the story.
+
+    Returns:
+        An SVG document.
+    """
+    return "\n".join(_Drawing(story).parts()) + "\n"
+
+
+class _Drawing:
+    """The positions of everything in one picture.
+
+    Args:
+        story: the story.
+    """
+
+    def __init__(self, story: Story) -> None:
+        self.story, self.rows = story, rows_of(story)
+        self.timed = any(sentence.time_s is not None for sentence in story.sentences)
+        self.left = NUMBERS + TIME * self.timed + 16
+        self.columns = {rank: self.left + 8 + at * COLUMN for at, (rank, _) in enumerate(story.ranks)}
+        self.lines_at = self.left + COLUMN * len(story.ranks) + 16
+        self.width = max(self.lines_at + LINES, 560)
+        characters = int((self.width - 24) / CHARACTER)
+        about = f"{story.method} violates {story.guarantee}: {story.words}"
+        self.title = textwrap.wrap(about, characters) + textwrap.wrap(story.setting, characters)
+        values = [f"{one.text}" for one in story.differences]
+        self.values = [line for value in values for line in textwrap.wrap(value, characters, subsequent_indent="  ")]
+        self.top = 22 + 16 * len(self.title) + 34
+        self.bottom = self.top + ROW * len(self.rows)
+        self.height = self.bottom + 20 + 16 * len(self.values) + 8
+
+    def y(self, row: int) -> float:
+        """Returns the middle of a row."""
+        return self.top + ROW * (row + 0.5)
+
+    def parts(self) -> Iterator[str]:
+        """Yields the elements of the document."""
+        size = f'width="{self.width}" height="{self.height}" viewBox="0 0 {self.width} {self.height}"'
+        yield f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
+        yield f"<title>{escape(self.story.method)} violates {escape(self.story.guarantee)}</title>"
+        yield f"<style>{STYLE}</style>"
+        yield f'<rect class="ground" width="{self.width}" height="{self.height}"/>'
+        for at, line in enumerate(self.title):
+            yield _text(12, 22 + 16 * at, line, "head" if at == 0 else "")
+        for rank, role in self.story.ranks:
+            x = self.columns[rank]
+            yield _text(x - 6, self.top - 12, f"rank {rank} ({role})", "head")
+            yield f'<line class="rank" x1="{x}" y1="{self.top - 6}" x2="{x}" y2="{self.bottom}"/>'
+        for at, row in enumerate(self.rows):  # first, so that no arrow crosses words
+            if row.source is not None and row.sentence is not None:
+                yield from self._arrow(self.y(row.sent_at), self.y(at), row.source, row.sentence.ranks[0])
+        for at, row in enumerate(self.rows):
+            yield from self._row(at, row)
+        for at, line in enumerate(self.values):
+            yield _text(12, self.bottom + 24 + 16 * at, line)
+        yield "</svg>"
+
+    def _row(self, at: int, row: Row) -> Iterator[str]:
+        sentence, y = row.sentence, self.y(at)
+        if sentence is None:
+            yield _text(self.left, y + 4, f"⋮ {self.story.gap}", "faint")
+            return
+        yield f"<g><title>{escape(sentence.text)}</title>"
+        yield _text(NUMBERS - 6, y + 4, row.numbers, "faint", anchor="end")
+        if sentence.time_s is not None:
+            yield _text(NUMBERS + TIME - 6, y + 4, f"{sentence.time_s:.4g} s", "faint", anchor="end")
+        yield _text(self.lines_at, y + 4, _cut(sentence.line, LINES - 12), "faint")
+        if not sentence.ranks:
+            yield _text(self.left, y + 4, _cut(sentence.words, self.lines_at - self.left - 12), "failure")
+        elif sentence.act == "collective":
+            yield from self._box(y, sentence.ranks, sentence.label)
+        elif row.source is not None:
+            yield from self._message(self.y(row.sent_at), y, row.source, sentence.ranks[0], sentence.label)
+        else:
+            x, label = self.columns[sentence.ranks[0]], sentence.label.removeprefix("✗ ")
+            if sentence.act == "send":
+                label = not_received(sentence, self.story)
+            yield f'<circle class="dot {sentence.act}" cx="{x}" cy="{y}" r="4.5"/>'
+            if label:
+                yield from _label(x + 12, y + 4, _cut(label, COLUMN - 20), sentence.act)
+        yield "</g>"
+
+    def _arrow(self, begin: float, end: float, source: int, to: int) -> Iterator[str]:
+        """Draws an arrow from the row of the sending to that of the receipt."""
+        one, two = self.columns[source], self.columns[to]
+        side = 0 if source == to else 1 if two > one else -1
+        yield f'<line class="arrow" x1="{one}" y1="{begin}" x2="{two - 8 * side}" y2="{end}"/>'
+        yield f'<polygon class="tip" points="{two},{end} {two - 9 * side},{end - 4} {two - 9 * side},{end + 4}"/>'
+
+    def _message(self, begin: float, end: float, source: int, to: int, label: str) -> Iterator[str]:
+        """Writes the name of a message above its arrow, near the receiver, where fewer arrows cross."""
+        one, two = self.columns[source], self.columns[to]
+        if one == two:
+            yield from _label(two + 12, end + 4, _cut(label, COLUMN - 20))
+            return
+        at = two + (COLUMN if two < one else -COLUMN) / 2
+        y = begin + (at - one) / (two - one) * (end - begin) - 5
+        yield from _label(at, y, _cut(label, COLUMN - 30), anchor="middle")
+
+    def _box(self, y: float, ranks: tuple[int, ...], label: str) -> Iterator[str]:
+        places = sorted(self.columns[rank] for rank in ranks)
+        x, width = places[0] - 8, places[-1] - places[0] + 16
+        yield f'<rect class="box" x="{x}" y="{y - 10}" width="{width}" height="20" rx="4"/>'
+        for place in places:
+            yield f'<circle class="tip" cx="{place}" cy="{y}" r="3"/>'
+        yield _text(places[0] + COLUMN / 2, y + 4, _cut(label, COLUMN - 20), anchor="middle")
+
+
+def _text(x: float, y: float, words: str, kind: str = "", *, anchor: str = "start") -> str:
+    side = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    return f'<text x="{x:g}" y="{y:g}" class="{kind}"{side}>{escape(words)}</text>'
+
+
+def _label(x: float, y: float, words: str, kind: str = "", *, anchor: str = "start") -> Iterator[str]:
+    """Draws words with an outline in the colour of the ground, which keeps them readable on lines."""
+    yield _text(x, y, words, "halo", anchor=anchor)
+    yield _text(x, y, words, kind, anchor=anchor)
+
+
+def _cut(words: str, pixels: float) -> str:
+    most = max(1, int(pixels / CHARACTER))
+    return words if len(words) <= most else f"{words[: most - 1]}…"

@@ -1,0 +1,250 @@
+"""The values that a violated guarantee compares: what was found beside what is right."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.operations import NextStep
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.runtime.update_log import Update
+from paceline.checking.cases.comparing import reference_of
+from paceline.checking.cases.performing import Outcome
+from paceline.checking.check_guarantees import as_sync_sgd, reference_weights, rounding, total_weights
+from paceline.checking.counterexamples.recording import Record, numbers
+from paceline.checking.counterexamples.story_model import Difference
+
+MOST = 3
+"""elements of a vector that are listed"""
+Compare = Callable[[Outcome, Record], tuple[Difference, ...]]
+
+
+def differing_values(guarantee: str, outcome: Outcome, record: Record) -> tuple[tuple[Difference, ...], int | None]:
+    """Returns the values that differ and, if they are elements of weights, the index of the first one.
+
+    Args:
+        guarantee: the name of the violated guarantee.
+        outcome: the run.
+        record: its operations.
+    """
+    if guarantee in VECTORS:
+        names = VECTORS[guarantee](outcome)
+        elements = _elements(names, exact=guarantee.startswith("replicas"))
+        return (*_first_step(guarantee, record, elements), *_listed(names, elements)), elements[0] if elements else None
+    return (ROWS[guarantee](outcome, record) if guarantee in ROWS else ()), None
+
+
+# --- vectors ---------------------------------------------------------------------------------------------------------
+
+
+def _elements(vectors: Mapping[str, NDArray[Any]], *, exact: bool = True) -> list[int]:
+    """Returns the indices at which vectors differ; if not exact, by more than rounding explains."""
+    first, *others = vectors.values() or [np.zeros(0)]
+    same = [other for other in others if other.shape == first.shape]
+    most = 0.0 if exact else rounding(first)
+    return sorted({int(index) for other in same for index in np.flatnonzero(~(np.abs(first - other) <= most))})
+
+
+def _listed(vectors: Mapping[str, NDArray[Any]], elements: Sequence[int]) -> tuple[Difference, ...]:
+    rows = [
+        Difference(
+            what=f"weights[{index}] at the end",
+            values=tuple((name, repr(float(vector[index]))) for name, vector in vectors.items()),
+        )
+        for index in elements[:MOST]
+    ]
+    if len(elements) > MOST:
+        rows.append(Difference(what="elements that differ", values=(("", str(len(elements))),)))
+    return tuple(rows)
+
+
+def _first_step(guarantee: str, record: Record, elements: Sequence[int]) -> tuple[Difference, ...]:
+    """Returns the first step after which the replicas of ranks differ, from the states of their `NextStep`."""
+    if guarantee != "replicas-equal" or not elements:
+        return ()
+    after: dict[int, dict[Rank, NDArray[Any]]] = {}
+    for moment in record.moments:
+        request = moment.request
+        if request is None or moment.kind != "requested" or request.vector is None:
+            continue
+        if isinstance(request.op, NextStep) and request.me.role == "worker":
+            after.setdefault(request.step, {})[request.me.rank] = request.vector
+    for step, vectors in sorted(after.items()):
+        named = {f"rank {rank}": vector for rank, vector in sorted(vectors.items())}
+        if found := _elements(named):
+            values = tuple((name, repr(float(vector[found[0]]))) for name, vector in named.items())
+            return (Difference(what=f"first difference, when step {step - 1} ends: weights[{found[0]}]", values=values),)
+    return ()
+
+
+def _replicas(outcome: Outcome) -> dict[str, NDArray[Any]]:
+    states = outcome.trace.states
+    found = {rank: numbers(getattr(states.get(rank), "weights", None)) for rank in outcome.job.team[0].workers}
+    return {f"rank {rank}": vector for rank, vector in found.items() if vector is not None}
+
+
+def _other_order(outcome: Outcome) -> dict[str, NDArray[Any]]:
+    return _ends(outcome, "in the order of ranks", reference_weights(outcome.job))
+
+
+def _sync_sgd(outcome: Outcome) -> dict[str, NDArray[Any]]:
+    return _ends(outcome, "sync-sgd", reference_weights(as_sync_sgd(outcome.job)))
+
+
+def _not_stopped(outcome: Outcome) -> dict[str, NDArray[Any]]:
+    whole = reference_of(dataclasses.replace(outcome.case, choices=(), stops=()))
+    return _ends(outcome, "without a stop", whole.trace.weights)
+
+
+def _ends(outcome: Outcome, name: str, other: Any) -> dict[str, NDArray[Any]]:
+    """Returns the weights at the end of a run and of the run that it is compared with."""
+    weights = outcome.trace.weights
+    return {} if weights is None or other is None else {"here": np.array(weights), name: np.array(other)}
+
+
+def _totals(outcome: Outcome) -> dict[str, NDArray[Any]]:
+    job = outcome.job
+    if outcome.trace.states.keys() != {me.rank for me in job.team}:
+        return {}
+    before = {me.rank: job.method.begin(me, job.learner.initial()) for me in job.team}
+    return {
+        "sum at the beginning": np.array(total_weights(job, before)),
+        "sum at the end": np.array(total_weights(job, outcome.trace.states)),
+    }
+
+
+VECTORS: dict[str, Callable[[Outcome], dict[str, NDArray[Any]]]] = {
+    "replicas-equal": _replicas,
+    "replicas-meet": _replicas,
+    "deterministic": _other_order,
+    "same-as-sync-sgd": _sync_sgd,
+    "complete-state": _not_stopped,
+    "conserves-sum": _totals,
+    "conserves-mean": _totals,
+}
+"""guarantees that compare vectors"""
+
+
+# --- updates ---------------------------------------------------------------------------------------------------------
+
+
+def _staleness(least: float, most: float, rows: Sequence[Update]) -> tuple[Difference, ...]:
+    wrong = [row for row in rows if not least <= row.staleness <= most]
+    if not wrong:
+        return ()
+    worst = max(wrong, key=lambda row: abs(row.staleness - (least if row.staleness < least else most)))
+    promised = f"{least:g}" if least == most else f"{least:g} to {most:g}"
+    values = (
+        ("computed at version", str(worst.version_read)),
+        ("staleness", str(worst.staleness)),
+        ("promised", promised),
+    )
+    return (
+        Difference(what=f"update {worst.version_applied}, gradient of rank {worst.rank}, step {worst.step}", values=values),
+    )
+
+
+def _bounded_staleness(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
+    most = outcome.job.method.bounds(outcome.job.workers)[Guarantee.BOUNDED_STALENESS]
+    return _staleness(0, most, outcome.trace.updates)
+
+
+def _exact_delay(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
+    delay = outcome.job.method.bounds(outcome.job.workers)[Guarantee.EXACT_DELAY]
+    return _staleness(delay, delay, outcome.trace.updates)
+
+
+def _clock_gap(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
+    """Lists the completed steps of the workers when the gap is largest."""
+    workers, done, worst = outcome.job.team[0].workers, Counter[int](), (0, ())
+    for row in outcome.trace.updates:
+        done[row.rank] += 1
+        counts = [done[rank] for rank in workers]
+        worst = max(worst, (done[row.rank] - min(counts), tuple(counts)))
+    gap, counts = worst
+    most = outcome.job.method.bounds(outcome.job.workers)[Guarantee.BOUNDED_CLOCK_GAP]
+    steps = tuple((f"rank {rank}", str(count)) for rank, count in zip(workers, counts, strict=False))
+    return (Difference(what="steps applied", values=(*steps, ("gap", str(gap)), ("promised", f"at most {most:g}"))),)
+
+
+def _round_robin(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
+    ranks, workers = [row.rank for row in outcome.trace.updates], outcome.job.team[0].workers.ranks
+    turns = [workers[number % len(workers)] for number in range(len(ranks))]
+    wrong = (at for at, pair in enumerate(zip(ranks, turns, strict=True)) if pair[0] != pair[1])
+    at = next(wrong, None)
+    if at is None:
+        return ()
+    values = (("found rank", str(ranks[at])), ("expected rank", str(turns[at])))
+    return (Difference(what=f"exchange {at}", values=values),)
+
+
+def _gradients_of_update(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
+    """Lists the ranks of the gradients of every update that has too few, too many or several of one rank."""
+    updates: dict[int, list[Rank]] = {}
+    for row in outcome.trace.updates:
+        updates.setdefault(row.version_applied, []).append(row.rank)
+    needed = outcome.job.samples_per_step // outcome.job.batch
+    wrong = {at: found for at, found in updates.items() if len(found) != needed or len(set(found)) != len(found)}
+    return tuple(
+        Difference(
+            what=f"update {at}",
+            values=(("gradients of ranks", ", ".join(map(str, found))), ("number", str(len(found)))),
+        )
+        for at, found in list(wrong.items())[:MOST]
+    )
+
+
+def _batches(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
+    state = outcome.trace.states.get(outcome.job.weights_owner)
+    batches = getattr(state, "batches", None) or ()
+    total = outcome.job.batch * outcome.job.workers
+    values = (*((f"rank {rank}", str(size)) for rank, size in enumerate(batches)), ("together", str(sum(batches))))
+    return (Difference(what="batches", values=(*values, ("promised", str(total)))),) if batches else ()
+
+
+def _applied_twice(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
+    """Lists the updates of every gradient that was applied several times."""
+    versions: dict[tuple[Rank, int], list[str]] = {}
+    for row in outcome.trace.updates:
+        versions.setdefault((row.rank, row.step), []).append(str(row.version_applied))
+    return tuple(
+        Difference(what=f"gradient of rank {rank}, step {step}", values=(("applied in updates", ", ".join(found)),))
+        for (rank, step), found in versions.items()
+        if len(found) > 1
+    )[:MOST]
+
+
+def _versions(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
+    found = ", ".join(str(shot.version) for shot in outcome.trace.snapshots)
+    return (Difference(what="versions of the weights", values=(("in order", found),)),)
+
+
+def _steps_taken(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
+    """Lists the steps of the ranks that own the weights beside the budget."""
+    job, states = outcome.job, outcome.trace.states
+    owners = [me.rank for me in job.team if me.role == job.method.weights_owner]
+    taken = tuple((f"rank {rank}", str(getattr(states.get(rank), "step", "no state"))) for rank in owners)
+    words = "budget of all together" if job.method.independent else "budget"
+    return (Difference(what="steps taken", values=(*taken, (words, str(job.limit)))),)
+
+
+ROWS: dict[str, Compare] = {
+    "gradients-once": _applied_twice,
+    "versions-by-one": _versions,
+    "spends-budget": _steps_taken,
+    "synchronous": lambda outcome, _: _staleness(0, 0, outcome.trace.updates),
+    "bounded-staleness": _bounded_staleness,
+    "exact-delay": _exact_delay,
+    "bounded-clock-gap": _clock_gap,
+    "round-robin": _round_robin,
+    "distinct-workers": _gradients_of_update,
+    "full-updates": _gradients_of_update,
+    "constant-total": _batches,
+}
+"""guarantees that compare numbers"""
