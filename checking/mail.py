@@ -36,6 +36,27 @@ class Mail:
         """Lists the (source, receiver) pairs that have messages in flight, in the order of receivers."""
         return sorted((pair for pair, queue in self._under_way.items() if queue), key=lambda pair: (pair[1], pair[0]))
 
+    def deliveries(self, to: Rank, source: Rank | None, tag: str) -> dict[Rank, int]:
+        """Returns how many deliveries would bring a letter with this tag, for each source that has one in flight.
+
+        Args:
+            to: the receiver.
+            source: the only source to consider; None: all.
+            tag: the tag.
+        """
+        found = {}
+        for sender, receiver in self.channels():
+            if receiver == to and source in (None, sender):
+                tags = [letter.message.tag for letter in self._under_way[sender, to]]
+                if tag in tags:
+                    found[sender] = tags.index(tag) + 1
+        return found
+
+    def latest(self, source: Rank, to: Rank) -> Letter | None:
+        """Returns the newest letter in flight between the two ranks; None if there is none."""
+        queue = self._under_way.get((source, to))
+        return queue[-1] if queue else None
+
     def deliver(self, source: Rank, to: Rank) -> None:
         """Moves the oldest message in flight between the two ranks into the inbox."""
         self._inbox.setdefault(to, deque()).append(self._under_way[source, to].popleft())

@@ -4,7 +4,7 @@ Rules of this file:
 
 * A schedule is one case that was run. Each guarantee counts the schedules on which it was checked.
 * Costly invariants, which run a case again, are checked on the first schedules and on some of the later ones.
-* After a violation has been found, `FURTHER` more schedules are tried, since a bug often violates several guarantees.
+* After a violation has been found, some more schedules are tried, since a bug often violates several guarantees.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from paceline.checking.cases.violations import Violation, violations
 from paceline.checking.cases.worst_values import Measured, measured
 from paceline.checking.check_guarantees import check_of
 
-FURTHER = 200
-"""schedules that are tried after the first violation"""
+FURTHER, FURTHER_S = 200, 3.0
+"""schedules and seconds after the first violation; provenance: ours"""
 COSTLY_FIRST, COSTLY_EVERY = 20, 20
 """costly invariants are checked on the first schedules, and then on every so many"""
 ERRORS = ("no-deadlock", "ends", "no-errors", "collectives-match")
@@ -121,15 +121,16 @@ def check_method(method: Method, effort: Effort, progress: Progress = lambda *_:
     (30, [], 'holds')
     """
     found = Checked(method=method, verdicts=verdicts_of(method))
-    begun_s, stop = time.monotonic(), effort.schedules
+    begun_s, stop, stop_s = time.monotonic(), effort.schedules, effort.seconds
     cases = RandomCases(method, effort.seed, effort.workers, effort.steps)
     for number, drawn in enumerate(cases):
         found.seconds = time.monotonic() - begun_s
-        if number >= stop or (effort.seconds is not None and found.seconds >= effort.seconds):
+        if number >= stop or (stop_s is not None and found.seconds >= stop_s):
             break
         outcome = outcome_of(drawn)
         if note(found, outcome, costly=number < COSTLY_FIRST or number % COSTLY_EVERY == 0):
-            stop = min(stop, number + FURTHER)
+            now_s = time.monotonic() - begun_s
+            stop, stop_s = min(stop, number + FURTHER), min(now_s + FURTHER_S, stop_s or now_s + FURTHER_S)
         progress(f"{found.schedules} schedules", number / effort.schedules)
     for verdict in found.violated:
         assert verdict.violation is not None, "that is what violated means"

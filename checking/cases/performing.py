@@ -13,7 +13,7 @@ from typing import Any
 
 from paceline.algorithms.core.errors import PacelineError
 from paceline.algorithms.core.job import Budget, Job
-from paceline.algorithms.core.operations import Charge
+from paceline.algorithms.core.operations import Charge, Op
 from paceline.algorithms.core.values import Rank
 from paceline.checking.cases.case import Case, Times
 from paceline.checking.cases.observed import Finding, Observed
@@ -26,10 +26,10 @@ from paceline.simulator.interpreter.interpreter import Simulation
 from paceline.simulator.kernel.crash_timeline import Timeline
 from paceline.simulator.network.network import MeasuredNetwork
 
-MOVES_PER_STEP = 400
+MOVES_PER_STEP = 200
 """limit of moves for each step of each rank, before a program is said not to end; provenance: ours, layerwise methods
 take about 30"""
-LIMIT_S = 10.0
+LIMIT_S = 5.0
 """processor seconds that a run may take; provenance: ours, the largest runs take a tenth of a second"""
 
 
@@ -98,7 +98,7 @@ def in_any_order(case: Case, choose: Chooser) -> Outcome:
         choose: selects the moves of all parts of the run.
     """
     job, start, begun_s = case.job(), None, time.monotonic()
-    limit = MOVES_PER_STEP * len(job.team) * (case.steps + 2)
+    limit = moves_of(case, job)
     whole, log, findings, error = Trace(), list[Entry](), list[Finding](), None
     for stop in [*sorted(stop for stop in case.stops if stop < (job.limit or 0)), None]:
         samples = job.budget.samples if stop is None else stop * job.samples_per_step
@@ -119,6 +119,11 @@ def in_any_order(case: Case, choose: Chooser) -> Outcome:
         findings=tuple(findings),
         seconds=time.monotonic() - begun_s,
     )
+
+
+def moves_of(case: Case, job: Job) -> int:
+    """Returns the number of moves after which a case is said not to end."""
+    return MOVES_PER_STEP * len(job.team) * (case.steps + 2)
 
 
 def _error_of(run: Driver, choose: Chooser) -> Exception | None:
@@ -163,7 +168,7 @@ def limited(choose: Chooser, most: int) -> Chooser:
         nonlocal left
         left -= 1
         if left < 0:
-            raise DoesNotEnd("the run has not ended after the number of moves that is allowed for its ranks and steps")
+            raise DoesNotEnd(f"the run has not ended after {most:,} moves; the next would be {ready[0]}")
         return choose(ready)
 
     return limit
@@ -230,12 +235,24 @@ class CaseTiming:
         return 0.0
 
 
+class _BoundedSimulation(Simulation):
+    """A simulation that fails after a number of operations."""
+
+    most: int
+
+    def _perform(self, task: Any, op: Op[Any]) -> Any:
+        if self._operations > self.most:
+            raise DoesNotEnd(f"the run has not ended after {self.most:,} operations; {task.standing()}")
+        return super()._perform(task, op)
+
+
 def _simulated(case: Case, observe: Callable[[Simulation], object]) -> Outcome:
     assert case.times is not None, "only a case with times is simulated"
     job, times = case.job(), case.times
     network = MeasuredNetwork(lambda _kind, _members, size: times.transfer_s(size), times.transfer_s)
     begun_s, error = time.monotonic(), None
-    run = Simulation(job, CaseTiming(times), network, Schedule(every=1), None, NO_COSTS)
+    run = _BoundedSimulation(job, CaseTiming(times), network, Schedule(every=1), None, NO_COSTS)
+    run.most = moves_of(case, job)
     observe(run)
     try:
         with limited_processor_time():

@@ -84,7 +84,7 @@ class _Drawing:
         self.lines_at = self.left + COLUMN * len(story.ranks) + 16
         self.width = max(self.lines_at + LINES, 560)
         characters = int((self.width - 24) / CHARACTER)
-        about = f"{story.method} violates {story.guarantee}: {story.words}"
+        about = f"{story.method} violates {story.guarantee}: {story.first_words}"
         self.title = textwrap.wrap(about, characters) + textwrap.wrap(story.setting, characters)
         values = [f"{one.text}" for one in story.differences]
         self.values = [line for value in values for line in textwrap.wrap(value, characters, subsequent_indent="  ")]
@@ -136,11 +136,12 @@ class _Drawing:
             yield from self._message(self.y(row.sent_at), y, row.source, sentence.ranks[0], sentence.label)
         else:
             x, label = self.columns[sentence.ranks[0]], sentence.label.removeprefix("✗ ")
+            kind = sentence.act if label == sentence.label else "failure"
             if sentence.act == "send":
                 label = not_received(sentence, self.story)
-            yield f'<circle class="dot {sentence.act}" cx="{x}" cy="{y}" r="4.5"/>'
+            yield f'<circle class="dot {kind}" cx="{x}" cy="{y}" r="4.5"/>'
             if label:
-                yield from _label(x + 12, y + 4, _cut(label, COLUMN - 20), sentence.act)
+                yield from _label(x + 12, y + 4, _cut(label, COLUMN - 20), kind)
         yield "</g>"
 
     def _arrow(self, begin: float, end: float, source: int, to: int) -> Iterator[str]:

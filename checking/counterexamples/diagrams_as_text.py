@@ -15,6 +15,7 @@ WIDEST, NARROWEST = 30, 10
 MARKS = {
     "compute": "·",
     "send": "○",
+    "receive": "○",
     "start": "+",
     "update": "■",
     "memory": "◆",
@@ -91,9 +92,10 @@ class _Canvas:
         if row.source is not None:
             return self._arrow(line, row.source, sentence.ranks[0], sentence.label)
         label = sentence.label.removeprefix("✗ ")
+        mark = MARKS[sentence.act] if label == sentence.label else "✗"
         if sentence.act == "send":
             label += f" to {', '.join(map(str, sentence.to))}"
-        return _over(line, self.at(sentence.ranks[0]), f"{MARKS[sentence.act]} {_cut(label, self.width - 3)}")
+        return _over(line, self.at(sentence.ranks[0]), f"{mark} {_cut(label, self.width - 3)}")
 
     def _arrow(self, line: str, source: int, to: int, label: str) -> str:
         if source == to:

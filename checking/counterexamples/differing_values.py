@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,26 @@ from paceline.checking.counterexamples.story_model import Difference
 
 MOST = 3
 """elements of a vector that are listed"""
-Compare = Callable[[Outcome, Record], tuple[Difference, ...]]
+Compare = Callable[[Outcome], "Found"]
 
 
-def differing_values(guarantee: str, outcome: Outcome, record: Record) -> tuple[tuple[Difference, ...], int | None]:
-    """Returns the values that differ and, if they are elements of weights, the index of the first one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a violated guarantee compares.
+
+    Args:
+        differences: the values.
+        element: the index of the first element of the weights that differs; None if no weights are compared.
+        update: the first input of an update that violates the guarantee; None if it is not about updates.
+    """
+
+    differences: tuple[Difference, ...] = ()
+    element: int | None = None
+    update: Update | None = None
+
+
+def differing_values(guarantee: str, outcome: Outcome, record: Record) -> Found:
+    """Returns the values that differ.
 
     Args:
         guarantee: the name of the violated guarantee.
@@ -36,8 +52,9 @@ def differing_values(guarantee: str, outcome: Outcome, record: Record) -> tuple[
     if guarantee in VECTORS:
         names = VECTORS[guarantee](outcome)
         elements = _elements(names, exact=guarantee.startswith("replicas"))
-        return (*_first_step(guarantee, record, elements), *_listed(names, elements)), elements[0] if elements else None
-    return (ROWS[guarantee](outcome, record) if guarantee in ROWS else ()), None
+        differences = (*_first_step(guarantee, record, elements), *_listed(names, elements))
+        return Found(differences=differences, element=elements[0] if elements else None)
+    return ROWS[guarantee](outcome) if guarantee in ROWS else Found()
 
 
 # --- vectors ---------------------------------------------------------------------------------------------------------
@@ -79,7 +96,9 @@ def _first_step(guarantee: str, record: Record, elements: Sequence[int]) -> tupl
         named = {f"rank {rank}": vector for rank, vector in sorted(vectors.items())}
         if found := _elements(named):
             values = tuple((name, repr(float(vector[found[0]]))) for name, vector in named.items())
-            return (Difference(what=f"first difference, when step {step - 1} ends: weights[{found[0]}]", values=values),)
+            return (
+                Difference(what=f"first difference, when step {step - 1} ends: weights[{found[0]}]", values=values),
+            )
     return ()
 
 
@@ -134,111 +153,114 @@ VECTORS: dict[str, Callable[[Outcome], dict[str, NDArray[Any]]]] = {
 # --- updates ---------------------------------------------------------------------------------------------------------
 
 
-def _staleness(least: float, most: float, rows: Sequence[Update]) -> tuple[Difference, ...]:
-    wrong = [row for row in rows if not least <= row.staleness <= most]
-    if not wrong:
-        return ()
-    worst = max(wrong, key=lambda row: abs(row.staleness - (least if row.staleness < least else most)))
+def _staleness(least: float, most: float, rows: Sequence[Update]) -> Found:
+    wrong = next((row for row in rows if not least <= row.staleness <= most), None)
+    if wrong is None:
+        return Found()
     promised = f"{least:g}" if least == most else f"{least:g} to {most:g}"
     values = (
-        ("computed at version", str(worst.version_read)),
-        ("staleness", str(worst.staleness)),
+        ("computed at version", str(wrong.version_read)),
+        ("staleness", str(wrong.staleness)),
         ("promised", promised),
     )
-    return (
-        Difference(what=f"update {worst.version_applied}, gradient of rank {worst.rank}, step {worst.step}", values=values),
-    )
+    what = f"update {wrong.version_applied}, gradient of rank {wrong.rank}, step {wrong.step}"
+    return Found(differences=(Difference(what=what, values=values),), update=wrong)
 
 
-def _bounded_staleness(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
+def _bounded_staleness(outcome: Outcome) -> Found:
     most = outcome.job.method.bounds(outcome.job.workers)[Guarantee.BOUNDED_STALENESS]
     return _staleness(0, most, outcome.trace.updates)
 
 
-def _exact_delay(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
+def _exact_delay(outcome: Outcome) -> Found:
     delay = outcome.job.method.bounds(outcome.job.workers)[Guarantee.EXACT_DELAY]
     return _staleness(delay, delay, outcome.trace.updates)
 
 
-def _clock_gap(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
-    """Lists the completed steps of the workers when the gap is largest."""
-    workers, done, worst = outcome.job.team[0].workers, Counter[int](), (0, ())
+def _clock_gap(outcome: Outcome) -> Found:
+    """Lists the completed steps of the workers when a worker is too far ahead."""
+    workers, done = outcome.job.team[0].workers, Counter[int]()
+    most = outcome.job.method.bounds(outcome.job.workers)[Guarantee.BOUNDED_CLOCK_GAP]
     for row in outcome.trace.updates:
         done[row.rank] += 1
-        counts = [done[rank] for rank in workers]
-        worst = max(worst, (done[row.rank] - min(counts), tuple(counts)))
-    gap, counts = worst
-    most = outcome.job.method.bounds(outcome.job.workers)[Guarantee.BOUNDED_CLOCK_GAP]
-    steps = tuple((f"rank {rank}", str(count)) for rank, count in zip(workers, counts, strict=False))
-    return (Difference(what="steps applied", values=(*steps, ("gap", str(gap)), ("promised", f"at most {most:g}"))),)
+        gap = done[row.rank] - min(done[rank] for rank in workers)
+        if gap > most:
+            steps = tuple((f"rank {rank}", str(done[rank])) for rank in workers)
+            values = (*steps, ("gap", str(gap)), ("promised", f"at most {most:g}"))
+            return Found(differences=(Difference(what="steps applied", values=values),), update=row)
+    return Found()
 
 
-def _round_robin(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
-    ranks, workers = [row.rank for row in outcome.trace.updates], outcome.job.team[0].workers.ranks
-    turns = [workers[number % len(workers)] for number in range(len(ranks))]
-    wrong = (at for at, pair in enumerate(zip(ranks, turns, strict=True)) if pair[0] != pair[1])
-    at = next(wrong, None)
-    if at is None:
-        return ()
-    values = (("found rank", str(ranks[at])), ("expected rank", str(turns[at])))
-    return (Difference(what=f"exchange {at}", values=values),)
+def _round_robin(outcome: Outcome) -> Found:
+    workers = outcome.job.team[0].workers.ranks
+    for at, row in enumerate(outcome.trace.updates):
+        turn = workers[at % len(workers)]
+        if row.rank != turn:
+            values = (("found rank", str(row.rank)), ("expected rank", str(turn)))
+            return Found(differences=(Difference(what=f"exchange {at}", values=values),), update=row)
+    return Found()
 
 
-def _gradients_of_update(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
-    """Lists the ranks of the gradients of every update that has too few, too many or several of one rank."""
-    updates: dict[int, list[Rank]] = {}
+def _gradients_of_update(outcome: Outcome) -> Found:
+    """Lists the ranks of the gradients of the first update that has too few, too many or several of one rank."""
+    updates: dict[int, list[Update]] = {}
     for row in outcome.trace.updates:
-        updates.setdefault(row.version_applied, []).append(row.rank)
+        updates.setdefault(row.version_applied, []).append(row)
     needed = outcome.job.samples_per_step // outcome.job.batch
-    wrong = {at: found for at, found in updates.items() if len(found) != needed or len(set(found)) != len(found)}
-    return tuple(
-        Difference(
-            what=f"update {at}",
-            values=(("gradients of ranks", ", ".join(map(str, found))), ("number", str(len(found)))),
-        )
-        for at, found in list(wrong.items())[:MOST]
-    )
+    for at, rows in updates.items():
+        ranks = [row.rank for row in rows]
+        if len(ranks) != needed or len(set(ranks)) != len(ranks):
+            values = (
+                ("gradients of ranks", ", ".join(map(str, ranks))),
+                ("number", str(len(ranks))),
+                ("promised", str(needed)),
+            )
+            return Found(differences=(Difference(what=f"update {at}", values=values),), update=rows[-1])
+    return Found()
 
 
-def _batches(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
+def _batches(outcome: Outcome) -> Found:
     state = outcome.trace.states.get(outcome.job.weights_owner)
     batches = getattr(state, "batches", None) or ()
     total = outcome.job.batch * outcome.job.workers
     values = (*((f"rank {rank}", str(size)) for rank, size in enumerate(batches)), ("together", str(sum(batches))))
-    return (Difference(what="batches", values=(*values, ("promised", str(total)))),) if batches else ()
+    return Found(
+        differences=(Difference(what="batches", values=(*values, ("promised", str(total)))),) if batches else ()
+    )
 
 
-def _applied_twice(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
-    """Lists the updates of every gradient that was applied several times."""
+def _applied_twice(outcome: Outcome) -> Found:
+    """Lists the updates of the first gradient that was applied several times."""
     versions: dict[tuple[Rank, int], list[str]] = {}
     for row in outcome.trace.updates:
-        versions.setdefault((row.rank, row.step), []).append(str(row.version_applied))
-    return tuple(
-        Difference(what=f"gradient of rank {rank}, step {step}", values=(("applied in updates", ", ".join(found)),))
-        for (rank, step), found in versions.items()
-        if len(found) > 1
-    )[:MOST]
+        found = versions.setdefault((row.rank, row.step), [])
+        found.append(str(row.version_applied))
+        if len(found) > 1:
+            what = f"gradient of rank {row.rank}, step {row.step}"
+            values = (("applied in updates", " and ".join(found)),)
+            return Found(differences=(Difference(what=what, values=values),), update=row)
+    return Found()
 
 
-def _versions(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
+def _versions(outcome: Outcome) -> Found:
     found = ", ".join(str(shot.version) for shot in outcome.trace.snapshots)
-    return (Difference(what="versions of the weights", values=(("in order", found),)),)
+    return Found(differences=(Difference(what="versions of the weights", values=(("in order", found),)),))
 
 
-def _steps_taken(outcome: Outcome, _: Record) -> tuple[Difference, ...]:
+def _steps_taken(outcome: Outcome) -> Found:
     """Lists the steps of the ranks that own the weights beside the budget."""
     job, states = outcome.job, outcome.trace.states
     owners = [me.rank for me in job.team if me.role == job.method.weights_owner]
     taken = tuple((f"rank {rank}", str(getattr(states.get(rank), "step", "no state"))) for rank in owners)
     words = "budget of all together" if job.method.independent else "budget"
-    return (Difference(what="steps taken", values=(*taken, (words, str(job.limit)))),)
+    return Found(differences=(Difference(what="steps taken", values=(*taken, (words, str(job.limit)))),))
 
 
 ROWS: dict[str, Compare] = {
     "gradients-once": _applied_twice,
     "versions-by-one": _versions,
     "spends-budget": _steps_taken,
-    "synchronous": lambda outcome, _: _staleness(0, 0, outcome.trace.updates),
+    "synchronous": lambda outcome: _staleness(0, 0, outcome.trace.updates),
     "bounded-staleness": _bounded_staleness,
     "exact-delay": _exact_delay,
     "bounded-clock-gap": _clock_gap,

@@ -32,6 +32,8 @@ class Draft:
     """of a receive: the sender, and the draft of its send"""
     before: tuple[str, ...] = ()
     """the words of the drafts that have been merged into this one"""
+    decisive: bool = False
+    """whether the action violates the guarantee, so that later ones do not matter"""
     part_of: Draft | None = None
     """the draft that it has been merged into"""
 
@@ -146,9 +148,7 @@ class Mail:
 
     def unread(self) -> list[tuple[Rank, Rank, Draft, str]]:
         """Lists sender, receiver, sentence and name of every message that has not been received."""
-        return [
-            (source, to, draft, name) for (source, to, _), queue in self.waiting.items() for draft, name in queue
-        ]
+        return [(source, to, draft, name) for (source, to, _), queue in self.waiting.items() for draft, name in queue]
 
 
 @dataclass(slots=True)

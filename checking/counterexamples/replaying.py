@@ -47,7 +47,9 @@ class Replayed:
         else:
             said.append(f"{stored.guarantee} is violated again: {self.violation.words}; it was: {stored.words}")
         said += [f"also violated: {other.guarantee}: {other.words}" for other in self.others]
-        said.append(f"the program has changed: {'; '.join(self.changed)}" if self.changed else "the program is the same")
+        said.append(
+            f"the program has changed: {'; '.join(self.changed)}" if self.changed else "the program is the same"
+        )
         if self.counterexample.paceline != (now := metadata.version("paceline")):
             said.append(f"the file was written by Paceline {self.counterexample.paceline}, and this is {now}")
         return "\n".join(said)

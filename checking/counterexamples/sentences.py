@@ -11,7 +11,6 @@ Rules of this file:
 from __future__ import annotations
 
 from collections import defaultdict
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,9 +44,19 @@ from paceline.checking.counterexamples.story_model import Act
 
 @dataclass(frozen=True, slots=True)
 class Focus:
-    """The element of the weights that a story follows, because it differs at the end; None: none."""
+    """What a story is about.
+
+    Args:
+        element: the element of the weights that differs at the end; None: no values are followed.
+        update: the input of an update that violates the guarantee, with which the story ends; None: it has no such end.
+    """
 
     element: int | None = None
+    update: Update | None = None
+
+    def decides(self, row: Update) -> bool:
+        """Whether this input of an update is the one that violates the guarantee, at any time."""
+        return self.update is not None and row[1:] == self.update[1:]
 
     def words(self, request: Request) -> str:
         """Returns the element's value in the weights of an operation; empty if it has none."""
@@ -61,7 +70,11 @@ class Focus:
 
     def _value(self, request: Request) -> float | None:
         vector = request.vector
-        return None if self.element is None or vector is None or self.element >= len(vector) else float(vector[self.element])
+        return (
+            None
+            if self.element is None or vector is None or self.element >= len(vector)
+            else float(vector[self.element])
+        )
 
 
 class Drafting:
@@ -82,6 +95,7 @@ class Drafting:
         self._logs = {me.rank: UpdateLog(job.method.staleness_kind, job.workers) for me in job.team}
         self._holders: dict[tuple[Any, str], Rank] = {}
         self._entered: defaultdict[Rank, int] = defaultdict(int)
+        self._finished_starts: set[Request | None] = set()
         self._told: dict[Rank, str] = {}
         """the value of the element that was said last, for each rank"""
 
@@ -119,7 +133,9 @@ class Drafting:
             case "entered":
                 self._entered[moment.me.rank] += 1
                 if self._entered[moment.me.rank] > 1:
-                    self._say(moment, f"is entered again from its state after {_steps(moment.step)}", "state", "entered")
+                    self._say(
+                        moment, f"is entered again from its state after {_steps(moment.step)}", "state", "entered"
+                    )
             case "ended":
                 if not moment.lane and self.tells_ends:
                     self._say(moment, "ends", "state", "ends")
@@ -214,22 +230,24 @@ class Drafting:
         draft = self._say(moment, f"receives {name} from rank {answer.source}", "receive", name)
         draft.sent = self.mail.receive(moment.me.rank, op, answer)
 
-    def _finished(self, moment: Moment, handle: Handle[Any], answer: Any) -> None:
-        """Says that a rank has the answer of what it started."""
+    def _finished(self, moment: Moment, handle: Handle[Any], answer: Any, note: str = "") -> None:
+        """Says once that a rank has the answer of what it started."""
         start = self.record.started.get(handle)
+        if start is None or isinstance(start.op, Start):
+            if start in self._finished_starts:
+                return
+            self._finished_starts.add(start)
         what: Any = start.op.what if start is not None and isinstance(start.op, Start) else None
         if isinstance(what, Receive) and isinstance(answer, Message):
             self._receive(moment, what, answer)
         elif not isinstance(what, Send):
             name = wording.handle(handle, self.record.started).partition(", started at ")[0]
-            self._say(moment, f"continues with the result of {name}", "result", "has result")
+            self._say(moment, f"continues with the result of {name}{note}", "result", f"result of {_short(what)}")
 
     def _some_finished(self, moment: Moment, op: WaitFor[Any], handles: Any, answer: Any) -> None:
-        if op.need != "all":
-            words = f"continues, because {len(answer)} of {len(handles)} operations are done"
-            self._say(moment, words, "result", f"{len(answer)} of {len(handles)}")
+        note = "" if op.need == "all" else f" ({len(answer)} of {len(handles)} are done)"
         for index, one in answer:
-            self._finished(moment, handles[index], one)
+            self._finished(moment, handles[index], one, note)
 
     def _update(self, moment: Moment, request: Request, op: RecordUpdate) -> None:
         booked = self._logs[moment.me.rank].book(op, 0.0)
@@ -244,7 +262,11 @@ class Drafting:
         if tail := self.focus.words(request):
             self._told[moment.me.rank] = tail
             words += f": {tail}"
-        self._say(moment, words, "update", f"update {version}" if op.advance else "local step")
+        label = f"update {version}" if op.advance else "local step"
+        draft = self._say(moment, words, "update", label)
+        if any(map(self.focus.decides, booked.updates)):
+            draft.decisive, draft.label = True, f"✗ {label}"
+            draft.words += ", which violates the guarantee"
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -287,6 +309,4 @@ def _short(what: Any) -> str:
     """Names an operation for a diagram."""
     if isinstance(what, COLLECTIVES):
         return f"{type(what).__name__} {what.key}"
-    return getattr(what, "name", type(what).__name__)
-
-
+    return "layers" if what is None else getattr(what, "name", type(what).__name__)

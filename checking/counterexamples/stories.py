@@ -46,10 +46,12 @@ def story_of(violation: Violation, outcome: Outcome, record: Record) -> Story:
         outcome: the run.
         record: its operations.
     """
-    differences, element = differing_values(violation.guarantee, outcome, record)
+    found = differing_values(violation.guarantee, outcome, record)
     timed, tells_ends = violation.case.times is not None, bool(violation.case.stops or outcome.error)
-    drafting = Drafting(record, outcome.job, Focus(element), timed=timed, tells_ends=tells_ends)
-    sentences = numbered(drafting.all(outcome.error))
+    drafting = Drafting(record, outcome.job, Focus(found.element, found.update), timed=timed, tells_ends=tells_ends)
+    drafts = drafting.all(outcome.error)
+    decisive = next((at for at, draft in enumerate(drafts) if draft.decisive), len(drafts) - 1)
+    sentences = numbered(drafts[: decisive + 1])
     unread = tuple(
         Difference(what=f"message {name} of rank {source} to rank {to}", values=(("received", "never"),))
         for source, to, _, name in drafting.mail.unread()
@@ -65,7 +67,7 @@ def story_of(violation: Violation, outcome: Outcome, record: Record) -> Story:
         sentences=shown,
         left_out=left_out,
         left_out_after=SHOWN_AT_START if left_out else 0,
-        differences=(*differences, *unread),
+        differences=(*found.differences, *unread),
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Act = Literal["compute", "send", "receive", "collective", "start", "update", "memory", "result", "wait", "state", "failure"]
+Act = Literal[
+    "compute", "send", "receive", "collective", "start", "update", "memory", "result", "wait", "state", "failure"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,11 @@ class Story:
     differences: tuple[Difference, ...] = ()
 
     @property
+    def first_words(self) -> str:
+        """What was found, in one line: the sentences contain the other lines of a deadlock."""
+        return self.words.partition("\n")[0].rstrip(":")
+
+    @property
     def gap(self) -> str:
         """A sentence about what is left out."""
         return f"({self.left_out} sentences are left out)"
@@ -110,7 +117,7 @@ class Story:
     @property
     def text(self) -> str:
         """The whole story as plain text."""
-        lines = [f"{self.method} violates {self.guarantee}: {self.words}", self.setting, ""]
+        lines = [f"{self.method} violates {self.guarantee}: {self.first_words}", self.setting, ""]
         for sentence in self.sentences:
             lines.append(sentence.text)
             if self.left_out and sentence.number == self.left_out_after:

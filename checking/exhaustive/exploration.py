@@ -1,0 +1,243 @@
+"""Explores every inequivalent order of a small job exactly once.
+
+Programs are generators and cannot be copied, so each order is a run from the beginning: a run repeats the events of a
+prefix of the last one, makes one event that was not made there, and goes on with any events. After each run, `races`
+finds the continuations that it shows to be possible, and the wakeup trees keep those that lead to new orders.
+
+Source: Abdulla, Aronis, Jonsson, Sagonas, "Optimal Dynamic Partial Order Reduction", POPL 2014, algorithm 2. Differences:
+the events are not those of processes but of lanes with a choice, because a receive can take messages of several
+sources, as in Enea, Giannakopoulou, Kokologiannakis, Majumdar, "Model Checking Distributed Protocols in Must", OOPSLA
+2024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import NamedTuple
+
+from paceline.algorithms.core.errors import DeadlockError, ProgramError
+from paceline.algorithms.core.job import Job
+from paceline.checking.driver import Entry
+from paceline.checking.exhaustive.events import Event, Key, Marks, Objects, put_in_order
+from paceline.checking.exhaustive.observed import Observed, Options
+from paceline.checking.exhaustive.races import Races, Reversal
+from paceline.checking.exhaustive.sequences import sequences_of
+from paceline.checking.exhaustive.wakeup import PLENTY, Branch, insert, without
+from paceline.records.trace import Trace
+
+Visit = Callable[[Trace, Sequence[Entry]], None]
+Failed = Callable[[Exception, Sequence[Entry]], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orders:
+    """The result of an exploration."""
+
+    explored: int
+    """inequivalent orders"""
+    blocked: int
+    """runs that were cut off because all of their orders were known; 0 if the exploration was optimal"""
+    without_reduction: int | None
+    """all sequences of events of these orders; None if they were not counted"""
+    seconds: float
+    complete: bool
+    """whether these are all orders"""
+
+
+class Sleeper(NamedTuple):
+    """An event whose orders have been explored, after some prefix."""
+
+    before: Marks
+    """its marks as far as they are known before its answer"""
+    marks: Marks
+    grant: bool
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A prefix of the present run, and the event that follows it."""
+
+    options: Options
+    sleep: dict[Key, Sleeper]
+    tree: list[Branch]
+    """the events that follow in the present run and in later ones"""
+
+    @property
+    def key(self) -> Key:
+        return self.tree[0].key
+
+
+class Blocked(Exception):
+    """All orders that begin like this run are known."""
+
+
+def explore(
+    job: Job,
+    *,
+    visit: Visit,
+    failed: Failed | None = None,
+    most: int | None = None,
+    seconds: float | None = None,
+    count: bool = False,
+) -> Orders:
+    """Runs a job in every inequivalent order, each one once.
+
+    Args:
+        job: the job; its budget is in samples.
+        visit: receives the trace and the log of each run.
+        failed: receives the exception of each run that fails, and its log; None: the first exception is raised.
+        most: the exploration ends after this many runs; None: after all.
+        seconds: the exploration ends after this time; None: after all runs.
+        count: whether to count the sequences of events without reduction, see `sequences.sequences_of`.
+
+    Raises:
+        DeadlockError: in some order no rank can proceed, and `failed` is None.
+        ProgramError: in some order a program makes a mistake, and `failed` is None; or it did not repeat its operations.
+
+    >>> from paceline.algorithms import find
+    >>> from paceline.algorithms.core.job import Budget
+    >>> from paceline.algorithms.core.values import Rank
+    >>> from paceline.checking.small_runs import Slopes
+    >>> job = Job.of(find("async-sgd")(), [[Rank(0)], [Rank(1)]], Slopes(), batch=4, budget=Budget(samples=8))
+    >>> explore(job, visit=lambda trace, log: print([update.rank for update in trace.updates])).explored
+    [0, 1]
+    [0, 0]
+    [1, 0]
+    [1, 1]
+    4
+    """
+    exploration = Exploration(job, visit, failed, count)
+    begun_s = monotonic()
+    while exploration.is_open:
+        late = seconds is not None and monotonic() - begun_s >= seconds
+        if late or (most is not None and exploration.explored + exploration.blocked >= most):
+            break
+        exploration.next_run()
+    return Orders(
+        explored=exploration.explored,
+        blocked=exploration.blocked,
+        without_reduction=exploration.sequences if count else None,
+        seconds=monotonic() - begun_s,
+        complete=not exploration.is_open and exploration.complete,
+    )
+
+
+@dataclass(slots=True, eq=False)
+class Exploration:
+    """The state of an exploration between two runs."""
+
+    job: Job
+    visit: Visit
+    failed: Failed | None
+    count: bool
+    is_open: bool = True
+    complete: bool = True
+    """whether no run was cut short or ambiguous so far"""
+    explored: int = 0
+    blocked: int = 0
+    sequences: int = 0
+    _objects: Objects = field(default_factory=Objects)
+    _nodes: list[Node] = field(default_factory=list)
+    _events: list[Event] = field(default_factory=list)
+    """of the last run"""
+
+    def next_run(self) -> None:
+        """Makes one run and plans the following ones."""
+        start = max(0, len(self._nodes) - 1)
+        run, at = Observed(self.job, self._objects), 0
+
+        def pick(options: Options) -> Key:
+            nonlocal at
+            if at == len(self._nodes):
+                self._nodes.append(self._node(run, options))
+            key = self._nodes[at].key
+            if key not in options:
+                raise self._impossible(run, at < start)
+            at += 1
+            return key
+
+        try:
+            trace = run.perform(pick)
+        except Blocked:
+            self.blocked += 1
+        except Exception as error:
+            self._fail(error, run)
+        else:
+            self.explored += 1
+            self.visit(trace, run.log)
+        self._plan(run, start)
+
+    def _fail(self, error: Exception, run: Observed) -> None:
+        if self.failed is None:
+            raise error
+        self.explored += 1
+        self.complete = self.complete and isinstance(error, DeadlockError)  # others end the run before all events
+        self.failed(error, run.log)
+
+    def _impossible(self, run: Observed, repeated: bool) -> Exception:
+        if not repeated:
+            return Blocked()
+        last = run.log[-1].move if run.log else "the beginning"
+        return ProgramError(
+            f"after {last}, the programs did not repeat the operations of an earlier run with the same answers; "
+            "they must not read clocks, draw unseeded random numbers, or keep anything from one run to the next"
+        )
+
+    def _node(self, run: Observed, options: Options) -> Node:
+        """Returns the node of a prefix that is new."""
+        sleep, tree = dict[Key, Sleeper](), list[Branch]()
+        if self._nodes:
+            parent, event = self._nodes[-1], run.events[-1]
+            tree = parent.tree[0].following
+            sleep = {
+                key: one
+                for key, one in parent.sleep.items()
+                if key in options and options[key].marks == one.before and not one.marks.conflicts(event.marks)
+            }
+        if not tree:
+            awake = next((key for key in options if key not in sleep), None)
+            if awake is None:
+                raise Blocked
+            tree = [Branch(awake, options[awake].marks, options[awake].grant)]
+        return Node(options, sleep, tree)
+
+    def _plan(self, run: Observed, start: int) -> None:
+        """Adds the reversals of a run to the wakeup trees, and moves to the next prefix."""
+        for old, new in zip(self._events[:start], run.events, strict=False):
+            new.before = old.before
+        put_in_order(run.events, start)
+        for node, event in zip(self._nodes[start:], run.events[start:], strict=False):
+            node.tree[0].marks = event.marks  # the answer may have settled a handle
+        self._events = run.events
+        self.complete = self.complete and not run.ambiguous
+        if self.count:
+            self.sequences += sequences_of(run.events)
+        for reversal in Races(run, start).all():
+            self._add(reversal)
+        self._go_back()
+
+    def _add(self, reversal: Reversal) -> None:
+        node, sequence = self._nodes[reversal.at], reversal.sequence
+        spare = PLENTY
+        if self.job.method.independent:
+            taken = sum(event.grant for event in self._events[: reversal.at])
+            spare = (self.job.limit or 0) - taken - sum(item.grant for item in sequence)
+        for key, one in node.sleep.items():
+            if without(key, one.marks, one.grant, sequence, spare) is not None:
+                return
+        insert(node.tree, sequence, spare)
+
+    def _go_back(self) -> None:
+        """Leaves the explored branches: the next run follows the deepest tree that has another branch."""
+        while self._nodes:
+            node = self._nodes[-1]
+            if len(self._nodes) <= len(self._events):  # else the run was cut off before this event
+                event = self._events[len(self._nodes) - 1]
+                node.sleep[node.key] = Sleeper(node.options[node.key].marks, event.marks, event.grant)
+            del node.tree[0]
+            if node.tree:
+                return
+            self._nodes.pop()
+        self.is_open = False

@@ -1,0 +1,181 @@
+"""Finds the sequences of events that a run shows to be possible, and that it did not take.
+
+Each one begins after a prefix of the run, at some event that it leaves out: it consists of the events after the prefix
+that do not depend on the one left out, and of one last event that conflicts with it.
+
+* A later event that conflicts with an earlier one could come first (`_reversed`).
+* A receive could have taken a message that was sent or taken by another lane later, or could have timed out
+  (`_other_letters`, `_stolen_letters`, `_timeouts`).
+* What a cancellation has ended could have happened before (`_cut`).
+* A lane that waits for a lock at the end of the run could have had it earlier (`_never_locked`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from paceline.algorithms.core.operations import Lock, NextStep, Receive, Unlock, Wait, WaitFor
+from paceline.checking.exhaustive.events import Choice, Event, Key, LetterName, Marks, Request, closure, indices
+from paceline.checking.exhaustive.observed import Observed
+from paceline.checking.exhaustive.wakeup import Item, Sequence
+
+
+class Reversal(NamedTuple):
+    """A possible continuation after the first `at` events of the run."""
+
+    at: int
+    sequence: Sequence
+
+
+class Races:
+    """The reversals of one run.
+
+    Args:
+        run: the run, at its end; its events have their `before`.
+        start: the index of the first event that is not in an earlier run; reversals of earlier events are known.
+    """
+
+    def __init__(self, run: Observed, start: int) -> None:
+        self.run, self.events, self.start = run, run.events, start
+        self._sent = {event.sent: index for index, event in enumerate(self.events) if event.sent is not None}
+        self._took = {event.took: index for index, event in enumerate(self.events) if event.took is not None}
+        self._receives = [(one, one.op) for one in run.requests if isinstance(one.op, Receive)]
+
+    def all(self) -> Iterator[Reversal]:
+        """Yields all reversals."""
+        for index in range(self.start, len(self.events)):
+            if not isinstance(self.events[index].request.op, Receive):
+                yield from self._reversed(index, self.events[index].request, self.events[index])
+        for request in self.run.requests:
+            if request.done is None and request.cut is None and isinstance(request.op, Lock):
+                yield from self._reversed(len(self.events), request, None)
+            if request.cut is not None and not isinstance(request.op, Receive):
+                yield from self._cut(request, request.cut)
+        for request, op in self._receives:
+            yield from self._timeouts(request, op)
+            yield from self._other_letters(request, op)
+            yield from self._stolen_letters(request, op)
+
+    # --- the kinds of reversals ----------------------------------------------------------------------------------
+
+    def _reversed(self, index: int, request: Request, event: Event | None) -> Iterator[Reversal]:
+        """Yields the runs in which a request is answered before an earlier event that conflicts with it."""
+        marks = request.marks if event is None else event.marks
+        causes = closure(self.events, (1 << request.asked if request.asked >= 0 else 0) | request.needs)
+        for earlier in range(min(index, len(self.events)) - 1, -1, -1):
+            other = self.events[earlier]
+            if other.key.lane == request.lane or causes >> earlier & 1 or not other.marks.conflicts(marks):
+                continue
+            middle = self._independent(earlier, index)
+            if self._possible(request, self._mask(earlier, middle)):
+                yield self._reversal(earlier, middle, request, None, marks)
+
+    def _cut(self, request: Request, index: int) -> Iterator[Reversal]:
+        """Yields the runs in which an operation is answered before its lane is cancelled."""
+        if isinstance(request.op, Wait | WaitFor | Lock) or request.needs:
+            middle = self._independent(index, len(self.events))
+        else:
+            middle = []
+        done = self._mask(index, middle)
+        if max(index, *middle, 0) >= self.start and not request.needs & ~done and self._possible(request, done):
+            yield self._reversal(index, middle, request, None, request.marks)
+
+    def _timeouts(self, request: Request, op: Receive) -> Iterator[Reversal]:
+        index = request.done if request.done is not None else request.cut
+        if op.timeout_s is not None and index is not None and index >= self.start:
+            yield self._reversal(index, [], request, "time out", request.marks)
+
+    def _other_letters(self, request: Request, op: Receive) -> Iterator[Reversal]:
+        """Yields the runs in which a receive takes another message than it took, or one before it is cancelled."""
+        index = request.done if request.done is not None else request.cut
+        if index is None:
+            return
+        for letter, sent in self._sent.items():
+            if not _matches(request, op, letter) or max(index, sent) < self.start:
+                continue
+            if self.events[index].took == letter and request.done is not None:
+                continue
+            if self.events[sent].before >> index & 1:
+                continue
+            middle = self._independent(index, sent + 1)
+            if self._is_next(letter, self._mask(index, middle)):
+                yield self._reversal(index, middle, request, letter.source, request.marks)
+
+    def _stolen_letters(self, request: Request, op: Receive) -> Iterator[Reversal]:
+        """Yields the runs in which a receive takes a message that another lane of the rank took."""
+        for letter, index in self._took.items():
+            if not _matches(request, op, letter) or self.events[index].key.lane == request.lane:
+                continue
+            if any(end is not None and end <= index for end in (request.done, request.cut)):
+                continue
+            asked = request.asked
+            if max(index, asked) < self.start or asked == index:
+                continue
+            if asked > index and self.events[asked].before >> index & 1:
+                continue
+            yield self._reversal(index, self._independent(index, asked + 1), request, letter.source, request.marks)
+
+    # --- sequences -----------------------------------------------------------------------------------------------
+
+    def _independent(self, index: int, end: int) -> list[int]:
+        """Returns the events after `index` and before `end` that do not depend on that event."""
+        return [one for one in range(index + 1, end) if not self.events[one].before >> index & 1]
+
+    def _mask(self, index: int, middle: list[int]) -> int:
+        return (1 << index) - 1 | sum(1 << one for one in middle)
+
+    def _reversal(self, at: int, middle: list[int], request: Request, choice: Choice, marks: Marks) -> Reversal:
+        items = [
+            Item(event.key, event.marks, event.grant, index, event.before)
+            for index, event in ((one, self.events[one]) for one in middle)
+        ]
+        if isinstance(request.op, Receive):
+            marks = self.run.choosing(marks, request.op, request.lane, choice)
+        if grant := isinstance(request.op, NextStep) and self.events[at].grant:
+            marks = Marks(self.events[at].marks.reads, self.run.objects.bit("lane", request.lane))
+        if (request.lane.line, request.lane.number) != ("", 0):  # its new answer may end the lane and settle its handle
+            marks = marks.with_writes(self.run.objects.bit("handle", (request.lane, 0)))
+        needs = (1 << request.asked if request.asked >= 0 else 0) | request.needs
+        if choice is not None and choice != "time out" and isinstance(request.op, Receive):
+            needs |= sum(1 << one.index for one in items if self._sends(one.index, request, request.op, choice))
+        needs |= sum(1 << one.index for one in items if one.marks.conflicts(marks))
+        last = Item(Key(request.lane, choice), marks, grant, len(self.events), closure(self.events, needs))
+        return Reversal(at, (*items, last))
+
+    def _sends(self, index: int, request: Request, op: Receive, source: Choice) -> bool:
+        sent = self.events[index].sent
+        return sent is not None and (sent.source, sent.to, sent.tag) == (source, request.lane.rank, op.tag)
+
+    # --- what is possible after some events ----------------------------------------------------------------------
+
+    def _possible(self, request: Request, done: int) -> bool:
+        """Whether a request can be answered after the events in a mask, which include its causes."""
+        match request.op:
+            case Wait() | WaitFor():
+                settled = {name for index in indices(done) for name in self.events[index].settles}
+                return sum(name in settled for name in request.waits) >= min(request.least, len(request.waits))
+            case Lock():
+                return self._is_free(request.marks.writes, done)
+            case _:
+                return True
+
+    def _is_free(self, writes: int, done: int) -> bool:
+        locks = self.run.objects.all("lock")
+        for index in reversed(indices(done)):
+            event = self.events[index]
+            if isinstance(event.request.op, Lock | Unlock) and event.marks.writes & writes & locks:
+                return isinstance(event.request.op, Unlock)
+        return True
+
+    def _is_next(self, letter: LetterName, done: int) -> bool:
+        """Whether a letter is the first of its channel that is not received yet."""
+        for number in range(letter.number + 1):
+            one = letter._replace(number=number)
+            if not done >> self._took.get(one, len(self.events)) & 1:
+                return one == letter
+        return False
+
+
+def _matches(request: Request, op: Receive, letter: LetterName) -> bool:
+    return letter.to == request.lane.rank and letter.tag == op.tag and op.source in (None, letter.source)

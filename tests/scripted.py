@@ -1,0 +1,143 @@
+"""Small programs as data, for tests of orders: each rank performs a list of actions and returns their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+from paceline.algorithms.core.errors import TimedOut
+from paceline.algorithms.core.method import RankContext, Replica
+from paceline.algorithms.core.operations import (
+    Access,
+    Cancel,
+    Cell,
+    Charge,
+    Handle,
+    Lock,
+    Receive,
+    Send,
+    Start,
+    Unlock,
+    Wait,
+    WaitFor,
+)
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import Rank, Step
+from tests.contract.cases import Case, number, vector
+
+Action = tuple[Any, ...]
+
+
+@program
+def added(cell: str, amount: float) -> Program[float]:
+    """Adds to a cell under its lock, by a read and a swap; returns the sum."""
+    yield from Lock(Cell(cell))
+    value = yield from Access(Cell(cell), "read")
+    total = amount + (0.0 if value is None else number(value))
+    yield from Access(Cell(cell), "swap", vector(total))
+    yield from Unlock(Cell(cell))
+    return total
+
+
+@program
+def heard(source: Rank | None, tag: str, timeout_s: float | None) -> Program[Any]:
+    """Receives a message; returns its source and value, or "late"."""
+    try:
+        message = yield from Receive(source, tag, timeout_s)
+    except TimedOut:
+        return "late"
+    return int(message.source), message.value
+
+
+@program
+def relayed(source: Rank | None, to: Rank) -> Program[Any]:
+    """Receives a message and sends its value on."""
+    message = yield from Receive(source)
+    yield from Send(to, ("relayed", message.value))
+    return int(message.source), message.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script(Case):
+    """Each rank performs its actions; its result is the list of their answers."""
+
+    actions: tuple[tuple[Action, ...], ...]
+    batches: bool = False
+
+    @program
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
+        found: list[Any] = []
+        handles: list[Handle[Any]] = []
+        for index, (kind, *rest) in enumerate(self.actions[me.rank]):
+            match kind:
+                case "send":
+                    yield from Send(rest[0], (int(me.rank), index), *rest[1:])
+                case "receive":
+                    found.append((yield from heard(rest[0], "", None)))
+                case "receive or not":
+                    found.append((yield from heard(rest[0], "", 1.0)))
+                case "relay":
+                    handles.append((yield from Start(relayed(rest[0], rest[1]))))
+                case "start receive":
+                    handles.append((yield from Start(Receive(rest[0]))))
+                case "start receive or not":
+                    handles.append((yield from Start(heard(rest[0], "", 1.0))))
+                case "start charge":
+                    handles.append((yield from Start(Charge("work", 1))))
+                case "start add":
+                    handles.append((yield from Start(added(rest[0], 1.0 + me.rank))))
+                case "add":
+                    found.append((yield from added(rest[0], 1.0 + me.rank)))
+                case "wait for any" if handles:
+                    answers = yield from WaitFor(handles, min(rest[0], len(handles)))
+                    found.append([(index, str(answer)) for index, answer in answers])
+                    handles = [one for at, one in enumerate(handles) if at not in dict(answers)]
+                case "wait" if handles:
+                    found.append(str((yield from Wait(handles.pop(0)))))
+                case "cancel" if handles:
+                    found.append((yield from Cancel(handles.pop())))
+                case "lock":
+                    yield from Lock(Cell(rest[0]))
+                case "read":
+                    value = yield from Access(Cell(rest[0]), "read")
+                    found.append(None if value is None else number(value))
+                case "swap" | "add to":
+                    before = yield from Access(
+                        Cell(rest[0]), "swap" if kind == "swap" else "add", vector(1.0 + me.rank)
+                    )
+                    found.append(None if before is None else number(before))
+                case _:
+                    pass
+        return found
+
+
+def actions(ranks: int) -> st.SearchStrategy[Action]:
+    """Actions of one of so many ranks."""
+    others = st.sampled_from([Rank(rank) for rank in range(ranks)])
+    anyone = st.one_of(st.none(), others)
+    cells = st.sampled_from(["x", "y"])
+    return st.one_of(
+        st.tuples(st.just("send"), others),
+        st.tuples(st.sampled_from(["receive", "receive or not", "start receive", "start receive or not"]), anyone),
+        st.tuples(st.just("relay"), anyone, others),
+        st.tuples(st.sampled_from(["add", "start add", "read", "swap", "add to", "lock"]), cells),
+        st.tuples(st.just("start charge")),
+        st.tuples(st.just("wait for any"), st.integers(0, 2)),
+        st.tuples(st.sampled_from(["wait", "cancel"])),
+    )
+
+
+@st.composite
+def scripts(draw: st.DrawFn, longest: int = 4) -> Script:
+    """Programs of two or three ranks."""
+    ranks = draw(st.integers(2, 3))
+    each = st.lists(actions(ranks), max_size=longest if ranks == 2 else longest - 1).map(tuple)
+    return Script(actions=tuple(draw(each) for _ in range(ranks)))
+
+
+def everything(answers: Any) -> Iterator[str]:
+    """Yields the answers of all ranks, for comparisons."""
+    yield from (f"{rank}: {answer}" for rank, answer in enumerate(answers))
