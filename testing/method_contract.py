@@ -32,6 +32,10 @@ class MethodContract:
     @pytest.fixture(scope="class")
     def checked(self) -> Checked:
         """The verdicts of the method."""
+        return self.explored()
+
+    def explored(self) -> Checked:
+        """Checks the method on random cases, and returns a verdict for each guarantee."""
         return check_method(self.method, self.effort)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
