@@ -143,7 +143,7 @@ class Driver(ABC):
             if task.promise is None or isinstance(error, ProgramError):
                 error.add_note(f"in rank {task.me.rank} ({task.me.role}), step {self._steps[task.me.rank]}")
                 raise
-            self._unheard.add(error)
+            self._lane_failed(error)
             self._end(task, failure=error)
             return
         task.asked_s, task.ready_s = self.now_s, None
@@ -151,6 +151,10 @@ class Driver(ABC):
             self._end(task, task.lane.answer)
         elif isinstance(task.op, COLLECTIVES):
             self._meet(task, task.op)
+
+    def _lane_failed(self, error: Exception) -> None:
+        """Notes the failure of a lane that a program has started; it ends the run if no program receives it."""
+        self._unheard.add(error)
 
     def _end(self, task: Task, answer: Any = None, failure: Exception | None = None) -> None:
         self._tasks.remove(task)

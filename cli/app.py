@@ -25,6 +25,7 @@ from typer.core import TyperGroup
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.backend.transports.launch_environment import GLOO_THREAD, RANK_THREAD, SaidElsewhere
 from paceline.cli.calibrate_command import calibrate
+from paceline.cli.check_command import check
 from paceline.cli.compare_command import compare
 from paceline.cli.convert_command import convert
 from paceline.cli.explain_command import explain
@@ -258,6 +259,7 @@ def list_(
 
 
 app.command(cls=ScenarioCommand)(calibrate)
+app.command(cls=HintingCommand)(check)
 app.command(cls=HintingCommand)(convert)
 app.command(cls=ScenarioCommand)(explain)
 app.command(cls=HintingCommand)(staleness)

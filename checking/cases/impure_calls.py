@@ -60,7 +60,7 @@ def impure_calls(case: Case) -> Iterator[str]:
     before, calls = _states(), dict[str, str]()
 
     def report(frame: FrameType, event: str, what: Any) -> None:
-        if event == "c_call" and (words := _impure(what)) is not None and (where := _caller(frame)) is not None:
+        if event == "c_call" and (words := _impure(what)) is not None and (where := own_line(frame)) is not None:
             calls.setdefault(f"{where}: {words}", where)
 
     earlier, collects = sys.getprofile(), gc.isenabled()
@@ -94,7 +94,7 @@ def _impure(called: Any) -> str | None:
     return None
 
 
-def _caller(frame: FrameType | None) -> str | None:
+def own_line(frame: FrameType | None) -> str | None:
     """Returns the innermost line of the method's own code; None if the interpreter itself called."""
     while frame is not None:
         name = frame.f_code.co_filename

@@ -15,9 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from paceline.algorithms.core.errors import DeadlockError, MismatchedCollectives
+from paceline.algorithms.core.errors import DeadlockError, MismatchedCollectives, PacelineError
+from paceline.algorithms.core.guarantees import Guarantee
 from paceline.checking.cases.comparing import order_is_irrelevant, reference_of, unlike
-from paceline.checking.cases.impure_calls import impure_calls
+from paceline.checking.cases.impure_calls import impure_calls, own_line
 from paceline.checking.cases.performing import Outcome, TooLong, performed
 from paceline.checking.replay import Recording, replay
 from paceline.checking.small_runs import DoesNotEnd
@@ -55,9 +56,19 @@ def error_of(outcome: Outcome) -> tuple[str, str] | None:
         case MismatchedCollectives():
             return "collectives-match", str(error)
         case DoesNotEnd() | TooLong():
-            return "ends", str(error)
+            return "ends", f"{error}{_place_of(error)}"
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-    return "no-errors", f"{type(error).__name__}: {error}{notes}"
+    kind = "" if isinstance(error, PacelineError) else f"{type(error).__name__}: "
+    return "no-errors", f"{kind}{error}{_place_of(error)}{notes}"
+
+
+def _place_of(error: BaseException) -> str:
+    """Returns the method's own line at which an exception was raised, for a message; empty if there is none."""
+    frame, tb = None, error.__traceback__
+    while tb is not None:
+        frame, tb = tb.tb_frame, tb.tb_next
+    where = own_line(frame)
+    return "" if where is None or where in str(error) else f", at {where}"
 
 
 def _found(name: str) -> Check:
@@ -245,6 +256,11 @@ INVARIANTS: dict[str, Invariant] = {
 """the invariants of all methods, in the order of reports"""
 
 
+def _died(outcome: Outcome) -> str:
+    deaths = (f"the death of rank {rank} before move {move}" for rank, move in outcome.case.deaths)
+    return " and ".join(deaths)
+
+
 def violated(outcome: Outcome, *, costly: bool = True) -> Iterator[tuple[str, str]]:
     """Yields the violated invariants of an outcome: the name, and what was found.
 
@@ -253,9 +269,13 @@ def violated(outcome: Outcome, *, costly: bool = True) -> Iterator[tuple[str, st
         costly: whether costly invariants are checked too.
     """
     failed = error_of(outcome)
+    if outcome.case.deaths:
+        if failed is not None:
+            yield Guarantee.SURVIVES_WORKERS.slug, f"after {_died(outcome)}: {failed[0]}: {failed[1]}"
+        return
     if failed is not None:
         yield failed
-        if not costly:
+        if not costly or isinstance(outcome.error, TooLong):
             return
     for one in INVARIANTS.values():
         if one.costly and not costly:

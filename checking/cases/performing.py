@@ -16,6 +16,7 @@ from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.operations import Charge, Op
 from paceline.algorithms.core.values import Rank
 from paceline.checking.cases.case import Case, Times
+from paceline.checking.cases.deaths import WithDeaths
 from paceline.checking.cases.observed import Finding, Observed
 from paceline.checking.driver import Driver, Entry
 from paceline.checking.moves import Chooser, Move
@@ -102,7 +103,9 @@ def in_any_order(case: Case, choose: Chooser) -> Outcome:
     whole, log, findings, error = Trace(), list[Entry](), list[Finding](), None
     for stop in [*sorted(stop for stop in case.stops if stop < (job.limit or 0)), None]:
         samples = job.budget.samples if stop is None else stop * job.samples_per_step
-        run = Observed(dataclasses.replace(job, budget=Budget(samples=samples)), start=start)
+        part = dataclasses.replace(job, budget=Budget(samples=samples))
+        deaths = [(rank, move - len(log)) for rank, move in case.deaths]
+        run = WithDeaths(part, deaths, start) if deaths else Observed(part, start)
         error = _error_of(run, limited(choose, limit - len(log)))
         append(whole, run.trace, len(log))
         log += run.log

@@ -30,8 +30,11 @@ from paceline.checking.moves import Chooser
 CONSERVING = frozenset({Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MEAN})
 SHORT = (1, 2)
 """the values that replace larger integers"""
-SIMULATED, STOPPED, WITHOUT_GRADIENTS, LARGE = 0.25, 0.2, 0.15, 0.1
+SIMULATED, STOPPED, WITH_DEATHS, WITHOUT_GRADIENTS, LARGE = 0.25, 0.2, 0.15, 0.15, 0.1
 """the shares of these kinds of cases; provenance: ours"""
+
+MOVES = 12
+"""the latest move of a death, for each step of each rank; provenance: ours, most methods take 5 to 20"""
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,8 @@ class RandomCases:
             return Drawn(dataclasses.replace(case, times=random_times(random)), None)
         if kind < SIMULATED + STOPPED:
             case = dataclasses.replace(case, stops=_stops(random, case))
+        elif kind < SIMULATED + STOPPED + WITH_DEATHS:
+            case = dataclasses.replace(case, deaths=_deaths(random, case))
         return Drawn(case, random_chooser(random, len(case.job().team)))
 
     def _placement(self, random: np.random.Generator) -> tuple[int, ...]:
@@ -142,6 +147,16 @@ def _stops(random: np.random.Generator, case: Case) -> tuple[int, ...]:
     """Draws one to three steps of the owner of the weights at which the run is stopped."""
     limit = case.job().limit or 1
     return tuple(sorted({int(stop) for stop in random.integers(limit, size=int(random.integers(1, 4)))}))
+
+
+def _deaths(random: np.random.Generator, case: Case) -> tuple[tuple[int, int], ...]:
+    """Draws deaths of workers before random moves, at most as many as the method promises to survive."""
+    job = case.job()
+    if job.spare < 1:
+        return ()
+    ranks = random.permutation(job.workers)[: int(random.integers(1, job.spare + 1))]
+    latest = MOVES * len(job.team) * case.steps
+    return tuple(sorted((int(rank), int(random.integers(latest))) for rank in ranks))
 
 
 def _compositions(workers: int) -> Iterator[tuple[int, ...]]:

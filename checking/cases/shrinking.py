@@ -117,7 +117,7 @@ class Shrinking:
 
     def _holds(self, case: Case, choose: Chooser | None = None) -> bool:
         """Whether this case violates the guarantee, too; it is the best case then."""
-        if time.monotonic() >= self.until_s or case == self.best.case:
+        if time.monotonic() >= self.until_s or case == self.best.case or len(case.deaths) > case.job().spare:
             return False
         if choose is None:
             outcome = performed(case)
@@ -181,7 +181,8 @@ def _fewer_ranks(case: Case) -> Iterator[Case]:
         nodes |= {(1,) * count, (count,)}
     for sizes in sorted(nodes - {()}, key=lambda one: (sum(one), -len(one), one)):
         if sum(sizes) < case.workers and not problems(case.method, sizes):
-            yield dataclasses.replace(case, nodes=sizes)
+            deaths = tuple(death for death in case.deaths if death[0] < sum(sizes))
+            yield dataclasses.replace(case, nodes=sizes, deaths=deaths)
 
 
 def _fewer_steps(case: Case) -> Iterator[Case]:
@@ -193,6 +194,10 @@ def _fewer_steps(case: Case) -> Iterator[Case]:
 def _simpler(case: Case) -> Iterator[Case]:
     """Yields the case with one thing left out: a death, a stop, the times, a node, the seed of the problem."""
     yield from (dataclasses.replace(case, deaths=_without(case.deaths, at)) for at in range(len(case.deaths)))
+    for at, (rank, move) in enumerate(case.deaths):
+        if move:
+            earlier = (*case.deaths[:at], (rank, move // 2), *case.deaths[at + 1 :])
+            yield dataclasses.replace(case, deaths=earlier)
     yield from (dataclasses.replace(case, stops=_without(case.stops, at)) for at in range(len(case.stops)))
     if case.times is not None:
         yield dataclasses.replace(case, times=None)

@@ -41,8 +41,14 @@ class Measured:
         return f"{self.quantity} {self.value:.3g}{bound}"
 
     def worse_than(self, other: Measured | None) -> bool:
-        """Whether this value is larger than another one; NaN is the largest."""
-        return other is None or (inf if isnan(self.value) else self.value) > other.value
+        """Whether this value is larger than another one, each relative to its bound; NaN is the largest."""
+        return other is None or self._beyond > other._beyond
+
+    @property
+    def _beyond(self) -> tuple[float, float]:
+        """By how much the value exceeds the bound, negative below it, and the value."""
+        value = inf if isnan(self.value) else self.value
+        return value - (self.bound or 0.0), value
 
 
 def largest_staleness(trace: Trace) -> float:

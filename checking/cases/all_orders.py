@@ -1,0 +1,92 @@
+"""Checks a method in every inequivalent order of small jobs, instead of in random cases."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from paceline.algorithms.core.method import Method
+from paceline.checking.cases.case import Case
+from paceline.checking.cases.checking_methods import Checked, Effort, Progress, note, shrink_all, verdicts_of
+from paceline.checking.cases.orders import Noted
+from paceline.checking.cases.performing import in_any_order
+from paceline.checking.cases.random_cases import RandomCases
+from paceline.checking.cases.shrinking import Loosely
+from paceline.checking.driver import Entry
+from paceline.checking.exhaustive import Orders, explore
+from paceline.records.trace import Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explored:
+    """The orders of one small job."""
+
+    workers: int
+    steps: int
+    orders: Orders
+
+    def __str__(self) -> str:
+        one = self.orders
+        size = f"{self.workers} worker{'s' * (self.workers != 1)} × {self.steps} step{'s' * (self.steps != 1)}"
+        end = "all orders" if one.complete else "not all orders"
+        every = "" if one.without_reduction is None else f", {one.without_reduction:,} without reduction"
+        return f"{size}: {one.explored:,} inequivalent orders in {one.seconds:.1f} s, {end}{every}"
+
+
+@dataclass(kw_only=True)
+class CheckedOrders(Checked):
+    """The verdicts of one method, and the numbers of orders."""
+
+    explored: list[Explored] = field(default_factory=list)
+
+
+def check_all_orders(method: Method, effort: Effort, progress: Progress = lambda *_: None) -> CheckedOrders:
+    """Checks a method in every inequivalent order of moves, with 1 worker, then 2, and so on.
+
+    Args:
+        method: the method with its hyper-parameters.
+        effort: the number of workers and steps; the limits of schedules and seconds are those of each size.
+        progress: receives what is done.
+
+    >>> from paceline.algorithms import find
+    >>> found = check_all_orders(find("async-sgd")(), Effort(workers=2, steps=1))
+    >>> print(found.explored[0])  # doctest: +ELLIPSIS
+    1 worker × 1 step: 1 inequivalent orders in ... s, all orders, ... without reduction
+    >>> found.violated
+    []
+    """
+    found = CheckedOrders(method=method, verdicts=verdicts_of(method))
+    begun_s = time.monotonic()
+    for case in _cases(method, effort):
+        progress(f"{case.workers} workers × {case.steps} steps", 0.0)
+        orders = _explored(found, case, effort, progress)
+        found.explored.append(Explored(workers=case.workers, steps=case.steps, orders=orders))
+        if found.violated:
+            break
+    shrink_all(found, effort, progress)
+    found.seconds = time.monotonic() - begun_s
+    return found
+
+
+def _cases(method: Method, effort: Effort) -> Iterator[Case]:
+    """Yields a case for each number of workers, each on a node of its own if the method accepts that."""
+    placements = RandomCases(method, workers=effort.workers).placements
+    for count in sorted({sum(sizes) for sizes in placements}):
+        sizes = max((sizes for sizes in placements if sum(sizes) == count), key=len)
+        yield Case(method=method, nodes=sizes, steps=effort.steps)
+
+
+def _explored(found: Checked, case: Case, effort: Effort, progress: Progress) -> Orders:
+    def visit(_: Trace, log: Sequence[Entry]) -> None:
+        noted = Noted(Loosely(entry.move for entry in log))
+        outcome = in_any_order(case, noted)
+        outcome = dataclasses.replace(outcome, case=dataclasses.replace(case, choices=noted.choices))
+        note(found, outcome, costly=False)
+        progress(f"{case.workers} workers × {case.steps} steps, {found.schedules} orders", 0.5)
+
+    def failed(_: Exception, log: Sequence[Entry]) -> None:
+        visit(Trace(), log)
+
+    return explore(case.job(), visit=visit, failed=failed, most=effort.schedules, seconds=effort.seconds, count=True)

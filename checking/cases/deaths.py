@@ -1,0 +1,89 @@
+"""An any-order run in which workers die, with the semantics of real runs (see `paceline.algorithms.methods.survivors`).
+
+Rules of this file:
+
+* What a rank has sent before its death is delivered. A receive from the dead rank fails after that, and a receive from
+  any rank fails once for each dead rank.
+* A collective fails at all members that wait for a dead rank.
+* A message to a dead rank is lost without an error.
+* A started operation that fails because of a death, and for which no program waits, has no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.algorithms.core.errors import PeerFailed
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.operations import Op, Receive, Send
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.runtime.collective_matching import COLLECTIVES
+from paceline.checking.cases.observed import Observed
+from paceline.checking.lanes import Checkpoint, Task
+from paceline.checking.moves import Move
+
+
+class WithDeaths(Observed):
+    """One run of one job in which ranks die.
+
+    Args:
+        job: the job to run.
+        deaths: (rank, number of the move before which it dies) for each. A rank that has ended before does not die.
+        start: as in `AnyOrder`.
+    """
+
+    def __init__(self, job: Job, deaths: Sequence[tuple[int, int]], start: Checkpoint | None = None) -> None:
+        super().__init__(job, start)
+        self._to_die = sorted(deaths, key=lambda death: death[1])
+        self._dead: set[Rank] = set()
+        self._reported: set[tuple[Rank, Rank]] = set()
+        """(receiver, dead rank) of receives from any rank that have failed"""
+
+    def _ready(self) -> list[Move]:
+        while self._to_die and self._to_die[0][1] <= self._moves:
+            self._die(Rank(self._to_die.pop(0)[0]))
+        return super()._ready()
+
+    def _die(self, rank: Rank) -> None:
+        mine = [task for task in self._tasks if task.me.rank == rank]
+        if not any(task.promise is None for task in mine):
+            return
+        self._dead.add(rank)
+        for task in mine:
+            task.lane.steps.close()
+            self._tasks.remove(task)
+
+    def _failed_peer(self, task: Task) -> Rank | None:
+        """Returns the dead rank because of which the lane's operation fails; None if it does not fail now."""
+        op, rank = task.op, task.me.rank
+        if isinstance(op, COLLECTIVES):
+            missing = [] if task.room is None else task.room.missing
+            return next((one for one in missing if one in self._dead), None)
+        if not isinstance(op, Receive) or self._letter(task, op) is not None:
+            return None
+        for one in sorted(self._dead):
+            concerned = op.source == one or (op.source is None and (rank, one) not in self._reported)
+            if concerned and (one, rank) not in self._mail.channels():
+                return one
+        return None
+
+    def _can_go(self, task: Task) -> bool:
+        return super()._can_go(task) or self._failed_peer(task) is not None
+
+    def _perform(self, task: Task, op: Op[Any]) -> Any:
+        dead = self._failed_peer(task)
+        if dead is None:
+            return super()._perform(task, op)
+        if isinstance(op, Receive) and op.source is None:
+            self._reported.add((task.me.rank, dead))
+        task.room = None
+        raise PeerFailed(f"rank {dead} died", dead)
+
+    def _lane_failed(self, error: Exception) -> None:
+        if not isinstance(error, PeerFailed):
+            super()._lane_failed(error)
+
+    def _send(self, task: Task, op: Send) -> None:
+        if op.to not in self._dead:
+            super()._send(task, op)

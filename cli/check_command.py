@@ -1,0 +1,287 @@
+"""``paceline check``: searches for a schedule under which a method breaks a guarantee."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paceline.algorithms.core.errors import InputError
+from paceline.cli import completing
+from paceline.cli.options import Json, Quiet, output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import RenderableType
+
+    from paceline.algorithms.core.method import Method
+    from paceline.checking.cases import Checked, Effort, Verdict
+    from paceline.cli.output import Output
+
+EXIT_VIOLATED = 1
+ALL = "all"
+SCHEDULES, WORKERS, STEPS = 1000, 4, 6
+EVERY_ORDER_WORKERS, EVERY_ORDER_STEPS, EVERY_ORDER_MOST = 2, 2, 100_000
+"""the defaults with --exhaustive"""
+
+Methods = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="METHOD...",
+        help="Names of methods, your own as module:Class or path/to/file.py:Class, or [bold]all[/] for every built-in "
+        "one.",
+        show_default=False,
+        autocompletion=completing.algorithms,
+    ),
+]
+Schedules = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help=f"Schedules to try for each method; default: {SCHEDULES}, or {EVERY_ORDER_MOST} for each number of "
+        "workers with --exhaustive.",
+        show_default=False,
+    ),
+]
+Seconds = Annotated[
+    float | None,
+    typer.Option(min=0.0, help="Time limit for each method, in seconds; default: none.", show_default=False),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=16,
+        help=f"Largest number of workers; default: {WORKERS}, or {EVERY_ORDER_WORKERS} with --exhaustive.",
+        show_default=False,
+    ),
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=100,
+        help=f"Steps of a worker, at most; default: {STEPS}, or exactly {EVERY_ORDER_STEPS} with --exhaustive. A tenth "
+        "of the schedules has up to twice as many.",
+        show_default=False,
+    ),
+]
+CheckSeed = Annotated[int, typer.Option(min=0, help="Seed of the random schedules.")]
+Exhaustive = Annotated[
+    bool,
+    typer.Option("--exhaustive", help="Try every inequivalent order of a small cluster instead of random schedules."),
+]
+ReplayFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--replay",
+        metavar="FILE",
+        help="Run this counterexample again; takes no METHOD. Exit status 0 if the guarantee holds now.",
+        show_default=False,
+        dir_okay=False,
+    ),
+]
+Counterexamples = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Folder for counterexamples: METHOD-GUARANTEE.json and .svg, which replace earlier ones.",
+        file_okay=False,
+    ),
+]
+
+
+def check(
+    ctx: typer.Context,
+    methods: Methods = None,
+    schedules: Schedules = None,
+    seconds: Seconds = None,
+    workers: Workers = None,
+    steps: Steps = None,
+    seed: CheckSeed = 1,
+    exhaustive: Exhaustive = False,
+    replay: ReplayFile = None,
+    out: Counterexamples = Path("counterexamples"),
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Search for a schedule under which a method breaks a guarantee.
+
+    What a method computes may depend on the order in which messages arrive, on the
+    speeds of the workers, and on when a run is stopped and resumed. A test sees few
+    of these schedules. This command runs the method on a problem of eight weights
+    under many: random clusters, orders of messages, speeds, latencies and stops. It
+    checks what the method promises in [bold]guarantees[/], and what every method has to
+    keep: no deadlock, every message is received, every gradient is applied once at
+    most, the same case gives the same result, and more.
+
+    A violation is reduced to the fewest ranks, steps and changes between ranks, told
+    as a story, and saved. Exit status: 0 all guarantees hold, 1 one is violated, 2 the
+    input is wrong.
+
+    \b
+    Examples:
+      paceline check sync-easgd2
+      paceline check my_method.py:MyMethod --schedules 10000
+      paceline check all --seconds 20
+      paceline check ssp --exhaustive --workers 2 --steps 2
+      paceline check --replay counterexamples/my-method-no-deadlock.json
+      python -m pdb -m paceline check --replay counterexamples/my-method-no-deadlock.json
+    """
+    to = output(ctx, as_json, quiet)
+    if replay is not None:
+        if methods:
+            raise InputError(f"--replay: found {replay} and also {' '.join(methods)}; expected no METHOD with --replay")
+        from paceline.cli.counterexample_display import replay_file
+
+        if status := replay_file(replay, to):
+            raise typer.Exit(status)
+        return
+    request = Request(
+        exhaustive=exhaustive, schedules=schedules, seconds=seconds, workers=workers, steps=steps, seed=seed
+    )
+    results = list(_checked(_methods(methods or []), request, out, to))
+    to.answer(results[0] if len(results) == 1 else {"results": results}, [])
+    if any(one["verdict"] == "violated" for result in results for one in result["guarantees"]):
+        raise typer.Exit(EXIT_VIOLATED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The options of the search."""
+
+    exhaustive: bool
+    schedules: int | None
+    seconds: float | None
+    workers: int | None
+    steps: int | None
+    seed: int
+
+    @property
+    def effort(self) -> Effort:
+        """How much is tried."""
+        from paceline.checking.cases import Effort
+
+        every = self.exhaustive
+        return Effort(
+            schedules=self.schedules or (EVERY_ORDER_MOST if every else SCHEDULES),
+            seconds=self.seconds,
+            workers=self.workers or (EVERY_ORDER_WORKERS if every else WORKERS),
+            steps=self.steps or (EVERY_ORDER_STEPS if every else STEPS),
+            seed=self.seed,
+        )
+
+
+def _methods(names: list[str]) -> list[Method]:
+    """Returns the methods with their default hyper-parameters; reports all mistakes together."""
+    from paceline.algorithms import METHODS, find
+
+    if not names:
+        raise InputError("METHOD: found none, expected the name of a method, your own as file.py:Class, or all")
+    found: list[Method] = []
+    said: list[str] = []
+    every = [one for name in names for one in (METHODS if name == ALL else [name])]
+    for name in dict.fromkeys(every):
+        try:
+            found.append(find(name)())
+        except InputError as error:
+            said.append(str(error))
+        except Exception as error:  # of any kind: the constructor of a user's method
+            said.append(f"method {name!r} cannot be created with its defaults: {type(error).__name__}: {error}")
+    if said:
+        raise InputError("\n".join(said))
+    return found
+
+
+def _checked(methods: Sequence[Method], request: Request, out: Path, to: Output) -> Iterator[dict[str, Any]]:
+    """Checks the methods one after the other, prints what was found, and yields the JSON answers."""
+    from paceline.checking.cases import check_method
+
+    with to.progress() as begin:
+        for method in methods:
+            report = begin(method.name) or _silent
+            if request.exhaustive:
+                from paceline.checking.cases.all_orders import check_all_orders
+
+                found: Checked = check_all_orders(method, request.effort, report)
+            else:
+                found = check_method(method, request.effort, report)
+            shown, files = _counterexamples(found, out)
+            for part in [*_summary(found), *shown]:
+                to.row(part)
+            yield _answer(found, files)
+
+
+def _silent(_now: str, _done: float) -> None:
+    """Receives the progress of a quiet command."""
+
+
+def _counterexamples(found: Checked, folder: Path) -> tuple[list[RenderableType], dict[str, Path]]:
+    """Writes the counterexamples; returns their stories for the terminal, and the files by guarantee."""
+    parts: list[RenderableType] = []
+    files: dict[str, Path] = {}
+    for verdict in found.violated:
+        from paceline.cli.counterexample_display import story_parts, write_files
+
+        assert verdict.violation is not None, "that is what violated means"
+        story, paths = write_files(verdict.violation, folder, f"{found.method.name}-{verdict.guarantee}")
+        files[verdict.guarantee] = paths[0]
+        parts += [*story_parts(story, paths), ""]
+    return parts, files
+
+
+def _summary(found: Checked) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from paceline.reports.plain_table import plain_table
+
+    title = f"{found.method.name}: {found.schedules:,} schedules in {found.seconds:.1f} s"
+    table = plain_table(title, first="guarantee")
+    table.add_column("verdict")
+    table.add_column("schedules", justify="right")
+    table.add_column("seconds", justify="right")
+    table.add_column("worst value")
+    for one in found.verdicts.values():
+        style = {"violated": "bold red", "not checked": "dim"}.get(one.verdict, "")
+        table.add_row(one.guarantee, Text(one.verdict, style), f"{one.schedules:,}", f"{one.seconds:.1f}", _worst(one))
+    yield table
+    yield from (Text(f"{one}") for one in getattr(found, "explored", ()))
+    yield from (Text(f"worst found by directed search: {measured}") for measured, _ in found.extremes.values())
+    yield ""
+
+
+def _worst(verdict: Verdict) -> str:
+    return "" if verdict.worst is None else str(verdict.worst)
+
+
+def _answer(found: Checked, files: dict[str, Path]) -> dict[str, Any]:
+    """Returns the JSON answer for one method."""
+    from dataclasses import asdict
+
+    from paceline.algorithms import reference
+    from paceline.checking.cases import to_json
+
+    return {
+        "algorithm": reference(type(found.method)),
+        "schedules": found.schedules,
+        "seconds": found.seconds,
+        "guarantees": [
+            {
+                "name": one.guarantee,
+                "description": one.words,
+                "verdict": one.verdict,
+                "schedules": one.schedules,
+                "seconds": one.seconds,
+                "worst": None if one.worst is None else asdict(one.worst),
+                "words": None if one.violation is None else one.violation.words,
+                "counterexample": str(files[one.guarantee]) if one.guarantee in files else None,
+            }
+            for one in found.verdicts.values()
+        ],
+        "extremes": [{**asdict(measured), "case": to_json(case)} for measured, case in found.extremes.values()],
+        "explored": [asdict(one) for one in getattr(found, "explored", ())],
+    }

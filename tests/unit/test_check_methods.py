@@ -1,0 +1,216 @@
+"""`check_method` finds each kind of fault, makes it small, and finds nothing in a method without a fault."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from paceline.algorithms import METHODS, Guarantee, custom_guarantee, find
+from paceline.algorithms.core.errors import DeadlockError, InputError
+from paceline.algorithms.core.guarantees import CustomGuarantee
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.method import Method
+from paceline.checking.cases import (
+    Case,
+    Effort,
+    Times,
+    check_method,
+    from_json,
+    performed,
+    shrunk,
+    to_json,
+    violations,
+)
+from paceline.checking.cases.all_orders import check_all_orders
+from paceline.checking.cases.directed_search import OBJECTIVES, Search
+from paceline.checking.cases.random_cases import RandomCases
+from paceline.checking.cases.worst_values import Measured
+from paceline.checking.check_guarantees import broken
+from paceline.records.trace import Trace
+from tests.faulty_methods import FAULTS, Changing, Deadlocked, Early, Endless, Failing, Faultless, Timed
+from tests.thorough import FAMILIES, cases, sampled
+
+FEW = Effort(schedules=60, shrink_s=5.0)
+
+
+@pytest.mark.parametrize(("kind", "guarantee"), FAULTS.items(), ids=lambda value: getattr(value, "__name__", value))
+def test_it_finds_the_fault_and_makes_it_small(kind: type[Faultless], guarantee: str) -> None:
+    found = check_method(kind(), FEW)
+    violation = found.verdicts[guarantee].violation
+    assert violation is not None
+    assert (violation.case.workers <= 2, violation.case.steps <= 2) == (True, True)
+    again = violations(performed(violation.case))
+    assert violation.words in [one.words for one in again if one.guarantee == guarantee] or kind is not Deadlocked
+
+
+def test_it_finds_nothing_in_a_method_without_a_fault() -> None:
+    found = check_method(Faultless(), Effort(schedules=200))
+    assert found.violated == []
+    assert found.schedules == 200
+    assert {one.verdict for one in found.verdicts.values()} == {"holds"}
+
+
+@pytest.mark.parametrize("name", sampled(METHODS, FAMILIES))
+def test_the_built_in_methods_keep_everything(name: str) -> None:
+    found = check_method(METHODS[name](), Effort(schedules=cases(25, 400)))
+    assert [(one.guarantee, one.violation) for one in found.violated] == []
+
+
+def test_a_deadlock_names_the_line_of_each_rank() -> None:
+    found = check_method(Deadlocked(), FEW)
+    violation = found.verdicts["no-deadlock"].violation
+    assert violation is not None
+    assert isinstance(performed(violation.case).error, DeadlockError)
+    one, other = violation.words.splitlines()[1:]
+    assert "rank 0 (worker) at tests/faulty_methods.py:" in one
+    assert "in fault, step 1: waits for a message from rank 0" in other
+
+
+def test_messages_name_the_line_of_the_fault() -> None:
+    words = {kind: check_method(kind(), FEW).violated[0].violation for kind in (Failing, Changing, Timed, Endless)}
+    for violation in words.values():
+        assert violation is not None
+        assert "tests/faulty_methods.py:" in violation.words or "0/main Charge" in violation.words
+
+
+def test_an_order_that_needs_three_ranks_is_found() -> None:
+    """Rank 0 differs only if another message arrives before that of rank 1; both the search and all orders show it."""
+    for found in (check_method(Early(), Effort(schedules=400)), check_all_orders(Early(), Effort(workers=3, steps=1))):
+        assert [one.guarantee for one in found.violated] == ["deterministic"]
+        violation = found.violated[0].violation
+        assert violation is not None
+        assert (violation.case.workers, violation.case.steps) == (3, 1)
+
+
+# --- cases -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_case_comes_back_from_json() -> None:
+    for drawn, _ in zip(RandomCases(find("hbs-sgd")(), seed=3), range(20), strict=False):
+        assert from_json(to_json(drawn.case)) == drawn.case
+
+
+def test_mistakes_in_a_case_are_all_reported() -> None:
+    document = {"method": "agd", "hyper_parameters": {"delay": "two"}, "nodes": [], "steps": -1, "odd": 3}
+    with pytest.raises(InputError) as raised:
+        from_json(document)
+    for words in ("hyper_parameters.delay: found 'two'", "steps: found -1", "odd: unknown"):
+        assert words in str(raised.value)
+
+
+def test_the_same_seed_draws_the_same_cases() -> None:
+    one, other = (check_method(find("async-sgd")(), Effort(schedules=40, seed=5)) for _ in range(2))
+    assert {name: (case, value) for name, (value, case) in one.extremes.items()} == {
+        name: (case, value) for name, (value, case) in other.extremes.items()
+    }
+
+
+def test_shrinking_keeps_the_guarantee_and_simplifies_the_times() -> None:
+    case = Case(method=Failing(), nodes=(2, 2), steps=5, seed=3, times=Times(compute_s=(0.3, 1.7), latency_s=0.5))
+    (violation,) = violations(performed(case), costly=False)
+    small = shrunk(violation, 5.0).case
+    assert (small.nodes, small.steps, small.times, small.seed) == ((1,), 2, None, 1)
+
+
+# --- guarantees and values -------------------------------------------------------------------------------------------
+
+
+@custom_guarantee("small-weights", "no weight exceeds 1")
+def small_weights(job: Job, trace: Trace) -> Iterator[str]:
+    largest = float(np.abs(trace.weights).max())
+    if largest > 1:
+        yield f"found a weight of {largest:.3g}"
+
+
+@custom_guarantee("wrong-check", "its check fails")
+def wrong_check(job: Job, trace: Trace) -> Iterator[str]:
+    yield from trace.nothing  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Large(Faultless):
+    """Promises what it cannot keep with such a learning rate."""
+
+    guarantees = frozenset({Guarantee.SYNCHRONOUS, small_weights})
+    learning_rate: float = 5.0
+
+
+def test_a_custom_guarantee_is_checked_like_the_others() -> None:
+    case = Case(method=Large(), nodes=(1,), steps=3)
+    outcome = performed(case)
+    assert broken(outcome.job, outcome.trace, Large.guarantees) == [
+        f"small-weights: found a weight of {float(np.abs(outcome.trace.weights).max()):.3g}"
+    ]
+    assert [one.guarantee for one in violations(outcome)] == ["small-weights"]
+    assert violations(performed(dataclasses.replace(case, method=Large(learning_rate=0.01)))) == []
+    assert check_method(Large(), FEW).verdicts["small-weights"].verdict == "violated"
+
+
+def test_a_check_that_fails_is_reported() -> None:
+    assert isinstance(wrong_check, CustomGuarantee)
+    method = type("Wrong", (Faultless,), {"guarantees": frozenset({wrong_check})})
+    found = violations(performed(Case(method=dataclass(frozen=True, kw_only=True)(method)(), nodes=(1,), steps=1)))
+    assert [one.words.partition(":")[0] for one in found] == ["its check failed"]
+
+
+@pytest.mark.parametrize("name", ["Small", "a b", "synchronous", ""])
+def test_names_of_custom_guarantees_are_checked(name: str) -> None:
+    with pytest.raises(ValueError, match="found the name"):
+        custom_guarantee(name, "words")
+
+
+def test_the_worst_value_is_relative_to_its_bound() -> None:
+    assert Measured("staleness", 3, 3).worse_than(Measured("staleness", 9, 15))
+    assert not Measured("staleness", 2, 3).worse_than(Measured("staleness", 3, 3))
+    assert Measured("difference", float("nan"), 1.0).worse_than(Measured("difference", 5.0, 1.0))
+
+
+def test_the_directed_search_finds_the_bound_of_ssp() -> None:
+    """A fast worker can be slack + 1 steps ahead, which few random schedules with four workers show."""
+    base = Case(method=find("ssp")(slack=2), nodes=(1, 1, 1, 1), steps=5)
+    objective = next(one for one in OBJECTIVES if one.name == "largest clock gap")
+    search = Search(objective, base, np.random.default_rng(1))
+    for number in range(40):
+        search.next_outcome(number < 12)
+    assert search.best == Measured("largest clock gap", 3, 3)
+    assert search.best_case is not None
+    assert objective.measure(search.base.job(), performed(search.best_case)) == 3
+
+
+# --- deaths ----------------------------------------------------------------------------------------------------------
+
+SURVIVING: list[Method] = [method() for method in METHODS.values() if Guarantee.SURVIVES_WORKERS in method().guarantees]
+
+
+@pytest.mark.parametrize("method", SURVIVING, ids=lambda method: method.name)
+def test_a_run_continues_without_a_worker_that_dies_at_any_move(method: Method) -> None:
+    sizes = ((1,) * count for count in (2, 4))
+    base = next(case for one in sizes if (case := Case(method=method, nodes=one, steps=2)).job().spare)
+    moves = len(performed(base).log)
+    for move in range(0, moves, cases(4, 1)):
+        for rank in range(2):
+            case = dataclasses.replace(base, deaths=((rank, move),))
+            assert violations(performed(case)) == []
+
+
+def test_a_death_that_a_method_does_not_survive_is_reported() -> None:
+    case = Case(method=find("sync-sgd-ps")(), nodes=(1, 1), steps=2, deaths=((1, 3),))
+    (violation,) = violations(performed(case))
+    assert violation.guarantee == "survives-workers"
+    assert violation.words.startswith("after the death of rank 1 before move 3: no-deadlock")
+
+
+# --- all orders ------------------------------------------------------------------------------------------------------
+
+
+def test_all_orders_of_two_asynchronous_workers() -> None:
+    """Two steps of two workers: 2 · 2 orders of pushes, times what a run with one more push can end with."""
+    found = check_all_orders(find("async-sgd")(), Effort(workers=2, steps=2))
+    assert found.violated == []
+    assert [(one.workers, one.orders.complete) for one in found.explored] == [(1, True), (2, True)]
+    assert found.explored[0].orders.explored == 1
+    assert found.verdicts["no-deadlock"].schedules == sum(one.orders.explored for one in found.explored)
