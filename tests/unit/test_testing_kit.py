@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import paceline
 from paceline.algorithms import METHODS, find
+from paceline.algorithms.methods.ssp import Ssp
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.cases import Case, Times
 from paceline.checking.cases.random_cases import problems
@@ -74,7 +75,7 @@ def test_everything_shrinks_to_what_is_easiest_to_read() -> None:
     assert smallest(schedules(), lambda _: True) == ()
     assert smallest(times(), lambda _: True) == Times(compute_s=(1.0,))
     assert smallest(gradients(size=2), lambda _: True).tolist() == [0.0, 0.0]
-    method = find("ssp")(slack=1)
+    method = Ssp(slack=1)
     case = smallest(cases(method), lambda _: True)
     assert case == Case(method=method, nodes=(1,), steps=1)
 
