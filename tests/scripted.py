@@ -26,7 +26,7 @@ from paceline.algorithms.core.operations import (
 )
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Step
-from tests.contract.cases import Case, number, vector
+from paceline.testing.contract.programs import ContractProgram, number, vector
 
 Action = tuple[Any, ...]
 
@@ -61,7 +61,7 @@ def relayed(source: Rank | None, to: Rank) -> Program[Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Script(Case):
+class Script(ContractProgram):
     """Each rank performs its actions; its result is the list of their answers."""
 
     actions: tuple[tuple[Action, ...], ...]

@@ -4,60 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.core.job import Budget, Evaluation, Job, OneByOne
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.operations import Charge
-from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
+from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.delayed import Agd
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.records.trace import Trace
 from paceline.simulator.kernel.crash_timeline import Timeline
+from paceline.testing.contract.jobs import Bowl, Vector, job_of
 
-Vector = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Bowl(OneByOne):
-    """Worker i's loss is |w − centre(i)|² / 2, without noise: gradient w − centre(i), centre(i) = (1 + i, 2 + i, …).
-
-    Float64 in two layers, so that every method runs on it. Accuracy is 1 / (1 + loss), which a stop rule can watch.
-    """
-
-    size: int = 4
-    num_samples: int = 64
-
-    @property
-    def layout(self) -> Layout:
-        half = self.size // 2
-        return Layout((Layer("first", 0, half), Layer("second", half, self.size)))
-
-    def initial(self) -> Vector:
-        return np.zeros(self.size)
-
-    def load(self, samples: Samples) -> Vector:
-        return np.arange(self.size, dtype=np.float64) + samples.worker + 1.0
-
-    def gradient(self, vector: Vector, data: Vector) -> tuple[Vector, float]:
-        away = vector - data
-        return away, float(away @ away) / 2
-
-    def layer_gradients(self, vector: Vector, data: Vector, ready: Callable[[str, Vector], None]) -> float:
-        gradient, loss = self.gradient(vector, data)
-        for layer in reversed(self.layout.layers):
-            ready(layer.name, gradient[layer.part])
-        return loss
-
-    def evaluate(self, vector: Vector) -> Evaluation:
-        away = vector - (1.0 + np.arange(self.size))
-        loss = float(away @ away) / 2
-        return Evaluation(loss, 1 / (1 + loss))
+__all__ = [
+    "BRIEF",
+    "ONE_NODE",
+    "TWO_BY_TWO",
+    "UNLIKE",
+    "Bowl",
+    "FixedTiming",
+    "Uneven",
+    "Vector",
+    "built",
+    "job_of",
+    "nodes_for",
+    "placed",
+    "staleness_table",
+]
 
 
 @dataclass(frozen=True)
@@ -110,26 +83,6 @@ class FixedTiming:
 
     def rest_s(self, rank: Rank) -> float:
         return self.rest
-
-
-def job_of(
-    method: Method,
-    workers: int = 2,
-    *,
-    steps: int | None = 4,
-    nodes: Sequence[Sequence[int]] | None = None,
-    learner: Any = None,
-    seed: int = 0,
-    **budget: Any,
-) -> Job:
-    """Returns a job of `method` in which the weights' owner takes `steps` steps; one worker per node unless `nodes` is
-    given.
-    """
-    placed = [[Rank(rank) for rank in node] for node in nodes] if nodes else [[Rank(rank)] for rank in range(workers)]
-    count = sum(map(len, placed)) if not method.alone else 1
-    batch = 8
-    samples = None if steps is None else steps * method.samples_per_step(batch, count)
-    return Job.of(method, placed, learner or Bowl(), batch=batch, budget=Budget(samples=samples, **budget), seed=seed)
 
 
 def staleness_table(trace: Trace) -> list[tuple[int, ...]]:

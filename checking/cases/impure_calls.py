@@ -9,6 +9,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 import sysconfig
@@ -62,12 +63,15 @@ def impure_calls(case: Case) -> Iterator[str]:
         if event == "c_call" and (words := _impure(what)) is not None and (where := own_line(frame)) is not None:
             calls.setdefault(f"{where}: {words}", where)
 
-    earlier = sys.getprofile()
+    earlier, collects = sys.getprofile(), gc.isenabled()
+    gc.disable()  # a callback of the collector, such as Hypothesis's, would read a clock in the middle of any program
     sys.setprofile(report)
     try:
         performed(case)
     finally:
         sys.setprofile(earlier)
+        if collects:
+            gc.enable()
     yield from calls
     yield from (
         f"a program draws from the global generator of {name}; use np.random.default_rng with a seed that is a "

@@ -28,7 +28,7 @@ Finding = tuple[str, str]
 """the name of an invariant, and what was found"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Observation:
     """A vector that a program has sent or received, and its bytes at that time."""
 

@@ -16,8 +16,8 @@ from paceline.algorithms.core.operations import AllReduce, Handle, LayerGradient
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Step
 from paceline.backend.local.launch import RankFailed
+from paceline.testing.contract.programs import ContractProgram
 from tests.backend.jobs import Steps, run_for_real
-from tests.contract.cases import Case
 from tests.support import Bowl, job_of
 
 pytestmark = pytest.mark.backend
@@ -36,7 +36,7 @@ class Slow(Bowl):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overlapping(Case):
+class Overlapping(ContractProgram):
     """Exchanges each layer as soon as its gradient is ready."""
 
     @program
@@ -69,7 +69,7 @@ def test_the_first_exchange_begins_before_the_last_layer_is_done(nodes: list[lis
 
 
 @dataclass(frozen=True, kw_only=True)
-class WaitsMeanwhile(Case):
+class WaitsMeanwhile(ContractProgram):
     """Rank 0 sends after its whole gradient; rank 1 requests the message while its own gradient is being computed."""
 
     @program
@@ -92,7 +92,7 @@ def test_what_waits_for_others_waits_until_the_layers_are_done() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RaisesMeanwhile(Case):
+class RaisesMeanwhile(ContractProgram):
     """The program is wrong, which is detected between two layers."""
 
     @program
@@ -130,6 +130,6 @@ class Stateless(Bowl):
     ],
     ids=["the program", "the learner", "a layer that is left out"],
 )
-def test_failures_between_layers_are_told_as_what_they_are(case: Case, learner: Bowl, said: str) -> None:
+def test_failures_between_layers_are_told_as_what_they_are(case: ContractProgram, learner: Bowl, said: str) -> None:
     with pytest.raises((RankFailed, ProgramError), match=said):
         run_for_real(job_of(case, 1, steps=1, learner=learner), pace=None)

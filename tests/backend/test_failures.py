@@ -21,8 +21,8 @@ from paceline.algorithms.core.operations import AllReduce, Barrier, Gradient, Lo
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Step
 from paceline.backend.local.launch import RankFailed
+from paceline.testing.contract.programs import ContractProgram, vector
 from tests.backend.jobs import PROMPT_S, Steps, no_children, ranks_of, run_for_real
-from tests.contract.cases import Case, vector
 from tests.support import Bowl, job_of
 from tests.thorough import extra
 
@@ -103,7 +103,7 @@ def test_the_others_keep_their_record_up_to_the_death() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Divides(Case):
+class Divides(ContractProgram):
     """One rank's program fails in its third step, while the others wait for it."""
 
     culprit: int = 1
@@ -127,7 +127,7 @@ def test_a_program_that_raises_leaves_its_traceback() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GoesOn(Case):
+class GoesOn(ContractProgram):
     """The death of a peer is an exception at the operation that needed it, and the program may continue without it."""
 
     @program
@@ -156,7 +156,7 @@ def test_a_dead_peer_is_an_exception_in_the_program() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exits(Case):
+class Exits(ContractProgram):
     """A rank that ends without a message, as after an exit call in a library."""
 
     @program
@@ -172,7 +172,7 @@ def test_an_exit_without_a_word_is_told_with_its_status() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeepsFunction(Case):
+class KeepsFunction(ContractProgram):
     """Its state cannot be serialised."""
 
     @program
@@ -244,7 +244,7 @@ def test_a_deadlock_names_rank_role_line_step_and_what_it_waits_for() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slow(Case):
+class Slow(ContractProgram):
     """A gradient takes longer than the timeout; the other rank waits for it in a collective. This is no deadlock."""
 
     @program
@@ -261,7 +261,7 @@ def test_waiting_for_a_long_gradient_is_no_deadlock() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Swapped(Case):
+class Swapped(ContractProgram):
     """Rank 1 issues the same two collectives in the other order; gloo would add up what does not belong together."""
 
     size: int = 1
@@ -275,7 +275,7 @@ class Swapped(Case):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SwappedStarts(Case):
+class SwappedStarts(ContractProgram):
     """The same with collectives that are started."""
 
     @program
@@ -288,7 +288,7 @@ class SwappedStarts(Case):
 
 
 @pytest.mark.parametrize("case", [Swapped(), Swapped(size=7), SwappedStarts()], ids=["alike", "unlike", "started"])
-def test_mismatched_collectives_name_both_sides(case: Case) -> None:
+def test_mismatched_collectives_name_both_sides(case: ContractProgram) -> None:
     with pytest.raises(ProgramError) as caught:
         run_for_real(job_of(case, 2, steps=1))
     size = case.size if isinstance(case, Swapped) else 1
@@ -304,7 +304,7 @@ def test_mismatched_collectives_name_both_sides(case: Case) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stranger(Case):
+class Stranger(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Send(Rank(9), None)

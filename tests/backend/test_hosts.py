@@ -30,7 +30,7 @@ from paceline.backend.local.launch import Launch, RankFailed, run_job
 from paceline.backend.posix import network_namespaces
 from paceline.backend.posix.network_namespaces import NoHosts
 from paceline.records.trace import Schedule, Trace
-from tests.contract.cases import Case, vector
+from paceline.testing.contract.programs import ContractProgram, vector
 from tests.support import TWO_BY_TWO, Bowl, job_of
 
 pytestmark = pytest.mark.backend
@@ -139,7 +139,7 @@ def test_messages_to_a_server_cross_from_the_other_host_alone(left_alone: None) 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Divides(Case):
+class Divides(ContractProgram):
     """One rank's program fails in its second step."""
 
     @program

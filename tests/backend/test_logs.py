@@ -21,14 +21,14 @@ from paceline.backend.local.worker import tell_warnings
 from paceline.backend.status.recorder import Recorder, Tail
 from paceline.cli.app import app
 from paceline.records.trace import Schedule
-from tests.contract.cases import Case
+from paceline.testing.contract.programs import ContractProgram
 from tests.support import job_of
 
 pytestmark = pytest.mark.backend
 
 
 @dataclass(frozen=True, kw_only=True)
-class Talks(Case):
+class Talks(ContractProgram):
     """Prints in every possible way."""
 
     @program

@@ -34,7 +34,7 @@ from paceline.backend.transports.mail import GlooMail
 from paceline.backend.transports.mailbox import Mailbox, Sender
 from paceline.backend.transports.process_groups import Groups
 from paceline.records.trace import Schedule
-from tests.contract.cases import Case, answers
+from paceline.testing.contract.programs import ContractProgram, answers
 from tests.filesystems import fill_up
 from tests.support import job_of
 
@@ -279,7 +279,7 @@ def test_too_little_room_for_the_file_is_told(host: Host, monkeypatch: pytest.Mo
 
 
 @dataclass(frozen=True, kw_only=True)
-class All(Case):
+class All(ContractProgram):
     """All ranks send their number to all others."""
 
     @program

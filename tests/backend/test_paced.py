@@ -21,8 +21,8 @@ from paceline.algorithms.core.operations import Cancel, Gradient, Handle, Load, 
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Step
 from paceline.records.trace import Trace
+from paceline.testing.contract.programs import ContractProgram
 from tests.backend.jobs import UNLIKE, Steps, run_for_real
-from tests.contract.cases import Case
 from tests.support import Bowl, job_of
 from tests.thorough import sampled
 
@@ -100,7 +100,7 @@ class Noted(Bowl):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GivesUp(Case):
+class GivesUp(ContractProgram):
     """Three gradients of half a minute, cancelled one after the other once the first of them has begun."""
 
     learner: Noted = field(default_factory=Noted)

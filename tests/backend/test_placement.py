@@ -26,7 +26,7 @@ from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.training.run import train
 from paceline.cli.app import app
 from paceline.records.trace import Schedule
-from tests.contract.cases import Case
+from paceline.testing.contract.programs import ContractProgram
 from tests.support import ONE_NODE, TWO_BY_TWO, job_of, placed
 
 TWO_SOCKETS = [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -118,7 +118,7 @@ def test_numa_nodes_are_read_as_linux_lists_them(tmp_path: Path) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Where(Case):
+class Where(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         yield from Barrier(group=me.node, key="here")

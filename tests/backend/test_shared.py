@@ -42,10 +42,10 @@ from paceline.backend.transports.shared_segment import CHANNELS, PIECE_BYTES
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
+from paceline.testing.contract.programs import ContractProgram, answers, number, vector
 from paceline.workloads import build
 from tests.backend.jobs import PROMPT_S, no_children, plain, run_for_real
 from tests.backend.test_failures import LONG, Killer
-from tests.contract.cases import Case, answers, number, vector
 from tests.support import ONE_NODE, TWO_BY_TWO, UNLIKE, FixedTiming, job_of
 from tests.thorough import sampled
 
@@ -87,7 +87,7 @@ def numbers_of(kind: str, rank: int, size: int) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Everything(Case):
+class Everything(ContractProgram):
     """Every kind of collective, on one vector each."""
 
     kind: str
@@ -152,7 +152,7 @@ def test_a_sum_that_members_share_has_the_same_bits(monkeypatch: pytest.MonkeyPa
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mean(Case):
+class Mean(ContractProgram):
     """One mean over all ranks."""
 
     size: int
@@ -193,7 +193,7 @@ def test_gloo_answers_the_same(ranks: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes(Case):
+class Sizes(ContractProgram):
     """Vectors without numbers."""
 
     @program
@@ -216,7 +216,7 @@ def test_vectors_without_numbers_pass_too() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairs(Case):
+class Pairs(ContractProgram):
     """Parts of a node run collectives of their own, in an order that is not that of ranks."""
 
     @program
@@ -237,7 +237,7 @@ def test_parts_of_a_node_meet_each_for_itself() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mixed(Case):
+class Mixed(ContractProgram):
     """Ranks start or call the collectives that others call or start, and wait in different orders."""
 
     @program
@@ -262,7 +262,7 @@ def test_some_start_what_others_call() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FarAhead(Case):
+class FarAhead(ContractProgram):
     """Rank 0 starts a hundred before the other begins with any, the first larger than a piece."""
 
     @program
@@ -293,7 +293,7 @@ def in_turn(me: RankContext, lane: int) -> Program[float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lanes(Case):
+class Lanes(ContractProgram):
     """More sub-programs than channels: a limited number at a time, and repeated."""
 
     at_once: int
@@ -348,7 +348,7 @@ def test_hsgd_for_real_is_hsgd_simulated(
 
 
 @dataclass(frozen=True, kw_only=True)
-class BothSums(Case):
+class BothSums(ContractProgram):
     """The sum of all ranks in two levels, as in HSGD, and the flat one."""
 
     whole: bool
@@ -378,7 +378,7 @@ def test_two_levels_sum_up_to_the_flat_sum(nodes: Sequence[Sequence[int]]) -> No
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiesInside(Case):
+class DiesInside(ContractProgram):
     """Rank 1 dies while the others wait for it in a collective: called, started, or begun by all."""
 
     how: str
@@ -429,7 +429,7 @@ def test_a_killed_rank_ends_a_run_on_one_node(name: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stuck(Case):
+class Stuck(ContractProgram):
     """Rank 0 misses a collective because it waits for a message that is never sent."""
 
     @program
@@ -448,7 +448,7 @@ def test_a_deadlock_in_memory_is_told() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lengths(Case):
+class Lengths(ContractProgram):
     """Members gather vectors of different sizes, which the names do not show."""
 
     kind: str
@@ -468,7 +468,7 @@ def test_unlike_values_are_told_from_each_other(kind: str, size: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GivesAway(Case):
+class GivesAway(ContractProgram):
     """Whether the result is in the memory of the input; it is if the program does not use the input again."""
 
     spent: bool

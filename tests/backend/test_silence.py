@@ -16,8 +16,8 @@ from paceline.algorithms.core.values import Rank, Step
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.backend.local import worker
 from paceline.backend.local.launch import RankFailed
+from paceline.testing.contract.programs import ContractProgram
 from tests.backend.jobs import no_children, run_for_real
-from tests.contract.cases import Case
 from tests.support import job_of
 
 pytestmark = pytest.mark.backend
@@ -37,7 +37,7 @@ def hang() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HangsWhenReceivedFrom(Case):
+class HangsWhenReceivedFrom(ContractProgram):
     """The others sleep until a message comes."""
 
     @program
@@ -50,7 +50,7 @@ class HangsWhenReceivedFrom(Case):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HangsBeforeBarrier(Case):
+class HangsBeforeBarrier(ContractProgram):
     """The others poll the memory of their node: they use their CPUs although they wait."""
 
     @program
@@ -61,7 +61,7 @@ class HangsBeforeBarrier(Case):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HangsAtItsEnd(Case):
+class HangsAtItsEnd(ContractProgram):
     """The others have ended, and stay until this rank has ended."""
 
     @program
@@ -86,7 +86,7 @@ HANGS = {
 
 
 @pytest.mark.parametrize("case", HANGS)
-def test_a_rank_without_a_sign_of_life_is_named_with_those_who_wait(case: type[Case]) -> None:
+def test_a_rank_without_a_sign_of_life_is_named_with_those_who_wait(case: type[ContractProgram]) -> None:
     """A rank that has ended does not report that it waits: it waits for the end of the run."""
     with pytest.raises(RankFailed) as caught:
         run_for_real(job_of(case(), nodes=[[0, 1]], steps=1), timeout_s=TIMEOUT_S)

@@ -18,8 +18,8 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Contribution, GradientResult, Null, Rank, Step, Weights
 from paceline.backend.transports import serialization
 from paceline.backend.transports.collectives import tensor_of
+from paceline.testing.contract.programs import ContractProgram, vector
 from tests.backend.jobs import run_for_real
-from tests.contract.cases import Case, vector
 from tests.support import job_of
 
 DTYPES = (np.float64, np.float32, np.float16, np.int64, np.int32, np.uint8)
@@ -118,7 +118,7 @@ SIZES = (1, 600, 3, 100_000, 0, 4_000, 512, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bulky(Case):
+class Bulky(ContractProgram):
     """All ranks send rank 0 messages of all sizes at the same time; each must arrive complete and in the order sent."""
 
     @program
@@ -144,7 +144,7 @@ def test_messages_larger_than_the_buffers_arrive_whole_and_in_order() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToItself(Case):
+class ToItself(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         value = vector(1.0, 2.0)

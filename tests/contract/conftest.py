@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.cases import Interpreter
+from paceline.testing.contract.programs import Interpreter
 from tests.contract.interpreters import every_interpreter, named
 
 

@@ -15,7 +15,7 @@ from paceline.checking.moves import Adversary, Chooser, RoundRobin, Shuffled, fi
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import MeasuredNetwork, Network, NoCost
-from tests.contract.cases import Interpreter
+from paceline.testing.contract.programs import Interpreter
 from tests.support import FixedTiming
 
 CHOOSERS: dict[str, Callable[[], Chooser]] = {
@@ -81,3 +81,11 @@ def every_interpreter(keep: Callable[[str], bool] = BY_DEFAULT.__contains__, *mo
         return [pytest.mark.backend] * (name == REAL) + [pytest.mark.thorough] * (not keep(name))
 
     return [pytest.param(name, *more, marks=marks(name)) for name in (*CHOOSERS, *NETWORKS, REAL)]
+
+
+class InEveryInterpreter:
+    """Runs the tests of a class in every interpreter."""
+
+    @pytest.fixture(params=every_interpreter())
+    def interpreter(self, request: pytest.FixtureRequest) -> Interpreter:
+        return named(request.param)

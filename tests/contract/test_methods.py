@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,12 +10,17 @@ import pytest
 
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.job import Job
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.check_guarantees import broken, conserved
 from paceline.checking.moves import RoundRobin
-from paceline.records.trace import Trace
-from tests.contract.cases import STEPS, Interpreter, job_for
+from paceline.testing.contract.methods import (
+    gradients_are_applied_once,
+    it_keeps_its_promises,
+    it_runs_to_its_budget,
+    the_clock_never_goes_back,
+)
+from paceline.testing.contract.programs import Interpreter
+from tests.contract.cases import STEPS, job_for
 from tests.contract.interpreters import BY_DEFAULT, REAL, every_interpreter
 from tests.exact import still
 from tests.folded import check_all
@@ -52,42 +56,11 @@ def test_it_does_what_every_method_does(interpreter: Interpreter, name: str) -> 
     )
 
 
-def it_runs_to_its_budget(job: Job, trace: Trace) -> None:
-    """The owner of the weights takes its steps, and the updates use as many samples. AGD leaves its last in flight."""
-    keepers = [trace.states[me.rank].step for me in job.team if me.role == job.method.weights_owner]
-    assert [sum(keepers)] == [STEPS] if job.method.independent else set(keepers) == {STEPS}
-    in_flight = int(job.method.bounds(job.workers).get(Guarantee.EXACT_DELAY, 0))
-    if Guarantee.CONSTANT_TOTAL not in job.method.guarantees:  # where each gradient has a batch of its own
-        assert sum(row.samples for row in trace.updates) == (STEPS - in_flight) * job.samples_per_step
-    assert set(trace.states) == {me.rank for me in job.team}
-
-
 def it_does_nothing_on_an_empty_budget(interpreter: Interpreter, name: str) -> None:
     job = job_for(built(name), steps=0)
     trace = interpreter(job)
     assert trace.updates == []
     np.testing.assert_array_equal(trace.weights, job.learner.initial())
-
-
-def gradients_are_applied_once(trace: Trace) -> None:
-    times = Counter((row.rank, row.step) for row in trace.updates)
-    assert set(times.values()) == {1}
-    assert all(row.version_read <= row.version_applied and row.staleness >= 0 for row in trace.updates)
-
-
-def the_clock_never_goes_back(job: Job, trace: Trace) -> None:
-    times = [snapshot.time_s for snapshot in trace.snapshots]
-    assert times == sorted(times)
-    assert all(0 <= span.start_s <= span.end_s <= trace.wall_s for span in trace.spans)
-    computing, workers = {s.rank for s in trace.spans if s.activity == "compute"}, set(job.team[0].workers.ranks)
-    assert computing == workers if job.method.deterministic else computing <= workers
-
-
-def it_keeps_its_promises(job: Job, trace: Trace) -> None:
-    """Deterministic methods end in the weights of the any-order interpreter (number 57), to 1e-12 of their scale."""
-    vectors = [state.weights.vector for state in trace.states.values()]
-    assert max(np.abs(vector - job.learner.initial()).max() for vector in vectors) > 0.1
-    assert broken(job, trace) == []
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -23,21 +23,25 @@ from paceline.algorithms.core.values import Rank, Step
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Adversary, Chooser, Move, Recorded, RoundRobin, Shuffled, first
 from paceline.checking.strategies import drawn
-from tests.contract.cases import Case, number, vector
+from paceline.testing.contract.programs import ContractProgram, number, vector
 from tests.support import job_of, nodes_for
 
 ZERO = Rank(0)
 
 
 def results(
-    case: Case, choose: Chooser, workers: int = 3, nodes: list[list[int]] | None = None, deliver_at_once: bool = False
+    case: ContractProgram,
+    choose: Chooser,
+    workers: int = 3,
+    nodes: list[list[int]] | None = None,
+    deliver_at_once: bool = False,
 ) -> list[Any]:
     trace = AnyOrder(job_of(case, workers, steps=1, nodes=nodes), deliver_at_once=deliver_at_once).run(choose)
     return [trace.states[rank].optimizer_state for rank in sorted(trace.states)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arrivals(Case):
+class Arrivals(ContractProgram):
     """Rank 1 sends and then notifies rank 2, which sends too: rank 0 may still receive from rank 2 first."""
 
     @program
@@ -63,7 +67,7 @@ def test_delivered_at_once_messages_arrive_as_they_are_sent() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaybeLate(Case):
+class MaybeLate(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[bool]:
         if me.rank == 0:
@@ -82,7 +86,7 @@ def test_a_time_out_is_the_choosers_will() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Increment(Case):
+class Increment(ContractProgram):
     locked: bool
 
     @program
@@ -153,7 +157,7 @@ def test_a_budget_without_samples_is_refused() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blocked(Case):
+class Blocked(ContractProgram):
     """One lane holds a lock for ever; rank 0 waits for the lane, its second lane for the lock."""
 
     @program
@@ -173,28 +177,28 @@ def test_a_deadlock_of_lanes_names_lane_lock_and_handle() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WrongUnlock(Case):
+class WrongUnlock(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Unlock(Cell("c"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoSuchRank(Case):
+class NoSuchRank(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Send(Rank(9), None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartsNothing(Case):
+class StartsNothing(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Start("a word")  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TooMany(Case):
+class TooMany(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         one = yield from Start(ops.Now())
@@ -210,7 +214,7 @@ class TooMany(Case):
         (TooMany(), "waits for 2 of 1 handles"),
     ],
 )
-def test_what_makes_no_sense_is_said_with_rank_line_and_step(case: Case, said: str) -> None:
+def test_what_makes_no_sense_is_said_with_rank_line_and_step(case: ContractProgram, said: str) -> None:
     with pytest.raises(
         ProgramError, match=r"^rank 0 \(worker\) at tests/unit/test_anyorder.py:\d+ in body, step 0: "
     ) as e:
@@ -225,7 +229,7 @@ def failing() -> Program[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unheard(Case):
+class Unheard(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Start(failing())

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FACADES = ("paceline.algorithms", "paceline.backend", "paceline.checking", "paceline.simulator")
+FACADES = ("paceline.algorithms", "paceline.backend", "paceline.checking", "paceline.simulator", "paceline.testing")
 PACKAGES = ("paceline", *FACADES)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MOST_TO_READ_FIRST = 5

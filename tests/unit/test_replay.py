@@ -23,7 +23,7 @@ from paceline.checking.replay import Recording, Replay, ReplayError, replay
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import MeasuredNetwork
-from tests.contract.cases import Case, vector
+from paceline.testing.contract.programs import ContractProgram, vector
 from tests.impatient import Impatient
 from tests.support import FixedTiming, job_of
 
@@ -42,7 +42,7 @@ def test_asynchronous_sgd_ends_in_the_recorded_weights(seed: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByTheClock(Case):
+class ByTheClock(ContractProgram):
     """Rank 0 receives from any rank in time and decides by the clock: everything that a record must contain."""
 
     @program
@@ -104,7 +104,7 @@ def test_a_record_that_is_too_long_is_said(heard: list[tuple[Rank, Rank | None]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sharing(Case):
+class Sharing(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Access(Cell("c"), "add", vector(1.0))
@@ -215,7 +215,7 @@ def listening() -> Program[Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GivesUpALane(Case):
+class GivesUpALane(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[bool]:
         return (yield from Cancel((yield from Start(listening()))))

@@ -21,7 +21,7 @@ from paceline.simulator.interpreter.cells import PASSES
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.sweeps import BLOCK_BYTES, MOST_BLOCKS, CellMemory
 from paceline.simulator.network.network import NoCost
-from tests.contract.cases import Case
+from paceline.testing.contract.programs import ContractProgram
 from tests.support import FixedTiming, job_of
 
 CELL = Cell("x")
@@ -189,7 +189,7 @@ def test_the_order_of_ends_and_beginnings_at_one_moment_makes_no_difference(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adding(Case):
+class Adding(ContractProgram):
     """Rank r adds 10^r after 2 seconds and r quarters, the first one fills the cell till then; all read much later."""
 
     lock: bool = False
@@ -216,7 +216,7 @@ def wait(quarters: int) -> Program[None]:
         yield from Charge("wait", 0)
 
 
-def simulated(method: Case, nodes: list[list[int]]) -> Trace:
+def simulated(method: ContractProgram, nodes: list[list[int]]) -> Trace:
     """An add takes 2 seconds, a second a block."""
     timing = FixedTiming(work=0.25, access=lambda _, nbytes: 2.0 * nbytes / (PASSES["add"] * 8 * TWO_BLOCKS))
     return simulate_job(job_of(method, nodes=nodes, steps=1), timing, NoCost(), Schedule(every=1))
@@ -246,7 +246,7 @@ def test_an_access_that_takes_time_leaves_a_span() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GivenUp(Case):
+class GivenUp(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[Any]:
         yield from Access(CELL, "swap", np.zeros(TWO_BLOCKS))
@@ -263,7 +263,7 @@ def test_a_cancelled_add_has_added_the_blocks_that_it_came_to() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Growing(Case):
+class Growing(ContractProgram):
     @program
     def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
         yield from Access(CELL, "swap", np.zeros(2))

@@ -1,0 +1,96 @@
+"""The built-in methods: they end when they should, and keep their guarantees."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.methods.ad_psgd import AdPsgd
+from paceline.algorithms.methods.async_elastic import AsyncEasgd, Eamsgd
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.delayed import Agd
+from paceline.algorithms.methods.elastic import Easgd
+from paceline.algorithms.methods.gossip import Gossip
+from paceline.algorithms.methods.layerwise import LayerwiseSgdNextForward
+from paceline.algorithms.methods.parameter_server import AsyncSgd
+from paceline.algorithms.methods.partial_waiting import KSync
+from paceline.algorithms.methods.periodic import HbsSgd
+from paceline.algorithms.methods.ssp import Ssp
+from paceline.algorithms.methods.sync_elastic import SyncEasgd3
+from paceline.algorithms.methods.two_level import Hsgd
+from paceline.checking.check_guarantees import broken
+from paceline.records.trace import Trace
+from paceline.testing.contract.jobs import job_of
+from paceline.testing.contract.programs import Contract, Interpreter
+
+STEPS = 17  # no multiple of the number of workers or of a period below
+NODES = [[0, 1], [2, 3]]
+METHODS: list[Method] = [
+    SyncSgd(),
+    AsyncSgd(),
+    Ssp(slack=1),
+    KSync(),
+    Easgd(),
+    AsyncEasgd(),
+    SyncEasgd3(),
+    Eamsgd(),
+    HbsSgd(k1=1, k2=2),
+    Hsgd(),
+    Agd(delay=2),
+    LayerwiseSgdNextForward(),
+    Gossip(),
+    AdPsgd(),
+]
+"""methods that together use all operations except shared cells"""
+
+
+class MethodsContract(Contract):
+    """The built-in methods end when they should, and keep their guarantees."""
+
+    @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+    def test_a_method_keeps_its_guarantees(self, interpreter: Interpreter, method: Method) -> None:
+        job = job_of(method, steps=STEPS, nodes=NODES)
+        trace = interpreter(job)
+        it_runs_to_its_budget(job, trace)
+        gradients_are_applied_once(trace)
+        the_clock_never_goes_back(job, trace)
+        it_keeps_its_promises(job, trace)
+
+
+def it_runs_to_its_budget(job: Job, trace: Trace) -> None:
+    """The owner of the weights takes its steps, and the updates use as many samples. AGD leaves its last in flight."""
+    assert job.limit is not None, "the budget of these jobs is in samples"
+    keepers = [trace.states[me.rank].step for me in job.team if me.role == job.method.weights_owner]
+    assert [sum(keepers)] == [job.limit] if job.method.independent else set(keepers) == {job.limit}
+    in_flight = int(job.method.bounds(job.workers).get(Guarantee.EXACT_DELAY, 0))
+    if Guarantee.CONSTANT_TOTAL not in job.method.guarantees:  # where each gradient has a batch of its own
+        assert sum(row.samples for row in trace.updates) == (job.limit - in_flight) * job.samples_per_step
+    assert set(trace.states) == {me.rank for me in job.team}
+
+
+def gradients_are_applied_once(trace: Trace) -> None:
+    """No gradient is applied twice, or before it was computed."""
+    times = Counter((row.rank, row.step) for row in trace.updates)
+    assert set(times.values()) == {1}
+    assert all(row.version_read <= row.version_applied and row.staleness >= 0 for row in trace.updates)
+
+
+def the_clock_never_goes_back(job: Job, trace: Trace) -> None:
+    """Snapshots and activities are in the order of time and within the run."""
+    times = [snapshot.time_s for snapshot in trace.snapshots]
+    assert times == sorted(times)
+    assert all(0 <= span.start_s <= span.end_s <= trace.wall_s for span in trace.spans)
+    computing, workers = {s.rank for s in trace.spans if s.activity == "compute"}, set(job.team[0].workers.ranks)
+    assert computing == workers if job.method.deterministic else computing <= workers
+
+
+def it_keeps_its_promises(job: Job, trace: Trace) -> None:
+    """The weights have moved, and no guarantee of the method is violated."""
+    vectors = [state.weights.vector for state in trace.states.values()]
+    assert max(np.abs(vector - job.learner.initial()).max() for vector in vectors) > 0.1
+    assert broken(job, trace) == []

@@ -1,0 +1,38 @@
+"""The built-in methods pass `MethodContract`: of each family one in `make test`, all of them in `make test-all`."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.algorithms import METHODS
+from paceline.checking.cases import Effort
+from paceline.testing import GuaranteeViolated, MethodContract
+from tests.support import built
+from tests.thorough import FAMILIES, cases, sampled
+
+EFFORT = Effort(schedules=cases(30, 300), workers=3, steps=4)
+
+
+@pytest.mark.parametrize("name", sampled(METHODS, FAMILIES))
+def test_a_built_in_method_passes(name: str) -> None:
+    """All guarantees of a method in one item, since an item for each would cost more than it checks."""
+    contract = type(f"Test_{name}", (MethodContract,), {"method": built(name), "effort": EFFORT})()
+    checked = contract.explored()
+    assert checked.schedules == EFFORT.schedules
+    skipped = set[str]()
+    for guarantee in checked.verdicts:
+        try:
+            contract.test_it_keeps(checked, guarantee)
+        except pytest.skip.Exception:
+            skipped.add(guarantee)
+    assert "no-deadlock" not in skipped
+
+
+def test_a_method_with_a_bug_fails() -> None:
+    from tests.planted_bugs.servers import CountsTwice
+
+    contract = type("TestCountsTwice", (MethodContract,), {"method": CountsTwice(), "effort": Effort(schedules=60)})()
+    checked = contract.explored()
+    contract.test_it_keeps(checked, "no-deadlock")
+    with pytest.raises(GuaranteeViolated, match=r"k-async-counts-twice violates distinct-workers: update \d+ has"):
+        contract.test_it_keeps(checked, "distinct-workers")

@@ -1,0 +1,110 @@
+"""Planted bugs of states: what a program needs after `NextStep` is not in the state, or is in it twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from paceline.algorithms.core.method import RankContext, Replica
+from paceline.algorithms.core.operations import NextStep
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.steps import apply_gradient, average_gradient, gradient_at, local_step
+from paceline.algorithms.core.values import GradientResult
+from paceline.algorithms.methods.baseline import SyncSgd
+from tests.planted_bugs.bug import planted
+from tests.planted_bugs.replicas import EverySecond
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithMomentum(SyncSgd):
+    """`sync-sgd` with momentum."""
+
+    name = "sync-sgd-momentum"
+
+    momentum: float = 0.9
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForgetsMomentum(WithMomentum):
+    """The velocity is in a local variable and not in the state."""
+
+    name = "sync-sgd-forgets-momentum"
+
+    @program
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        rule = self.rule(me.layout.layers)
+        memory = rule.init(state.weights.vector)
+        while step := (yield from NextStep(state)):
+            gradient = yield from gradient_at(state.weights, step.samples)
+            mean = yield from average_gradient(gradient, me.workers, f"gradient {step.number}")
+            after = yield from apply_gradient(rule, replace(state, optimizer_state=memory), mean)
+            memory, state = after.optimizer_state, replace(after, optimizer_state=None)
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountsInAVariable(EverySecond):
+    """The local steps since the last average are counted in a local variable."""
+
+    name = "k-avg-counts-in-a-variable"
+
+    @program
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        rule, since = self.rule(me.layout.layers), 0
+        while step := (yield from NextStep(state)):
+            state = yield from local_step(rule, state, step.samples)
+            since += 1
+            if since == self.k:
+                state, since = (yield from self.average_all(me, state)), 0
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class Kept(Replica):
+    """A replica with the mean gradient that has been applied last."""
+
+    last: GradientResult | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppliesAgain(SyncSgd):
+    """A restarted program applies the last gradient of its state again."""
+
+    name = "sync-sgd-applies-again"
+
+    @program
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        rule, held = self.rule(me.layout.layers), Kept(state.step, state.weights, state.optimizer_state)
+        if isinstance(state, Kept) and state.last is not None:
+            again = yield from apply_gradient(rule, held, state.last)
+            held = replace(again, step=held.step)
+        while step := (yield from NextStep(held)):
+            gradient = yield from gradient_at(held.weights, step.samples)
+            mean = yield from average_gradient(gradient, me.workers, f"gradient {step.number}")
+            kept = replace(mean, vector=mean.vector.copy())
+            held = replace((yield from apply_gradient(rule, held, mean)), last=kept)
+        return held
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepsTheFirstBatch(SyncSgd):
+    """The program loads its first batch once more when it is restarted, because its own counter starts at 0."""
+
+    name = "sync-sgd-own-counter"
+
+    @program
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        rule, own = self.rule(me.layout.layers), 0
+        while step := (yield from NextStep(state)):
+            gradient = yield from gradient_at(state.weights, replace(step.samples, index=own))
+            own += 1
+            mean = yield from average_gradient(gradient, me.workers, f"gradient {step.number}")
+            state = yield from apply_gradient(rule, state, mean)
+        return state
+
+
+BUGS = (
+    planted(ForgetsMomentum(), WithMomentum(), "complete-state"),
+    planted(CountsInAVariable(), EverySecond(), "complete-state"),
+    planted(AppliesAgain(), SyncSgd(), "complete-state", "gradients-once"),
+    planted(KeepsTheFirstBatch(), SyncSgd(), "complete-state", "gradients-once"),
+)
