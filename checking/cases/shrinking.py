@@ -186,9 +186,11 @@ def _fewer_ranks(case: Case) -> Iterator[Case]:
 
 
 def _fewer_steps(case: Case) -> Iterator[Case]:
-    """Yields the case with fewer steps, the fewest first."""
+    """Yields the case with fewer steps, the fewest first; a stop is before the last of them."""
     for steps in range(1, case.steps):
-        yield dataclasses.replace(case, steps=steps)
+        fewer = dataclasses.replace(case, steps=steps)
+        last = (fewer.job().limit or 1) - 1
+        yield dataclasses.replace(fewer, stops=tuple(sorted({min(stop, last) for stop in case.stops})))
 
 
 def _simpler(case: Case) -> Iterator[Case]:

@@ -325,10 +325,6 @@ def documented() -> Sequence[str]:
     return sorted({command for page in PAGES for command in commands(page.read_text(encoding="utf-8"))})
 
 
-NOT_YET: set[str] = set()
-"""commands that the pages announce for later; each must really not exist yet"""
-
-
 def quoted_commands_are_understood(page: Path) -> None:
     quoted = commands(page.read_text(encoding="utf-8"))
     check_all({command: partial(is_understood, command) for command in quoted})
@@ -337,9 +333,6 @@ def quoted_commands_are_understood(page: Path) -> None:
 def is_understood(command: str) -> None:
     group: Any = typer.main.get_command(app)
     _, name, *arguments = shlex.split(command)
-    if command in NOT_YET:
-        assert name not in group.commands
-        return
     group.commands[name].make_context(name, arguments or _least(name))  # parses and checks; runs nothing
 
 
