@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from paceline.algorithms.core.method import Method
-    from paceline.checking.cases import Checked, Effort, Verdict
+    from paceline.checking.cases import Checked, Effort, Verdict, Violation
     from paceline.cli.output import Output
 
 EXIT_VIOLATED = 1
@@ -203,13 +203,19 @@ def _checked(methods: Sequence[Method], request: Request, out: Path, to: Output)
 
     with to.progress() as begin:
         for method in methods:
-            report = begin(method.name) or _silent
+            progress = begin(method.name) or _silent
+
+            def report(violation: Violation, name: str = method.name) -> None:
+                to.note(
+                    f"{name}: {violation.guarantee} is violated; now making the schedule smaller: {violation.words}"
+                )
+
             if request.exhaustive:
                 from paceline.checking.cases.all_orders import check_all_orders
 
-                found: Checked = check_all_orders(method, request.effort, report)
+                found: Checked = check_all_orders(method, request.effort, progress, report)
             else:
-                found = check_method(method, request.effort, report)
+                found = check_method(method, request.effort, progress, report)
             shown, files = _counterexamples(found, out)
             for part in [*_summary(found), *shown]:
                 to.row(part)

@@ -6,7 +6,8 @@ Read `case` first (a case, and its form in JSON), then `performing` (how it is r
 
 from paceline.checking.cases.case import Case, Times, from_json, to_json
 from paceline.checking.cases.checking_methods import Checked, Effort, Verdict, check_method
-from paceline.checking.cases.performing import Outcome, performed
+from paceline.checking.cases.outcomes import Outcome
+from paceline.checking.cases.performing import performed
 from paceline.checking.cases.shrinking import shrunk
 from paceline.checking.cases.violations import Violation, violations
 

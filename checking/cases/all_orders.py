@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from paceline.algorithms.core.method import Method
 from paceline.checking.cases.case import Case
-from paceline.checking.cases.checking_methods import Checked, Effort, Progress, note, shrink_all, verdicts_of
+from paceline.checking.cases.checking_methods import Checked, Effort, Progress, Report, note, shrink_all, verdicts_of
 from paceline.checking.cases.orders import Noted
 from paceline.checking.cases.performing import in_any_order
 from paceline.checking.cases.random_cases import RandomCases
@@ -42,13 +42,16 @@ class CheckedOrders(Checked):
     explored: list[Explored] = field(default_factory=list)
 
 
-def check_all_orders(method: Method, effort: Effort, progress: Progress = lambda *_: None) -> CheckedOrders:
+def check_all_orders(
+    method: Method, effort: Effort, progress: Progress = lambda *_: None, report: Report = lambda _: None
+) -> CheckedOrders:
     """Checks a method in every inequivalent order of moves, with 1 worker, then 2, and so on.
 
     Args:
         method: the method with its hyper-parameters.
         effort: the number of workers and steps; the limits of schedules and seconds are those of each size.
         progress: receives what is done.
+        report: receives the first violation of each guarantee at once.
 
     >>> from paceline.algorithms import find
     >>> found = check_all_orders(find("async-sgd")(), Effort(workers=2, steps=1))
@@ -61,7 +64,7 @@ def check_all_orders(method: Method, effort: Effort, progress: Progress = lambda
     begun_s = time.monotonic()
     for case in _cases(method, effort):
         progress(f"{case.workers} workers × {case.steps} steps", 0.0)
-        orders = _explored(found, case, effort, progress)
+        orders = _explored(found, case, effort, progress, report)
         found.explored.append(Explored(workers=case.workers, steps=case.steps, orders=orders))
         if found.violated:
             break
@@ -78,12 +81,12 @@ def _cases(method: Method, effort: Effort) -> Iterator[Case]:
         yield Case(method=method, nodes=sizes, steps=effort.steps)
 
 
-def _explored(found: Checked, case: Case, effort: Effort, progress: Progress) -> Orders:
+def _explored(found: Checked, case: Case, effort: Effort, progress: Progress, report: Report) -> Orders:
     def visit(_: Trace, log: Sequence[Entry]) -> None:
         noted = Noted(Loosely(entry.move for entry in log))
         outcome = in_any_order(case, noted)
         outcome = dataclasses.replace(outcome, case=dataclasses.replace(case, choices=noted.choices))
-        note(found, outcome, costly=False)
+        note(found, outcome, report, costly=False)
         progress(f"{case.workers} workers × {case.steps} steps, {found.schedules} orders", 0.5)
 
     def failed(_: Exception, log: Sequence[Entry]) -> None:

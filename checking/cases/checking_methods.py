@@ -24,7 +24,8 @@ from paceline.checking.cases.case import Case
 from paceline.checking.cases.directed_search import STARTS, Search, searches
 from paceline.checking.cases.invariants import INVARIANTS
 from paceline.checking.cases.orders import Noted
-from paceline.checking.cases.performing import Outcome, in_any_order, performed
+from paceline.checking.cases.outcomes import Outcome
+from paceline.checking.cases.performing import in_any_order, performed
 from paceline.checking.cases.random_cases import CONSERVING, Drawn, RandomCases
 from paceline.checking.cases.shrinking import shrunk
 from paceline.checking.cases.violations import Violation, violations
@@ -40,6 +41,8 @@ DIRECTED = 0.2
 ERRORS = ("no-deadlock", "ends", "no-errors", "collectives-match")
 Progress = Callable[[str, float], Any]
 """receives a description and the completed fraction"""
+Report = Callable[[Violation], Any]
+"""receives the first violation of each guarantee as soon as it is found, before it is made smaller"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,13 +113,16 @@ def verdicts_of(method: Method) -> dict[str, Verdict]:
     return {name: Verdict(guarantee=name, words=words) for name, words in names.items()}
 
 
-def check_method(method: Method, effort: Effort, progress: Progress = lambda *_: None) -> Checked:
+def check_method(
+    method: Method, effort: Effort, progress: Progress = lambda *_: None, report: Report = lambda _: None
+) -> Checked:
     """Checks a method on random cases.
 
     Args:
         method: the method with its hyper-parameters.
         effort: how much is tried.
         progress: receives what is done.
+        report: receives the first violation of each guarantee at once.
 
     Raises:
         InputError: the method accepts no cluster with so few workers.
@@ -130,7 +136,7 @@ def check_method(method: Method, effort: Effort, progress: Progress = lambda *_:
     begun_s, stop, stop_s = time.monotonic(), effort.schedules, effort.seconds
     for number, (outcome, search) in enumerate(_outcomes(method, effort)):
         found.seconds = time.monotonic() - begun_s
-        if note(found, outcome, costly=number < COSTLY_FIRST or number % COSTLY_EVERY == 0):
+        if note(found, outcome, report, costly=number < COSTLY_FIRST or number % COSTLY_EVERY == 0):
             now_s = time.monotonic() - begun_s
             stop, stop_s = min(stop, number + FURTHER), min(now_s + FURTHER_S, stop_s or now_s + FURTHER_S)
         if search is not None and search.best is not None and search.best_case is not None:
@@ -182,12 +188,13 @@ def outcome_of(drawn: Drawn) -> Outcome:
     return dataclasses.replace(outcome, case=dataclasses.replace(drawn.case, choices=noted.choices))
 
 
-def note(found: Checked, outcome: Outcome, *, costly: bool) -> bool:
+def note(found: Checked, outcome: Outcome, report: Report, *, costly: bool) -> bool:
     """Checks an outcome and adds it to the verdicts.
 
     Args:
         found: the verdicts so far.
         outcome: of the next schedule.
+        report: receives the first violation of each guarantee.
         costly: whether costly invariants are checked too.
 
     Returns:
@@ -206,6 +213,8 @@ def note(found: Checked, outcome: Outcome, *, costly: bool) -> bool:
             verdict.worst, verdict.worst_case = values[name], outcome.case
     for violation in new:
         verdict = found.verdicts[violation.guarantee]
+        if verdict.violation is None:
+            report(violation)
         if verdict.violation is None or _size(violation.case) < _size(verdict.violation.case):
             verdict.violation = violation
     return not before and bool(found.violated)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from paceline.algorithms.core.values import Rank
 from paceline.checking.cases.case import Case
-from paceline.checking.cases.performing import Outcome, in_any_order, performed
+from paceline.checking.cases.outcomes import Outcome
+from paceline.checking.cases.performing import in_any_order, performed
 from paceline.checking.moves import Adversary, Chooser, RoundRobin, Shuffled
 from paceline.checking.small_runs import ended
 

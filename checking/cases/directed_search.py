@@ -22,7 +22,8 @@ from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.job import Job
 from paceline.checking.cases.case import Case, Times
 from paceline.checking.cases.orders import Noted, random_chooser
-from paceline.checking.cases.performing import Chosen, Outcome, in_any_order, performed
+from paceline.checking.cases.outcomes import Outcome
+from paceline.checking.cases.performing import Chosen, in_any_order, performed
 from paceline.checking.cases.worst_values import (
     Measured,
     clock_gap,

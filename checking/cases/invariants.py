@@ -19,8 +19,8 @@ from paceline.algorithms.core.errors import DeadlockError, MismatchedCollectives
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.checking.cases.comparing import order_is_irrelevant, reference_of, unlike
 from paceline.checking.cases.impure_calls import impure_calls, own_line
-from paceline.checking.cases.performing import Outcome, TooLong, performed
-from paceline.checking.replay import Recording, replay
+from paceline.checking.cases.outcomes import Outcome, TooLong
+from paceline.checking.cases.performing import performed
 from paceline.checking.small_runs import DoesNotEnd
 
 Check = Callable[[Outcome], Iterator[str]]
@@ -175,6 +175,8 @@ def _same_in_interpreters(outcome: Outcome) -> Iterator[str]:
     """Replays a simulated run in the any-order interpreter; the weights have the same bits."""
     if not _is_replayable(outcome):
         return
+    from paceline.checking.replay import Recording, replay  # imports pandas, which takes half a second
+
     try:
         trace = replay(outcome.job, Recording.of_run(outcome.trace))
     except Exception as error:  # of any kind: the program is the user's
@@ -196,7 +198,7 @@ def _complete_state(outcome: Outcome) -> Iterator[str]:
     if not _has_one_end(outcome):
         return
     whole = reference_of(dataclasses.replace(case, choices=(), stops=()))
-    if whole.error is None and (away := unlike(outcome, whole)) is not None:
+    if whole.error is None and (away := unlike(outcome, whole)) is not None and order_is_irrelevant(case):
         yield (
             f"the run that was stopped after step {' and '.join(map(str, case.stops))} and entered again from its "
             f"states ends with other weights, by {away:.3g}"

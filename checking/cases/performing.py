@@ -3,50 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from paceline.algorithms.core.errors import PacelineError
-from paceline.algorithms.core.job import Budget, Job
-from paceline.algorithms.core.operations import Charge, Op
-from paceline.algorithms.core.values import Rank
-from paceline.checking.cases.case import Case, Times
+from paceline.algorithms.core.job import Budget
+from paceline.checking.cases.case import Case
 from paceline.checking.cases.deaths import WithDeaths
 from paceline.checking.cases.observed import Finding, Observed
+from paceline.checking.cases.outcomes import Outcome, limited_processor_time, moves_of
 from paceline.checking.driver import Driver, Entry
 from paceline.checking.moves import Chooser, Move
 from paceline.checking.small_runs import DoesNotEnd
-from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter.host_costs import NO_COSTS
-from paceline.simulator.interpreter.interpreter import Simulation
-from paceline.simulator.kernel.crash_timeline import Timeline
-from paceline.simulator.network.network import MeasuredNetwork
+from paceline.records.trace import Trace
 
-MOVES_PER_STEP = 200
-"""limit of moves for each step of each rank, before a program is said not to end; provenance: ours, layerwise methods
-take about 30"""
-LIMIT_S = 5.0
-"""processor seconds that a run may take; provenance: ours, the largest runs take a tenth of a second"""
+if TYPE_CHECKING:
+    from paceline.simulator.interpreter.interpreter import Simulation
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What a case did: the record of its run, the log of moves (any-order interpreter), and the error that ended it."""
-
-    case: Case
-    job: Job
-    trace: Trace
-    log: tuple[Entry, ...] = ()
-    error: Exception | None = None
-    findings: tuple[Finding, ...] = ()
-    """violated invariants that the run itself has found; the trace does not show them"""
-    seconds: float = 0.0
-    """that the run took"""
+__all__ = ["Chosen", "Outcome", "append", "in_any_order", "limited", "performed"]
 
 
 def performed(case: Case, *, simulation: Callable[[Simulation], object] | None = None) -> Outcome:
@@ -65,7 +39,9 @@ def performed(case: Case, *, simulation: Callable[[Simulation], object] | None =
     (4, None, go 0/main NextStep)
     """
     if case.times is not None:
-        return _simulated(case, simulation or (lambda _: None))
+        from paceline.checking.cases.simulating import simulated  # the simulator takes half a second to import
+
+        return simulated(case, simulation or (lambda _: None))
     return in_any_order(case, Chosen(case.choices))
 
 
@@ -75,6 +51,7 @@ class Chosen:
     An index beyond the possible moves counts from the first one again, so that any list of numbers is a schedule.
     `made` lists the indices of the moves that were made.
 
+    >>> from paceline.algorithms.core.values import Rank
     >>> choose = Chosen((1, 5))
     >>> moves = [Move(act="go", rank=Rank(0)), Move(act="go", rank=Rank(1))]
     >>> [choose(moves).rank for _ in range(3)], choose.made
@@ -124,11 +101,6 @@ def in_any_order(case: Case, choose: Chooser) -> Outcome:
     )
 
 
-def moves_of(case: Case, job: Job) -> int:
-    """Returns the number of moves after which a case is said not to end."""
-    return MOVES_PER_STEP * len(job.team) * (case.steps + 2)
-
-
 def _error_of(run: Driver, choose: Chooser) -> Exception | None:
     """Runs to the end; returns the exception that ended the run, if any."""
     try:
@@ -175,91 +147,3 @@ def limited(choose: Chooser, most: int) -> Chooser:
         return choose(ready)
 
     return limit
-
-
-class TooLong(PacelineError):
-    """A run has used `LIMIT_S` of processor time."""
-
-
-@contextmanager
-def limited_processor_time(seconds: float = LIMIT_S) -> Iterator[None]:
-    """Raises `TooLong` in the block after so much processor time, for a program that computes without operations.
-
-    Processor time does not advance while the process is stopped, such as in a debugger. The limit has no effect outside
-    of the main thread, because Python runs signal handlers there only.
-    """
-
-    def stop(*_: Any) -> None:
-        raise TooLong(f"a program computed for {seconds:g} s without reaching the end of its run")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler, timer = signal.signal(signal.SIGVTALRM, stop), signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, *timer)
-        signal.signal(signal.SIGVTALRM, handler)
-
-
-# --- simulated runs --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class CaseTiming:
-    """The timing of a simulated case: gradients take the times of the case, and other work takes none."""
-
-    times: Times
-    completes: bool = False
-
-    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
-        return self.times.of(rank, step)
-
-    def paused_s(self, samples: int, pause_s: float) -> float:
-        return 0.0
-
-    def started_factor(self, samples: int) -> float:
-        return 1.0
-
-    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
-        return (1 / 6, 1 / 6), (1 / 3, 1 / 3)
-
-    def timeline(self, rank: Rank) -> Timeline | None:
-        return None
-
-    def work_s(self, rank: Rank, op: Charge) -> float:
-        return 0.0
-
-    def load_s(self, rank: Rank, samples: int) -> float:
-        return 0.0
-
-    def rest_s(self, rank: Rank) -> float:
-        return 0.0
-
-
-class _BoundedSimulation(Simulation):
-    """A simulation that fails after a number of operations."""
-
-    most: int
-
-    def _perform(self, task: Any, op: Op[Any]) -> Any:
-        if self._operations > self.most:
-            raise DoesNotEnd(f"the run has not ended after {self.most:,} operations; {task.standing()}")
-        return super()._perform(task, op)
-
-
-def _simulated(case: Case, observe: Callable[[Simulation], object]) -> Outcome:
-    assert case.times is not None, "only a case with times is simulated"
-    job, times = case.job(), case.times
-    network = MeasuredNetwork(lambda _kind, _members, size: times.transfer_s(size), times.transfer_s)
-    begun_s, error = time.monotonic(), None
-    run = _BoundedSimulation(job, CaseTiming(times), network, Schedule(every=1), None, NO_COSTS)
-    run.most = moves_of(case, job)
-    observe(run)
-    try:
-        with limited_processor_time():
-            run.run()
-    except Exception as failure:  # of any kind: the program is the user's
-        error = failure
-    return Outcome(case=case, job=job, trace=run.trace, error=error, seconds=time.monotonic() - begun_s)

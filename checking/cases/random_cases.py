@@ -6,6 +6,7 @@ Rules of this file:
   millisecond. Some are larger.
 * A period of a hundred steps would never end in such a case. So a part of the cases has the given hyper-parameters, and
   a part has 1 or 2 instead of each larger integer, where the method accepts that.
+* The first cases are simple ones, in an order of turns.
 * All random numbers are from one generator, so the seed determines the cases.
 """
 
@@ -25,7 +26,7 @@ from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import Method
 from paceline.checking.cases.case import Case, Times, placed
 from paceline.checking.cases.orders import random_chooser
-from paceline.checking.moves import Chooser
+from paceline.checking.moves import Chooser, RoundRobin
 
 CONSERVING = frozenset({Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MEAN})
 SHORT = (1, 2)
@@ -33,6 +34,8 @@ SHORT = (1, 2)
 SIMULATED, STOPPED, WITH_DEATHS, WITHOUT_GRADIENTS, LARGE = 0.25, 0.2, 0.15, 0.15, 0.1
 """the shares of these kinds of cases; provenance: ours"""
 
+PLAIN = 3
+"""number of clusters of the first cases"""
 MOVES = 12
 """the latest move of a death, for each step of each rank; provenance: ours, most methods take 5 to 20"""
 
@@ -91,9 +94,16 @@ class RandomCases:
         return found
 
     def __iter__(self) -> Iterator[Drawn]:
+        yield from self._plain()
         random = np.random.default_rng(np.random.SeedSequence((self.seed, 22)))
         while True:
             yield self._draw(random)
+
+    def _plain(self) -> Iterator[Drawn]:
+        """Yields simple cases, which show a mistake that does not depend on the schedule."""
+        for count in sorted({sum(sizes) for sizes in self.placements})[:PLAIN]:
+            sizes = next(sizes for sizes in self.placements if sum(sizes) == count)
+            yield Drawn(Case(method=self.method, nodes=sizes, steps=min(2, self.steps)), RoundRobin())
 
     def _draw(self, random: np.random.Generator) -> Drawn:
         method = self.variants[int(random.integers(len(self.variants)))]

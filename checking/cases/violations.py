@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from paceline.algorithms.core.guarantees import CustomGuarantee
 from paceline.checking.cases.case import Case
 from paceline.checking.cases.invariants import violated
-from paceline.checking.cases.performing import Outcome
+from paceline.checking.cases.outcomes import Outcome
 from paceline.checking.check_guarantees import broken, conserved
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from paceline.algorithms.core.guarantees import AnyGuarantee, Guarantee
 from paceline.algorithms.core.job import Job
-from paceline.checking.cases.performing import Outcome
+from paceline.checking.cases.outcomes import Outcome
 from paceline.checking.check_guarantees import as_sync_sgd, distance
 from paceline.records.trace import Trace
 

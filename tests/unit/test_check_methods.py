@@ -11,9 +11,9 @@ import pytest
 
 from paceline.algorithms import METHODS, Guarantee, custom_guarantee, find
 from paceline.algorithms.core.errors import DeadlockError, InputError
-from paceline.algorithms.core.guarantees import CustomGuarantee
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import Method
+from paceline.algorithms.methods.ssp import Ssp
 from paceline.checking.cases import (
     Case,
     Effort,
@@ -34,7 +34,7 @@ from paceline.records.trace import Trace
 from tests.faulty_methods import FAULTS, Changing, Deadlocked, Early, Endless, Failing, Faultless, Timed
 from tests.thorough import FAMILIES, cases, sampled
 
-FEW = Effort(schedules=60, shrink_s=5.0)
+FEW = Effort(schedules=40, shrink_s=20.0)
 
 
 @pytest.mark.parametrize(("kind", "guarantee"), FAULTS.items(), ids=lambda value: getattr(value, "__name__", value))
@@ -48,15 +48,15 @@ def test_it_finds_the_fault_and_makes_it_small(kind: type[Faultless], guarantee:
 
 
 def test_it_finds_nothing_in_a_method_without_a_fault() -> None:
-    found = check_method(Faultless(), Effort(schedules=200))
+    found = check_method(Faultless(), Effort(schedules=150))
     assert found.violated == []
-    assert found.schedules == 200
+    assert found.schedules == 150
     assert {one.verdict for one in found.verdicts.values()} == {"holds"}
 
 
 @pytest.mark.parametrize("name", sampled(METHODS, FAMILIES))
 def test_the_built_in_methods_keep_everything(name: str) -> None:
-    found = check_method(METHODS[name](), Effort(schedules=cases(25, 400)))
+    found = check_method(METHODS[name](), Effort(schedules=cases(15, 400)))
     assert [(one.guarantee, one.violation) for one in found.violated] == []
 
 
@@ -139,6 +139,13 @@ class Large(Faultless):
     learning_rate: float = 5.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Unchecked(Faultless):
+    """Promises a guarantee whose check fails."""
+
+    guarantees = frozenset({wrong_check})
+
+
 def test_a_custom_guarantee_is_checked_like_the_others() -> None:
     case = Case(method=Large(), nodes=(1,), steps=3)
     outcome = performed(case)
@@ -151,9 +158,7 @@ def test_a_custom_guarantee_is_checked_like_the_others() -> None:
 
 
 def test_a_check_that_fails_is_reported() -> None:
-    assert isinstance(wrong_check, CustomGuarantee)
-    method = type("Wrong", (Faultless,), {"guarantees": frozenset({wrong_check})})
-    found = violations(performed(Case(method=dataclass(frozen=True, kw_only=True)(method)(), nodes=(1,), steps=1)))
+    found = violations(performed(Case(method=Unchecked(), nodes=(1,), steps=1)))
     assert [one.words.partition(":")[0] for one in found] == ["its check failed"]
 
 
@@ -171,7 +176,7 @@ def test_the_worst_value_is_relative_to_its_bound() -> None:
 
 def test_the_directed_search_finds_the_bound_of_ssp() -> None:
     """A fast worker can be slack + 1 steps ahead, which few random schedules with four workers show."""
-    base = Case(method=find("ssp")(slack=2), nodes=(1, 1, 1, 1), steps=5)
+    base = Case(method=Ssp(slack=2), nodes=(1, 1, 1, 1), steps=5)
     objective = next(one for one in OBJECTIVES if one.name == "largest clock gap")
     search = Search(objective, base, np.random.default_rng(1))
     for number in range(40):
