@@ -5,6 +5,7 @@ It is active wherever paceline is installed, so it imports nothing of paceline b
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,11 @@ import pytest
 if TYPE_CHECKING:
     from paceline.checking.cases import Violation
 
-pytest.register_assert_rewrite("paceline.testing.contract")
+CONTRACT = "paceline.testing.contract"
+"""the modules whose failed assertions show their values"""
+
+if CONTRACT not in sys.modules:  # pytest warns of modules that were imported before
+    pytest.register_assert_rewrite(CONTRACT)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
