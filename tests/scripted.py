@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 
@@ -108,9 +107,8 @@ class Script(ContractProgram):
                     value = yield from Access(Cell(rest[0]), "read")
                     found.append(None if value is None else number(value))
                 case "swap" | "add to":
-                    before = yield from Access(
-                        Cell(rest[0]), "swap" if kind == "swap" else "add", vector(1.0 + me.rank)
-                    )
+                    action: Literal["swap", "add"] = "swap" if kind == "swap" else "add"
+                    before = yield from Access(Cell(rest[0]), action, vector(1.0 + me.rank))
                     found.append(None if before is None else number(before))
                 case _:
                     pass
@@ -144,8 +142,3 @@ def scripts(draw: st.DrawFn, longest: int = 4) -> Script:
     ranks = draw(st.integers(2, 3))
     each = st.lists(actions(ranks), max_size=longest if ranks == 2 else longest - 1).map(tuple)
     return Script(actions=tuple(draw(each) for _ in range(ranks)))
-
-
-def everything(answers: Any) -> Iterator[str]:
-    """Yields the answers of all ranks, for comparisons."""
-    yield from (f"{rank}: {answer}" for rank, answer in enumerate(answers))

@@ -4,8 +4,8 @@ Programs are generators and cannot be copied, so each order is a run from the be
 prefix of the last one, makes one event that was not made there, and goes on with any events. After each run, `races`
 finds the continuations that it shows to be possible, and the wakeup trees keep those that lead to new orders.
 
-Source: Abdulla, Aronis, Jonsson, Sagonas, "Optimal Dynamic Partial Order Reduction", POPL 2014, algorithm 2. Differences:
-the events are not those of processes but of lanes with a choice, because a receive can take messages of several
+Source: Abdulla, Aronis, Jonsson, Sagonas, "Optimal Dynamic Partial Order Reduction", POPL 2014, algorithm 2. The
+difference: events are not those of processes but of lanes with a choice, because a receive can take messages of several
 sources, as in Enea, Giannakopoulou, Kokologiannakis, Majumdar, "Model Checking Distributed Protocols in Must", OOPSLA
 2024.
 """
@@ -97,7 +97,8 @@ def explore(
 
     Raises:
         DeadlockError: in some order no rank can proceed, and `failed` is None.
-        ProgramError: in some order a program makes a mistake, and `failed` is None; or it did not repeat its operations.
+        ProgramError: in some order a program makes a mistake, and `failed` is None; or a program did not repeat its
+            operations.
 
     >>> from paceline.algorithms import find
     >>> from paceline.algorithms.core.job import Budget

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 
 from hypothesis import given
@@ -54,7 +55,7 @@ def test_all_orders_are_found_once(script: Script) -> None:
     def visit(trace: Trace, _: Sequence[Entry]) -> None:
         found.append(answers(trace))
 
-    orders = explore(job, visit=visit, failed=lambda error, log: found.append(None), count_s=60.0)
+    orders = explore(job, visit=visit, failed=lambda *_: found.append(None), count_s=60.0)
     assert (orders.blocked, orders.complete) == (0, True)
     assert set(expected.values()) <= set(found)
     if len(brute) < MOST:
@@ -73,11 +74,11 @@ def test_an_exploration_that_is_cut_short_makes_the_same_first_runs(script: Scri
     logs: list[list[str]] = []
     for limit in (None, most):
         moves: list[str] = []
-        explore(
-            job,
-            visit=lambda _, log, moves=moves: moves.append(str([entry.move for entry in log])),  # type: ignore[misc]
-            failed=lambda _, log, moves=moves: moves.append(str([entry.move for entry in log])),  # type: ignore[misc]
-            most=limit,
-        )
+        note = partial(_note, moves)
+        explore(job, visit=note, failed=note, most=limit)
         logs.append(moves)
     assert logs[1] == logs[0][:most]
+
+
+def _note(moves: list[str], _: object, log: Sequence[Entry]) -> None:
+    moves.append(str([entry.move for entry in log]))

@@ -45,6 +45,10 @@ def explored(job: Job) -> tuple[Orders, list[str]]:
     return explore(job, visit=visit), found
 
 
+def ignored(*_: object) -> None:
+    """For runs whose results do not matter."""
+
+
 @pytest.mark.parametrize("senders", [1, 2, 3, 4])
 def test_senders_to_one_receiver_have_the_orders_of_their_messages(senders: int) -> None:
     orders, found = explored(job_for([ANY] * senders, *([[SEND]] * senders)))
@@ -121,7 +125,7 @@ def test_messages_with_tags_come_in_any_order_of_their_tags() -> None:
 )
 def test_the_number_without_reduction_is_that_of_brute_force(actions: Sequence[Sequence[Action]]) -> None:
     job = job_for(*actions)
-    orders = explore(job, visit=lambda trace, log: None, count_s=60.0)
+    orders = explore(job, visit=ignored, count_s=60.0)
     assert orders.counted == orders.explored
     assert orders.without_reduction == brute_force(job, 10**6) >= orders.explored
 
@@ -131,7 +135,7 @@ def test_brute_force_ends_at_its_limit() -> None:
 
 
 def test_an_exploration_ends_at_its_limit() -> None:
-    orders = explore(job_for([ANY] * 3, [SEND], [SEND], [SEND]), visit=lambda trace, log: None, most=2)
+    orders = explore(job_for([ANY] * 3, [SEND], [SEND], [SEND]), visit=ignored, most=2)
     assert (orders.explored, orders.complete) == (2, False)
 
 
@@ -171,9 +175,9 @@ def test_a_deadlock_of_some_orders_is_found() -> None:
     """Rank 0 needs the message of rank 2 second; if it comes first, no other one is left."""
     job = job_for([ANY, ("receive", Rank(2))], [SEND], [SEND])
     with pytest.raises(DeadlockError, match="waits for a message from rank 2"):
-        explore(job, visit=lambda trace, log: None)
+        explore(job, visit=ignored)
     errors: list[Exception] = []
-    orders = explore(job, visit=lambda trace, log: None, failed=lambda error, log: errors.append(error))
+    orders = explore(job, visit=ignored, failed=lambda error, _: errors.append(error))
     assert (orders.explored, len(errors), orders.complete) == (2, 1, True)
 
 
@@ -199,4 +203,4 @@ class Forgetful(Script):
 def test_a_program_that_does_not_repeat_its_operations_is_reported() -> None:
     CALLS.clear()
     with pytest.raises(ProgramError, match="did not repeat the operations of an earlier run"):
-        explore(job_of(Forgetful(actions=()), 3, steps=1), visit=lambda trace, log: None)
+        explore(job_of(Forgetful(actions=()), 3, steps=1), visit=ignored)
