@@ -119,7 +119,7 @@ def tuned(method: SgdMethod, effort: Effort) -> Tuned:
 
 def limit(effort: Effort) -> float:
     """Returns the epochs after which a training ends that has not reached all targets."""
-    return float(effort.choose(20, 10))
+    return float(effort.choose(20, 6))
 
 
 @cache
