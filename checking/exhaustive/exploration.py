@@ -105,12 +105,10 @@ def explore(
     >>> from paceline.algorithms.core.values import Rank
     >>> from paceline.checking.small_runs import Slopes
     >>> job = Job.of(find("async-sgd")(), [[Rank(0)], [Rank(1)]], Slopes(), batch=4, budget=Budget(samples=8))
-    >>> explore(job, visit=lambda trace, log: print([update.rank for update in trace.updates])).explored
-    [0, 1]
-    [0, 0]
-    [1, 0]
-    [1, 1]
-    4
+    >>> first_updates = set()
+    >>> orders = explore(job, visit=lambda trace, log: first_updates.add(int(trace.updates[0].rank)))
+    >>> orders.explored, orders.blocked, orders.complete, first_updates
+    (8, 0, True, {0, 1})
     """
     exploration = Exploration(job, visit, failed, count_s)
     begun_s = monotonic()

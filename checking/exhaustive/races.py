@@ -139,8 +139,8 @@ class Races:
             marks = marks.with_writes(self.run.objects.bit("handle", (request.lane, 0)))
         needs = _needs(request)
         if choice is not None and choice != "time out" and isinstance(request.op, Receive):
-            needs |= sum(1 << one.index for one in items if self._sends(one.index, request, request.op, choice))
-        needs |= sum(1 << one.index for one in items if one.marks.conflicts(marks))
+            needs |= sum(1 << one.number for one in items if self._sends(one.number, request, request.op, choice))
+        needs |= sum(1 << one.number for one in items if one.marks.conflicts(marks))
         last = Item(Key(request.lane, choice), marks, grant, len(self.events), closure(self.events, needs))
         return Reversal(at, (*items, last))
 

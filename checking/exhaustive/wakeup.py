@@ -19,10 +19,10 @@ class Item(NamedTuple):
     marks: Marks
     grant: bool
     """whether it takes one of the steps that several ranks share"""
-    index: int
-    """its number in the run; the last item of a sequence has a number of its own"""
+    number: int
+    """the index of the event in the run; the last item of a sequence is no event of it"""
     before: int
-    """the numbers of the events that happen before it"""
+    """the indices of the events that happen before it"""
 
 
 Sequence = tuple[Item, ...]
@@ -58,7 +58,7 @@ def without(key: Key, marks: Marks, grant: bool, sequence: Sequence, spare: int)
         if item.key.lane == key.lane:
             same = item.key == key and not item.before & passed
             return sequence[:position] + sequence[position + 1 :] if same else None
-        passed |= 1 << item.index
+        passed |= 1 << item.number
     if (grant and spare < 1) or any(marks.conflicts(item.marks) for item in sequence):
         return None
     return sequence
