@@ -18,6 +18,9 @@ from paceline.checking.driver import Entry
 from paceline.checking.exhaustive import Orders, explore
 from paceline.records.trace import Trace
 
+COUNT_S = 10.0
+"""seconds for counting the sequences of moves without reduction"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explored:
@@ -31,7 +34,8 @@ class Explored:
         one = self.orders
         size = f"{self.workers} worker{'s' * (self.workers != 1)} × {self.steps} step{'s' * (self.steps != 1)}"
         end = "all orders" if one.complete else "not all orders"
-        every = "" if one.without_reduction is None else f", {one.without_reduction:,} without reduction"
+        least = "" if one.counted == one.explored else "at least "
+        every = "" if one.without_reduction is None else f", {least}{one.without_reduction:,} without reduction"
         return f"{size}: {one.explored:,} inequivalent orders in {one.seconds:.1f} s, {end}{every}"
 
 
@@ -92,4 +96,6 @@ def _explored(found: Checked, case: Case, effort: Effort, progress: Progress, re
     def failed(_: Exception, log: Sequence[Entry]) -> None:
         visit(Trace(), log)
 
-    return explore(case.job(), visit=visit, failed=failed, most=effort.schedules, seconds=effort.seconds, count=True)
+    return explore(
+        case.job(), visit=visit, failed=failed, most=effort.schedules, seconds=effort.seconds, count_s=COUNT_S
+    )

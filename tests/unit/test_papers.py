@@ -310,7 +310,6 @@ def test_the_published_page_is_that_of_the_published_document() -> None:
         assert one["verdict"] == "holds" or one["reason"], f"{one['name']}: {one['verdict']} without a reason"
 
 
-@pytest.mark.xfail(reason="the published page is of a quick run of some papers", strict=True)
 def test_the_published_page_has_every_claim_of_a_full_run() -> None:
     results = json.loads((PUBLISHED / store.FILE).read_text(encoding="utf-8"))["results"]
     assert not [one["name"] for one in results if one["quick"]]
