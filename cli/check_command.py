@@ -74,6 +74,14 @@ Exhaustive = Annotated[
     bool,
     typer.Option("--exhaustive", help="Try every inequivalent order of a small cluster instead of random schedules."),
 ]
+Deaths = Annotated[
+    bool,
+    typer.Option(
+        "--deaths",
+        help="With --exhaustive: in each order, a worker also dies at each of its operations, if the method promises "
+        "to survive that.",
+    ),
+]
 ReplayFile = Annotated[
     Path | None,
     typer.Option(
@@ -104,6 +112,7 @@ def check(
     steps: Steps = None,
     seed: CheckSeed = 1,
     exhaustive: Exhaustive = False,
+    deaths: Deaths = False,
     replay: ReplayFile = None,
     out: Counterexamples = Path("counterexamples"),
     as_json: Json = False,
@@ -129,6 +138,7 @@ def check(
       paceline check my_method.py:MyMethod --schedules 10000
       paceline check all --seconds 20
       paceline check ssp --exhaustive --workers 2 --steps 2
+      paceline check async-sgd --exhaustive --deaths
       paceline check --replay counterexamples/my-method-no-deadlock.json
       python -m pdb -m paceline check --replay counterexamples/my-method-no-deadlock.json
     """
@@ -141,8 +151,16 @@ def check(
         if status := replay_file(replay, to):
             raise typer.Exit(status)
         return
+    if deaths and not exhaustive:
+        raise InputError("--deaths: found it without --exhaustive; random schedules contain deaths without this option")
     request = Request(
-        exhaustive=exhaustive, schedules=schedules, seconds=seconds, workers=workers, steps=steps, seed=seed
+        exhaustive=exhaustive,
+        deaths=deaths,
+        schedules=schedules,
+        seconds=seconds,
+        workers=workers,
+        steps=steps,
+        seed=seed,
     )
     results = list(_checked(_methods(methods or []), request, out, to))
     to.answer(results[0] if len(results) == 1 else {"results": results}, [])
@@ -155,6 +173,7 @@ class Request:
     """The options of the search."""
 
     exhaustive: bool
+    deaths: bool
     schedules: int | None
     seconds: float | None
     workers: int | None
@@ -213,7 +232,7 @@ def _checked(methods: Sequence[Method], request: Request, out: Path, to: Output)
             if request.exhaustive:
                 from paceline.checking.cases.all_orders import check_all_orders
 
-                found: Checked = check_all_orders(method, request.effort, progress, report)
+                found: Checked = check_all_orders(method, request.effort, progress, report, deaths=request.deaths)
             else:
                 found = check_method(method, request.effort, progress, report)
             shown, files = _counterexamples(found, out)

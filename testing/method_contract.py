@@ -41,8 +41,7 @@ class MethodContract:
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Makes one test of each guarantee."""
         if "guarantee" in metafunc.fixturenames:
-            method: Method = metafunc.cls.method
-            metafunc.parametrize("guarantee", list(verdicts_of(method)))
+            metafunc.parametrize("guarantee", list(verdicts_of(self.method)))
 
     def test_it_keeps(self, checked: Checked, guarantee: str) -> None:
         """No schedule violates this guarantee."""

@@ -11,6 +11,7 @@ from paceline.algorithms.core.method import Method
 from paceline.checking.cases.case import Case
 from paceline.checking.cases.checking_methods import Checked, Effort, Progress, Report, note, shrink_all, verdicts_of
 from paceline.checking.cases.orders import Noted
+from paceline.checking.cases.outcomes import Outcome
 from paceline.checking.cases.performing import in_any_order
 from paceline.checking.cases.random_cases import RandomCases
 from paceline.checking.cases.shrinking import Loosely
@@ -29,6 +30,8 @@ class Explored:
     workers: int
     steps: int
     orders: Orders
+    deaths: int = 0
+    """runs in which a worker died"""
 
     def __str__(self) -> str:
         one = self.orders
@@ -36,7 +39,8 @@ class Explored:
         end = "all orders" if one.complete else "not all orders"
         least = "" if one.counted == one.explored else "at least "
         every = "" if one.without_reduction is None else f", {least}{one.without_reduction:,} without reduction"
-        return f"{size}: {one.explored:,} inequivalent orders in {one.seconds:.1f} s, {end}{every}"
+        died = f", {self.deaths:,} runs with a death" if self.deaths else ""
+        return f"{size}: {one.explored:,} inequivalent orders in {one.seconds:.1f} s, {end}{every}{died}"
 
 
 @dataclass(kw_only=True)
@@ -47,7 +51,12 @@ class CheckedOrders(Checked):
 
 
 def check_all_orders(
-    method: Method, effort: Effort, progress: Progress = lambda *_: None, report: Report = lambda _: None
+    method: Method,
+    effort: Effort,
+    progress: Progress = lambda *_: None,
+    report: Report = lambda _: None,
+    *,
+    deaths: bool = False,
 ) -> CheckedOrders:
     """Checks a method in every inequivalent order of moves, with 1 worker, then 2, and so on.
 
@@ -56,6 +65,8 @@ def check_all_orders(
         effort: the number of workers and steps; the limits of schedules and seconds are those of each size.
         progress: receives what is done.
         report: receives the first violation of each guarantee at once.
+        deaths: whether, in each order, a worker also dies before its first operation and after each of its operations,
+            if the method promises to survive that. The run then continues in the simplest order.
 
     >>> from paceline.algorithms import find
     >>> found = check_all_orders(find("async-sgd")(), Effort(workers=2, steps=1))
@@ -68,8 +79,7 @@ def check_all_orders(
     begun_s = time.monotonic()
     for case in _cases(method, effort):
         progress(f"{case.workers} workers × {case.steps} steps", 0.0)
-        orders = _explored(found, case, effort, progress, report)
-        found.explored.append(Explored(workers=case.workers, steps=case.steps, orders=orders))
+        found.explored.append(_explored(found, case, effort, progress, report, deaths=deaths))
         if found.violated:
             break
     shrink_all(found, effort, progress)
@@ -85,17 +95,38 @@ def _cases(method: Method, effort: Effort) -> Iterator[Case]:
         yield Case(method=method, nodes=sizes, steps=effort.steps)
 
 
-def _explored(found: Checked, case: Case, effort: Effort, progress: Progress, report: Report) -> Orders:
+def _explored(
+    found: Checked, case: Case, effort: Effort, progress: Progress, report: Report, *, deaths: bool
+) -> Explored:
+    mortal = deaths and case.job().spare > 0
+    died = 0
+
     def visit(_: Trace, log: Sequence[Entry]) -> None:
-        noted = Noted(Loosely(entry.move for entry in log))
-        outcome = in_any_order(case, noted)
-        outcome = dataclasses.replace(outcome, case=dataclasses.replace(case, choices=noted.choices))
-        note(found, outcome, report, costly=False)
-        progress(f"{case.workers} workers × {case.steps} steps, {found.schedules} orders", 0.5)
+        nonlocal died
+        note(found, _repeated(case, log), report, costly=False)
+        for dying in _dying(case, log) if mortal else ():
+            note(found, _repeated(dying, log), report, costly=False)
+            died += 1
+        progress(f"{case.workers} workers × {case.steps} steps, {found.schedules} schedules", 0.5)
 
     def failed(_: Exception, log: Sequence[Entry]) -> None:
         visit(Trace(), log)
 
-    return explore(
+    orders = explore(
         case.job(), visit=visit, failed=failed, most=effort.schedules, seconds=effort.seconds, count_s=COUNT_S
     )
+    return Explored(workers=case.workers, steps=case.steps, orders=orders, deaths=died)
+
+
+def _repeated(case: Case, log: Sequence[Entry]) -> Outcome:
+    """Runs a case with the moves of an earlier run, as far as they are possible; then in the simplest order."""
+    noted = Noted(Loosely(entry.move for entry in log))
+    outcome = in_any_order(case, noted)
+    return dataclasses.replace(outcome, case=dataclasses.replace(case, choices=noted.choices))
+
+
+def _dying(case: Case, log: Sequence[Entry]) -> Iterator[Case]:
+    """Yields the case with the death of each worker before its first operation and after each of its operations."""
+    for rank in range(case.workers):
+        moves = [0, *(number + 1 for number, entry in enumerate(log) if entry.move.rank == rank)]
+        yield from (dataclasses.replace(case, deaths=((rank, move),)) for move in moves)

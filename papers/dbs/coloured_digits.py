@@ -34,13 +34,13 @@ def coloured_digits() -> tuple[Any, Any]:
     from sklearn.datasets import load_digits
     from torch import nn
 
-    digits = load_digits()
+    pixels, targets = load_digits(return_X_y=True)
     drawn = np.random.default_rng(SEED)
-    count = len(digits.target)
-    shade = (digits.images / 16.0)[:, None]
+    count = len(targets)
+    shade = pixels.reshape(-1, 1, 8, 8) / 16.0
     back, front = drawn.random((2, count, 3, 1, 1)) / 2 + np.reshape([0.0, 0.5], (2, 1, 1, 1, 1))
     pictures = back * (1 - shade) + front * shade + drawn.normal(0.0, NOISE, (count, 3, 8, 8))
-    pictures, labels = ((pictures - 0.5) / 0.3).astype(np.float32), digits.target.astype(np.int64)
+    pictures, labels = ((pictures - 0.5) / 0.3).astype(np.float32), targets.astype(np.int64)
     order = drawn.permutation(count)
     train, test = order[: count * 4 // 5], order[count * 4 // 5 :]
     module = nn.Sequential(

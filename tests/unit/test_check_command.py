@@ -60,6 +60,7 @@ def test_every_order_with_their_numbers() -> None:
         (["agd", "--replay", "a.json"], ["expected no METHOD with --replay"]),
         (["--replay", "nothing.json"], ["nothing.json"]),
         (["agd", "--schedules", "0"], ["schedules"]),
+        (["agd", "--deaths"], ["--deaths", "without --exhaustive"]),
     ],
 )
 def test_wrong_input_has_exit_status_2(arguments: list[str], words: list[str]) -> None:

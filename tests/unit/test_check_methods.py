@@ -219,3 +219,23 @@ def test_all_orders_of_two_asynchronous_workers() -> None:
     assert [(one.workers, one.orders.complete) for one in found.explored] == [(1, True), (2, True)]
     assert found.explored[0].orders.explored == 1
     assert found.verdicts["no-deadlock"].schedules == sum(one.orders.explored for one in found.explored)
+
+
+class Mortal(find("sync-sgd-ps")):  # type: ignore[misc]
+    """Promises to survive a death of one of its workers, although its server waits for all of them."""
+
+    name = "mortal"
+    guarantees = frozenset({Guarantee.SURVIVES_WORKERS})
+
+    def bounds(self, workers: int) -> dict[Guarantee, float]:
+        return {Guarantee.SURVIVES_WORKERS: workers - 1}
+
+
+def test_deaths_in_all_orders() -> None:
+    """Each of the orders is repeated with a death before the first and after each of the operations of a worker."""
+    survived = check_all_orders(find("async-sgd")(), Effort(workers=2, steps=1), deaths=True)
+    assert survived.violated == []
+    assert [one.deaths > one.orders.explored for one in survived.explored] == [False, True]
+    assert survived.verdicts["survives-workers"].schedules == survived.explored[1].deaths
+    lost = check_all_orders(Mortal(), Effort(workers=2, steps=1), deaths=True)
+    assert [one.guarantee for one in lost.violated] == ["survives-workers"]
