@@ -163,7 +163,7 @@ def _claim(
         model="none" if measured else "AlexNet, assumed",
         batch="none" if measured else f"{SMALL} images in a step without LARS, {LARGE} with it, assumed",
         scenario=SCENARIO,
-        command=f"paceline simulate {SCENARIO}; paceline reproduce hsgd-{name}",
+        command=f"paceline reproduce hsgd-{name}  # from {SCENARIO}",
         inputs=inputs,
         holds_if=holds_if,
         predict=predict,

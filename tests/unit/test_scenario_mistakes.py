@@ -45,7 +45,7 @@ def test_unknown_key() -> None:
     assert changed("workload.batch_per_wroker=32") == [
         (
             "workload.batch_per_wroker: unknown key (did you mean batch_per_worker?); there are model, dataset, "
-            "data_dir, batch_per_worker, learning, dtype, vmap, compute_dtype, options, reading"
+            "data_dir, batch_per_worker, learning, dtype, vmap, compute_dtype, options, stand_in, reading"
         )
     ]
 
@@ -78,8 +78,7 @@ def test_missing_file(tmp_path: Path) -> None:
     (line,) = mistakes(tmp_path / "mime.yaml")
     assert line == (
         f"{tmp_path}/mime.yaml: no such file (did you mean {tmp_path}/mine.yaml?); "
-        "expected the path of a scenario file or one of cori-knl, dgx1-p100, fat-tree-1024, fat-tree-128, "
-        "hsgd-tianhe2, quickstart, resnet50-extrapolated"
+        f"expected the path of a scenario file or one of {', '.join(SHIPPED)}"
     )
 
 
