@@ -34,7 +34,7 @@ def coloured_digits() -> tuple[Any, Any]:
     from sklearn.datasets import load_digits
     from torch import nn
 
-    pixels, targets = load_digits(return_X_y=True)
+    pixels, targets = map(np.asarray, load_digits(return_X_y=True))
     drawn = np.random.default_rng(SEED)
     count = len(targets)
     shade = pixels.reshape(-1, 1, 8, 8) / 16.0

@@ -13,6 +13,7 @@ from paceline.algorithms import METHODS, Guarantee, custom_guarantee, find
 from paceline.algorithms.core.errors import DeadlockError, InputError
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import Method
+from paceline.algorithms.methods.parameter_server import SyncSgdPs
 from paceline.algorithms.methods.ssp import Ssp
 from paceline.checking.cases import (
     Case,
@@ -221,7 +222,7 @@ def test_all_orders_of_two_asynchronous_workers() -> None:
     assert found.verdicts["no-deadlock"].schedules == sum(one.orders.explored for one in found.explored)
 
 
-class Mortal(find("sync-sgd-ps")):  # type: ignore[misc]
+class Mortal(SyncSgdPs):
     """Promises to survive a death of one of its workers, although its server waits for all of them."""
 
     name = "mortal"
