@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from paceline.algorithms.core.method import Method
 from paceline.checking.cases.case import Case
 from paceline.checking.cases.checking_methods import Checked, Effort, Progress, Report, note, shrink_all, verdicts_of
-from paceline.checking.cases.orders import Noted
 from paceline.checking.cases.outcomes import Outcome
-from paceline.checking.cases.performing import in_any_order
+from paceline.checking.cases.performing import in_recorded_order
 from paceline.checking.cases.random_cases import RandomCases
 from paceline.checking.cases.shrinking import Loosely
 from paceline.checking.driver import Entry
@@ -120,9 +119,7 @@ def _explored(
 
 def _repeated(case: Case, log: Sequence[Entry]) -> Outcome:
     """Runs a case with the moves of an earlier run, as far as they are possible; then in the simplest order."""
-    noted = Noted(Loosely(entry.move for entry in log))
-    outcome = in_any_order(case, noted)
-    return dataclasses.replace(outcome, case=dataclasses.replace(case, choices=noted.choices))
+    return in_recorded_order(case, Loosely(entry.move for entry in log))
 
 
 def _dying(case: Case, log: Sequence[Entry]) -> Iterator[Case]:

@@ -23,9 +23,8 @@ from paceline.algorithms.core.method import Method
 from paceline.checking.cases.case import Case
 from paceline.checking.cases.directed_search import STARTS, Search, searches
 from paceline.checking.cases.invariants import INVARIANTS
-from paceline.checking.cases.orders import Noted
 from paceline.checking.cases.outcomes import Outcome, TooLong
-from paceline.checking.cases.performing import in_any_order, performed
+from paceline.checking.cases.performing import in_recorded_order, performed
 from paceline.checking.cases.random_cases import CONSERVING, Drawn, RandomCases
 from paceline.checking.cases.shrinking import shrunk
 from paceline.checking.cases.violations import Violation, violations
@@ -183,9 +182,7 @@ def outcome_of(drawn: Drawn) -> Outcome:
     """Runs a random case; the case of the outcome contains the choices that were made."""
     if drawn.choose is None:
         return performed(drawn.case)
-    noted = Noted(drawn.choose)
-    outcome = in_any_order(drawn.case, noted)
-    return dataclasses.replace(outcome, case=dataclasses.replace(drawn.case, choices=noted.choices))
+    return in_recorded_order(drawn.case, drawn.choose)
 
 
 def note(found: Checked, outcome: Outcome, report: Report, *, costly: bool) -> bool:

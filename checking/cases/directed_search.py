@@ -21,9 +21,9 @@ import numpy as np
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.job import Job
 from paceline.checking.cases.case import Case, Times
-from paceline.checking.cases.orders import Noted, random_chooser
+from paceline.checking.cases.orders import random_chooser
 from paceline.checking.cases.outcomes import Outcome
-from paceline.checking.cases.performing import Chosen, in_any_order, performed
+from paceline.checking.cases.performing import Chosen, in_recorded_order, performed
 from paceline.checking.cases.worst_values import (
     Measured,
     clock_gap,
@@ -130,14 +130,14 @@ class Search:
         ranks, random = len(self.base.job().team), self.random
         rest = random_chooser(random, ranks)
         if fresh or self.best_case is None:
-            return _noted(self.base, rest)
+            return in_recorded_order(self.base, rest)
         choices = list(self.best_case.choices)
         if choices and random.random() < 0.5:
             for at in random.integers(len(choices), size=int(random.integers(1, 4))):
                 choices[int(at)] = int(random.integers(2 * ranks))
-            return _noted(self.base, Chosen(choices))
+            return in_recorded_order(self.base, Chosen(choices))
         kept = choices[: int(random.integers(len(choices) + 1))]
-        return _noted(self.base, _continued(kept, rest))
+        return in_recorded_order(self.base, _continued(kept, rest))
 
     def _simulated(self, fresh: bool) -> Outcome:
         times = None if fresh or self.best_case is None else self.best_case.times
@@ -147,12 +147,6 @@ class Search:
             compute_s = list(times.compute_s)
             compute_s[int(self.random.integers(COUNT))] = float(self.random.choice([SHORTEST_S, LONGEST_S]))
         return performed(dataclasses.replace(self.base, times=Times(compute_s=tuple(compute_s))))
-
-
-def _noted(case: Case, choose: Chooser) -> Outcome:
-    noted = Noted(choose)
-    outcome = in_any_order(case, noted)
-    return dataclasses.replace(outcome, case=dataclasses.replace(case, choices=noted.choices))
 
 
 def _continued(choices: list[int], rest: Chooser) -> Chooser:

@@ -79,11 +79,20 @@ class Noted:
 
     @property
     def choices(self) -> tuple[int, ...]:
-        """The choices of a case, without the zeros at the end, which are the default."""
-        last = len(self.made)
-        while last and self.made[last - 1] == 0:
-            last -= 1
-        return tuple(self.made[:last])
+        """The choices of a case."""
+        return without_defaults(self.made)
+
+
+def without_defaults(choices: Sequence[int]) -> tuple[int, ...]:
+    """Returns choices without the zeros at their end, because 0 is the default after the last choice.
+
+    >>> without_defaults([0, 2, 0, 0])
+    (0, 2)
+    """
+    last = len(choices)
+    while last and choices[last - 1] == 0:
+        last -= 1
+    return tuple(choices[:last])
 
 
 def random_chooser(random: np.random.Generator, ranks: int) -> Chooser:

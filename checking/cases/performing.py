@@ -11,6 +11,7 @@ from paceline.algorithms.core.job import Budget
 from paceline.checking.cases.case import Case
 from paceline.checking.cases.deaths import WithDeaths
 from paceline.checking.cases.observed import Finding, Observed
+from paceline.checking.cases.orders import Noted
 from paceline.checking.cases.outcomes import Outcome, limited_processor_time, moves_of
 from paceline.checking.driver import Driver, Entry
 from paceline.checking.moves import Chooser, Move
@@ -20,7 +21,7 @@ from paceline.records.trace import Trace
 if TYPE_CHECKING:
     from paceline.simulator.interpreter.interpreter import Simulation
 
-__all__ = ["Chosen", "Outcome", "append", "in_any_order", "limited", "performed"]
+__all__ = ["Chosen", "Outcome", "append", "in_any_order", "in_recorded_order", "limited", "performed"]
 
 
 def performed(case: Case, *, simulation: Callable[[Simulation], object] | None = None) -> Outcome:
@@ -66,6 +67,24 @@ class Chosen:
         index = self._choices[at] % len(ready) if at < len(self._choices) else 0
         self.made.append(index)
         return ready[index]
+
+
+def in_recorded_order(case: Case, choose: Chooser) -> Outcome:
+    """Like `in_any_order`; the case of the outcome has the choices that were made, so it repeats the run.
+
+    Args:
+        case: the case.
+        choose: selects the moves of all parts of the run.
+
+    >>> from paceline.algorithms import find
+    >>> from paceline.checking.moves import Shuffled
+    >>> outcome = in_recorded_order(Case(method=find("async-sgd")(), nodes=(1, 1), steps=2), Shuffled(1))
+    >>> performed(outcome.case).log == outcome.log
+    True
+    """
+    noted = Noted(choose)
+    outcome = in_any_order(case, noted)
+    return dataclasses.replace(outcome, case=dataclasses.replace(case, choices=noted.choices))
 
 
 def in_any_order(case: Case, choose: Chooser) -> Outcome:

@@ -22,8 +22,8 @@ import numpy as np
 
 from paceline.checking.cases.case import Case, Times
 from paceline.checking.cases.invariants import INVARIANTS
-from paceline.checking.cases.orders import Noted, random_chooser
-from paceline.checking.cases.performing import in_any_order, performed
+from paceline.checking.cases.orders import random_chooser, without_defaults
+from paceline.checking.cases.performing import in_recorded_order, performed
 from paceline.checking.cases.random_cases import problems, random_times
 from paceline.checking.cases.violations import Violation, violations
 from paceline.checking.driver import Entry
@@ -94,7 +94,8 @@ class Shrinking:
                 choices = self.best.case.choices
                 part = choices[at : at + length]
                 simpler = (*choices[:at], *(0 for _ in part), *choices[at + length :])
-                if not any(part) or not self._holds(dataclasses.replace(self.best.case, choices=_stripped(simpler))):
+                simplified = dataclasses.replace(self.best.case, choices=without_defaults(simpler))
+                if not any(part) or not self._holds(simplified):
                     at += length
             length //= 2
         self._fewer_switches()
@@ -111,21 +112,14 @@ class Shrinking:
         """Tries an order of moves; it has to need fewer switches between ranks than `most`."""
         if time.monotonic() >= self.until_s:
             return False
-        noted = Noted(Loosely(moves))
-        outcome = in_any_order(self.best.case, noted)
-        return switches(outcome.log) < most and self._holds(dataclasses.replace(self.best.case, choices=noted.choices))
+        outcome = in_recorded_order(self.best.case, Loosely(moves))
+        return switches(outcome.log) < most and self._holds(outcome.case)
 
     def _holds(self, case: Case, choose: Chooser | None = None) -> bool:
         """Whether this case violates the guarantee, too; it is the best case then."""
         if time.monotonic() >= self.until_s or case == self.best.case or len(case.deaths) > case.job().spare:
             return False
-        if choose is None:
-            outcome = performed(case)
-        else:
-            noted = Noted(choose)
-            outcome = in_any_order(case, noted)
-            case = dataclasses.replace(case, choices=noted.choices)
-            outcome = dataclasses.replace(outcome, case=case)
+        outcome = performed(case) if choose is None else in_recorded_order(case, choose)
         one = INVARIANTS.get(self.best.guarantee)
         for found in violations(outcome, costly=one is not None and one.costly):
             if found.guarantee == self.best.guarantee:
@@ -162,13 +156,6 @@ class Loosely:
             if move in ready:
                 return self._left.pop(at)
         return first(ready)
-
-
-def _stripped(choices: tuple[int, ...]) -> tuple[int, ...]:
-    last = len(choices)
-    while last and choices[last - 1] == 0:
-        last -= 1
-    return choices[:last]
 
 
 def _fewer_ranks(case: Case) -> Iterator[Case]:
