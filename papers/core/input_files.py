@@ -106,3 +106,16 @@ def input_named(paper: str, name: str) -> Input:
     if name not in known:
         raise InputError(f"inputs/{paper}.yaml: no input {name!r}{near_miss(name, known)}")
     return known[name]
+
+
+def number_named(paper: str, name: str) -> float:
+    """Returns the number of one input, in the unit of its value; arguments and errors are those of `input_named`.
+
+    Args:
+        paper: The paper's short name.
+        name: The input's name in the paper's file.
+
+    >>> number_named("softsync", "learners")
+    30.0
+    """
+    return input_named(paper, name).number

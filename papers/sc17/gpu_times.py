@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 
 from paceline.algorithms.methods.elastic import Easgd
 from paceline.papers.core.claim import Effort
-from paceline.papers.core.input_files import input_named
+from paceline.papers.core.input_files import input_named, number_named
 from paceline.papers.runs.simulated_runs import simulated
 from paceline.records import Run
 
 PAPER = "sc17"
+number = partial(number_named, PAPER)
 SCENARIO = "sc17-lenet-gpu"
 GRADIENTS = 12
 """gradients of each worker in a simulation; all steps are alike but for the jitter"""
-
-
-def number(name: str) -> float:
-    """Returns the number of an input."""
-    return input_named(PAPER, name).number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,15 @@ Rules of this file:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
 from paceline.algorithms.core.errors import InputError
 from paceline.papers.core.claim import Claim, Curve, Effort, Predicted, over_seeds, spanning
-from paceline.papers.core.input_files import input_named
+from paceline.papers.core.input_files import input_named, number_named
 from paceline.papers.runs.simulated_runs import rate_of, simulated
 from paceline.topologies.catalogue.device_catalogue import SPECS
 from paceline.topologies.compute.chip_groups import partitioned
@@ -26,15 +27,11 @@ from paceline.topologies.compute.software import Software
 from paceline.workloads import find_model
 
 PAPER = "sc17"
+number = partial(number_named, PAPER)
 CORE_GB_PER_S = 8.0
 """memory bandwidth of one core: MEMORY low, as in the catalogue"""
 CHIP_GB_PER_S = 480.0
 DAY_S = 86400.0
-
-
-def number(name: str) -> float:
-    """Returns the number of an input."""
-    return input_named(PAPER, name).number
 
 
 # --- weak scaling -----------------------------------------------------------------------------------------------------
@@ -204,40 +201,31 @@ def days_on_a_k20(_: Effort) -> Predicted:
 
 # --- the claims -------------------------------------------------------------------------------------------------------
 
+WEAK_SCALING = Claim(
+    name="sc17-knl-weak-scaling",
+    paper=PAPER,
+    section="abstract; weak scaling",
+    sentence="weak scaling of GoogLeNet to 64 Knights Landing nodes has an efficiency of 91.5 %",
+    published=91.5,
+    unit="%",
+    hardware="Cori, 64 Xeon Phi 7250, Aries",
+    model="GoogLeNet, ImageNet",
+    batch="not found; 512 per node from the paper's times",
+    scenario="sc17-knl-weak",
+    command="paceline simulate sc17-knl-weak",
+    inputs=("knl-model", "knl-nodes", "knl-batch", "knl-jitter", "knl-mpi-cores", "knl-network"),
+    holds_if="within 25 %",
+    predict=weak_scaling,
+    shares="sc17 weak scaling",
+)
 CLAIMS = (
-    Claim(
-        name="sc17-knl-weak-scaling",
-        paper=PAPER,
-        section="abstract; weak scaling",
-        sentence="weak scaling of GoogLeNet to 64 Knights Landing nodes has an efficiency of 91.5 %",
-        published=91.5,
-        unit="%",
-        hardware="Cori, 64 Xeon Phi 7250, Aries",
-        model="GoogLeNet, ImageNet",
-        batch="not found; 512 per node from the paper's times",
-        scenario="sc17-knl-weak",
-        command="paceline simulate sc17-knl-weak",
-        inputs=("knl-model", "knl-nodes", "knl-batch", "knl-jitter", "knl-mpi-cores", "knl-network"),
-        holds_if="within 25 %",
-        predict=weak_scaling,
-        shares="sc17 weak scaling",
-    ),
-    Claim(
+    WEAK_SCALING,
+    dataclasses.replace(
+        WEAK_SCALING,
         name="sc17-knl-efficiency-lost",
-        paper=PAPER,
-        section="abstract; weak scaling",
         sentence="of the efficiency, 8.5 % is lost at 64 nodes",
         published=8.5,
-        unit="%",
-        hardware="Cori, 64 Xeon Phi 7250, Aries",
-        model="GoogLeNet, ImageNet",
-        batch="not found; 512 per node from the paper's times",
-        scenario="sc17-knl-weak",
-        command="paceline simulate sc17-knl-weak",
-        inputs=("knl-model", "knl-nodes", "knl-batch", "knl-jitter", "knl-mpi-cores", "knl-network"),
-        holds_if="within 25 %",
         predict=lost_efficiency,
-        shares="sc17 weak scaling",
     ),
     Claim(
         name="sc17-knl-groups",

@@ -11,11 +11,12 @@ import numpy as np
 from paceline.algorithms.core.damping import Damping
 from paceline.algorithms.methods.parameter_server import Softsync
 from paceline.papers.core.claim import Assertion, Claim, Effort, Predicted, over_range, over_seeds, spanning
-from paceline.papers.core.input_files import input_named
+from paceline.papers.core.input_files import input_named, number_named
 from paceline.papers.runs.simulated_runs import accuracy_of, rate_of, simulated
 from paceline.workloads.models.layer_tables import find_model
 
 PAPER = "softsync"
+number = partial(number_named, PAPER)
 SCENARIO = "softsync-p775"
 HARDWARE = "Power 775, 30 learners"
 MODEL = "CNN of 90 thousand parameters, CIFAR-10"
@@ -28,11 +29,6 @@ ALONE = ("cluster.nodes[0].count=1", "cluster.nodes[0].workers_per_node=1")
 """changes for one learner"""
 
 
-def value(name: str) -> float:
-    """Returns the number of an input."""
-    return input_named(PAPER, name).number
-
-
 def _staleness(n: int, sigma: float, seed: int, updates: int) -> np.ndarray:
     """Returns the staleness of every applied gradient, without those of the first round of all learners."""
     changes = [
@@ -43,14 +39,14 @@ def _staleness(n: int, sigma: float, seed: int, updates: int) -> np.ndarray:
     ]
     (run,) = simulated(SCENARIO, changes, algorithms=[Softsync(n=n)], seed=seed)
     found: np.ndarray = run.tables.updates["staleness"].to_numpy()
-    return found[int(value("learners")) :]
+    return found[int(number("learners")) :]
 
 
 @cache
 def _ages(n: int, effort: Effort) -> dict[float, tuple[np.ndarray, ...]]:
     """Returns the staleness of every gradient, by jitter and seed."""
     gradients = effort.choose(30_000, 6_000)
-    updates = gradients * n // int(value("learners"))
+    updates = gradients * n // int(number("learners"))
     return {
         sigma: tuple(_staleness(n, sigma, seed, updates) for seed in range(1, effort.choose(3, 2) + 1))
         for sigma in input_named(PAPER, "jitter").numbers
@@ -60,7 +56,7 @@ def _ages(n: int, effort: Effort) -> dict[float, tuple[np.ndarray, ...]]:
 def mean_staleness(n: int, effort: Effort) -> Predicted:
     """Returns the mean staleness of n-softsync."""
     found = [over_seeds([float(ages.mean()) for ages in seeds]) for seeds in _ages(n, effort).values()]
-    learners = int(value("learners"))
+    learners = int(number("learners"))
     law = (learners - 1) / (learners // n)
     return spanning(*found, details=(f"The law for immediate pulls is (λ − 1)/c = {law:.3g}.",))
 
@@ -87,7 +83,7 @@ def _one_learner(model: str, effort: Effort) -> tuple[float, tuple[float, ...]]:
     """Returns the best learning rate of one learner at its batch, and its accuracies at it, one for each seed."""
 
     def accuracy(rate: float, seed: int) -> float:
-        batch = f"workload.batch_per_worker={int(value('batch-of-one'))}"
+        batch = f"workload.batch_per_worker={int(number('batch-of-one'))}"
         changes = [*_learning(rate, model, effort), *ALONE, batch]
         (run,) = simulated(SCENARIO, changes, algorithms=["sequential-sgd"], seed=seed)
         return accuracy_of(run)
@@ -97,8 +93,8 @@ def _one_learner(model: str, effort: Effort) -> tuple[float, tuple[float, ...]]:
 
 
 def _learning(rate: float, model: str, effort: Effort) -> list[str]:
-    epochs = effort.choose(int(value("epochs")), 20)
-    rates = [f"hyperparameters.learning_rate={rate}", f"hyperparameters.momentum={value('momentum')}"]
+    epochs = effort.choose(int(number("epochs")), 20)
+    rates = [f"hyperparameters.learning_rate={rate}", f"hyperparameters.momentum={number('momentum')}"]
     return [*rates, f"workload.model={model}", f"stop.epochs={epochs}"]
 
 
@@ -110,7 +106,7 @@ def _seeds(effort: Effort) -> range:
 def _accuracies(n: int, damping: Damping, model: str, effort: Effort) -> tuple[float, ...]:
     """Returns the final accuracies of 30 learners at the rate of one, in per cent, one for each seed."""
     rate, _ = _one_learner(model, effort)
-    method = Softsync(n=n, damping=damping, learning_rate=rate, momentum=value("momentum"))
+    method = Softsync(n=n, damping=damping, learning_rate=rate, momentum=number("momentum"))
     changes = _learning(rate, model, effort)
     return tuple(
         accuracy_of(simulated(SCENARIO, changes, algorithms=[method], seed=seed)[0]) for seed in _seeds(effort)
@@ -144,7 +140,7 @@ def accuracy_less_one(n: int, effort: Effort) -> Predicted:
         for alone in [_one_learner(model, effort)[1]]
     }
     listed = ", ".join(f"{model} {sum(found) / len(found):+.1f}" for model, found in less.items())
-    epochs = effort.choose(int(value("epochs")), 20)
+    epochs = effort.choose(int(number("epochs")), 20)
     return spanning(
         *map(over_range, less.values()),
         reason=f"Dividing the rate by the staleness makes {epochs} epochs of the stand-in too few: {listed} points."
@@ -185,7 +181,7 @@ def _settings() -> dict[str, tuple[list[str], int]]:
 def _device(overhead_ms: float, efficiency: float) -> list[str]:
     """Returns the changes for a learner's speed: the operations of a gradient at a share of the peak."""
     operations = find_model("cifar10-full").training_flops
-    per_sample_s = operations / (efficiency * value("node-peak") * 1e9 / value("learners-per-node"))
+    per_sample_s = operations / (efficiency * number("node-peak") * 1e9 / number("learners-per-node"))
     device = "cluster.nodes[0].device"
     return [f"{device}.overhead={overhead_ms} ms", f"{device}.per_sample={per_sample_s} s"]
 
