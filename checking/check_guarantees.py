@@ -13,7 +13,7 @@ Rules of this file:
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from operator import add
@@ -28,6 +28,7 @@ from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.runtime.update_log import Update
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.hidden_state import hidden_state
+from paceline.checking.kept_results import KeptResults
 from paceline.records.trace import Trace
 
 ROUNDINGS = 4500
@@ -152,20 +153,12 @@ def distance(trace: Trace, job: Job) -> tuple[float, float]:
     return float(np.abs(_numbers(trace.weights) - there).max()), rounding(there)
 
 
-_REFERENCES: OrderedDict[Job, np.ndarray[Any, Any]] = OrderedDict()
+def _weights_of_reference(job: Job) -> np.ndarray[Any, Any]:
+    return _numbers(AnyOrder(job).run().weights)
 
 
-def reference_weights(job: Job) -> np.ndarray[Any, Any]:
-    """Returns the weights at the end of the job's any-order run in the order of ranks."""
-    try:
-        found = _REFERENCES.get(job)
-    except TypeError:  # a learner without a hash
-        return _numbers(AnyOrder(job).run().weights)
-    if found is None:
-        found = _REFERENCES[job] = _numbers(AnyOrder(job).run().weights)
-        if len(_REFERENCES) > KEPT_RUNS:
-            _REFERENCES.popitem(last=False)
-    return found
+reference_weights = KeptResults(_weights_of_reference, KEPT_RUNS)
+"""returns the weights at the end of the job's any-order run in the order of ranks"""
 
 
 def _synchronous(_: Job, trace: Trace) -> Iterator[str]:
@@ -182,20 +175,30 @@ def _bounded_staleness(job: Job, trace: Trace) -> Iterator[str]:
 
 
 def _not_in(trace: Trace, least: float, most: float) -> Iterator[str]:
-    odd = sorted({row.staleness for row in trace.updates if not least <= row.staleness <= most})
+    odd = [one for one in staleness_values(trace) if not least <= one <= most]
     if odd:
         right = f"{least:g}" if least == most else f"{least:g} to {most:g}"
         yield f"found staleness {', '.join(map(str, odd))}, promised {right}"
 
 
+def staleness_values(trace: Trace) -> list[int]:
+    """Returns the different values of the staleness of the updates, of the method's own kind, in ascending order."""
+    return sorted({row.staleness for row in trace.updates})
+
+
 def _bounded_clock_gap(job: Job, trace: Trace) -> Iterator[str]:
-    """Checks the gap whenever a step of a worker is applied."""
-    most, done = job.method.bounds(job.workers)[Guarantee.BOUNDED_CLOCK_GAP], Counter[int]()
-    for row in trace.updates:
-        done[row.rank] += 1
-        gap = done[row.rank] - min(done[rank] for rank in job.team[0].workers)
+    most = job.method.bounds(job.workers)[Guarantee.BOUNDED_CLOCK_GAP]
+    for row, gap in clock_gaps(job, trace):
         if gap > most:
             yield f"rank {row.rank} was {gap} steps ahead of the slowest at {row.time_s:g} s, promised {most:g} at most"
+
+
+def clock_gaps(job: Job, trace: Trace) -> Iterator[tuple[Update, int]]:
+    """Yields each update with the number of steps that its worker is ahead of the slowest once it is applied."""
+    done = Counter[int]()
+    for row in trace.updates:
+        done[row.rank] += 1
+        yield row, done[row.rank] - min(done[rank] for rank in job.team[0].workers)
 
 
 def _replicas_equal(job: Job, trace: Trace) -> Iterator[str]:

@@ -14,20 +14,18 @@ Rules of this file:
 
 from __future__ import annotations
 
-import signal
-import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isnan
-from typing import Any
 
 from paceline.algorithms.core.method import Method, Role
 from paceline.checking.anyorder import AnyOrder
+from paceline.checking.limits import interrupted_after, limited
 from paceline.checking.moves import Adversary, first
 from paceline.checking.reentry import Reentered, run_in_parts
 from paceline.checking.small_runs import (
+    MOST_MOVES,
     ONE_WORKER,
     ORDERS,
     Ended,
@@ -36,7 +34,6 @@ from paceline.checking.small_runs import (
     Trial,
     end_of,
     ended,
-    limited,
     trial_of,
     trial_on,
 )
@@ -93,7 +90,7 @@ def hidden_state(method: Method, nodes: Callable[[], Nodes] = tuple, *, tensors:
         if tensors:
             import torch  # noqa: F401  # an import that the time limit interrupts cannot be repeated
         try:
-            with _limited_to(LIMIT_S):
+            with interrupted_after(LIMIT_S, "real time", _TookTooLong):
                 trial = trial_of(method, nodes, tensors=tensors)
                 _FOUND[key] = () if trial is None else tuple(_search(trial, tensors=tensors))
         except _TookTooLong:
@@ -107,25 +104,6 @@ def hidden_state(method: Method, nodes: Callable[[], Nodes] = tuple, *, tensors:
 
 class _TookTooLong(BaseException):
     """Raised in the middle of a program. It is not an `Exception`, since the program might catch that."""
-
-
-@contextmanager
-def _limited_to(seconds: float) -> Iterator[None]:
-    """Raises `_TookTooLong` in the block after this time; has no effect outside of the main thread."""
-
-    def stop(*_: Any) -> None:
-        raise _TookTooLong
-
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python runs signal handlers in the main thread only
-        return
-    handler, timer = signal.signal(signal.SIGALRM, stop), signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, handler)
-        signal.setitimer(signal.ITIMER_REAL, *timer)  # restores an earlier timer, delayed by the duration of the block
 
 
 def _search(trial: Trial, *, tensors: bool) -> Iterator[str]:
@@ -179,7 +157,7 @@ def _survives_stops(trial: Trial, *, tensors: bool) -> bool:
 def _same_in_parts(trial: Trial) -> bool:
     """Whether this holds on one cluster."""
     assert trial.job.limit is not None, "a trial ends after a number of samples"
-    choose = limited(ORDERS[0]())
+    choose = limited(ORDERS[0](), MOST_MOVES)
     try:
         parts = run_in_parts(trial.job, range(1, trial.job.limit), lambda: choose)
     except Exception:  # of any kind: the program is not ours

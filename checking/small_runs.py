@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.algorithms.core.errors import PacelineError
 from paceline.algorithms.core.job import Budget, Evaluation, Job, OneByOne
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.driver import Driver
-from paceline.checking.moves import Chooser, Move, RoundRobin, Shuffled
+from paceline.checking.limits import limited
+from paceline.checking.moves import Chooser, RoundRobin, Shuffled
 from paceline.records.trace import Trace
 
 Nodes = Sequence[Sequence[Rank]]
@@ -51,10 +51,6 @@ ORDERS: tuple[Order, ...] = (RoundRobin, lambda: Shuffled(0))
 
 
 LAYOUT = Layout((Layer("first", 0, 4), Layer("second", 4, 8)))
-
-
-class DoesNotEnd(PacelineError):
-    """A trial run has not ended after `MOST_MOVES` moves."""
 
 
 @dataclass(frozen=True)
@@ -161,27 +157,13 @@ def trial_on(method: Method, nodes: Nodes, *, tensors: bool = False) -> Trial | 
 
 def end_of(run: Driver, choose: Chooser) -> Ended:
     """Runs to the end; raises `DoesNotEnd` if that takes too many moves."""
-    return ended(run.job, run.run(limited(choose)))
+    return ended(run.job, run.run(limited(choose, MOST_MOVES)))
 
 
 def ended(job: Job, trace: Trace) -> Ended:
     """Returns the end of a run of the job."""
     own = [getattr(getattr(trace.states[me.rank], "weights", None), "vector", None) for me in job.team]
     return Ended(tuple(np.asarray(vector) for vector in (trace.weights, *own) if vector is not None))
-
-
-def limited(choose: Chooser) -> Chooser:
-    """Wraps the chooser such that it raises `DoesNotEnd` after `MOST_MOVES` moves."""
-    left = MOST_MOVES
-
-    def limit(ready: Sequence[Move]) -> Move:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise DoesNotEnd(f"the run has not ended after {MOST_MOVES} moves")
-        return choose(ready)
-
-    return limit
 
 
 def _whole(method: Method) -> dict[str, int]:

@@ -9,6 +9,7 @@ from paceline.algorithms.core.values import Rank
 from paceline.checking.cases.case import Case
 from paceline.checking.cases.outcomes import Outcome
 from paceline.checking.cases.performing import in_any_order, performed
+from paceline.checking.kept_results import KeptResults
 from paceline.checking.moves import Adversary, Chooser, RoundRobin, Shuffled
 from paceline.checking.small_runs import ended
 
@@ -22,38 +23,22 @@ ORDERS: tuple[Callable[[], Chooser], ...] = (
     lambda: Adversary(Rank(1)),
 )
 
-_REFERENCES: dict[Case, Outcome] = {}
-_IRRELEVANT: dict[Case, bool] = {}
-
-
-def reference_of(case: Case) -> Outcome:
-    """Returns the outcome of a case, and keeps it for the next comparison with the same case."""
-    try:
-        found = _REFERENCES.get(case)
-    except TypeError:  # a hyper-parameter that has no hash
-        return performed(case)
-    if found is None:
-        if len(_REFERENCES) >= MOST:
-            _REFERENCES.clear()
-        found = _REFERENCES[case] = performed(case)
-    return found
+reference_of = KeptResults(performed, MOST)
+"""returns the outcome of a case, and keeps it for the next comparison with the same case"""
 
 
 def order_is_irrelevant(case: Case) -> bool:
     """Returns whether the case, without its stops, ends with the same weights in several orders of moves."""
-    whole = dataclasses.replace(case, choices=(), stops=())
-    try:
-        if whole in _IRRELEVANT:
-            return _IRRELEVANT[whole]
-    except TypeError:  # a hyper-parameter that has no hash
-        return False
+    return _has_one_end(dataclasses.replace(case, choices=(), stops=()))
+
+
+def _ends_equally(whole: Case) -> bool:
     reference = reference_of(whole)
     others = (in_any_order(whole, make()) for make in ORDERS)
-    found = reference.error is None and all(one.error is None and unlike(one, reference) is None for one in others)
-    if len(_IRRELEVANT) >= MOST:
-        _IRRELEVANT.clear()
-    _IRRELEVANT[whole] = found
-    return found
+    return reference.error is None and all(one.error is None and unlike(one, reference) is None for one in others)
+
+
+_has_one_end = KeptResults(_ends_equally, MOST)
 
 
 def unlike(one: Outcome, other: Outcome) -> float | None:

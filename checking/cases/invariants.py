@@ -21,7 +21,7 @@ from paceline.checking.cases.comparing import order_is_irrelevant, reference_of,
 from paceline.checking.cases.impure_calls import impure_calls, own_line
 from paceline.checking.cases.outcomes import Outcome, TooLong
 from paceline.checking.cases.performing import performed
-from paceline.checking.small_runs import DoesNotEnd
+from paceline.checking.limits import DoesNotEnd
 
 Check = Callable[[Outcome], Iterator[str]]
 

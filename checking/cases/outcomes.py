@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
 
 from paceline.algorithms.core.errors import PacelineError
 from paceline.algorithms.core.job import Job
 from paceline.checking.cases.case import Case
 from paceline.checking.cases.observed import Finding
 from paceline.checking.driver import Entry
+from paceline.checking.limits import interrupted_after
 from paceline.records.trace import Trace
 
 MOVES_PER_STEP = 200
@@ -47,23 +44,7 @@ class TooLong(PacelineError):
     """A run has used `LIMIT_S` of processor time."""
 
 
-@contextmanager
-def limited_processor_time(seconds: float = LIMIT_S) -> Iterator[None]:
-    """Raises `TooLong` in the block after so much processor time, for a program that computes without operations.
-
-    Processor time does not advance while the process is stopped, such as in a debugger. The limit has no effect outside
-    of the main thread, because Python runs signal handlers there only.
-    """
-
-    def stop(*_: Any) -> None:
-        raise TooLong(f"a program computed for {seconds:g} s without reaching the end of its run")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler, timer = signal.signal(signal.SIGVTALRM, stop), signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, *timer)
-        signal.signal(signal.SIGVTALRM, handler)
+def limited_processor_time(seconds: float = LIMIT_S) -> AbstractContextManager[None]:
+    """Raises `TooLong` in the block after so much processor time, for a program that computes without operations."""
+    words = f"a program computed for {seconds:g} s without reaching the end of its run"
+    return interrupted_after(seconds, "processor time", lambda: TooLong(words))

@@ -14,14 +14,14 @@ from paceline.checking.cases.observed import Finding, Observed
 from paceline.checking.cases.orders import Noted
 from paceline.checking.cases.outcomes import Outcome, limited_processor_time, moves_of
 from paceline.checking.driver import Driver, Entry
+from paceline.checking.limits import limited
 from paceline.checking.moves import Chooser, Move
-from paceline.checking.small_runs import DoesNotEnd
 from paceline.records.trace import Trace
 
 if TYPE_CHECKING:
     from paceline.simulator.interpreter.interpreter import Simulation
 
-__all__ = ["Chosen", "Outcome", "append", "in_any_order", "in_recorded_order", "limited", "performed"]
+__all__ = ["Chosen", "Outcome", "append", "in_any_order", "in_recorded_order", "performed"]
 
 
 def performed(case: Case, *, simulation: Callable[[Simulation], object] | None = None) -> Outcome:
@@ -152,17 +152,3 @@ def append(whole: Trace, part: Trace, moves: int) -> None:
     whole.heard += part.heard
     whole.hearers += part.hearers
     whole.states, whole.weights, whole.wall_s = part.states, part.weights, moves + part.wall_s
-
-
-def limited(choose: Chooser, most: int) -> Chooser:
-    """Wraps a chooser such that it raises `DoesNotEnd` after this many moves."""
-    left = most
-
-    def limit(ready: Sequence[Move]) -> Move:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise DoesNotEnd(f"the run has not ended after {most:,} moves; the next would be {ready[0]}")
-        return choose(ready)
-
-    return limit

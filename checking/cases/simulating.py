@@ -11,7 +11,7 @@ from paceline.algorithms.core.operations import Charge, Op
 from paceline.algorithms.core.values import Rank
 from paceline.checking.cases.case import Case, Times
 from paceline.checking.cases.outcomes import Outcome, limited_processor_time, moves_of
-from paceline.checking.small_runs import DoesNotEnd
+from paceline.checking.limits import DoesNotEnd
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.host_costs import NO_COSTS
 from paceline.simulator.interpreter.interpreter import Simulation

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf, isnan
@@ -13,7 +12,7 @@ import numpy as np
 from paceline.algorithms.core.guarantees import AnyGuarantee, Guarantee
 from paceline.algorithms.core.job import Job
 from paceline.checking.cases.outcomes import Outcome
-from paceline.checking.check_guarantees import as_sync_sgd, distance
+from paceline.checking.check_guarantees import as_sync_sgd, clock_gaps, distance, staleness_values
 from paceline.records.trace import Trace
 
 
@@ -53,16 +52,12 @@ class Measured:
 
 def largest_staleness(trace: Trace) -> float:
     """Returns the largest staleness of the updates, of the method's own kind; 0 without updates."""
-    return max((row.staleness for row in trace.updates), default=0)
+    return max(staleness_values(trace), default=0)
 
 
 def clock_gap(job: Job, trace: Trace) -> float:
     """Returns the largest number of steps that a worker was ahead of the slowest when a step of it was applied."""
-    done, largest = Counter[int](), 0
-    for row in trace.updates:
-        done[row.rank] += 1
-        largest = max(largest, done[row.rank] - min(done[rank] for rank in job.team[0].workers))
-    return largest
+    return max((gap for _, gap in clock_gaps(job, trace)), default=0)
 
 
 def replica_distance(job: Job, trace: Trace) -> float:

@@ -56,7 +56,7 @@ def _is_core(path: Path) -> bool:
     """Whether a file is part of Python or of Paceline's operations and helpers."""
     if path.is_relative_to(ROOT):
         return path.relative_to(ROOT).is_relative_to(CORE)
-    return path == Path(inspect.getfile(ast)) or path.is_relative_to(Path(inspect.getfile(ast)).parent)
+    return path.is_relative_to(Path(inspect.getfile(ast)).parent)
 
 
 def name_of(path: Path) -> str:

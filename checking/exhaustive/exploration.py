@@ -21,8 +21,8 @@ from paceline.algorithms.core.errors import DeadlockError, ProgramError
 from paceline.algorithms.core.job import Job
 from paceline.checking.driver import Entry
 from paceline.checking.exhaustive.events import Event, Key, Marks, Objects, put_in_order
-from paceline.checking.exhaustive.observed import Observed, Options, Unrepeated
 from paceline.checking.exhaustive.races import Races, Reversal
+from paceline.checking.exhaustive.recorded_events import Options, RunWithEvents, Unrepeated
 from paceline.checking.exhaustive.sequences import sequences_of
 from paceline.checking.exhaustive.wakeup import PLENTY, Branch, insert, without
 from paceline.records.trace import Trace
@@ -151,7 +151,7 @@ class Exploration:
     def next_run(self) -> None:
         """Makes one run and plans the following ones."""
         start = max(0, len(self._nodes) - 1)
-        run = Observed(self.job, self._objects)
+        run = RunWithEvents(self.job, self._objects)
 
         def pick(options: Options) -> Key:
             if len(run.events) == len(self._nodes):
@@ -179,13 +179,13 @@ class Exploration:
             self.explored += 1
             self._count()
 
-    def _fail(self, error: Exception, run: Observed) -> None:
+    def _fail(self, error: Exception, run: RunWithEvents) -> None:
         if self.failed is None:
             raise error
         self.complete = self.complete and isinstance(error, DeadlockError)  # others end the run before all events
         self.failed(error, run.log)
 
-    def _node(self, run: Observed, options: Options) -> Node:
+    def _node(self, run: RunWithEvents, options: Options) -> Node:
         """Returns the node of a prefix that is new."""
         sleep, tree = dict[Key, Sleeper](), list[Branch]()
         if self._nodes:
@@ -203,7 +203,7 @@ class Exploration:
             tree = [Branch(awake, options[awake].marks, options[awake].grant)]
         return Node(options, sleep, tree)
 
-    def _plan(self, run: Observed, start: int) -> None:
+    def _plan(self, run: RunWithEvents, start: int) -> None:
         """Adds the reversals of a run to the wakeup trees, and moves to the next prefix."""
         for old, new in zip(self._events[:start], run.events, strict=False):
             if (type(old.request.op), old.marks, old.took) != (type(new.request.op), new.marks, new.took):
@@ -251,7 +251,7 @@ class Exploration:
         self.is_open = False
 
 
-def _unrepeated(run: Observed) -> ProgramError:
+def _unrepeated(run: RunWithEvents) -> ProgramError:
     last = run.log[-1].move if run.log else "the beginning"
     return ProgramError(
         f"up to {last}, the programs did not repeat the operations of an earlier run with the same answers; "

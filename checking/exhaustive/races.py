@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from paceline.algorithms.core.operations import Lock, NextStep, Receive, Unlock, Wait, WaitFor
 from paceline.checking.exhaustive.events import Choice, Event, Key, LetterName, Marks, Request, closure, indices
-from paceline.checking.exhaustive.observed import Observed
+from paceline.checking.exhaustive.recorded_events import RunWithEvents
 from paceline.checking.exhaustive.wakeup import Item, Sequence
 
 
@@ -36,7 +36,7 @@ class Races:
         start: the index of the first event that is not in an earlier run; reversals of earlier events are known.
     """
 
-    def __init__(self, run: Observed, start: int) -> None:
+    def __init__(self, run: RunWithEvents, start: int) -> None:
         self.run, self.events, self.start = run, run.events, start
         self._sent = {event.sent: index for index, event in enumerate(self.events) if event.sent is not None}
         self._took = {event.took: index for index, event in enumerate(self.events) if event.took is not None}

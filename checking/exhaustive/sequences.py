@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from paceline.algorithms.core.job import Job
 from paceline.checking.exhaustive.events import Event, Key, LaneId, Objects
-from paceline.checking.exhaustive.observed import Observed, Options
+from paceline.checking.exhaustive.recorded_events import Options, RunWithEvents
 
 MOST_SETS = 100_000
 """limit of memory: sets of events that can come first, of one size"""
@@ -62,12 +62,12 @@ def brute_force(job: Job, most: int) -> int:
     return sum(1 for _ in zip(range(most + 1), all_runs(job), strict=False))
 
 
-def all_runs(job: Job) -> Iterator[tuple[Observed, Exception | None]]:
+def all_runs(job: Job) -> Iterator[tuple[RunWithEvents, Exception | None]]:
     """Yields the run of every sequence of events, without reduction, and its exception if it failed."""
     objects = Objects()
     path: list[list[Key]] = []
     while True:
-        run = Observed(job, objects)
+        run = RunWithEvents(job, objects)
         yield run, _follow(run, path)
         while path and len(path[-1]) == 1:
             path.pop()
@@ -76,7 +76,7 @@ def all_runs(job: Job) -> Iterator[tuple[Observed, Exception | None]]:
         del path[-1][0]
 
 
-def _follow(run: Observed, path: list[list[Key]]) -> Exception | None:
+def _follow(run: RunWithEvents, path: list[list[Key]]) -> Exception | None:
     """Makes the run that begins with the first events of `path`, and adds the choices of the later ones to it."""
     at = 0
 

@@ -61,7 +61,7 @@ class Unrepeated(Exception):
     """An event of an earlier run is not possible in a run that begins in the same way."""
 
 
-class Observed(AnyOrder):
+class RunWithEvents(AnyOrder):
     """One run whose events are recorded.
 
     Args:
