@@ -120,14 +120,6 @@ def _reentry(job: Job) -> Iterable[str]:
 # --- each guarantee --------------------------------------------------------------------------------------------------
 
 
-def _deterministic(job: Job, trace: Trace) -> Iterator[str]:
-    yield from _differs(trace, job, "the same run without a clock")
-
-
-def _same_as_sync_sgd(job: Job, trace: Trace) -> Iterator[str]:
-    yield from _differs(trace, as_sync_sgd(job), "sync-sgd")
-
-
 def as_sync_sgd(job: Job) -> Job:
     """Returns the job of sync-sgd at the same hyper-parameters and number of samples."""
     own = {field.name for field in dataclasses.fields(job.method)}
@@ -141,16 +133,42 @@ def _workers(job: Job) -> Any:
     return tuple(dataclasses.replace(me, world=me.workers, server=None) for me in job.team if me.role == "worker")
 
 
-def _differs(trace: Trace, other: Job, name: str) -> Iterator[str]:
-    away, most = distance(trace, other)
-    if not away <= most:
-        yield f"weights differ by {away:.3g} from those of {name}, more than rounding explains"
+REFERENCES: dict[Guarantee, tuple[str, Callable[[Job], Job]]] = {
+    Guarantee.DETERMINISTIC: ("the same run without a clock", lambda job: job),
+    Guarantee.SAME_AS_SYNC_SGD: ("sync-sgd", as_sync_sgd),
+}
+"""guarantees that compare the weights with those of another run: its name in messages, and its job"""
 
 
-def distance(trace: Trace, job: Job) -> tuple[float, float]:
-    """Returns the largest difference of a run's weights from those of a job, and its allowed value."""
-    there = reference_weights(job)
+def distance(guarantee: Guarantee, job: Job, trace: Trace) -> tuple[float, float]:
+    """Returns the largest difference of a run's weights from those that they are compared with.
+
+    Args:
+        guarantee: one of `REFERENCES`.
+        job: the method, its ranks and its learner.
+        trace: the record of its run.
+
+    Returns:
+        The difference, and the largest one that rounding explains.
+    """
+    there = reference_weights(REFERENCES[guarantee][1](job))
     return float(np.abs(_numbers(trace.weights) - there).max()), rounding(there)
+
+
+def too_distant(guarantee: Guarantee, away: float, most: float) -> Iterator[str]:
+    """Yields a sentence if a `distance` is larger than rounding explains.
+
+    Args:
+        guarantee: one of `REFERENCES`.
+        away: the largest difference.
+        most: the largest permitted one.
+    """
+    if not away <= most:
+        yield f"weights differ by {away:.3g} from those of {REFERENCES[guarantee][0]}, more than rounding explains"
+
+
+def _compared(guarantee: Guarantee) -> Check:
+    return lambda job, trace: too_distant(guarantee, *distance(guarantee, job, trace))
 
 
 def _weights_of_reference(job: Job) -> np.ndarray[Any, Any]:
@@ -267,12 +285,12 @@ def _conserves_messages(job: Job, trace: Trace) -> Iterator[str]:
 
 
 CHECKS: dict[Guarantee, Check] = {
-    Guarantee.DETERMINISTIC: _deterministic,
+    Guarantee.DETERMINISTIC: _compared(Guarantee.DETERMINISTIC),
     Guarantee.SYNCHRONOUS: _synchronous,
     Guarantee.EXACT_DELAY: _exact_delay,
     Guarantee.BOUNDED_STALENESS: _bounded_staleness,
     Guarantee.BOUNDED_CLOCK_GAP: _bounded_clock_gap,
-    Guarantee.SAME_AS_SYNC_SGD: _same_as_sync_sgd,
+    Guarantee.SAME_AS_SYNC_SGD: _compared(Guarantee.SAME_AS_SYNC_SGD),
     Guarantee.REPLICAS_EQUAL: _replicas_equal,
     Guarantee.REPLICAS_MEET: _replicas_meet,
     Guarantee.ROUND_ROBIN: _round_robin,

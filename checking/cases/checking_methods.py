@@ -197,8 +197,8 @@ def note(found: Checked, outcome: Outcome, report: Report, *, costly: bool) -> b
         Whether this is the first schedule with a violation.
     """
     begun_s, before = time.monotonic(), len(found.violated)
-    new = violations(outcome, costly=costly)
     values = measured(outcome)
+    new = violations(outcome, costly=costly, values=values)
     spent_s = time.monotonic() - begun_s + outcome.seconds
     found.schedules += 1
     for name in checked_by(outcome, costly=costly):

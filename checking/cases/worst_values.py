@@ -12,7 +12,7 @@ import numpy as np
 from paceline.algorithms.core.guarantees import AnyGuarantee, Guarantee
 from paceline.algorithms.core.job import Job
 from paceline.checking.cases.outcomes import Outcome
-from paceline.checking.check_guarantees import as_sync_sgd, clock_gaps, distance, staleness_values
+from paceline.checking.check_guarantees import clock_gaps, distance, staleness_values
 from paceline.records.trace import Trace
 
 
@@ -94,16 +94,18 @@ def _replicas(job: Job, trace: Trace) -> Measured:
     return Measured("largest distance of replicas", replica_distance(job, trace), 0.0)
 
 
+def _distance(guarantee: Guarantee, quantity: str) -> Callable[[Job, Trace], Measured]:
+    return lambda job, trace: Measured(quantity, *distance(guarantee, job, trace))
+
+
 MEASURES: dict[AnyGuarantee, Callable[[Job, Trace], Measured]] = {
     Guarantee.SYNCHRONOUS: _staleness(Guarantee.SYNCHRONOUS),
     Guarantee.EXACT_DELAY: _staleness(Guarantee.EXACT_DELAY),
     Guarantee.BOUNDED_STALENESS: _staleness(Guarantee.BOUNDED_STALENESS),
     Guarantee.BOUNDED_CLOCK_GAP: _clock_gap,
     Guarantee.REPLICAS_EQUAL: _replicas,
-    Guarantee.DETERMINISTIC: lambda job, trace: Measured("largest difference of weights", *distance(trace, job)),
-    Guarantee.SAME_AS_SYNC_SGD: lambda job, trace: Measured(
-        "largest difference from sync-sgd", *distance(trace, as_sync_sgd(job))
-    ),
+    Guarantee.DETERMINISTIC: _distance(Guarantee.DETERMINISTIC, "largest difference of weights"),
+    Guarantee.SAME_AS_SYNC_SGD: _distance(Guarantee.SAME_AS_SYNC_SGD, "largest difference from sync-sgd"),
 }
 """guarantees with a quantity"""
 
