@@ -56,7 +56,7 @@ class Driver(ABC):
             raise InputError("budget: found no number of samples; a run without a clock ends after samples only")
         self.job, self.limit = job, job.limit
         self.deliver_at_once, self.start = deliver_at_once, start
-        self.trace = Trace()
+        self.trace = Trace(in_seconds=False)
         self.log: list[Entry] = []
         self._moves = 0
         self._tasks: list[Task] = []

@@ -143,6 +143,8 @@ class Trace:
     snapshots: list[Snapshot] = field(default_factory=list)
     wall_s: float = 0.0
     """the run's own clock at its end"""
+    in_seconds: bool = True
+    """whether times are in seconds; False in a run of the any-order interpreter, whose times are numbers of moves"""
     stop_reason: Reason | None = None
     """why the run ended; None if unknown"""
     states: dict[Rank, Any] = field(default_factory=dict)

@@ -61,32 +61,39 @@ class CustomGuarantee:
         slug: the name that commands and pages use.
         value: a description.
         check: yields a sentence for each violation, given a job and the trace of a run of it.
+        needs_times: whether only runs with times in seconds are checked.
     """
 
     slug: str
     value: str
     check: Check
+    needs_times: bool = False
 
     @property
     def name(self) -> str:
         """The name in the form of the members of `Guarantee`."""
         return self.slug.upper().replace("-", "_")
 
+    def applies_to(self, trace: Any) -> bool:
+        """Whether a run is checked, given its trace."""
+        return trace.in_seconds or not self.needs_times
+
     def __call__(self, job: Any, trace: Any) -> Iterator[str]:
-        """Yields a sentence for each violation.
+        """Yields a sentence for each violation; none if the guarantee does not apply to the run.
 
         Args:
             job: the method, its ranks and its learner.
             trace: the record of a run, from any interpreter.
         """
-        yield from self.check(job, trace)
+        if self.applies_to(trace):
+            yield from self.check(job, trace)
 
 
 AnyGuarantee = Guarantee | CustomGuarantee
 """what `Method.guarantees` contains"""
 
 
-def custom_guarantee(name: str, description: str) -> Callable[[Check], CustomGuarantee]:
+def custom_guarantee(name: str, description: str, *, needs_times: bool = False) -> Callable[[Check], CustomGuarantee]:
     """Decorates a function that checks a run, so that methods can promise it beside the members of `Guarantee`.
 
     `paceline check`, `paceline.checking.broken` and `paceline list algorithms` treat it like a built-in guarantee.
@@ -94,6 +101,8 @@ def custom_guarantee(name: str, description: str) -> Callable[[Check], CustomGua
     Args:
         name: small letters, digits and '-'; not the name of a built-in guarantee.
         description: one sentence.
+        needs_times: whether the function compares times in seconds. Then simulated and real runs are checked, and runs
+            of the any-order interpreter are not: their times are numbers of moves.
 
     Returns:
         The decorator. The function gets the job and the trace of a run, and yields a sentence for each violation.
@@ -114,7 +123,7 @@ def custom_guarantee(name: str, description: str) -> Callable[[Check], CustomGua
         raise ValueError(f"found the name {name!r}, which is a built-in guarantee's; expected another")
 
     def decorated(check: Check) -> CustomGuarantee:
-        return CustomGuarantee(name, description, check)
+        return CustomGuarantee(name, description, check, needs_times)
 
     return decorated
 

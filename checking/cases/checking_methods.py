@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.guarantees import CustomGuarantee, Guarantee
 from paceline.algorithms.core.method import Method
 from paceline.checking.cases.case import Case
 from paceline.checking.cases.directed_search import STARTS, Search, searches
@@ -233,6 +233,8 @@ def checked_by(outcome: Outcome, *, costly: bool) -> Iterator[str]:
         if (costly or not one.costly) and one.applies(outcome):
             yield one.name
     for guarantee in method.guarantees:
+        if isinstance(guarantee, CustomGuarantee) and not guarantee.applies_to(outcome.trace):
+            continue
         conserving = guarantee in CONSERVING
         if conserving != case.gradients and (conserving or check_of(guarantee) is not None):
             yield guarantee.slug

@@ -96,7 +96,7 @@ def in_any_order(case: Case, choose: Chooser) -> Outcome:
     """
     job, start, begun_s = case.job(), None, time.monotonic()
     limit = moves_of(case, job)
-    whole, log, findings, error = Trace(), list[Entry](), list[Finding](), None
+    whole, log, findings, error = Trace(in_seconds=False), list[Entry](), list[Finding](), None
     for stop in [*sorted(stop for stop in case.stops if stop < (job.limit or 0)), None]:
         samples = job.budget.samples if stop is None else stop * job.samples_per_step
         part = dataclasses.replace(job, budget=Budget(samples=samples))

@@ -158,6 +158,36 @@ def test_a_custom_guarantee_is_checked_like_the_others() -> None:
     assert check_method(Large(), FEW).verdicts["small-weights"].verdict == "violated"
 
 
+@custom_guarantee("an-hour", "a run takes an hour", needs_times=True)
+def an_hour(job: Job, trace: Trace) -> Iterator[str]:
+    if trace.wall_s < 3600:
+        yield f"the run took {trace.wall_s:g} s"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Short(Faultless):
+    """Promises a guarantee about seconds, which no small run keeps."""
+
+    guarantees = frozenset({an_hour})
+
+
+def test_a_custom_guarantee_about_seconds_is_not_checked_without_a_clock() -> None:
+    case = Case(method=Short(), nodes=(1, 1), steps=2)
+    timed = dataclasses.replace(case, times=Times(compute_s=(1.0,)))
+    assert violations(performed(case)) == []
+    assert [one.words for one in violations(performed(timed))] == ["the run took 2 s"]
+    in_any_order, simulated = (performed(one).trace.in_seconds for one in (case, timed))
+    assert (in_any_order, simulated) == (False, True)
+
+
+def test_only_runs_with_a_clock_count_for_a_guarantee_about_seconds() -> None:
+    found = check_method(Short(), FEW).verdicts
+    assert found["an-hour"].verdict == "violated"
+    assert 0 < found["an-hour"].schedules < found["gradients-once"].schedules
+    violation = found["an-hour"].violation
+    assert violation is not None and violation.case.times is not None
+
+
 def test_a_check_that_fails_is_reported() -> None:
     found = violations(performed(Case(method=Unchecked(), nodes=(1,), steps=1)))
     assert [one.words.partition(":")[0] for one in found] == ["its check failed"]
