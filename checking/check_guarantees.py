@@ -33,6 +33,8 @@ from paceline.records.trace import Trace
 
 ROUNDINGS = 4500
 """allowed difference of two runs that add the same numbers in different orders, in roundings of the weights' scale"""
+LISTED = 3
+"""elements of a vector that a message lists"""
 KEPT_RUNS = 64
 """number of jobs whose ends are kept; a job of `paceline check` has eight weights"""
 Check = Callable[[Job, Trace], Iterable[str]]
@@ -95,7 +97,8 @@ def conserved(job: Job, trace: Trace) -> list[str]:
     old, new = (total_weights(job, states) for states in (before, trace.states))
     if not promised or np.abs(new - old).max() <= rounding(old):
         return []
-    return [f"{one.slug}: the sum went from {old} to {new}" for one in sorted(promised, key=lambda one: one.name)]
+    words = f"the sum of the weights is not conserved: {changed_elements(old, new, rounding(old))}"
+    return [f"{one.slug}: {words}" for one in sorted(promised, key=lambda one: one.name)]
 
 
 def total_weights(job: Job, states: Any) -> Any:
@@ -307,6 +310,25 @@ CHECKS: dict[Guarantee, Check] = {
 
 def _numbers(vector: Any) -> np.ndarray[Any, Any]:
     return np.asarray(vector)
+
+
+def changed_elements(before: np.ndarray[Any, Any], after: np.ndarray[Any, Any], most: float) -> str:
+    """Returns the first elements that changed, how many there are, and the largest change, for a message.
+
+    Args:
+        before: a vector.
+        after: the same vector later.
+        most: the largest change that is none.
+
+    >>> changed_elements(np.array([1.0, 2.0, 3.0]), np.array([1.5, 2.0, 2.0]), 1e-9)
+    'element 0 went from 1 to 1.5, element 2 from 3 to 2; 2 of 3 elements changed, by at most 1'
+    """
+    changes = np.abs(after - before)
+    indices = np.flatnonzero(~(changes <= most))  # not `>`, which is false for NaN
+    first = [f"{index} {'went ' * (not at)}from {before[index]:.6g} to {after[index]:.6g}"
+             for at, index in enumerate(indices[:LISTED])]  # fmt: skip
+    listed = ", ".join(f"element {words}" for words in first)
+    return f"{listed}; {len(indices)} of {len(changes)} elements changed, by at most {changes.max():.3g}"
 
 
 def rounding(vector: np.ndarray[Any, Any]) -> float:
