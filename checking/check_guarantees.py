@@ -211,7 +211,8 @@ def _bounded_clock_gap(job: Job, trace: Trace) -> Iterator[str]:
     most = job.method.bounds(job.workers)[Guarantee.BOUNDED_CLOCK_GAP]
     for row, gap in clock_gaps(job, trace):
         if gap > most:
-            yield f"rank {row.rank} was {gap} steps ahead of the slowest at {row.time_s:g} s, promised {most:g} at most"
+            when = f"at {row.time_s:g} s" if trace.in_seconds else f"after move {row.time_s:g}"
+            yield f"rank {row.rank} was {gap} steps ahead of the slowest {when}, promised {most:g} at most"
 
 
 def clock_gaps(job: Job, trace: Trace) -> Iterator[tuple[Update, int]]:

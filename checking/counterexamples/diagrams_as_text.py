@@ -1,11 +1,11 @@
-"""Draws a story as a sequence diagram in plain text: one column per rank, at most 100 characters wide."""
+"""Draws a story as a sequence diagram in plain text: one column per rank, at most 80 characters wide."""
 
 from __future__ import annotations
 
 from paceline.checking.counterexamples.diagram_rows import Row, rows_of
 from paceline.checking.counterexamples.story_model import Story
 
-WIDTH = 100
+WIDTH = 80
 LEFT = 8
 """characters for the numbers of sentences"""
 TIME = 11
@@ -93,16 +93,20 @@ class _Canvas:
             return self._arrow(line, row.source, sentence.ranks[0], sentence.label)
         label = sentence.label.removeprefix("✗ ")
         mark = MARKS[sentence.act] if label == sentence.label else "✗"
+        room = self.width - 3
         if sentence.act == "send":
-            label += f" to {', '.join(map(str, sentence.to))}"
-        return _over(line, self.at(sentence.ranks[0]), f"{mark} {_cut(label, self.width - 3)}")
+            to = f" to {', '.join(map(str, sentence.to))}"
+            label = _cut(label, room - len(to)) + to
+        elif len(label) > room:
+            label = label.rpartition(", ")[2]  # the value of an update, whose number the sentence has
+        return _over(line, self.at(sentence.ranks[0]), f"{mark} {_cut(label, room)}")
 
     def _arrow(self, line: str, source: int, to: int, label: str) -> str:
         if source == to:
             return _over(line, self.at(to), f"↺ {_cut(label, self.width - 3)}")
         first, last = sorted((self.at(source), self.at(to)))
         inside = last - first - 1
-        body = f" {_cut(label, inside - 5)} ".center(inside - 1, "─") if inside > 7 else "─" * (inside - 1)
+        body = f" {_cut(label, inside - 4)} ".center(inside - 1, "─") if inside > 7 else "─" * (inside - 1)
         shaft = f"{body}▶" if source == self._leftmost(source, to) else f"◀{body}"
         return _over(line, first + 1, shaft)
 

@@ -165,7 +165,8 @@ class Drafting:
     def _send(self, moment: Moment, op: Send, *, started: bool) -> None:
         name = wording.message(op.value, op.tag)
         verb = "starts to send" if started else "sends"
-        draft = self._say(moment, f"{verb} {name} to rank {op.to}", "send", name, (op.to,))
+        label = wording.message_label(op.value, op.tag)
+        draft = self._say(moment, f"{verb} {name} to rank {op.to}", "send", label, (op.to,))
         self.mail.send(moment.me.rank, op, draft, name)
 
     # --- answers ------------------------------------------------------------------------------------------------
@@ -207,7 +208,8 @@ class Drafting:
 
     def _receive(self, moment: Moment, op: Receive, answer: Message) -> None:
         name = wording.message(answer.value, answer.tag)
-        draft = self._say(moment, f"receives {name} from rank {answer.source}", "receive", name)
+        label = wording.message_label(answer.value, answer.tag)
+        draft = self._say(moment, f"receives {name} from rank {answer.source}", "receive", label)
         draft.sent = self.mail.receive(moment.me.rank, op, answer)
 
     def _finished(self, moment: Moment, handle: Handle[Any], answer: Any, note: str = "") -> None:

@@ -57,6 +57,22 @@ def message(value: Any, tag: str) -> str:
     return f"{tag!r} ({name})" if name else repr(tag)
 
 
+def message_label(value: Any, tag: str) -> str:
+    """Names a message in fewer characters, for a diagram: weights and gradients with their version.
+
+    >>> message_label(Weights(None, version=3), ""), message_label(Weights(None, version=3), "pull")
+    ('weights v3', "'pull' (weights v3)")
+    """
+    match value:
+        case Weights():
+            name = f"weights v{value.version}"
+        case GradientResult():
+            name = f"gradient v{value.version}"
+        case _:
+            return message(value, tag)
+    return f"{tag!r} ({name})" if tag else name
+
+
 def value_name(value: Any) -> str:
     """Names a value without its numbers; empty for None."""
     if value is None:

@@ -34,6 +34,7 @@ from paceline.checking.counterexamples import (
     text_diagram,
 )
 from paceline.checking.counterexamples.stories import recorded
+from paceline.checking.counterexamples.story_model import Act
 from paceline.cli.counterexample_display import replay_file, story_parts, write_files
 from paceline.cli.output import Output
 from tests.thorough import FAMILIES, sampled
@@ -185,7 +186,7 @@ def test_recording_changes_nothing_and_every_story_can_be_drawn(name: str, times
     found = story(Violation(guarantee="deterministic", words="an example", case=case))
     assert all(one.place for one in found.sentences if one.act not in ("state", "failure"))
     assert all(one.sent_in for one in found.sentences if one.act == "receive")
-    assert max(map(len, text_diagram(found).splitlines())) <= 100
+    assert max(map(len, text_diagram(found).splitlines())) <= 80
     ET.fromstring(svg_diagram(found))
     if times is not None:
         seconds = [one.time_s for one in found.sentences if one.time_s is not None]
@@ -195,17 +196,34 @@ def test_recording_changes_nothing_and_every_story_can_be_drawn(name: str, times
 # --- diagrams --------------------------------------------------------------------------------------------------------
 
 DIAGRAM = """\
-                   rank 0 worker              rank 1 worker              rank 2 server
-                   │                          │                          │
-   1-2        1 s  │─────────────────────── Push ───────────────────────▶│
-     3        1 s  │                          │                          ■ update 0
-   4-5        1 s  │◀─────────────── weights of version 1 ───────────────│
-   6-7        2 s  │                          │────────── Push ─────────▶│
-     8        2 s  │                          │                          ✗ update 1"""
+                   rank 0 worker       rank 1 worker       rank 2 server
+                   │                   │                   │
+   1-2        1 s  │──────────────── Push ────────────────▶│
+     3        1 s  │                   │                   ■ update 0
+   4-5        1 s  │◀───────────── weights v1 ─────────────│
+   6-7        2 s  │                   │────── Push ──────▶│
+     8        2 s  │                   │                   ✗ update 1"""
 
 
 def test_the_text_diagram() -> None:
     assert text_diagram(told("NoBound", times=Times(compute_s=(1.0, 2.0)))) == DIAGRAM
+
+
+def test_narrow_columns_keep_receivers_and_values() -> None:
+    def sentence(number: int, rank: int, act: Act, label: str, to: tuple[int, ...] = ()) -> Sentence:
+        return Sentence(number=number, ranks=(rank,), words="", act=act, label=label, to=to)
+
+    sentences = (
+        sentence(1, 0, "send", "a message with a very long name", (2,)),
+        sentence(2, 1, "update", "update 10, w[0] = 0.123456"),
+        sentence(3, 2, "start", "a label that is too long for its column"),
+    )
+    ranks = ((0, "worker"), (1, "worker"), (2, "server"))
+    drawn = Story(method="m", guarantee="g", words="", setting="", ranks=ranks, sentences=sentences)
+    rows = [row.strip() for row in text_diagram(drawn).splitlines()[2:]]
+    assert rows[0].startswith("1  ○ a message with … to 2 │")
+    assert "■ w[0] = 0.123456" in rows[1] and "update" not in rows[1]
+    assert rows[2].endswith("+ a label that is too …")
 
 
 def test_a_collective_is_a_box_over_its_members() -> None:
@@ -217,7 +235,7 @@ def test_a_collective_is_a_box_over_its_members() -> None:
 def test_too_many_ranks_for_text() -> None:
     case = Case(method=find("sync-sgd")(), nodes=(12,), steps=1)
     assert text_diagram(story(Violation(guarantee="example", words="", case=case))) == (
-        "12 ranks do not fit in 100 columns; the SVG diagram shows them."
+        "12 ranks do not fit in 80 columns; the SVG diagram shows them."
     )
 
 
