@@ -67,4 +67,4 @@ def not_received(sentence: Sentence, story: Story) -> str:
     received = {other.ranks[0] for other in story.sentences if (other.sent_in or (0, 0))[1] == sentence.number}
     if not (to := [str(rank) for rank in sentence.to if rank not in received]):
         return ""
-    return f"{sentence.label} to {', '.join(to)}, not received"
+    return f"unread: {sentence.label} to {', '.join(to)}"

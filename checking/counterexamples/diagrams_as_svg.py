@@ -16,8 +16,8 @@ COLUMN, ROW = 210, 28
 """pixels of a column and of a row"""
 NUMBERS, TIME, LINES = 64, 70, 260
 """pixels for the numbers of sentences, for the time and for the program lines"""
-CHARACTER = 6.6
-"""pixels of a character at 11 px; provenance: DERIVED, 0.6 em of common monospaced fonts"""
+CHARACTER, HEAD_CHARACTER = 6.6, 7.3
+"""pixels of a character at 11 px, and of a bold one at 12 px; provenance: DERIVED, 0.6 em of common monospaced fonts"""
 LIGHT = {
     "ground": "#ffffff",
     "ink": "#1f2328",
@@ -86,7 +86,8 @@ class _Drawing:
         self.width = max(self.lines_at + LINES, 560)
         characters = int((self.width - 24) / CHARACTER)
         about = f"{story.method} violates {story.guarantee}: {story.first_words}"
-        self.title = textwrap.wrap(about, characters) + textwrap.wrap(story.setting, characters)
+        self.heads = textwrap.wrap(about, int((self.width - 24) / HEAD_CHARACTER))
+        self.title = self.heads + textwrap.wrap(story.setting, characters)
         values = [f"{one.text}" for one in story.differences]
         self.values = [line for value in values for line in textwrap.wrap(value, characters, subsequent_indent="  ")]
         self.top = 22 + 16 * len(self.title) + 34
@@ -105,7 +106,7 @@ class _Drawing:
         yield f"<style>{STYLE}</style>"
         yield f'<rect class="ground" width="{self.width}" height="{self.height}"/>'
         for at, line in enumerate(self.title):
-            yield _text(12, 22 + 16 * at, line, "head" if at == 0 else "")
+            yield _text(12, 22 + 16 * at, line, "head" if at < len(self.heads) else "")
         for rank, role in self.story.ranks:
             x = self.columns[rank]
             yield _text(x - 6, self.top - 12, f"rank {rank} ({role})", "head")
@@ -122,7 +123,7 @@ class _Drawing:
     def _row(self, at: int, row: Row) -> Iterator[str]:
         sentence, y = row.sentence, self.y(at)
         if sentence is None:
-            yield _text(self.left, y + 4, f"⋮ {self.story.gap}", "faint")
+            yield from _label(self.left, y + 4, f"⋮ {self.story.gap}", "faint")
             return
         yield f"<g><title>{escape(sentence.text)}</title>"
         yield _text(NUMBERS - 6, y + 4, row.numbers, "faint", anchor="end")
@@ -130,11 +131,12 @@ class _Drawing:
             yield _text(NUMBERS + TIME - 6, y + 4, f"{sentence.time_s:.4g} s", "faint", anchor="end")
         yield _text(self.lines_at, y + 4, _cut(sentence.line, LINES - 12), "faint")
         if not sentence.ranks:
-            yield _text(self.left, y + 4, _cut(sentence.words, self.lines_at - self.left - 12), "failure")
+            end = self.lines_at if sentence.line else self.width
+            yield from _label(self.left, y + 4, _cut(sentence.words, end - self.left - 12), "failure")
         elif sentence.act == "collective":
             yield from self._box(y, sentence.ranks, sentence.label)
         elif row.source is not None:
-            yield from self._message(self.y(row.sent_at), y, row.source, sentence.ranks[0], sentence.label)
+            yield from self._message(y, row.source, sentence.ranks[0], sentence.label)
         else:
             x, label = self.columns[sentence.ranks[0]], sentence.label.removeprefix("✗ ")
             kind = sentence.act if label == sentence.label else "failure"
@@ -146,21 +148,26 @@ class _Drawing:
         yield "</g>"
 
     def _arrow(self, begin: float, end: float, source: int, to: int) -> Iterator[str]:
-        """Draws an arrow from the row of the sending to that of the receipt."""
+        """Draws an arrow from the row of the sending to that of the receipt.
+
+        It reaches the row of the receipt before the next column. In that row no other rank has a mark, so an arrow
+        never crosses the mark of a rank between the two.
+        """
         one, two = self.columns[source], self.columns[to]
         side = 0 if source == to else 1 if two > one else -1
-        yield f'<line class="arrow" x1="{one}" y1="{begin}" x2="{two - 8 * side}" y2="{end}"/>'
+        bend = f"{one + side * COLUMN / 2:g},{end:g} " if begin != end else ""
+        yield f'<polyline class="arrow" points="{one:g},{begin:g} {bend}{two - 8 * side:g},{end:g}"/>'
         yield f'<polygon class="tip" points="{two},{end} {two - 9 * side},{end - 4} {two - 9 * side},{end + 4}"/>'
 
-    def _message(self, begin: float, end: float, source: int, to: int, label: str) -> Iterator[str]:
-        """Writes the name of a message above its arrow, near the receiver, where fewer arrows cross."""
+    def _message(self, y: float, source: int, to: int, label: str) -> Iterator[str]:
+        """Writes the name of a message above the horizontal part of its arrow, near the receiver."""
         one, two = self.columns[source], self.columns[to]
         if one == two:
-            yield from _label(two + 12, end + 4, _cut(label, COLUMN - 20))
-            return
-        at = two + (COLUMN if two < one else -COLUMN) / 2
-        y = begin + (at - one) / (two - one) * (end - begin) - 5
-        yield from _label(at, y, _cut(label, COLUMN - 30), anchor="middle")
+            yield from _label(two + 12, y + 4, _cut(label, COLUMN - 20))
+        elif two > one:
+            yield from _label(two - 14, y - 5, _cut(label, COLUMN - 30), anchor="end")
+        else:
+            yield from _label(two + 14, y - 5, _cut(label, COLUMN - 30))
 
     def _box(self, y: float, ranks: tuple[int, ...], label: str) -> Iterator[str]:
         places = sorted(self.columns[rank] for rank in ranks)

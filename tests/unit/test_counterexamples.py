@@ -250,6 +250,36 @@ def test_the_svg_needs_no_other_files_and_follows_the_readers_mode() -> None:
     assert all(0 <= float(one.attrib["y"]) <= tall for one in root.iter() if "y" in one.attrib)
 
 
+def test_nothing_is_cut_off_on_the_right_of_the_svg() -> None:
+    words = "what was found is said in so many words that they need more than one line of the drawing, " * 2
+    failure = Sentence(number=1, ranks=(), words=words, act="failure")
+    drawn = Story(method="m", guarantee="g", words=words, setting=words, ranks=((0, "worker"),), sentences=(failure,))
+    root = ET.fromstring(svg_diagram(drawn))
+    wide = float(root.attrib["width"])
+    ends = [
+        float(one.attrib["x"]) + len(one.text or "") * (7.2 if one.attrib["class"] == "head" else 6.6)
+        for one in root.iter()
+        if one.tag.endswith("}text") and one.attrib.get("text-anchor") is None
+    ]
+    assert len(ends) > 5 and max(ends) <= wide
+
+
+def test_an_arrow_crosses_other_ranks_in_the_row_of_its_receipt() -> None:
+    def sentence(number: int, rank: int, act: Act, **more: Any) -> Sentence:
+        return Sentence(number=number, ranks=(rank,), words="", act=act, label="m", **more)
+
+    between = sentence(2, 1, "compute")
+    sentences = (sentence(1, 0, "send", to=(2,)), between, sentence(3, 2, "receive", sent_in=(0, 1)))
+    ranks = ((0, "worker"), (1, "worker"), (2, "server"))
+    drawn = Story(method="m", guarantee="g", words="", setting="", ranks=ranks, sentences=sentences)
+    root = ET.fromstring(svg_diagram(drawn))
+    marks = [one for one in root.iter() if one.tag.endswith("}circle")]
+    (arrow,) = [one for one in root.iter() if one.tag.endswith("}polyline")]
+    begin, bend, end = (tuple(map(float, point.split(","))) for point in arrow.attrib["points"].split())
+    assert begin == (float(marks[0].attrib["cx"]), float(marks[0].attrib["cy"]))
+    assert bend[0] < float(marks[1].attrib["cx"]) and bend[1] == end[1] > float(marks[1].attrib["cy"])
+
+
 def test_words_are_escaped_in_svg() -> None:
     sentence = Sentence(number=1, ranks=(0,), role="worker", words="sends <a> & 'b'", act="compute", label="<a> & b")
     drawn = Story(method="m", guarantee="g", words="1 < 2", setting="", ranks=((0, "worker"),), sentences=(sentence,))
