@@ -227,15 +227,31 @@ class Exploration:
         self.counting_s += monotonic() - begun_s
 
     def _add(self, reversal: Reversal) -> None:
-        node, sequence = self._nodes[reversal.at], reversal.sequence
+        """Adds a continuation to the wakeup trees, unless its orders are known.
+
+        It follows the present run as far as its events are weak initials of the sequence. Sleeping events count in each
+        of these nodes, not in the first one only: events of a planned sequence are removed from the tree when they have
+        been explored, so only the sleep set of their node still says that the orders that begin with them are known.
+        """
+        at, sequence = reversal.at, reversal.sequence
         spare = PLENTY
         if self.job.method.independent:
-            taken = sum(event.grant for event in self._events[: reversal.at])
+            taken = sum(event.grant for event in self._events[:at])
             spare = (self.job.limit or 0) - taken - sum(item.grant for item in sequence)
-        for key, one in node.sleep.items():
-            if without(key, one.marks, one.grant, sequence, spare) is not None:
+        while True:
+            node = self._nodes[at]
+            for key, one in node.sleep.items():
+                if without(key, one.marks, one.grant, sequence, spare) is not None:
+                    return
+            current = node.tree[0]
+            rest = without(current.key, current.marks, current.grant, sequence, spare)
+            at += 1
+            if rest is None or at == len(self._nodes) or self._nodes[at].tree is not current.following:
+                insert(node.tree, sequence, spare)
                 return
-        insert(node.tree, sequence, spare)
+            if current.grant and len(rest) == len(sequence):
+                spare -= 1
+            sequence = rest
 
     def _go_back(self) -> None:
         """Leaves the explored branches: the next run follows the deepest tree that has another branch."""
