@@ -152,6 +152,14 @@ def test_no_method_of_two_workers_has_a_redundant_run(name: str) -> None:
         assert (AnyOrder(job).run(Recorded(moves)).weights == weights).all(), method.name
 
 
+@pytest.mark.slow
+def test_a_continuation_through_explored_branches_is_not_explored_again() -> None:
+    """Run 2037 was redundant when only the first node of a continuation compared it with its sleep set."""
+    job = Job.of(METHODS["hogwild-sgd"](), [list(map(Rank, range(3)))], Slopes(), batch=4, budget=Budget(samples=16))
+    orders = explore(job, visit=ignored, most=2100)
+    assert (orders.explored, orders.blocked) == (2100, 0)
+
+
 def small(name: str, steps: int = 1) -> Job:
     method = METHODS[name]()
     ranks = [Rank(rank) for rank in range(1 if method.alone else 2)]
