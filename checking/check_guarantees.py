@@ -12,7 +12,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
@@ -22,21 +21,13 @@ from typing import Any
 import numpy as np
 
 from paceline.algorithms.core.guarantees import AnyGuarantee, CustomGuarantee, Guarantee, missing_figures
-from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Special
-from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.runtime.update_log import Update
-from paceline.checking.anyorder import AnyOrder
 from paceline.checking.hidden_state import hidden_state
-from paceline.checking.kept_results import KeptResults
+from paceline.checking.reference_runs import changed_elements, distance, numbers, rounding, too_distant
 from paceline.records.trace import Trace
 
-ROUNDINGS = 4500
-"""allowed difference of two runs that add the same numbers in different orders, in roundings of the weights' scale"""
-LISTED = 3
-"""elements of a vector that a message lists"""
-KEPT_RUNS = 64
-"""number of jobs whose ends are kept; a job of `paceline check` has eight weights"""
 Check = Callable[[Job, Trace], Iterable[str]]
 
 
@@ -52,7 +43,9 @@ def broken(job: Job, trace: Trace, guarantees: Iterable[AnyGuarantee] | None = N
             in their states (see `hidden_state`), as ``re-entry: …``. Guarantees without a check here are ignored.
 
     >>> from paceline.algorithms import find
+    >>> from paceline.algorithms.core.job import Budget
     >>> from paceline.algorithms.core.values import Rank
+    >>> from paceline.checking.anyorder import AnyOrder
     >>> from paceline.checking.moves import RoundRobin
     >>> from paceline.workloads import build
     >>> bowl = build("quadratic", learning="quadratic", seed=1)
@@ -112,7 +105,7 @@ def total_weights(job: Job, states: Any) -> Any:
     vectors = [states[me.rank].weights.vector for me in job.team if me.role == "worker" or with_centre]
     if with_centre and not job.method.has_server:
         vectors.append(states[job.weights_owner].centre.vector)
-    return _numbers(reduce(add, vectors))
+    return numbers(reduce(add, vectors))
 
 
 def _reentry(job: Job) -> Iterable[str]:
@@ -123,63 +116,8 @@ def _reentry(job: Job) -> Iterable[str]:
 # --- each guarantee --------------------------------------------------------------------------------------------------
 
 
-def as_sync_sgd(job: Job) -> Job:
-    """Returns the job of sync-sgd at the same hyper-parameters and number of samples."""
-    own = {field.name for field in dataclasses.fields(job.method)}
-    shared = {name: getattr(job.method, name) for name in own & {field.name for field in dataclasses.fields(SyncSgd)}}
-    samples = (job.limit or 0) * job.samples_per_step
-    return dataclasses.replace(job, method=SyncSgd(**shared), team=_workers(job), budget=Budget(samples=samples))
-
-
-def _workers(job: Job) -> Any:
-    """Returns the team without its server, as in sync-sgd."""
-    return tuple(dataclasses.replace(me, world=me.workers, server=None) for me in job.team if me.role == "worker")
-
-
-REFERENCES: dict[Guarantee, tuple[str, Callable[[Job], Job]]] = {
-    Guarantee.DETERMINISTIC: ("the same run without a clock", lambda job: job),
-    Guarantee.SAME_AS_SYNC_SGD: ("sync-sgd", as_sync_sgd),
-}
-"""guarantees that compare the weights with those of another run: its name in messages, and its job"""
-
-
-def distance(guarantee: Guarantee, job: Job, trace: Trace) -> tuple[float, float]:
-    """Returns the largest difference of a run's weights from those that they are compared with.
-
-    Args:
-        guarantee: one of `REFERENCES`.
-        job: the method, its ranks and its learner.
-        trace: the record of its run.
-
-    Returns:
-        The difference, and the largest one that rounding explains.
-    """
-    there = reference_weights(REFERENCES[guarantee][1](job))
-    return float(np.abs(_numbers(trace.weights) - there).max()), rounding(there)
-
-
-def too_distant(guarantee: Guarantee, away: float, most: float) -> Iterator[str]:
-    """Yields a sentence if a `distance` is larger than rounding explains.
-
-    Args:
-        guarantee: one of `REFERENCES`.
-        away: the largest difference.
-        most: the largest permitted one.
-    """
-    if not away <= most:
-        yield f"weights differ by {away:.3g} from those of {REFERENCES[guarantee][0]}, more than rounding explains"
-
-
 def _compared(guarantee: Guarantee) -> Check:
     return lambda job, trace: too_distant(guarantee, *distance(guarantee, job, trace))
-
-
-def _weights_of_reference(job: Job) -> np.ndarray[Any, Any]:
-    return _numbers(AnyOrder(job).run().weights)
-
-
-reference_weights = KeptResults(_weights_of_reference, KEPT_RUNS)
-"""returns the weights at the end of the job's any-order run in the order of ranks"""
 
 
 def _synchronous(_: Job, trace: Trace) -> Iterator[str]:
@@ -225,9 +163,9 @@ def clock_gaps(job: Job, trace: Trace) -> Iterator[tuple[Update, int]]:
 
 def _replicas_equal(job: Job, trace: Trace) -> Iterator[str]:
     vectors = {rank: trace.states[rank].weights.vector for rank in job.team[0].workers}
-    first = _numbers(vectors[job.team[0].rank])
+    first = numbers(vectors[job.team[0].rank])
     for rank, vector in vectors.items():
-        if not np.array_equal(_numbers(vector), first):
+        if not np.array_equal(numbers(vector), first):
             yield f"at the end rank {rank} holds other weights than rank {job.team[0].rank}"
 
 
@@ -304,35 +242,3 @@ CHECKS: dict[Guarantee, Check] = {
     Guarantee.CONSERVES_MESSAGES: _conserves_messages,
 }
 """what a record can show"""
-
-
-# --- numbers ---------------------------------------------------------------------------------------------------------
-
-
-def _numbers(vector: Any) -> np.ndarray[Any, Any]:
-    return np.asarray(vector)
-
-
-def changed_elements(before: np.ndarray[Any, Any], after: np.ndarray[Any, Any], most: float) -> str:
-    """Returns the first elements that changed, how many there are, and the largest change, for a message.
-
-    Args:
-        before: a vector.
-        after: the same vector later.
-        most: the largest change that is none.
-
-    >>> changed_elements(np.array([1.0, 2.0, 3.0]), np.array([1.5, 2.0, 2.0]), 1e-9)
-    'element 0 went from 1 to 1.5, element 2 from 3 to 2; 2 of 3 elements changed, by at most 1'
-    """
-    changes = np.abs(after - before)
-    indices = np.flatnonzero(~(changes <= most))  # not `>`, which is false for NaN
-    first = [f"{index} {'went ' * (not at)}from {before[index]:.6g} to {after[index]:.6g}"
-             for at, index in enumerate(indices[:LISTED])]  # fmt: skip
-    listed = ", ".join(f"element {words}" for words in first)
-    return f"{listed}; {len(indices)} of {len(changes)} elements changed, by at most {changes.max():.3g}"
-
-
-def rounding(vector: np.ndarray[Any, Any]) -> float:
-    """Returns the largest difference of two vectors of this scale that rounding explains."""
-    kind = vector.dtype if np.issubdtype(vector.dtype, np.floating) else np.float64
-    return float(ROUNDINGS * np.finfo(kind).eps * max(1.0, np.abs(vector).max()))

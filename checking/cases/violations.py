@@ -10,7 +10,8 @@ from paceline.checking.cases.case import Case
 from paceline.checking.cases.invariants import violated
 from paceline.checking.cases.outcomes import Outcome
 from paceline.checking.cases.worst_values import Measured, measured
-from paceline.checking.check_guarantees import REFERENCES, broken, conserved, too_distant
+from paceline.checking.check_guarantees import broken, conserved
+from paceline.checking.reference_runs import REFERENCES, too_distant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

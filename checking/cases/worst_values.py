@@ -12,7 +12,8 @@ import numpy as np
 from paceline.algorithms.core.guarantees import AnyGuarantee, Guarantee
 from paceline.algorithms.core.job import Job
 from paceline.checking.cases.outcomes import Outcome
-from paceline.checking.check_guarantees import clock_gaps, distance, staleness_values
+from paceline.checking.check_guarantees import clock_gaps, staleness_values
+from paceline.checking.reference_runs import distance
 from paceline.records.trace import Trace
 
 

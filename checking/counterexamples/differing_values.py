@@ -17,9 +17,10 @@ from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.update_log import Update
 from paceline.checking.cases.comparing import reference_of
 from paceline.checking.cases.performing import Outcome
-from paceline.checking.check_guarantees import as_sync_sgd, reference_weights, rounding, total_weights
+from paceline.checking.check_guarantees import total_weights
 from paceline.checking.counterexamples.recording import Record, numbers
 from paceline.checking.counterexamples.story_model import Difference
+from paceline.checking.reference_runs import as_sync_sgd, reference_weights, rounding
 
 MOST = 3
 """elements of a vector that are listed"""
