@@ -45,7 +45,7 @@ SHORT_FORMS: tuple[ShortForm, ...] = (
     ShortForm("exhaustive", ("--methods", "sync-sgd,async-sgd", "--seconds", "10")),
     ShortForm("planted_bugs", ("--names", "ssp-gate-off-by-one,hogwild-easgd-loses-the-lock"), limit_s=120.0),
     ShortForm("delay", ("--seeds", "1", "--epochs", "5")),
-    ShortForm("dbs", ("--seeds", "2", "--seconds", "10")),
+    ShortForm("dbs", ("--seeds", "2")),
     ShortForm("claims", ("--only", "agd-cost", "--seeds", "2", "--tuning", "1")),
     ShortForm("cosimulation", ("--models", "mlp-64-64-10", "--workers", "4", "--repeats", "1")),
     ShortForm("together", ("--turns", "1")),
