@@ -4,7 +4,7 @@
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test test-all lint types reference wheel check constraints clean
+.PHONY: demo test test-all lint types reference wheel check bench constraints clean
 
 demo: $(INSTALLED)  ## the main job: every method of the quickstart scenario, simulated beside measured
 	$(BIN)/paceline compare scenarios/quickstart.yaml
@@ -35,6 +35,9 @@ reference: $(INSTALLED)  ## the page of all scenario keys, which a test compares
 wheel: $(INSTALLED)  ## by way of the source archive, so that nothing left over from an older build gets in
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
+
+bench: $(INSTALLED)  ## every benchmark in a short form; figures, machine and versions in bench.json
+	$(BIN)/python benchmarks/run_all.py --out bench.json
 
 check:  ## what continuous integration runs
 	.ci/run

@@ -135,11 +135,13 @@ def main() -> None:
         description="Loss and staleness of dynamic batch sizes on workers of unequal speed."
     )
     parser.add_argument("--json", action="store_true", help="one JSON document")
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=10, help="two or more, for intervals (default: 10)")
     parser.add_argument("--seconds", type=float, default=1.0, help="virtual time of each run")
     parser.add_argument("--rates", type=float, nargs="+", default=[0.05, 0.1, 0.2, 0.4])
     parser.add_argument("--against", nargs="+", default=["async-sgd", "softsync", UNDAMPED])
     arguments = parser.parse_args()
+    if arguments.seeds < 2:
+        parser.error(f"--seeds: found {arguments.seeds}, expected 2 or more, because intervals need two runs")
     rows = measured(arguments.against, arguments.rates, seeds=arguments.seeds, seconds=arguments.seconds)
     if arguments.json:
         given = {"speeds": SPEEDS, "batch_per_worker": BATCH, "seeds": arguments.seeds, "seconds": arguments.seconds}

@@ -184,6 +184,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=21, help="two or more")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if options.repeats < 2:
+        parser.error(f"--repeats: found {options.repeats}, expected 2 or more, because the spread needs two rounds")
     options.readers = [int(count) for count in options.readers.split(",")]
     return options
 
