@@ -10,19 +10,19 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, pairwise
 from typing import Protocol
 
 from paceline.algorithms.core.values import Rank
 from paceline.simulator.flows.flow_engine import Port
 from paceline.simulator.flows.host_buffers import HostBuffers
+from paceline.simulator.flows.path_tables import SLOWNESS, Amounts, PathTable, PathTables
 from paceline.topologies.catalogue.libraries import Library
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.graphs.graph import Connection
 from paceline.topologies.graphs.links import Medium
 from paceline.topologies.graphs.routing import NoRoute, Routes, Rule, port
-
-SLOWNESS: tuple[Medium, ...] = ("memory", "nvlink", "pcie", "network")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,20 @@ class GraphFabric:
         if (path := self._cache.asked.get((source, to, nbytes, flow))) is None:
             path = self._cache.asked[source, to, nbytes, flow] = self._found(source, to, nbytes, flow)
         return path
+
+    def paths(self, sources: Sequence[Rank], targets: Sequence[Rank], nbytes: Amounts) -> PathTable | None:
+        """Returns the paths of many messages, the same as `path` returns; None while links are broken.
+
+        Args:
+            sources: the sender of each message.
+            targets: the receiver of each message.
+            nbytes: the bytes of each message.
+        """
+        return self._tables.find(sources, targets, nbytes) if self._cache is self._whole else None
+
+    @cached_property
+    def _tables(self) -> PathTables:
+        return PathTables(self._cluster, self._whole.routes, self.buffers.copied, self.buffers.passed)
 
     def between(self, here: str, there: str, nbytes: float = 0.0) -> Path:
         """Returns the path between two vertices of the graph.
