@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.message_paths import MessagePaths, Numbers
+from paceline.simulator.collectives.repeated_rounds import repeated
 from paceline.simulator.collectives.rounds import Amounts, Pattern, Places, Rounds
 from paceline.simulator.collectives.standalone import Entered, simulate
 from paceline.simulator.flows.fabric import Fabric
@@ -30,6 +31,8 @@ SHORT = 4
 """repetitions that are simulated at first; doubled until the distance is constant"""
 ENOUGH = 32
 """repetitions after which the distance is usually constant"""
+MANY_STEPS = 2**16
+"""ranks × repetitions of a round from which its closed form is used: below, repetitions take less than 10 ms"""
 SAME = 1e-12
 """relative tolerance for equal times, because sums differ in their last bits"""
 
@@ -138,6 +141,14 @@ def recurrence(
         once = _once(one.sources) and _once(one.targets)
         all_in = once and len(one.sources) == len(ready)
         left = one.times
+        if one.buffered and all_in and left * len(ready) > MANY_STEPS:
+            stay = np.empty_like(ready)
+            stay[one.sources] = passing + latency if one.blocking else passing
+            stay[one.targets] = np.maximum(stay[one.targets], after)
+            step, further = np.empty_like(ready), np.empty_like(one.sources)
+            step[one.sources], further[one.sources] = passing + latency + after, one.targets
+            if (later_s := repeated(further, ready, stay, step, left)) is not None:
+                ready, left = later_s, 0
         while left:
             start = ready[one.sources] if one.buffered else np.maximum(ready[one.sources], ready[one.targets])
             through = start + passing
