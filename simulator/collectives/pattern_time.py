@@ -33,6 +33,8 @@ ENOUGH = 32
 """repetitions after which the distance is usually constant"""
 MANY_STEPS = 2**16
 """ranks × repetitions of a round from which its closed form is used: below, repetitions take less than 10 ms"""
+SOME, SEVERAL = 1000, 100_000
+"""messages of each round in which a shared port is looked for first, in patterns of more than `SEVERAL` messages"""
 SAME = 1e-12
 """relative tolerance for equal times, because sums differ in their last bits"""
 
@@ -53,7 +55,18 @@ def alone_s(plan: CollectivePlan, fabric: Fabric, entries_s: Amounts | None = No
 
 
 def messages_needed(plan: CollectivePlan) -> int:
-    """Returns about how many messages `alone_s` simulates: 0 for a recurrence, otherwise without most repetitions."""
+    """Returns about how many messages `alone_s` simulates: 0 for a recurrence, otherwise without most repetitions.
+
+    If some messages share a port, all do not have to be looked up.
+    """
+    if len(plan.pattern.parts) == 1 and sum(len(one.sources) for one in plan.pattern.parts[0]) > SEVERAL:
+        some = tuple(
+            replace(one, sources=one.sources[:SOME], targets=one.targets[:SOME], nbytes=one.nbytes[:SOME])
+            for one in plan.pattern.parts[0]
+        )
+        sample = replace(plan, pattern=Pattern((some,)))
+        if not _exclusive(sample.pattern, sample.message_paths):
+            return sum(len(one.sources) * min(one.times, ENOUGH) for one in plan.pattern.parts[0])
     return sum(
         len(round_.sources) * min(round_.times, ENOUGH)
         for one in _apart(plan)
