@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.message_paths import MessagePaths, Numbers
 from paceline.simulator.collectives.repeated_rounds import repeated
-from paceline.simulator.collectives.rounds import Amounts, Pattern, Places, Rounds
+from paceline.simulator.collectives.rounds import Amounts, Pattern, Places, Round, Rounds
 from paceline.simulator.collectives.standalone import Entered, simulate
 from paceline.simulator.flows.fabric import Fabric
 
@@ -155,13 +155,8 @@ def recurrence(
         all_in = once and len(one.sources) == len(ready)
         left = one.times
         if one.buffered and all_in and left * len(ready) > MANY_STEPS:
-            stay = np.empty_like(ready)
-            stay[one.sources] = passing + latency if one.blocking else passing
-            stay[one.targets] = np.maximum(stay[one.targets], after)
-            step, further = np.empty_like(ready), np.empty_like(one.sources)
-            step[one.sources], further[one.sources] = passing + latency + after, one.targets
-            if (later_s := repeated(further, ready, stay, step, left)) is not None:
-                ready, left = later_s, 0
+            later_s = _in_closed_form(one, passing, latency, after, ready)
+            ready, left = (ready, left) if later_s is None else (later_s, 0)
         while left:
             start = ready[one.sources] if one.buffered else np.maximum(ready[one.sources], ready[one.targets])
             through = start + passing
@@ -180,6 +175,17 @@ def recurrence(
                 left = 0
             ready = later
     return ready
+
+
+def _in_closed_form(
+    one: Round, passing: Amounts, latency: Amounts, after: Amounts | float, ready: Amounts
+) -> Amounts | None:
+    """Returns when each rank is done with all repetitions of a buffered round, see `repeated`."""
+    stay, step, following = np.empty_like(ready), np.empty_like(ready), np.empty_like(one.sources)
+    stay[one.sources] = passing + latency if one.blocking else passing
+    stay[one.targets] = np.maximum(stay[one.targets], after)
+    step[one.sources], following[one.sources] = passing + latency + after, one.targets
+    return repeated(following, ready, stay, step, one.times)
 
 
 def _once(places: Places) -> bool:

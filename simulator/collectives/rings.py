@@ -102,7 +102,8 @@ class Layout:
         paths = self._probes.find(np.fromiter(chain.from_iterable(self._nodes), np.int64), np.roll(firsts, -1)[node])
         slowest = paths.slowest_ports()
         pairs = np.unique(np.stack((node, slowest)), axis=1)
-        return np.bincount(pairs[0], minlength=len(sizes)).tolist()
+        found: list[int] = np.bincount(pairs[0], minlength=len(sizes)).tolist()
+        return found
 
     def _around(self, cycles: Nodes, loads: Amounts) -> tuple[tuple[int, ...], Amounts]:
         """Returns a ring through these cycles, cut at the position where the hops between nodes are cheapest.

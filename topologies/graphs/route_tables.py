@@ -1,10 +1,10 @@
 """The routes of many pairs of vertices at once, with arrays; the same routes as those of `Routes.between`.
 
-* Machines that are alike share tables of next hops (`machine_tables`). Between their gates, which are switches, the next
-  hops follow from which gates each switch reaches in how many hops. These are sets of bits, one set for each switch and
-  number of hops, so that 2,700 gates of 6,800 switches take some megabytes.
-* Rejected: a search for each pair, as in `shortest_paths`. In a fat tree of n hosts it visits about n^(2/3) vertices, and
-  a ring of 100,000 ranks took minutes.
+* Machines that are alike share tables of next hops (`machine_tables`). Between their gates, which are switches, the
+  next hops follow from which gates each switch reaches in how many hops. These are sets of bits, one set for each
+  switch and number of hops, so that 2,700 gates of 6,800 switches take some megabytes.
+* Rejected: a search for each pair, as in `shortest_paths`. In a fat tree of n hosts it visits about n^(2/3) vertices,
+  and a ring of 100,000 ranks took minutes.
 * Rejected: addresses that depend on the kind of network, as switches compute them. They would repeat the rules of
   `routing` for each network and would not hold for graphs in files.
 * Where these tables do not apply (hosts with cables to several switches, direct networks, forks without hash), the
@@ -216,7 +216,8 @@ class _Walk:
         rows, here, column = rows[going], core.number[gates[going]], core.column[last[going]]
         reached = core.reached
         if reached is None:
-            return arrived[0]
+            lost: Numbers = arrived[0]
+            return lost
         word, bit = column // 64, (column % 64).astype(np.uint64)
         left = np.full(len(rows), len(reached))
         for level in range(len(reached) - 1, -1, -1):
@@ -225,8 +226,8 @@ class _Walk:
         for low in range(0, len(rows), step):
             some = slice(low, low + step)
             connected = left[some] < len(reached)
-            state = (rows[some], here[some], word[some], bit[some], left[some])
-            arrived.append(self._to_gates(core, reached, *(one[connected] for one in state)))
+            own, at, words, to, hops = (one[some][connected] for one in (rows, here, word, column, left))
+            arrived.append(self._to_gates(core, reached, own, at, words, (to % 64).astype(np.uint64), hops))
         return np.concatenate(arrived)
 
     def _to_gates(

@@ -30,7 +30,7 @@ from itertools import pairwise
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.algorithms.core.naming import near_miss
@@ -162,7 +162,7 @@ class Routes:
         names = self._wiring.names
         return {port(names[a], names[b]): one.bytes_per_s for (a, b), one in self._wiring.connection.items()}
 
-    def many(self, sources: Sequence[int], targets: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def many(self, sources: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns the routes of many pairs at once, which are those of `between` for flow 0.
 
         Args:
@@ -184,7 +184,7 @@ class Routes:
             vertices, hops = ends[:1].T, np.zeros(ends.shape[1], dtype=np.int64)
         searched = {}
         for row in np.flatnonzero(hops == 0).tolist():
-            searched[row] = self._way(*ends[:, row].tolist(), 0)
+            searched[row] = self._way(int(ends[0, row]), int(ends[1, row]), 0)
             hops[row] = len(searched[row]) - 1
         if (more := int(hops.max(initial=0)) + 1 - vertices.shape[1]) > 0:
             vertices = np.pad(vertices, ((0, 0), (0, more)))
