@@ -4,7 +4,7 @@
     python benchmarks/large_clusters.py --workers 1000,100000 --algorithms ring --library nccl
     python benchmarks/large_clusters.py --json
 
-The scenario is that of fat-tree-1024: nodes of eight GPUs on a fat tree, ResNet-50. Every size and algorithm has a
+The scenario is that of fat-tree-100k: nodes of eight GPUs on a fat tree, ResNet-50. Every size and algorithm has a
 process of its own, whose memory holds nothing else. The stages:
 
 * load: parsing and validation, which builds the graph and places the workers
@@ -75,8 +75,7 @@ def measured(workers: int, algorithm: str, library: str) -> Loaded:
 
     wires = f"cluster.network.allreduce_algorithm={algorithm}", f"cluster.network.library={library}"
     size = f"cluster.nodes[0].count={workers // PER_NODE}"
-    changes = [size, *wires, "workload.batch_per_worker=8", "stop.samples=null", "stop.updates=8"]
-    scenario = stage("load", lambda: load("fat-tree-1024", changes, algorithms=["sync-sgd"]))
+    scenario = stage("load", lambda: load("fat-tree-100k", [size, *wires]))
     (plan,) = stage("plan", scenario.plans)
     network = stage("network", lambda: cluster_network(plan))
     group, nbytes = plan.job.team[0].workers, 4 * plan.job.learner.layout.size

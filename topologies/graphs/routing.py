@@ -27,16 +27,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal, get_args
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from typing import TYPE_CHECKING, Literal, get_args
 
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.algorithms.core.naming import near_miss
 from paceline.topologies.graphs.graph import Connection, Graph
-from paceline.topologies.graphs.route_tables import RouteTables
 from paceline.topologies.graphs.shortest_paths import Ways, Wiring, follow, in_stages, shortest, widest
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from paceline.topologies.graphs.route_tables import RouteTables
 
 Rule = Literal["auto", "shortest", "ecmp", "minimal", "valiant"]
 RULES: tuple[Rule, ...] = get_args(Rule)
@@ -176,6 +178,8 @@ class Routes:
         Raises:
             NoRoute: the vertices of a pair are not connected.
         """
+        import numpy as np  # slow to import, and not needed for single routes
+
         ends = np.array((sources, targets), dtype=np.int64)
         tables = self._tables
         if self.rule in {"shortest", "ecmp"}:
@@ -215,6 +219,8 @@ class Routes:
 
     @cached_property
     def _tables(self) -> RouteTables:
+        from paceline.topologies.graphs.route_tables import RouteTables  # imports NumPy
+
         def pick(source: int, to: int, hop: int) -> int:
             return self._hash(source, to, 0, hop)
 
