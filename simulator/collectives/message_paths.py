@@ -16,6 +16,7 @@ from paceline.algorithms.core.values import Rank
 from paceline.simulator.collectives.rounds import Amounts, Pattern
 from paceline.simulator.flows.fabric import Path
 from paceline.simulator.flows.flow_engine import Port
+from paceline.simulator.flows.path_tables import FindPaths, PathTable
 
 Numbers = NDArray[np.int64]
 
@@ -61,13 +62,23 @@ class MessagePaths:
         return found
 
 
-def find_paths(pattern: Pattern, ranks: tuple[Rank, ...], path: Callable[[Rank, Rank, float], Path]) -> MessagePaths:
+MANY = 256
+"""number of paths from which they are looked up at once: fewer are looked up singly in the same time"""
+
+
+def find_paths(
+    pattern: Pattern,
+    ranks: tuple[Rank, ...],
+    path: Callable[[Rank, Rank, float], Path],
+    many: FindPaths | None = None,
+) -> MessagePaths:
     """Looks up every path of a pattern once.
 
     Args:
         pattern: the messages.
         ranks: the rank at each place of the group.
         path: returns the path from one rank to another, given the bytes.
+        many: returns the same paths for many messages; None: `path` is called for each.
     """
     rounds = [one for part in pattern.parts for one in part]
     ends = np.concatenate([one.sources * len(ranks) + one.targets for one in rounds] or [np.zeros(0, dtype=np.int64)])
@@ -76,20 +87,38 @@ def find_paths(pattern: Pattern, ranks: tuple[Rank, ...], path: Callable[[Rank, 
     keys, path_of = np.unique(ends * max(len(sizes), 1) + size_of, return_inverse=True)
     pairs, kinds = np.divmod(keys, max(len(sizes), 1))
     source, target = np.divmod(pairs, len(ranks))
+    cuts = iter(np.split(path_of, np.cumsum([len(one.sources) for one in rounds])[:-1]) if rounds else ())
+    of = tuple(tuple(next(cuts) for _ in part) for part in pattern.parts)
+    if many is not None and len(source) >= MANY:
+        members = np.array(ranks, dtype=np.int64)
+        table = many(members[source], members[target], sizes[kinds])  # type: ignore[arg-type]
+        if table is not None:
+            passes, ports = _in_order(table)
+            return MessagePaths(
+                of, source, target, table.latency_s, table.limit_bytes_per_s, table.first, passes, tuple(ports)
+            )
     found = [
         path(ranks[one], ranks[other], size)
         for one, other, size in zip(source.tolist(), target.tolist(), sizes[kinds].tolist(), strict=True)
     ]
     number: dict[Port, int] = {}
-    passes = [number.setdefault(port, len(number)) for one in found for port in one.ports]
-    cuts = iter(np.split(path_of, np.cumsum([len(one.sources) for one in rounds])[:-1]) if rounds else ())
+    passes_of = [number.setdefault(port, len(number)) for one in found for port in one.ports]
     return MessagePaths(
-        of=tuple(tuple(next(cuts) for _ in part) for part in pattern.parts),
+        of=of,
         source=source,
         target=target,
         latency_s=np.array([one.latency_s for one in found], dtype=float),
         limit_bytes_per_s=np.array([one.limit_bytes_per_s for one in found], dtype=float),
         first=np.cumsum([0, *(len(one.ports) for one in found)]),
-        passes=np.array(passes, dtype=np.int64),
+        passes=np.array(passes_of, dtype=np.int64),
         ports=tuple(number),
     )
+
+
+def _in_order(table: PathTable) -> tuple[Numbers, list[Port]]:
+    """Returns the ports of all paths, numbered in the order in which paths first pass them, and their names."""
+    used, at, again = np.unique(table.passes, return_index=True, return_inverse=True)
+    order = np.argsort(at)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank[again], table.names(used[order])

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.message_paths import MessagePaths, Numbers
-from paceline.simulator.collectives.rounds import Amounts, Pattern, Places, Rounds
+from paceline.simulator.collectives.repeated_rounds import repeated
+from paceline.simulator.collectives.rounds import Amounts, Pattern, Places, Round, Rounds
 from paceline.simulator.collectives.standalone import Entered, simulate
 from paceline.simulator.flows.fabric import Fabric
 
@@ -30,6 +31,10 @@ SHORT = 4
 """repetitions that are simulated at first; doubled until the distance is constant"""
 ENOUGH = 32
 """repetitions after which the distance is usually constant"""
+MANY_STEPS = 2**16
+"""ranks × repetitions of a round from which its closed form is used: below, repetitions take less than 10 ms"""
+SOME, SEVERAL = 1000, 100_000
+"""messages of each round in which a shared port is looked for first, in patterns of more than `SEVERAL` messages"""
 SAME = 1e-12
 """relative tolerance for equal times, because sums differ in their last bits"""
 
@@ -50,7 +55,18 @@ def alone_s(plan: CollectivePlan, fabric: Fabric, entries_s: Amounts | None = No
 
 
 def messages_needed(plan: CollectivePlan) -> int:
-    """Returns about how many messages `alone_s` simulates: 0 for a recurrence, otherwise without most repetitions."""
+    """Returns about how many messages `alone_s` simulates: 0 for a recurrence, otherwise without most repetitions.
+
+    If some messages share a port, all do not have to be looked up.
+    """
+    if len(plan.pattern.parts) == 1 and sum(len(one.sources) for one in plan.pattern.parts[0]) > SEVERAL:
+        some = tuple(
+            replace(one, sources=one.sources[:SOME], targets=one.targets[:SOME], nbytes=one.nbytes[:SOME])
+            for one in plan.pattern.parts[0]
+        )
+        sample = replace(plan, pattern=Pattern((some,)))
+        if not _exclusive(sample.pattern, sample.message_paths):
+            return sum(len(one.sources) * min(one.times, ENOUGH) for one in plan.pattern.parts[0])
     return sum(
         len(round_.sources) * min(round_.times, ENOUGH)
         for one in _apart(plan)
@@ -138,6 +154,9 @@ def recurrence(
         once = _once(one.sources) and _once(one.targets)
         all_in = once and len(one.sources) == len(ready)
         left = one.times
+        if one.buffered and all_in and left * len(ready) > MANY_STEPS:
+            later_s = _in_closed_form(one, passing, latency, after, ready)
+            ready, left = (ready, left) if later_s is None else (later_s, 0)
         while left:
             start = ready[one.sources] if one.buffered else np.maximum(ready[one.sources], ready[one.targets])
             through = start + passing
@@ -156,6 +175,17 @@ def recurrence(
                 left = 0
             ready = later
     return ready
+
+
+def _in_closed_form(
+    one: Round, passing: Amounts, latency: Amounts, after: Amounts | float, ready: Amounts
+) -> Amounts | None:
+    """Returns when each rank is done with all repetitions of a buffered round, see `repeated`."""
+    stay, step, following = np.empty_like(ready), np.empty_like(ready), np.empty_like(one.sources)
+    stay[one.sources] = passing + latency if one.blocking else passing
+    stay[one.targets] = np.maximum(stay[one.targets], after)
+    step[one.sources], following[one.sources] = passing + latency + after, one.targets
+    return repeated(following, ready, stay, step, one.times)
 
 
 def _once(places: Places) -> bool:

@@ -200,8 +200,9 @@ def shared_memory(nodes: Sequence[Sequence[int]], nbytes: float) -> Rounds:
         nodes: the places on each node; the first is its leader.
         nbytes: bytes of one rank's vector.
     """
-    ups = [one_round([(place, node[0]) for place in node[1:]], nbytes, True) for node in nodes if len(node) > 1]
-    downs = [one_round([(node[0], place) for place in node[1:]], nbytes) for node in nodes if len(node) > 1]
+    others = [(place, node[0]) for node in nodes for place in node[1:]]  # one round: nodes have no rank in common
+    ups = (one_round(others, nbytes, True),) if others else ()
+    downs = (one_round([(leader, place) for place, leader in others], nbytes),) if others else ()
     return (*ups, *among([node[0] for node in nodes], ring_all_reduce(len(nodes), nbytes)), *downs)
 
 

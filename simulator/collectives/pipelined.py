@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
-from paceline.simulator.collectives.rounds import Round, Rounds, one_round
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.simulator.collectives.rounds import Places, Round, Rounds
 
 CHUNK_BYTES = 2**19
 """the size of one of the eight steps of NCCL's buffers (MEMORY high)"""
@@ -23,14 +26,14 @@ MOST_CHUNKS = 128
 """larger vectors have larger chunks; INFERENCE: this adds at most (rounds of filling and draining) / chunks of time"""
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """Chunks that pass from one vertex to another: chunk c in round first + c."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Edges:
+    """Chunks that pass from one vertex to another, for all edges of a tree: chunk c in round first + c."""
 
-    source: int
-    target: int
-    first: int
-    adds: bool
+    sources: Places
+    targets: Places
+    first: Places
+    adds: NDArray[np.bool_]
 
 
 def double_tree(p: int, nbytes: float, chunk_bytes: float = CHUNK_BYTES) -> Rounds:
@@ -47,12 +50,19 @@ def double_tree(p: int, nbytes: float, chunk_bytes: float = CHUNK_BYTES) -> Roun
     [1, 1, 1, 5, 1, 1, 1]
     """
     number = chunks(nbytes, chunk_bytes)
-    edges = [edge for tree in two_trees(p) for edge in schedule(tree)]
-    changes = sorted({*(edge.first for edge in edges), *(edge.first + number for edge in edges)})
+    trees = [schedule(tree) for tree in two_trees(p)]
+    sources, targets, first = (
+        np.concatenate([getattr(tree, name) for tree in trees]) for name in ("sources", "targets", "first")
+    )
+    adds = np.concatenate([tree.adds for tree in trees])
+    changes = np.unique(np.concatenate((first, first + number))).tolist()
     rounds = []
     for begin, end in pairwise(changes):
-        active = [edge for edge in edges if edge.first <= begin < edge.first + number]
-        rounds.append(replace(_together(active, nbytes / 2 / number), times=end - begin))
+        active = np.flatnonzero((first <= begin) & (begin < first + number))
+        sizes = np.full(len(active), nbytes / 2 / number)
+        # upward and downward messages overlap at every inner vertex; if any is added, adding is charged for all
+        reduces = bool(adds[active].any())
+        rounds.append(Round(sources[active], targets[active], sizes, reduces, times=end - begin))
     return tuple(rounds)
 
 
@@ -84,28 +94,22 @@ def _parent(p: int, place: int) -> int:
     return up if up < p else place ^ low
 
 
-def schedule(parents: Sequence[int]) -> list[Edge]:
+def schedule(parents: Sequence[int]) -> Edges:
     """Returns the edges of a tree: upwards once all below have been added, downwards once the root has the sum."""
-    above = [_ancestors(parents, place) for place in range(len(parents))]
-    height = [0] * len(parents)
-    for line in above:
-        for high, up in enumerate(line, 1):
-            height[up] = max(height[up], high)
-    ups = [(place, line[0]) for place, line in enumerate(above) if line]
-    edges = [Edge(low, up, height[low], adds=True) for low, up in ups]
-    return edges + [Edge(up, low, max(height) + len(above[up]), adds=False) for low, up in ups]
-
-
-def _ancestors(parents: Sequence[int], place: int) -> list[int]:
-    line = []
-    while (place := parents[place]) >= 0:
-        line.append(place)
-    return line
-
-
-def _together(edges: Sequence[Edge], nbytes: float) -> Round:
-    """Returns the round of these edges.
-
-    Upward and downward messages overlap at every inner vertex; if any is added, adding is charged for all.
-    """
-    return one_round([(edge.source, edge.target) for edge in edges], nbytes, any(edge.adds for edge in edges))
+    up = np.array(parents, dtype=np.int64)
+    depth, height = np.zeros(len(up), dtype=np.int64), np.zeros(len(up), dtype=np.int64)
+    above, low = up.copy(), np.flatnonzero(up >= 0)
+    while len(low):  # `above` is the ancestor that is as many hops above as there were iterations
+        depth[low] += 1
+        np.maximum.at(height, above[low], depth[low])
+        above[low] = up[above[low]]
+        low = low[above[low] >= 0]
+    below = np.flatnonzero(up >= 0)
+    ups = up[below]
+    count, most = len(below), int(height.max(initial=0))
+    return Edges(
+        sources=np.concatenate((below, ups)),
+        targets=np.concatenate((ups, below)),
+        first=np.concatenate((height[below], most + depth[ups])),
+        adds=np.arange(2 * count) < count,
+    )

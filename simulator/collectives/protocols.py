@@ -9,12 +9,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from paceline.algorithms.core.values import Rank
 from paceline.simulator.collectives.collective_plan import CollectivePlan
-from paceline.simulator.collectives.rounds import Pattern
+from paceline.simulator.collectives.rounds import Amounts, Pattern
 from paceline.simulator.flows.fabric import Path
+from paceline.simulator.flows.path_tables import SLOWNESS, PathTable
 from paceline.topologies.catalogue.libraries import Library, Protocol
 from paceline.topologies.graphs.graph import Graph
 
@@ -92,10 +96,16 @@ def governed(plan: CollectivePlan, way: Way) -> CollectivePlan:
         protocol = way.of(nbytes := sent_bytes * share)
         return _along(path_of(source, to, nbytes), protocol)
 
+    def many(sources: Sequence[Rank], targets: Sequence[Rank], sent_bytes: Amounts) -> PathTable | None:
+        nbytes = sent_bytes * share
+        found = None if plan.many is None else plan.many(sources, targets, nbytes)
+        return found and _all_along(found, way, nbytes)
+
     return replace(
         plan,
         pattern=Pattern(rounds),
         path=path,
+        many=None if plan.many is None else many,
         reduce_s_per_byte=plan.reduce_s_per_byte * share,
         base_s=plan.base_s + max(one.base_s for one in way.protocols),
     )
@@ -107,3 +117,28 @@ def _along(path: Path, protocol: Protocol) -> Path:
         step_s = protocol.latency_factor * path.latency_s + protocol.step_extra_s
     limit = min(path.limit_bytes_per_s, protocol.limit_bytes_per_s / protocol.bandwidth_factor)
     return replace(path, latency_s=step_s, limit_bytes_per_s=limit)
+
+
+def _all_along(paths: PathTable, way: Way, nbytes: Amounts) -> PathTable:
+    """Returns the paths of messages with their protocols, the same as `_along` does for each.
+
+    Args:
+        paths: the paths without protocol.
+        way: the protocols.
+        nbytes: the bytes of each message, as for `Way.of`.
+    """
+    sizes, size_of = np.unique(nbytes, return_inverse=True)
+    latency_s, limit = np.array(paths.latency_s), np.array(paths.limit_bytes_per_s)
+    numbers = {id(protocol): number for number, protocol in enumerate(way.protocols)}
+    own = np.array([numbers[id(way.of(size))] for size in sizes.tolist()], dtype=np.int64)[size_of]
+    for number, protocol in enumerate(way.protocols):
+        for place, medium in enumerate(SLOWNESS):
+            rows = np.flatnonzero((own == number) & (paths.medium == place))
+            step_s = protocol.step_s.get(medium)
+            if step_s is None:
+                latency_s[rows] = protocol.latency_factor * latency_s[rows] + protocol.step_extra_s
+            else:
+                latency_s[rows] = step_s
+        rows = np.flatnonzero(own == number)
+        limit[rows] = np.minimum(limit[rows], protocol.limit_bytes_per_s / protocol.bandwidth_factor)
+    return replace(paths, latency_s=latency_s, limit_bytes_per_s=limit)

@@ -8,21 +8,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
+
+import numpy as np
 
 from paceline.algorithms.core.values import Group
 from paceline.simulator.collectives.cycles import Cycle, Lanes, disjoint_cycles, widest_cycle
 from paceline.simulator.collectives.patterns import Channel
-from paceline.simulator.flows.fabric import Fabric, Path
-from paceline.simulator.flows.flow_engine import Port
+from paceline.simulator.collectives.probed_paths import Amounts, ProbedPaths, Probes
+from paceline.simulator.flows.fabric import Fabric
 
 Nodes = tuple[tuple[int, ...], ...]
-PROBE_BYTES = 2.0**20
-"""size of the messages by which hops are compared"""
 TINY = 1e-300
 """bytes per second of a broken link in comparisons"""
+LANES_AT_MOST = 16
+"""places of the largest node whose lanes are examined"""
 
 
 class Layout:
@@ -35,96 +37,131 @@ class Layout:
     """
 
     def __init__(self, fabric: Fabric, group: Group, nodes: Nodes) -> None:
-        self._fabric, self._group, self._nodes = fabric, tuple(group), nodes
+        self._probes, self._nodes = Probes(fabric, group.ranks), nodes
 
     @cached_property
     def nodes(self) -> Nodes:
         """The places of each node in the order of its own best ring."""
-        return tuple(
-            tuple(places[at] for at in widest_cycle(self._rates(places))) if len(places) > 3 else places
-            for places in self._nodes
-        )
+        found = list(self._nodes)
+        for size in {len(places) for places in self._nodes} - {1, 2, 3}:
+            own = [number for number, places in enumerate(self._nodes) if len(places) == size]
+            orders: dict[bytes, Cycle] = {}
+            for numbers in _blocks(own, size):
+                rates = self._inside([self._nodes[number] for number in numbers]).rates.reshape(len(numbers), size, -1)
+                for number, matrix in zip(numbers, rates, strict=True):
+                    if (key := matrix.tobytes()) not in orders:
+                        orders[key] = widest_cycle(tuple(map(tuple, _with_diagonal(matrix).tolist())))
+                    found[number] = tuple(self._nodes[number][at] for at in orders[key])
+        return tuple(found)
 
     @cached_property
     def order(self) -> tuple[int, ...]:
         """The places in the order of one ring around all nodes."""
-        loads: Counter[Port] = Counter()
-        return self._around(self.nodes, loads)
+        return self._around(self.nodes, np.zeros(0))[0]
 
     @cached_property
     def channels(self) -> tuple[Channel, ...]:
         """Parallel rings."""
-        several = [self._cycles(number) for number in range(len(self.nodes))]
+        several = self._cycles()
         count = min(map(len, several), default=1)
-        loads: Counter[Port] = Counter()
-        orders = [self._around(tuple(one[channel] for one in several), loads) for channel in range(count)]
+        loads, orders = np.zeros(0), []
+        for channel in range(count):
+            order, loads = self._around(tuple(one[channel] for one in several), loads)
+            orders.append(order)
         return self._shared(list(dict.fromkeys(orders)))
 
-    def _path(self, one: int, other: int) -> Path:
-        return self._fabric.path(self._group[one], self._group[other], PROBE_BYTES)
+    def _inside(self, nodes: Sequence[tuple[int, ...]]) -> ProbedPaths:
+        """Returns the paths between each two places of nodes of one size, from each place to all others in order."""
+        places = np.array(nodes)
+        g = places.shape[1]
+        one, other = np.nonzero(~np.eye(g, dtype=bool))
+        return self._probes.find(places[:, one].ravel(), places[:, other].ravel())
 
-    def _rate(self, path: Path) -> float:
-        return min(path.limit_bytes_per_s, *(self._fabric.capacity[port] for port in path.ports))
+    def _cycles(self) -> list[list[tuple[int, ...]]]:
+        """Returns the cycles through each node that parallel rings may use."""
+        found: list[list[tuple[int, ...]]] = [[] for _ in self._nodes]
+        for size in {len(places) for places in self._nodes if 3 <= len(places) <= LANES_AT_MOST}:
+            own = [number for number, places in enumerate(self._nodes) if len(places) == size]
+            cycles: dict[bytes, list[Cycle]] = {}
+            for numbers in _blocks(own, size):
+                paths = self._inside([self._nodes[number] for number in numbers])
+                direct = np.where((paths.hops == 1) & paths.nvlink, paths.rates, 0.0).reshape(len(numbers), size, -1)
+                for number, matrix in zip(numbers, direct, strict=True):
+                    if (key := matrix.tobytes()) not in cycles:
+                        both = disjoint_cycles(_lanes(_with_diagonal(matrix)))
+                        cycles[key] = [way for cycle in both for way in (cycle, cycle[::-1])]
+                    found[number] = [tuple(self._nodes[number][at] for at in cycle) for cycle in cycles[key]]
+        exits = self._exits() if len(self._nodes) > 1 else [1]
+        return [one or [places] * ways for one, places, ways in zip(found, self.nodes, exits, strict=True)]
 
-    def _rates(self, places: Sequence[int]) -> tuple[tuple[float, ...], ...]:
-        return tuple(
-            tuple(0.0 if one == other else self._rate(self._path(one, other)) for other in places) for one in places
-        )
+    def _exits(self) -> list[int]:
+        """Returns the number of different slowest ports on the paths out of each node."""
+        sizes = np.array([len(places) for places in self._nodes])
+        firsts = np.array([places[0] for places in self._nodes])
+        node = np.repeat(np.arange(len(sizes)), sizes)
+        paths = self._probes.find(np.fromiter(chain.from_iterable(self._nodes), np.int64), np.roll(firsts, -1)[node])
+        slowest = paths.slowest_ports()
+        pairs = np.unique(np.stack((node, slowest)), axis=1)
+        found: list[int] = np.bincount(pairs[0], minlength=len(sizes)).tolist()
+        return found
 
-    def _lanes(self, places: Sequence[int]) -> Lanes:
-        """Returns the number of direct lanes between each two places; all lanes of a node have the same width."""
-        paths = [[None if one == other else self._path(one, other) for other in places] for one in places]
-        rates = [
-            [self._rate(path) if path and len(path.ports) == 1 and path.medium == "nvlink" else 0.0 for path in row]
-            for row in paths
-        ]
-        least = min((rate for row in rates for rate in row if rate), default=1.0)
-        return tuple(tuple(int(rate / least + 1e-9) for rate in row) for row in rates)
+    def _around(self, cycles: Nodes, loads: Amounts) -> tuple[tuple[int, ...], Amounts]:
+        """Returns a ring through these cycles, cut at the position where the hops between nodes are cheapest.
 
-    def _cycles(self, number: int) -> list[tuple[int, ...]]:
-        """Returns the cycles through one node that parallel rings may use."""
-        places = self._nodes[number]
-        found: list[Cycle] = []
-        if len(places) <= 16:
-            found = [way for cycle in disjoint_cycles(self._lanes(places)) for way in (cycle, cycle[::-1])]
-        if found:
-            return [tuple(places[at] for at in cycle) for cycle in found]
-        return [self.nodes[number]] * (self._exits(number) if len(self._nodes) > 1 else 1)
+        Args:
+            cycles: a cycle through each node.
+            loads: for each port, the number of rings that use it on their way between nodes.
 
-    def _exits(self, number: int) -> int:
-        """Returns the number of different slowest ports on the paths out of a node."""
-        to = self._nodes[(number + 1) % len(self._nodes)][0]
-        slowest = set()
-        for place in self._nodes[number]:
-            ports = self._path(place, to).ports
-            slowest.add(min(ports, key=self._fabric.capacity.__getitem__))
-        return len(slowest)
-
-    def _around(self, cycles: Nodes, loads: Counter[Port]) -> tuple[int, ...]:
-        """Returns a ring through these cycles, cut at the position where the hops between nodes are cheapest."""
+        Returns:
+            The order of the places, and the loads with this ring.
+        """
         if len(cycles) == 1:
-            return cycles[0]
-        best: tuple[float, list[tuple[int, ...]], list[Port]] | None = None
-        for cut in range(max(map(len, cycles))):
-            cuts = [(*cycle[cut % len(cycle) :], *cycle[: cut % len(cycle)]) for cycle in cycles]
-            exits = [
-                port
-                for one, other in zip(cuts, cuts[1:] + cuts[:1], strict=True)
-                for port in self._path(one[-1], other[0]).ports
-            ]
-            cost = sum((1 + loads[port]) / (self._fabric.capacity[port] or TINY) for port in exits)
+            return cycles[0], loads
+        sizes = np.array([len(cycle) for cycle in cycles])
+        starts, places = np.cumsum(sizes) - sizes, np.fromiter(chain.from_iterable(cycles), np.int64)
+        best: tuple[float, int, ProbedPaths] | None = None
+        for cut in range(int(sizes.max())):
+            begins, ends = places[starts + cut % sizes], places[starts + (cut - 1) % sizes]
+            exits = self._probes.find(ends, np.roll(begins, -1))
+            known = np.pad(loads, (0, max(0, exits.known - len(loads))))
+            cost = float(np.sum((1 + known[exits.passes]) / np.maximum(exits.capacity, TINY)))
             if best is None or cost < best[0] * (1 - 1e-9):
-                best = cost, cuts, exits
+                best = cost, cut, exits
         assert best is not None, "a node has at least one place"
-        loads.update(best[2])
-        return tuple(place for cycle in best[1] for place in cycle)
+        _, cut, exits = best
+        loads = np.pad(loads, (0, max(0, exits.known - len(loads))))
+        np.add.at(loads, exits.passes, 1)
+        turned = [(*cycle[cut % len(cycle) :], *cycle[: cut % len(cycle)]) for cycle in cycles]
+        return tuple(chain.from_iterable(turned)), loads
 
     def _shared(self, orders: Sequence[tuple[int, ...]]) -> tuple[Channel, ...]:
-        ports = [
-            {port for hop in zip(order, (*order[1:], order[0]), strict=True) for port in self._path(*hop).ports}
-            for order in orders
-        ]
-        rings = Counter(port for own in ports for port in own)
+        rings = []
+        for order in orders:
+            places = np.array(order)
+            paths = self._probes.find(places, np.roll(places, -1))
+            ports, at = np.unique(paths.passes, return_index=True)
+            rings.append((ports, paths.capacity[at]))
+        count = np.bincount(np.concatenate([ports for ports, _ in rings]))
         # a broken link has bandwidth 0; a ring over it waits for its repair, as any message does
-        widths = [min((self._fabric.capacity[port] or TINY) / rings[port] for port in own) for own in ports]
+        widths = [float((np.maximum(capacity, TINY) / count[ports]).min()) for ports, capacity in rings]
         return tuple(Channel(order, width / sum(widths)) for order, width in zip(orders, widths, strict=True))
+
+
+def _blocks(numbers: Sequence[int], size: int) -> list[Sequence[int]]:
+    """Returns the numbers in blocks whose pairs of places fit into memory."""
+    step = max(1, 2**17 // size**2)
+    return [numbers[low : low + step] for low in range(0, len(numbers), step)]
+
+
+def _with_diagonal(rows: Amounts) -> Amounts:
+    """Returns a square matrix whose diagonal is 0, given the other entries of each row."""
+    g = len(rows)
+    found = np.zeros((g, g))
+    found[~np.eye(g, dtype=bool)] = rows.ravel()
+    return found
+
+
+def _lanes(rates: Amounts) -> Lanes:
+    """Returns the number of direct lanes between each two places; all lanes of a node have the same width."""
+    least = float(min((rate for rate in rates.ravel().tolist() if rate), default=1.0))
+    return tuple(tuple(int(rate / least + 1e-9) for rate in row) for row in rates.tolist())

@@ -28,12 +28,13 @@ from paceline.simulator.collectives.protocols import PATTERN_OF, governed, patte
 from paceline.simulator.collectives.rings import Layout
 from paceline.simulator.collectives.rounds import Amounts
 from paceline.simulator.flows.fabric import Fabric
+from paceline.simulator.flows.path_tables import ManyPaths
 from paceline.topologies.catalogue.libraries import LIBRARIES
 
 BETWEEN_NODES = ("two-level", "shared-memory")
 """patterns that need several nodes with several ranks to differ from the others"""
-MOST_MESSAGES = 1_000_000
-"""patterns with more messages to simulate are left out, because they would take several seconds; our choice"""
+MOST_MESSAGES = 250_000
+"""patterns with more messages to simulate are left out, because they would take more than about 10 s; our choice"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +178,8 @@ class Tuner:
                 one = replace(setting, channels=layout.channels)
                 if len(layout.channels) == 1 < len(names):
                     continue  # the same as `ring`
-            plan = CollectivePlan(build(kind, name, one), tuple(group), self._fabric.path, reduce_s_per_byte)
+            many = self._fabric.paths if isinstance(self._fabric, ManyPaths) else None
+            plan = CollectivePlan(build(kind, name, one), group.ranks, self._fabric.path, reduce_s_per_byte, many=many)
             if self._library.name == "plain" or not plan.pattern.parts:
                 yield Candidate(name, None, plan)
                 continue

@@ -10,19 +10,22 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, pairwise
 from typing import Protocol
 
 from paceline.algorithms.core.values import Rank
 from paceline.simulator.flows.flow_engine import Port
 from paceline.simulator.flows.host_buffers import HostBuffers
+from paceline.simulator.flows.path_tables import SLOWNESS, Amounts, PathTable, PathTables
 from paceline.topologies.catalogue.libraries import Library
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.graphs.graph import Connection
 from paceline.topologies.graphs.links import Medium
 from paceline.topologies.graphs.routing import NoRoute, Routes, Rule, port
 
-SLOWNESS: tuple[Medium, ...] = ("memory", "nvlink", "pcie", "network")
+MANY_WORKERS = 512
+"""number of workers from which the paths to a server are looked up together"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,20 @@ class GraphFabric:
             path = self._cache.asked[source, to, nbytes, flow] = self._found(source, to, nbytes, flow)
         return path
 
+    def paths(self, sources: Sequence[Rank], targets: Sequence[Rank], nbytes: Amounts) -> PathTable | None:
+        """Returns the paths of many messages, the same as `path` returns; None while links are broken.
+
+        Args:
+            sources: the sender of each message.
+            targets: the receiver of each message.
+            nbytes: the bytes of each message.
+        """
+        return self._tables.find(sources, targets, nbytes) if self._cache is self._whole else None
+
+    @cached_property
+    def _tables(self) -> PathTables:
+        return PathTables(self._cluster, self._whole.routes, self.buffers.copied, self.buffers.passed)
+
     def between(self, here: str, there: str, nbytes: float = 0.0) -> Path:
         """Returns the path between two vertices of the graph.
 
@@ -173,8 +190,10 @@ class GraphFabric:
         here, there = (copied.get(rank) or self._cluster.vertex_of(rank) for rank in (source, to))
         if here == there:
             return self._inside(source, to, nbytes)
-        cache = self._cache
-        if (key := (here, there, flow)) not in cache.known:
+        cache, key = self._cache, (here, there, flow)
+        if key not in cache.known and flow == 0 and max(source, to) >= self._cluster.workers >= MANY_WORKERS:
+            self._look_up_server()
+        if key not in cache.known:
             stops = [here, there]
             if self.node_of(source) != self.node_of(to):
                 between = (passed.get(source), passed.get(to))
@@ -185,6 +204,22 @@ class GraphFabric:
         if (known := cache.paths.get((*key, pieces))) is None:
             known = cache.paths[*key, pieces] = self._along(here, hops, nbytes)
         return known
+
+    def _look_up_server(self) -> None:
+        """Looks up the routes from every worker to the server and back at once, unless links are broken."""
+        if self._cache is not self._whole or self.buffers.passed:
+            return
+        workers, copied, routes = self._cluster.workers, self.buffers.copied, self._whole.routes
+        names = [copied.get(rank) or self._cluster.vertex_of(rank) for rank in map(Rank, range(workers + 1))]
+        ends = [one for one in dict.fromkeys(names) if one != names[workers]]
+        numbers, server = [routes.numbers[one] for one in ends], [routes.numbers[names[workers]]] * len(ends)
+        for sources, targets, there in ((numbers, server, True), (server, numbers, False)):
+            first, hops = routes.many(sources, targets)
+            begins, taken = first.tolist(), hops.tolist()
+            for number, one in enumerate(ends):
+                key = (one, names[workers], 0) if there else (names[workers], one, 0)
+                its = taken[begins[number] : begins[number + 1]]
+                self._whole.known[key] = tuple(routes.connections[hop] for hop in its)
 
     def _hops(self, here: str, there: str, flow: int) -> tuple[Connection, ...]:
         try:

@@ -190,15 +190,16 @@ def test_two_trees_add_up_every_chunk_and_hand_it_out(p: int, nbytes: float) -> 
     assert len(inner[0] & inner[1]) <= p % 2
     expected: Counter[tuple[int, int, int]] = Counter()
     for tree in trees:
-        edges = schedule(tree)
+        its = schedule(tree)
+        edges = list(zip(*(one.tolist() for one in (its.sources, its.targets, its.first, its.adds)), strict=True))
         data = np.repeat(np.eye(p, dtype=int)[:, None, :], number, axis=1)
-        for turn in range(max(edge.first for edge in edges) + number):
+        for turn in range(max(first for _, _, first, _ in edges) + number):
             before = data.copy()
-            for edge in edges:
-                if 0 <= (chunk := turn - edge.first) < number:
-                    expected[turn, edge.source, edge.target] += 1
-                    kept = data[edge.target, chunk] if edge.adds else 0
-                    data[edge.target, chunk] = before[edge.source, chunk] + kept
+            for source, target, first, adds in edges:
+                if 0 <= (chunk := turn - first) < number:
+                    expected[turn, source, target] += 1
+                    kept = data[target, chunk] if adds else 0
+                    data[target, chunk] = before[source, chunk] + kept
         assert (data == 1).all()
     found: Counter[tuple[int, int, int]] = Counter()
     turn = 0

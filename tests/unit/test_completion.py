@@ -45,7 +45,7 @@ def test_the_script_is_installed_in_the_home_folder(shell: str, file: str, tmp_p
     [
         ("sim", "simulate"),
         ("list dev", "devices"),
-        ("simulate fat-tree-10", "fat-tree-1024"),
+        ("simulate fat-tree-102", "fat-tree-1024"),
         ("simulate quickstart --algorithms agd,layerwise-sgd-l", "agd,layerwise-sgd-lazy"),
         ("topology dgx1-p", "dgx1-p100"),
         ("convert mn", "mnist"),

@@ -53,7 +53,7 @@ def summaries(name: str) -> dict[str, dict[str, Any]]:
 
 
 def test_all_but_the_first_scenario_are_run_here() -> None:
-    assert set(SHIPPED) == {"quickstart", "resnet50-extrapolated", "hsgd-tianhe2", *SHORT, *PAPERS}
+    assert set(SHIPPED) == {"quickstart", "resnet50-extrapolated", "hsgd-tianhe2", "fat-tree-100k", *SHORT, *PAPERS}
 
 
 @pytest.mark.parametrize("name", sampled(SHORT, lambda name: name != "fat-tree-128"))
@@ -68,6 +68,13 @@ def test_every_method_of_a_shipped_scenario_runs(name: str) -> None:
     rate = {algorithm: summary["samples_per_s"] for algorithm, summary in found.items()}
     assert rate["layerwise-sgd"] >= rate["sync-sgd"]
     assert min(rate, key=rate.__getitem__) == "easgd"
+
+
+def test_a_hundred_thousand_workers() -> None:
+    (run,) = paceline.simulate(paceline.load("fat-tree-100k", ["cluster.nodes[0].count=4"]))
+    assert run.summary["updates"] == 8
+    (plan,) = paceline.load("fat-tree-100k").plans()
+    assert plan.job.workers == 100_000 and plan.job.team[-1].node.ranks[0] == 99_992
 
 
 @pytest.mark.parametrize("name", PAPERS)

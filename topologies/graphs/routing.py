@@ -27,12 +27,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.algorithms.core.naming import near_miss
 from paceline.topologies.graphs.graph import Connection, Graph
 from paceline.topologies.graphs.shortest_paths import Ways, Wiring, follow, in_stages, shortest, widest
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from paceline.topologies.graphs.route_tables import RouteTables
 
 Rule = Literal["auto", "shortest", "ecmp", "minimal", "valiant"]
 RULES: tuple[Rule, ...] = get_args(Rule)
@@ -157,6 +163,70 @@ class Routes:
         """Returns the bytes per second of every port: of both directions of every connection that is not broken."""
         names = self._wiring.names
         return {port(names[a], names[b]): one.bytes_per_s for (a, b), one in self._wiring.connection.items()}
+
+    def many(self, sources: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the routes of many pairs at once, which are those of `between` for flow 0.
+
+        Args:
+            sources: the number of the first vertex of each pair, its place in the graph.
+            targets: the number of the last vertex of each pair, another one.
+
+        Returns:
+            The index at which the hops of each pair begin, with one more entry at the end; and the hops of all pairs.
+            The number of a hop is its place in `hop_names`.
+
+        Raises:
+            NoRoute: the vertices of a pair are not connected.
+        """
+        import numpy as np  # slow to import, and not needed for single routes
+
+        ends = np.array((sources, targets), dtype=np.int64)
+        tables = self._tables
+        if self.rule in {"shortest", "ecmp"}:
+            vertices, hops = tables.find(*ends)
+        else:  # the paths of dragonflies are not the shortest ones
+            vertices, hops = ends[:1].T, np.zeros(ends.shape[1], dtype=np.int64)
+        searched = {}
+        for row in np.flatnonzero(hops == 0).tolist():
+            searched[row] = self._way(int(ends[0, row]), int(ends[1, row]), 0)
+            hops[row] = len(searched[row]) - 1
+        if (more := int(hops.max(initial=0)) + 1 - vertices.shape[1]) > 0:
+            vertices = np.pad(vertices, ((0, 0), (0, more)))
+        for row, way in searched.items():
+            vertices[row, : len(way)] = way
+        taken = np.arange(vertices.shape[1] - 1) < hops[:, None]
+        first = np.r_[0, np.cumsum(hops)]
+        return first, tables.hops(vertices[:, :-1][taken], vertices[:, 1:][taken])
+
+    @cached_property
+    def connections(self) -> tuple[Connection, ...]:
+        """The connection of each hop, by its number."""
+        return tuple(self._wiring.connection.values())
+
+    def hop_names(self, hops: Iterable[int]) -> list[str]:
+        """Returns the ports of hops, which have numbers as in `many`."""
+        names, ends = self._wiring.names, self._hop_ends
+        return [port(names[(pair := ends[hop])[0]], names[pair[1]]) for hop in hops]
+
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """The number of each vertex, its place in the graph."""
+        return self._wiring.number
+
+    @cached_property
+    def _hop_ends(self) -> list[tuple[int, int]]:
+        return list(self._wiring.connection)
+
+    @cached_property
+    def _tables(self) -> RouteTables:
+        from paceline.topologies.graphs.route_tables import RouteTables  # imports NumPy
+
+        def pick(source: int, to: int, hop: int) -> int:
+            return self._hash(source, to, 0, hop)
+
+        own = [vertex.host or (None if vertex.kind == "switch" else vertex.name) for vertex in self.graph.vertices]
+        forks = self.rule == "ecmp"
+        return RouteTables(self._wiring, own, pick if forks else None)
 
     def without(self, broken: Iterable[tuple[str, str]]) -> Routes:
         """Returns the routes by the same rule on a graph without the connections of these pairs, in both directions.

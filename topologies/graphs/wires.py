@@ -12,6 +12,7 @@ Rules of this file:
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import near_miss
@@ -83,12 +84,14 @@ def link_named(name: str | Link) -> Link:
     raise InputError(f"unknown link {name!r}{hint}")
 
 
+@cache
 def host_end(link: Link) -> Link:
     """Returns the hop from a host to its switch: half of the latency, all of the processor's work."""
     pieces = tuple(dataclasses.replace(piece, latency_s=piece.latency_s / 2) for piece in link.pieces)
     return dataclasses.replace(link, latency_s=link.latency_s / 2, pieces=pieces)
 
 
+@cache
 def switch_hop(link: Link) -> Link:
     """Returns the hop from one switch to the next over a cable of this kind."""
     pieces = tuple(dataclasses.replace(piece, latency_s=SWITCH_HOP_S) for piece in link.pieces)

@@ -1,0 +1,208 @@
+"""The paths of many messages at once, as arrays: the same paths as those of `GraphFabric.path`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.algorithms.core.values import Rank
+from paceline.simulator.flows.flow_engine import Port
+from paceline.topologies.cluster import Cluster
+from paceline.topologies.graphs.links import Link, Medium
+from paceline.topologies.graphs.routing import Routes
+
+Numbers = NDArray[np.int64]
+Amounts = NDArray[np.float64]
+SLOWNESS: tuple[Medium, ...] = ("memory", "nvlink", "pcie", "network")
+"""the media of hops, fastest first"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PathTable:
+    """The paths of many messages; the fields of `Path` as arrays.
+
+    Args:
+        latency_s: the latency of each path.
+        limit_bytes_per_s: the largest rate of a message on each path.
+        medium: the slowest kind of hop of each path, as a place in `SLOWNESS`.
+        first: the index in `passes` at which the ports of each path begin; one more entry at the end.
+        passes: the numbers of the ports of all paths, path after path.
+        names: returns the names of ports, given their numbers.
+    """
+
+    latency_s: Amounts
+    limit_bytes_per_s: Amounts
+    medium: Numbers
+    first: Numbers
+    passes: Numbers
+    names: Callable[[Numbers], list[Port]]
+
+
+FindPaths = Callable[[Sequence[Rank], Sequence[Rank], Amounts], PathTable | None]
+"""returns the paths of messages, given their senders, receivers and bytes; None if they have to be looked up singly"""
+
+
+@runtime_checkable
+class ManyPaths(Protocol):
+    """A fabric that looks up many paths at once."""
+
+    def paths(self, sources: Sequence[Rank], targets: Sequence[Rank], nbytes: Amounts) -> PathTable | None:
+        """Returns the paths of messages; None if they have to be looked up singly.
+
+        Args:
+            sources: the sender of each message.
+            targets: the receiver of each message.
+            nbytes: the bytes of each message.
+        """
+        ...
+
+
+class PathTables:
+    """Looks up the paths of many messages on a graph.
+
+    Ports have numbers: the hops of the graph as in `Routes.many`, then two for each rank, out of it and into it.
+
+    Args:
+        cluster: the placement of ranks.
+        routes: the routes through the graph.
+        copied: the host vertex of each rank whose messages begin and end there.
+        passed: the host vertex of each rank whose messages to other nodes pass it.
+    """
+
+    def __init__(
+        self, cluster: Cluster, routes: Routes, copied: Mapping[Rank, str], passed: Mapping[Rank, str]
+    ) -> None:
+        self._cluster, self._routes = cluster, routes
+        ranks, numbers = [Rank(rank) for rank in range(cluster.workers + 1)], routes.numbers
+        self._vertex = np.array([numbers[copied.get(rank) or cluster.vertex_of(rank)] for rank in ranks])
+        self._node = np.array([cluster.node_of(rank) for rank in ranks])
+        self._stop = np.array([numbers[passed[rank]] if rank in passed else -1 for rank in ranks])
+
+    def find(self, sources: Sequence[Rank], targets: Sequence[Rank], nbytes: Amounts) -> PathTable:
+        """Returns the paths of messages; arguments as for `ManyPaths.paths`."""
+        one, other = (
+            np.minimum(np.asarray(ranks, dtype=np.int64), len(self._node) - 1) for ranks in (sources, targets)
+        )
+        here, there = self._vertex[one], self._vertex[other]
+        beside = here == there
+        away = np.flatnonzero(~beside)
+        first, hops = self._routed(one[away], other[away])
+        latency_s, limit, medium = self._along(first, hops, nbytes[away])
+        counts = np.full(len(one), 2)
+        counts[away] = np.diff(first)
+        ends = np.cumsum(counts)
+        passes = np.zeros(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
+        near, base = np.flatnonzero(beside), len(self._routes.connections)
+        passes[ends[near] - 2], passes[ends[near] - 1] = base + 2 * one[near], base + 2 * other[near] + 1
+        passes[np.repeat(~beside, counts)] = hops
+        found = PathTable(
+            np.zeros(len(one)),
+            np.zeros(len(one)),
+            np.zeros(len(one), dtype=np.int64),
+            np.r_[0, ends],
+            passes,
+            self.names,
+        )
+        found.latency_s[away], found.limit_bytes_per_s[away], found.medium[away] = latency_s, limit, medium
+        self._fill_inside(found, near, self._node[one[near]], nbytes[near])
+        return found
+
+    def names(self, ports: Numbers) -> list[Port]:
+        """Returns the names of ports, given their numbers."""
+        base, given = len(self._routes.connections), ports.tolist()
+        of_hops = iter(self._routes.hop_names([port for port in given if port < base]))
+        return [
+            next(of_hops) if port < base else f"{'into' if (port - base) % 2 else 'out of'} rank {(port - base) // 2}"
+            for port in given
+        ]
+
+    def _routed(self, one: Numbers, other: Numbers) -> tuple[Numbers, Numbers]:
+        """Returns the hops between different vertices, by way of host memory where messages pass it."""
+        stops = [self._vertex[one], self._stop[one], self._stop[other], self._vertex[other]]
+        local = self._node[one] == self._node[other]
+        for at in (1, 2):
+            unused = local | (stops[at] < 0) | (stops[at] == stops[0]) | (stops[at] == stops[3])
+            stops[at] = np.where(unused, stops[0] if at == 1 else stops[3], stops[at])
+        legs = []
+        for here, there in ((stops[0], stops[1]), (stops[1], stops[2]), (stops[2], stops[3])):
+            moves = np.flatnonzero(here != there)
+            legs.append((moves, *self._routes.many(here[moves], there[moves])))
+        if not len(legs[0][0]) and not len(legs[2][0]):
+            return legs[1][1], legs[1][2]
+        row = np.concatenate([np.repeat(moves, np.diff(first)) for moves, first, _ in legs])
+        hops = np.concatenate([own for _, _, own in legs])
+        counts = np.bincount(row, minlength=len(one))
+        return np.r_[0, np.cumsum(counts)], hops[np.argsort(row, kind="stable")]
+
+    def _along(self, first: Numbers, hops: Numbers, nbytes: Amounts) -> tuple[Amounts, Amounts, Numbers]:
+        """Returns latency, limit and medium of paths over the graph, added up hop by hop as `GraphFabric.path` does."""
+        counts = np.diff(first)
+        latency_s, limit = np.zeros(len(counts)), np.full(len(counts), math.inf)
+        medium = np.zeros(len(counts), dtype=np.int64)
+        for position in range(int(counts.max(initial=0))):
+            rows = np.flatnonzero(counts > position)
+            hop = hops[first[rows] + position]
+            kinds, links = self._kinds
+            for number in np.unique(kinds[hop]).tolist():
+                link, own = links[number], kinds[hop] == number
+                some = rows[own]
+                latency, rate = pieces_of(link, nbytes[some])
+                latency_s[some] += latency
+                limit[some] = np.minimum(limit[some], rate * self._counts[hop[own]])
+                medium[some] = np.maximum(medium[some], SLOWNESS.index(link.medium))
+        return latency_s, limit, medium
+
+    def _fill_inside(self, found: PathTable, rows: Numbers, nodes: Numbers, nbytes: Amounts) -> None:
+        """Fills in the paths between ranks of one vertex."""
+        kinds, links = self._inside
+        for number in np.unique(kinds[nodes]).tolist():
+            link, own = links[number], kinds[nodes] == number
+            some = rows[own]
+            found.latency_s[some], found.limit_bytes_per_s[some] = pieces_of(link, nbytes[own])
+            found.medium[some] = SLOWNESS.index(link.medium)
+
+    @cached_property
+    def _inside(self) -> tuple[Numbers, list[Link]]:
+        """The number of each node's link between ranks of one vertex, and these links."""
+        return _numbered([node.intra_node_link for node in self._cluster.nodes])
+
+    @cached_property
+    def _kinds(self) -> tuple[Numbers, list[Link]]:
+        """The number of each hop's link, and these links."""
+        return _numbered([one.link for one in self._routes.connections])
+
+    @cached_property
+    def _counts(self) -> Numbers:
+        """The number of parallel links of each hop."""
+        return np.array([one.count for one in self._routes.connections])
+
+
+def pieces_of(link: Link, nbytes: Amounts) -> tuple[Amounts, Amounts]:
+    """Returns latency and limit of messages on one link: the limit is infinite if the link has no pieces.
+
+    Args:
+        link: the link.
+        nbytes: the bytes of each message.
+    """
+    if not link.pieces:
+        return np.full(len(nbytes), link.latency_s), np.full(len(nbytes), math.inf)
+    sizes, which = np.unique(nbytes, return_inverse=True)
+    found = [link.piece(size) for size in sizes.tolist()]
+    latency_s = np.array([one.latency_s for one in found], dtype=float)
+    return latency_s[which], np.array([one.bytes_per_s for one in found], dtype=float)[which]
+
+
+def _numbered(links: Sequence[Link]) -> tuple[Numbers, list[Link]]:
+    """Returns the number of each link, and the different links."""
+    distinct: dict[Link, int] = {}
+    known: dict[int, int] = {}  # comparing addresses is faster than comparing links
+    for link in links:
+        if id(link) not in known:
+            known[id(link)] = distinct.setdefault(link, len(distinct))
+    return np.array([known[id(link)] for link in links], dtype=np.int64), list(distinct)
