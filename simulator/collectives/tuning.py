@@ -33,8 +33,8 @@ from paceline.topologies.catalogue.libraries import LIBRARIES
 
 BETWEEN_NODES = ("two-level", "shared-memory")
 """patterns that need several nodes with several ranks to differ from the others"""
-MOST_MESSAGES = 250_000
-"""patterns with more messages to simulate are left out, because they would take more than about 10 s; our choice"""
+MOST_MESSAGES = 1_000_000
+"""patterns with more messages to simulate are left out, because they would take many seconds; our choice"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
