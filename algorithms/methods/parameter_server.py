@@ -14,11 +14,12 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from paceline.algorithms.core.compression import Compression, beginning, compressed, decompressed, opening_traffic
 from paceline.algorithms.core.damping import Damping, damped
+from paceline.algorithms.core.fast_values import fast_constructor, replace
 from paceline.algorithms.core.guarantees import AnyGuarantee, Guarantee
 from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
@@ -43,6 +44,7 @@ SERVING: frozenset[AnyGuarantee] = frozenset(
 """the guarantees of a server that does not wait for specific workers"""
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Push:
     """A worker's gradient and its origin."""

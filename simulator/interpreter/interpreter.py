@@ -18,7 +18,6 @@ from types import GeneratorType
 from typing import Any
 
 import simpy
-from simpy.core import EmptySchedule
 
 from paceline.algorithms.core import operations as ops
 from paceline.algorithms.core.errors import DeadlockError, ProgramError
@@ -146,13 +145,7 @@ class Simulation:
         """Runs until all programs have ended and all operations in flight are complete."""
         for me in self.job.team:
             self.env.process(self._main(me))
-        events = 0
-        while self._failure is None:
-            try:
-                self.env.step()
-            except EmptySchedule:
-                break
-            events += 1
+        events = self.env.process_all()
         self._meanings.clear()  # breaks a reference cycle, so that the run's memory is freed at once
         self._judge()
         self._weights_owner.close()
@@ -209,6 +202,7 @@ class Simulation:
         if (failure := task.promise.failure) is not None:
             failure.add_note(f"in rank {me.rank} ({me.role}), step {task.step}, at {self.env.now:g} s")
             self._failure = self._failure or failure
+            self.env.halt()
         else:
             self.trace.states[me.rank] = task.promise.answer
 
@@ -231,27 +225,23 @@ class Simulation:
         """Performs the operations of a program until it ends; returns its answer."""
         answer: Any = None
         failure: Exception | None = None
+        threads = self._threads.get(task)
+        perform = self._as_usual if threads is None else threads.perform
         while (op := lane.advance(answer, failure)) is not None:
             answer, failure = None, None
             self._operations += 1
             try:
-                answer = self._perform(task, op)
-                if isinstance(answer, GeneratorType):
+                answer = perform(task, op)
+                if type(answer) is GeneratorType:
                     answer = yield from answer
             except simpy.Interrupt:
                 lane.steps.close()
                 raise
             except Exception as error:
                 failure = error.at(task.standing()) if isinstance(error, InvalidOperation) else error
-        if (threads := self._threads.get(task)) is not None:
+        if threads is not None:
             yield from threads.finish()
         return lane.answer
-
-    def _perform(self, task: Task, op: Op[Any]) -> Any:
-        """Returns the answer of an operation, or a generator if it takes time."""
-        if self._threads and (threads := self._threads.get(task)) is not None:
-            return threads.perform(task, op)
-        return self._as_usual(task, op)
 
     def _as_usual(self, task: Task, op: Op[Any]) -> Any:
         """Performs an operation of a program that does not run in the threads of a server."""
@@ -261,8 +251,8 @@ class Simulation:
 
     def _steps(self, task: Task, op: Op[Any]) -> Steps:
         """Performs one operation, and yields the events that it waits for."""
-        answer = self._perform(task, op)
-        return (yield from answer) if isinstance(answer, GeneratorType) else answer
+        answer = self._as_usual(task, op)
+        return (yield from answer) if type(answer) is GeneratorType else answer
 
     # --- started operations ---------------------------------------------------------------------------------------
 

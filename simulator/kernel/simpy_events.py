@@ -2,7 +2,7 @@
 
 * SimPy stores the state of an event in private attributes: `_ok` and `_value` hold its outcome once it is triggered,
   and `callbacks` is None once it has been processed. No other module of the simulator uses `_ok` and `_value` or sets
-  `callbacks`.
+  `callbacks`, except for the loop of `clock`.
 * The public method, `event.succeed()`, puts the event into the queue at the present time. A large collective has
   hundreds of thousands of messages. Processing an event without the queue (`happen`), or scheduling it directly for a
   known time (`come`), saves one or two queue entries per message.
@@ -62,3 +62,10 @@ def happen(event: simpy.Event) -> None:
     callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]  # SimPy's mark of a processed event
     for callback in callbacks:
         callback(event)
+
+
+def raise_unheard(event: simpy.Event) -> None:
+    """Raises the failure of an event that no process has received, as SimPy's `step` does."""
+    if not hasattr(event, "_defused"):
+        failure: BaseException = event._value
+        raise failure
