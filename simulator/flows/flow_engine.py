@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 
 import simpy
@@ -95,8 +96,10 @@ class Flows:
         self._env = env
         self._number = {port: index for index, port in enumerate(capacity)}
         self._net, self._code = network(capacity.values()), PLAIN_PYTHON
-        self._capacity, self._carried = dict(capacity), dict.fromkeys(capacity, 0.0)
-        """of each port: its present bytes per second, and the bytes of flows while they were not in the network"""
+        self._capacity = dict(capacity)
+        """present bytes per second of each port"""
+        self._carried: dict[tuple[Port, ...], float] = {}
+        """bytes that flows have carried along each route while they were not in the network"""
         self._begun = 0
         self._under_way: dict[simpy.Event, _Flow] = {}
         self._done: dict[int, simpy.Event] = {}
@@ -129,9 +132,12 @@ class Flows:
             flow = net.flows[number]
             for entry in net.entries[flow.first : flow.first + flow.hops]:
                 carried[entry.link] += flow.moved + flow.rate * (self._env.now - flow.since)
-        for port, flow in self._separate.items():
-            carried[self._number[port]] += flow.rate * (self._env.now - flow.since_s)
-        return {port: self._carried[port] + carried[number] for port, number in self._number.items()}
+        now = self._env.now
+        separate = [(flow.ports, flow.rate * (now - flow.since_s)) for flow in self._under_way.values() if flow.separate]
+        for ports, moved in chain(self._carried.items(), separate):
+            for port in ports:
+                carried[self._number[port]] += moved
+        return {port: carried[number] for port, number in self._number.items()}
 
     def begin(self, ports: tuple[Port, ...], nbytes: float, limit_bytes_per_s: float = inf) -> simpy.Event:
         """Begins a flow.
@@ -226,16 +232,13 @@ class Flows:
 
     def _place(self, flow: _Flow) -> None:
         """Begins a flow: by itself if no other flow uses its ports, otherwise in the network."""
-        ports, separate, sharing = flow.ports, self._separate, self._sharing
-        for port in ports:
-            if port in sharing or port in separate:
-                self._join(flow)
-                return
-        capacity, rate = self._capacity, flow.limit_bytes_per_s
-        for port in ports:
-            separate[port] = flow
-            if capacity[port] < rate:
-                rate = capacity[port]
+        ports, separate = flow.ports, self._separate
+        if not (separate.keys().isdisjoint(ports) and self._sharing.keys().isdisjoint(ports)):
+            self._join(flow)
+            return
+        separate.update(dict.fromkeys(ports, flow))
+        rate = min(map(self._capacity.__getitem__, ports), default=inf)
+        rate = min(rate, flow.limit_bytes_per_s)
         flow.separate, flow.since_s, flow.rate = True, self._env.now, rate
         if (seconds := max_min.until(flow.remaining, rate)) < inf:
             begun_s = flow.since_s
@@ -269,8 +272,8 @@ class Flows:
         """Frees the ports of a flow that shares none, and counts the bytes that they have carried."""
         moved = flow.rate * (self._env.now - flow.since_s)
         flow.separate, flow.remaining = False, flow.remaining - moved
+        self._carried[flow.ports] = self._carried.get(flow.ports, 0.0) + moved
         for port in flow.ports:
-            self._carried[port] += moved
             self._separate.pop(port, None)  # a route may pass a port twice
 
     def _end_separate(self, flow: _Flow, begun_s: float) -> None:

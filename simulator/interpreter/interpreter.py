@@ -43,7 +43,8 @@ from paceline.simulator.interpreter.mail import Mail
 from paceline.simulator.interpreter.serving import Threads
 from paceline.simulator.interpreter.weights_owner import Progress, WeightsOwner
 from paceline.simulator.kernel.clock import Clock
-from paceline.simulator.kernel.lanes import Mutex, Station, Steps, Task, continued
+from paceline.simulator.kernel.lanes import Mutex, Station, Steps, Task
+from paceline.simulator.kernel.simpy_events import Activity
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.interference import InterferingNetwork, Processors
 from paceline.simulator.network.network import Network
@@ -105,8 +106,9 @@ class Simulation:
             self._staging = BatchStaging(self.env, settings, copies, self._loading)
         flight = Flight(job.learner)
         self._compute = Compute(self.env, job, timing, self.trace, flight, self._loading, processors, self._staging)
-        self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team), handling, copies)
-        self._collectives = Collectives(self.env, network, self.trace, copies)
+        vectors = copies if copies is not None and copies.of_vectors else None
+        self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team), handling, vectors)
+        self._collectives = Collectives(self.env, network, self.trace, vectors)
         self._cells = Cells(self.env, timing, self.trace, hosts.cells)
         self._tasks: dict[Task, None] = {}
         """the tasks that have not ended, in the order in which they began"""
@@ -306,14 +308,14 @@ class Simulation:
         return Task(station, station.take_name(), promise, lane, place, line, stream, task.step)
 
     def _begin(self, task: Task, steps: Steps) -> None:
-        """Runs a new task up to its first event, and from there on as a SimPy process."""
+        """Runs a new task up to its first event, and from there on as an activity."""
         task.promise.watchers.append(lambda: task.station.give_name(task.name))
         carried = self._carry(task, steps)
         try:
             event = next(carried)
         except StopIteration:
             return
-        task.promise.give_up = self.env.process(continued(carried, event)).interrupt
+        task.promise.give_up = Activity(self.env, carried, event).interrupt
 
     def _cancel(self, task: Task, op: ops.Cancel) -> Steps:
         """Cancels a started operation; when the program continues, messages that the operation took are back."""
