@@ -46,8 +46,6 @@ PER_NODE, BATCH = 8, 32
 TOTAL_STEPS = {"layerwise-sgd": 1_000}
 """worker steps of a run, fewer for a method whose steps consist of a hundred operations"""
 USUAL_STEPS = 16_000
-WARM_UP_STEPS = 2
-"""steps of each worker in the run before, which chooses the patterns of collectives"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,8 @@ def measure(method: str, workers: int, total_steps: int) -> Speed:
     per_worker = max(1, total_steps // workers)
     plan = plan_of(method, workers, per_worker)
     network = reusable_network(plan, None)
-    perform(plan_of(method, workers, WARM_UP_STEPS), Schedule(every=math.inf), network=network)
+    warm_up = max(2, plan.job.method.longest_period(workers))  # until every kind of step has happened
+    perform(plan_of(method, workers, warm_up), Schedule(every=math.inf), network=network)
     with collected_seldom():
         before_bytes, before_s = resident_bytes(), time.process_time()
         trace = perform(plan, Schedule(every=math.inf), network=network)
