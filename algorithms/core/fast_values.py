@@ -54,7 +54,7 @@ def fast_constructor(kind: type[T]) -> type[T]:
     made = _compiled(f"def __init__(self, {head}):\n{body}", "__init__", space)
     before: Any = vars(kind)["__init__"]
     made.__annotations__, made.__qualname__ = before.__annotations__, before.__qualname__
-    kind.__init__ = made  # type: ignore[misc]
+    kind.__init__ = made  # type: ignore[method-assign]
     return kind
 
 
@@ -69,7 +69,8 @@ def replace(value: T, **changes: Any) -> T:
     >>> replace(Weights(None, version=3), version=4)
     Weights(vector=None, version=4)
     """
-    made: T = _replacer(type(value))(value, **changes)
+    kind: Any = type(value)
+    made: T = _replacer(kind)(value, **changes)
     return made
 
 
@@ -77,12 +78,15 @@ def replace(value: T, **changes: Any) -> T:
 def _replacer(kind: type) -> Callable[..., Any]:
     """Returns the function that replaces fields of this class."""
     fields = dataclasses.fields(kind)
-    if not all(field.init for field in fields):
+    if not fields or not all(field.init for field in fields):
         return dataclasses.replace
     head = "".join(f", {field.name}=_kept" for field in fields)
-    body = ", ".join(f"{_argument(field)}(_value.{field.name} if {field.name} is _kept else {field.name})" for field in fields)
-    source = f"def replaced(_value, *{head}):\n    return _kind({body})" if fields else "def replaced(_value): return _value"
-    return _compiled(source, "replaced", {"_kind": kind, "_kept": KEPT})
+    body = ", ".join(
+        f"{_argument(field)}(_value.{field.name} if {field.name} is _kept else {field.name})" for field in fields
+    )
+    source = f"def replaced(_value, *{head}):\n    return _kind({body})"
+    replaced: Callable[..., Any] = _compiled(source, "replaced", {"_kind": kind, "_kept": KEPT})
+    return replaced
 
 
 def _argument(field: dataclasses.Field[Any]) -> str:

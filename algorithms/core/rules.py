@@ -118,7 +118,9 @@ class Chain:
             change, memory = self.step(vector, gradient, memory)
             return arrays.less(vector, None, change, out), memory
         change, kept = self._through(self.links[:-1], vector, gradient, memory)
-        return arrays.less(vector, last.at(memory.number), change, out), OptimizerState(memory.number + 1, (*kept, None))
+        return arrays.less(vector, last.at(memory.number), change, out), OptimizerState(
+            memory.number + 1, (*kept, None)
+        )
 
     def step(self, vector: Any, gradient: Any, memory: OptimizerState) -> tuple[Any, OptimizerState]:
         """Computes a step without taking it.

@@ -133,7 +133,9 @@ class Flows:
             for entry in net.entries[flow.first : flow.first + flow.hops]:
                 carried[entry.link] += flow.moved + flow.rate * (self._env.now - flow.since)
         now = self._env.now
-        separate = [(flow.ports, flow.rate * (now - flow.since_s)) for flow in self._under_way.values() if flow.separate]
+        separate = [
+            (flow.ports, flow.rate * (now - flow.since_s)) for flow in self._under_way.values() if flow.separate
+        ]
         for ports, moved in chain(self._carried.items(), separate):
             for port in ports:
                 carried[self._number[port]] += moved

@@ -194,7 +194,7 @@ class Simulation:
                 self._mail,
                 self._weights_owner,
                 self.trace,
-                self._as_usual,
+                self._perform,
             )
         yield from self._carry(task, self._drive(task, lane))
         if self._staging is not None and self._staging.end(me.rank):
@@ -228,7 +228,7 @@ class Simulation:
         answer: Any = None
         failure: Exception | None = None
         threads = self._threads.get(task)
-        perform = self._as_usual if threads is None else threads.perform
+        perform = self._perform if threads is None else threads.perform
         while (op := lane.advance(answer, failure)) is not None:
             answer, failure = None, None
             self._operations += 1
@@ -245,15 +245,15 @@ class Simulation:
             yield from threads.finish()
         return lane.answer
 
-    def _as_usual(self, task: Task, op: Op[Any]) -> Any:
-        """Performs an operation of a program that does not run in the threads of a server."""
+    def _perform(self, task: Task, op: Op[Any]) -> Any:
+        """Returns the answer of an operation, or a generator if it takes time; threads of a server call it too."""
         if (meaning := self._meanings.get(type(op))) is None:
             raise unknown_operation(describe(op))
         return meaning(task, op)
 
     def _steps(self, task: Task, op: Op[Any]) -> Steps:
         """Performs one operation, and yields the events that it waits for."""
-        answer = self._as_usual(task, op)
+        answer = self._perform(task, op)
         return (yield from answer) if type(answer) is GeneratorType else answer
 
     # --- started operations ---------------------------------------------------------------------------------------
