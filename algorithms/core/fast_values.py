@@ -6,7 +6,8 @@
 * `dataclasses.replace` goes through the fields of the class at each call. `replace` does so once per class: 0.7 instead
   of 1.9 µs for seven fields.
 * Both change nothing else: instances stay frozen, and constructors have the same parameters and defaults.
-* Measured gain: 12 % of the time of a step of `sync-sgd` in the simulator. A test compares both with `dataclasses`.
+* Together with `Chain.charge`, which keeps its answers, this makes `sync-sgd` on 64 workers 1.15 times as fast in the
+  simulator. A test compares both functions with `dataclasses`.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class ParameterServer(SgdMethod):
 
     @cached_property
     def _charges(self) -> dict[tuple[int, int, int, int], Charge]:
-        """The charges so far: computing one takes 6 % of a step of async-sgd in the simulator."""
+        """The charges so far: computing one took 7 % of a step of async-sgd in the simulator."""
         return {}
 
     def _charge(self, me: RankContext, nbytes: int, count: int) -> Charge:

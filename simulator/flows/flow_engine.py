@@ -5,7 +5,7 @@
   each change, because n flows that begin together would then be solved n times, with the same result.
 * Shortcuts: a flow that shares no port with another one needs no solving: its rate is the capacity of its narrowest
   port. It enters the network when another flow begins on one of its ports or when one of them changes. (Measured: 96 %
-  of the flows of async-sgd on 64 workers, whose steps take a fifth less time.) With very many flows in the network, as
+  of the flows of async-sgd on 64 workers, which becomes 1.4 times as fast.) With very many flows in the network, as
   at a parameter server, compiled code takes over.
 * The limit of a single flow is a link that only this flow uses. Numbers of flows, and these links, are reused when a
   flow has ended, so memory grows with the number of concurrent flows, not with the length of the run.

