@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Literal
 
+from paceline.algorithms.core.fast_values import fast_constructor
 from paceline.algorithms.core.guarantees import AnyGuarantee, Guarantee
 from paceline.algorithms.core.lars import Lars, LayerRates
 from paceline.algorithms.core.option_groups import (
@@ -84,6 +85,7 @@ RANGES: dict[str, Range] = {
 """the permitted values of hyper-parameters with these names, in all methods"""
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Replica:
     """The state of most programs: completed steps, weights, optimizer state and compression residual."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from paceline.algorithms.core.buckets import Bucket, buckets
+from paceline.algorithms.core.fast_values import fast_constructor
 from paceline.algorithms.core.traffic import COMBINE, Traffic
 from paceline.algorithms.core.values import (
     Batch,
@@ -72,6 +73,7 @@ class State(Protocol):
     def step(self) -> int: ...
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class NextStep(Op[Step | None]):
     """Requests the next step; None means stop. Runs stop, write checkpoints and are restarted only here.
@@ -83,6 +85,7 @@ class NextStep(Op[Step | None]):
     state: State
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Load(Op[Batch]):
     """Loads the batch of `samples`. This takes storage and host-to-device time, so it may be started early."""
@@ -90,6 +93,7 @@ class Load(Op[Batch]):
     samples: Samples
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Gradient(Op[GradientResult]):
     """Computes the mean gradient of the loss over `batch` at exactly `weights`."""
@@ -116,6 +120,7 @@ class LayerGradients(Op["tuple[Handle[GradientResult], ...]"]):
         return self.buckets or buckets(layout.layers)
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Charge(Op[None]):
     """Charges the time of arithmetic that the program does itself: an update, a compression, a copy to the device.
@@ -138,6 +143,7 @@ class Charge(Op[None]):
     traffic: Traffic = COMBINE
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduce(Op[Vector]):
     """Sum or mean of all members' `value`, at every member. Members must issue the same keys in the same order.
@@ -192,6 +198,7 @@ class Barrier(Op[None]):
     key: str
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Send(Op[None]):
     """Sends the current value to `to`; completes without waiting for the receiver."""
@@ -201,6 +208,7 @@ class Send(Op[None]):
     tag: str = ""
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Receive(Op[Message]):
     """Receives the oldest message with this tag from `source`, or from any rank.
@@ -213,6 +221,7 @@ class Receive(Op[Message]):
     timeout_s: float | None = None
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Start(Op["Handle[R]"], Generic[R]):
     """Starts an operation or a sub-program and continues immediately. Collectives are issued in the order of starts."""
@@ -220,6 +229,7 @@ class Start(Op["Handle[R]"], Generic[R]):
     what: Op[R] | Routine[R]
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Wait(Op[R], Generic[R]):
     """Waits for the answer of a started operation or program; raises its exception if it failed."""
@@ -282,6 +292,7 @@ class Unlock(Op[None]):
     cell: Cell
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class RecordUpdate(Op[int]):
     """Records an update: `weights` (the new vector, with the version that it replaces) and its `inputs`.

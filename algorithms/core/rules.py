@@ -18,16 +18,18 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from paceline.algorithms.core import arrays
+from paceline.algorithms.core.fast_values import fast_constructor
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.schedules import LearningRateSchedule
 from paceline.algorithms.core.traffic import COMBINE, COMBINE_IN_PLACE, COMBINE_INTO, NORM, NOTHING, SCALE, Traffic
 from paceline.algorithms.core.values import Layer, norm
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class StepContext:
     """The weights at which a step is taken, the number of the step, from 0, and the layers."""
@@ -62,6 +64,7 @@ class Transform(Protocol):
         ...
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class OptimizerState:
     """The state of a chain: the number of steps taken, and the memory of each transform."""
@@ -89,6 +92,10 @@ class Chain:
 
     links: tuple[Transform, ...]
     layers: Sequence[Layer] = ()
+    _charges: dict[tuple[int, str, Traffic, bool], Charge] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """of the arguments of `charge` so far: a program charges the same at every step"""
 
     def init(self, vector: Any) -> OptimizerState:
         """Returns the state before the first step from `vector`."""
@@ -111,8 +118,9 @@ class Chain:
             change, memory = self.step(vector, gradient, memory)
             return arrays.less(vector, None, change, out), memory
         change, kept = self._through(self.links[:-1], vector, gradient, memory)
-        kept = OptimizerState(kept.number, (*kept.links, None))
-        return arrays.less(vector, last.at(memory.number), change, out), kept
+        return arrays.less(vector, last.at(memory.number), change, out), OptimizerState(
+            memory.number + 1, (*kept, None)
+        )
 
     def step(self, vector: Any, gradient: Any, memory: OptimizerState) -> tuple[Any, OptimizerState]:
         """Computes a step without taking it.
@@ -125,7 +133,8 @@ class Chain:
         Returns:
             The vector to subtract from the weights, and the new memory.
         """
-        return self._through(self.links, vector, gradient, memory)
+        change, kept = self._through(self.links, vector, gradient, memory)
+        return change, OptimizerState(memory.number + 1, kept)
 
     def charge(
         self,
@@ -147,6 +156,12 @@ class Chain:
         >>> [Chain(links).charge(400).traffic.passes for links in ((plain,), (plain, momentum))]
         [3, 10]
         """
+        key = nbytes, where, also, donated
+        if (charge := self._charges.get(key)) is None:
+            charge = self._charges[key] = self._charge(nbytes, where, also, donated)
+        return charge
+
+    def _charge(self, nbytes: int, where: Literal["device", "host"], also: Traffic, donated: bool) -> Charge:
         fused = bool(self.links) and isinstance(self.links[-1], ScaleByLearningRate)
         before = self.links[:-1] if fused else self.links
         into_gradient = COMBINE_INTO if before else COMBINE_IN_PLACE
@@ -188,13 +203,15 @@ class Chain:
 
     def _through(
         self, links: Sequence[Transform], vector: Any, change: Any, memory: OptimizerState
-    ) -> tuple[Any, OptimizerState]:
-        """Applies these transforms, the first ones of the chain, to a change."""
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """Applies these transforms, the first ones of the chain, to a change; returns it and their new memories."""
+        if not links:  # plain SGD
+            return change, ()
         at, kept = StepContext(vector, memory.number, self.layers), []
         for link, own in zip(links, memory.links, strict=False):
             change, own = link.update(change, own, at)
             kept.append(own)
-        return change, OptimizerState(memory.number + 1, tuple(kept))
+        return change, tuple(kept)
 
 
 class Stateless:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, TypeVar
 
+from paceline.algorithms.core.fast_values import replace
 from paceline.algorithms.core.method import Replica
 from paceline.algorithms.core.operations import AllReduce, Gradient, Handle, Load, RecordUpdate, Start, Wait
 from paceline.algorithms.core.program import Program, program
@@ -50,7 +51,7 @@ def average_gradient(gradient: GradientResult, group: Group, key: str) -> Progra
         The gradient with the mean as its vector. Its other fields, such as the loss, remain this rank's own.
     """
     mean = yield from AllReduce(value=gradient.take_vector(), group=group, key=key, donate=True)
-    return dataclasses.replace(gradient, vector=mean)
+    return replace(gradient, vector=mean)
 
 
 @program
@@ -127,7 +128,7 @@ def _apply(
     yield from rule.charge(gradient.nbytes, also=also, donated=donate)
     vector, memory = rule.update(held.vector, gradient, state.optimizer_state, out=out)
     version = yield from RecordUpdate(Weights(vector, held.version), [origin], advance)
-    return dataclasses.replace(state, step=state.step + 1, weights=Weights(vector, version), optimizer_state=memory)
+    return replace(state, step=state.step + 1, weights=Weights(vector, version), optimizer_state=memory)
 
 
 @program
@@ -184,7 +185,7 @@ def average_weights(state: R, group: Group, key: str) -> Program[R]:
         The state with the mean as its weights; the version is unchanged.
     """
     vector = yield from AllReduce(value=state.weights.vector, group=group, key=key, donate=True)
-    return dataclasses.replace(state, weights=Weights(vector, state.weights.version))
+    return replace(state, weights=Weights(vector, state.weights.version))
 
 
 @program

@@ -13,7 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paceline.algorithms.core.fast_values import fast_constructor
 
+
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """The vectors that kernels read and write.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NewType, Protocol, Self, TypeVar, runtime
 import numpy as np
 
 from paceline.algorithms.core.errors import ProgramError
+from paceline.algorithms.core.fast_values import fast_constructor, replace
 
 Rank = NewType("Rank", int)
 may_diverge = np.errstate(over="ignore", invalid="ignore")
@@ -50,6 +51,7 @@ class Special(ABC):
         """Returns the Euclidean norm."""
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Null(Special):
     """A vector with a size but no numbers, for runs that only simulate time.
@@ -74,11 +76,11 @@ class Null(Special):
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _same
 
     def __getitem__(self, part: slice) -> Self:
-        return dataclasses.replace(self, count=len(range(*part.indices(self.count))))
+        return replace(self, count=len(range(*part.indices(self.count))))
 
     def joined(self, parts: Sequence[Self]) -> Self:
         """Returns a vector with the size of all parts together."""
-        return dataclasses.replace(self, count=sum(part.count for part in parts))
+        return replace(self, count=sum(part.count for part in parts))
 
     def norm(self) -> float:
         """Returns 0, since there are no numbers."""
@@ -201,6 +203,7 @@ class Layout:
         return self.layers[-1].stop
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Samples:
     """Identifies the samples of one step of one worker: batch `index` of `worker` out of `workers`, `count` samples.
@@ -219,6 +222,7 @@ class Samples:
     """samples of the global batch; None: `workers` times `count`"""
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Step:
     """The answer of `NextStep`: the number of the step, from 0, and its samples (none for a server)."""
@@ -227,6 +231,7 @@ class Step:
     samples: Samples
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Loaded samples; `data` belongs to the learner."""
@@ -235,6 +240,7 @@ class Batch:
     data: Any
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Weights:
     """A weight vector and its version."""
@@ -243,6 +249,7 @@ class Weights:
     version: int
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Contribution:
     """The rank, step and version from which an input of an update was computed; used by `RecordUpdate`."""
@@ -253,6 +260,7 @@ class Contribution:
     samples: int
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class GradientResult:
     """The answer of `Gradient`. Its vector belongs to the program that receives it.
@@ -299,6 +307,7 @@ class GradientResult:
         return Contribution(self.rank, self.step, self.version if version is None else version, self.samples)
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Message:
     """The answer of `Receive`."""

@@ -14,11 +14,13 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 from paceline.algorithms.core.compression import Compression, beginning, compressed, decompressed, opening_traffic
 from paceline.algorithms.core.damping import Damping, damped
+from paceline.algorithms.core.fast_values import fast_constructor, replace
 from paceline.algorithms.core.guarantees import AnyGuarantee, Guarantee
 from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
@@ -43,6 +45,7 @@ SERVING: frozenset[AnyGuarantee] = frozenset(
 """the guarantees of a server that does not wait for specific workers"""
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Push:
     """A worker's gradient and its origin."""
@@ -141,7 +144,18 @@ class ParameterServer(SgdMethod):
             push: the push.
             count: the number of pushes for this update, including this one.
         """
-        nbytes, opening = push.vector.nbytes, opening_traffic(self.compression)
+        key = push.vector.nbytes, count, len(me.workers), len(me.layout.layers)
+        if (found := self._charges.get(key)) is None:
+            found = self._charges[key] = self._charge(me, *key[:2])
+        return found
+
+    @cached_property
+    def _charges(self) -> dict[tuple[int, int, int, int], Charge]:
+        """The charges so far: computing one took 7 % of a step of async-sgd in the simulator."""
+        return {}
+
+    def _charge(self, me: RankContext, nbytes: int, count: int) -> Charge:
+        opening = opening_traffic(self.compression)
         if count < self.needed(len(me.workers)):
             return Charge("update", nbytes, where="host", traffic=opening)
         return self.rule(me.layout.layers).charge(nbytes, "host", also=opening + self.traffic(count))

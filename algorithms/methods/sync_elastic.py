@@ -9,9 +9,10 @@ Rules of this file:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from paceline.algorithms.core.fast_values import replace
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, Replica, StalenessKind
 from paceline.algorithms.core.operations import (

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import simpy
 
@@ -21,6 +21,7 @@ from paceline.records.trace import COPY_TO_DEVICE, Reads
 from paceline.simulator.interpreter.device_copies import DeviceCopies
 from paceline.simulator.interpreter.loading import Loading
 from paceline.simulator.kernel.lanes import Mutex, Steps, Task
+from paceline.simulator.kernel.simpy_events import Activity
 from paceline.topologies.catalogue.staging import Staging
 from paceline.workloads.reading import following
 
@@ -38,11 +39,15 @@ class BatchStaging:
     def __init__(self, env: simpy.Environment, staging: Staging, copies: DeviceCopies, loading: Loading | None) -> None:
         self._env, self._staging, self._copies, self._loading = env, staging, copies, loading
         self._stagers: dict[Rank, _Stager] = {}
+        self._served: dict[Rank, bool] = {}
 
     def serves(self, rank: Rank) -> bool:
         """Returns whether the batches of a rank are copied."""
-        staging = self._staging
-        return staging.batches != "none" and staging.sample_bytes > 0 and self._copies.has(rank)
+        if (found := self._served.get(rank)) is None:
+            staging = self._staging
+            found = staging.batches != "none" and staging.sample_bytes > 0 and self._copies.has(rank)
+            self._served[rank] = found
+        return found
 
     def take(self, task: Task, samples: Samples) -> Steps:
         """Waits until a batch is on the device, and takes it."""
@@ -78,7 +83,7 @@ class _Staged:
     """A batch that is on the device, or that is being copied."""
 
     samples: Samples
-    done: simpy.Process
+    done: simpy.Process = field(init=False)
     reads: Reads | None = None
 
 
@@ -105,7 +110,8 @@ class _Stager:
 
     def take(self, task: Task, samples: Samples) -> Steps:
         """Waits for a batch; returns the statistics of the reader at its end."""
-        yield from self._asking.acquire(task, "its batches")
+        if not self._asking.take(task):
+            yield from self._asking.acquire(task, "its batches")
         try:
             if self._queue and self._queue[0].samples != samples:
                 self._queue.clear()
@@ -134,15 +140,15 @@ class _Stager:
 
     def _begin(self, samples: Samples) -> None:
         before = self._last
-        staged = _Staged(samples, self._env.process(self._staging(samples, before)))
-        self._last = staged.done
+        staged = _Staged(samples)
         self._queue.append(staged)
+        self._last = staged.done = Activity(self._env, self._staging(staged, before))
 
-    def _staging(self, samples: Samples, before: simpy.Process | None) -> Steps:
+    def _staging(self, staged: _Staged, before: simpy.Process | None) -> Steps:
         try:
             if before is not None and not before.processed:
                 yield before
-            if (staged := next((one for one in self._queue if one.samples == samples), None)) is not None:
-                staged.reads = yield from self._carry(self._task, samples)
+            if staged in self._queue:
+                staged.reads = yield from self._carry(self._task, staged.samples)
         except simpy.Interrupt:
             return  # the program has ended

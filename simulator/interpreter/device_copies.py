@@ -19,6 +19,7 @@ from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.records.trace import COPY_TO_DEVICE, COPY_TO_HOST, Span, Trace
 from paceline.simulator.kernel.lanes import Steps
+from paceline.simulator.kernel.simpy_events import Activity
 from paceline.simulator.network.node_memory import DeviceCopy, Direction, NodeMemory
 
 LANES: dict[Direction, str] = {"to device": COPY_TO_DEVICE, "to host": COPY_TO_HOST}
@@ -36,6 +37,11 @@ class DeviceCopies:
     def __init__(self, env: simpy.Environment, memory: NodeMemory, trace: Trace) -> None:
         self._env, self._memory, self._trace = env, memory, trace
         self._staged = memory.network.fabric.buffers.copied
+
+    @property
+    def of_vectors(self) -> bool:
+        """Whether vectors of any rank are copied, not only batches."""
+        return bool(self._staged)
 
     def before(self, rank: Rank, step: int, nbytes: int) -> simpy.Event | None:
         """Begins the copy of a vector that a rank sends; returns an event for its end, None if there is no copy.
@@ -60,7 +66,7 @@ class DeviceCopies:
     def _vector(self, rank: Rank, direction: Direction, step: int, nbytes: int) -> simpy.Event | None:
         if nbytes == 0 or rank not in self._staged:
             return None
-        return self._env.process(self.copied(rank, direction, step, nbytes, "vector"))
+        return Activity(self._env, self.copied(rank, direction, step, nbytes, "vector"))
 
     def has(self, rank: Rank) -> bool:
         """Returns whether the batches of a rank are copied: whether its device has a memory and a host of its own."""
@@ -79,31 +85,25 @@ class DeviceCopies:
             what: "batch" or "vector", which is recorded.
             pageable: whether a core copies them into pinned memory first.
         """
-        start_s, lane = self._env.now, LANES[direction]
-
-        def note() -> None:
-            end_s = self._env.now
-            self._trace.spans.append(Span(rank, lane, "copy", None, step, start_s, end_s, round(nbytes), key=what))
-
+        start_s, flow = self._env.now, None
         try:
             if pageable:
-                yield from self._ended(self._memory.copy_by_core(rank, nbytes))
+                yield (flow := self._memory.copy_by_core(rank, nbytes))
             copy: DeviceCopy | None = self._memory.copy(rank, direction, nbytes)
             if copy is not None:
-                yield from self._ended(copy.flow)
+                yield (flow := copy.flow)
                 if copy.latency_s > 0:
                     yield self._env.timeout(copy.latency_s)
         except simpy.Interrupt:
-            note()
+            if flow is not None:
+                self._memory.cancel(flow)  # has no effect if it has ended
+            self._note(rank, direction, step, start_s, nbytes, what)
             raise
-        note()
+        self._note(rank, direction, step, start_s, nbytes, what)
 
-    def _ended(self, flow: simpy.Event) -> Steps:
-        try:
-            yield flow
-        except simpy.Interrupt:
-            self._memory.cancel(flow)
-            raise
+    def _note(self, rank: Rank, direction: Direction, step: int, start_s: float, nbytes: float, what: str) -> None:
+        span = Span(rank, LANES[direction], "copy", None, step, start_s, self._env.now, round(nbytes), key=what)
+        self._trace.spans.append(span)
 
 
 def copied_bytes(op: Collective, rank: Rank, nbytes: int) -> tuple[int, int]:

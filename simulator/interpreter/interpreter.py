@@ -18,7 +18,6 @@ from types import GeneratorType
 from typing import Any
 
 import simpy
-from simpy.core import EmptySchedule
 
 from paceline.algorithms.core import operations as ops
 from paceline.algorithms.core.errors import DeadlockError, ProgramError
@@ -44,7 +43,8 @@ from paceline.simulator.interpreter.mail import Mail
 from paceline.simulator.interpreter.serving import Threads
 from paceline.simulator.interpreter.weights_owner import Progress, WeightsOwner
 from paceline.simulator.kernel.clock import Clock
-from paceline.simulator.kernel.lanes import Mutex, Station, Steps, Task, continued
+from paceline.simulator.kernel.lanes import Mutex, Station, Steps, Task
+from paceline.simulator.kernel.simpy_events import Activity
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.interference import InterferingNetwork, Processors
 from paceline.simulator.network.network import Network
@@ -106,8 +106,9 @@ class Simulation:
             self._staging = BatchStaging(self.env, settings, copies, self._loading)
         flight = Flight(job.learner)
         self._compute = Compute(self.env, job, timing, self.trace, flight, self._loading, processors, self._staging)
-        self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team), handling, copies)
-        self._collectives = Collectives(self.env, network, self.trace, copies)
+        vectors = copies if copies is not None and copies.of_vectors else None
+        self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team), handling, vectors)
+        self._collectives = Collectives(self.env, network, self.trace, vectors)
         self._cells = Cells(self.env, timing, self.trace, hosts.cells)
         self._tasks: dict[Task, None] = {}
         """the tasks that have not ended, in the order in which they began"""
@@ -146,13 +147,7 @@ class Simulation:
         """Runs until all programs have ended and all operations in flight are complete."""
         for me in self.job.team:
             self.env.process(self._main(me))
-        events = 0
-        while self._failure is None:
-            try:
-                self.env.step()
-            except EmptySchedule:
-                break
-            events += 1
+        events = self.env.process_all()
         self._meanings.clear()  # breaks a reference cycle, so that the run's memory is freed at once
         self._judge()
         self._weights_owner.close()
@@ -199,7 +194,7 @@ class Simulation:
                 self._mail,
                 self._weights_owner,
                 self.trace,
-                self._as_usual,
+                self._perform,
             )
         yield from self._carry(task, self._drive(task, lane))
         if self._staging is not None and self._staging.end(me.rank):
@@ -209,6 +204,7 @@ class Simulation:
         if (failure := task.promise.failure) is not None:
             failure.add_note(f"in rank {me.rank} ({me.role}), step {task.step}, at {self.env.now:g} s")
             self._failure = self._failure or failure
+            self.env.halt()
         else:
             self.trace.states[me.rank] = task.promise.answer
 
@@ -231,30 +227,26 @@ class Simulation:
         """Performs the operations of a program until it ends; returns its answer."""
         answer: Any = None
         failure: Exception | None = None
+        threads = self._threads.get(task)
+        perform = self._perform if threads is None else threads.perform
         while (op := lane.advance(answer, failure)) is not None:
             answer, failure = None, None
             self._operations += 1
             try:
-                answer = self._perform(task, op)
-                if isinstance(answer, GeneratorType):
+                answer = perform(task, op)
+                if type(answer) is GeneratorType:
                     answer = yield from answer
             except simpy.Interrupt:
                 lane.steps.close()
                 raise
             except Exception as error:
                 failure = error.at(task.standing()) if isinstance(error, InvalidOperation) else error
-        if (threads := self._threads.get(task)) is not None:
+        if threads is not None:
             yield from threads.finish()
         return lane.answer
 
     def _perform(self, task: Task, op: Op[Any]) -> Any:
-        """Returns the answer of an operation, or a generator if it takes time."""
-        if self._threads and (threads := self._threads.get(task)) is not None:
-            return threads.perform(task, op)
-        return self._as_usual(task, op)
-
-    def _as_usual(self, task: Task, op: Op[Any]) -> Any:
-        """Performs an operation of a program that does not run in the threads of a server."""
+        """Returns the answer of an operation, or a generator if it takes time; threads of a server call it too."""
         if (meaning := self._meanings.get(type(op))) is None:
             raise unknown_operation(describe(op))
         return meaning(task, op)
@@ -262,7 +254,7 @@ class Simulation:
     def _steps(self, task: Task, op: Op[Any]) -> Steps:
         """Performs one operation, and yields the events that it waits for."""
         answer = self._perform(task, op)
-        return (yield from answer) if isinstance(answer, GeneratorType) else answer
+        return (yield from answer) if type(answer) is GeneratorType else answer
 
     # --- started operations ---------------------------------------------------------------------------------------
 
@@ -316,14 +308,14 @@ class Simulation:
         return Task(station, station.take_name(), promise, lane, place, line, stream, task.step)
 
     def _begin(self, task: Task, steps: Steps) -> None:
-        """Runs a new task up to its first event, and from there on as a SimPy process."""
+        """Runs a new task up to its first event, and from there on as an activity."""
         task.promise.watchers.append(lambda: task.station.give_name(task.name))
         carried = self._carry(task, steps)
         try:
             event = next(carried)
         except StopIteration:
             return
-        task.promise.give_up = self.env.process(continued(carried, event)).interrupt
+        task.promise.give_up = Activity(self.env, carried, event).interrupt
 
     def _cancel(self, task: Task, op: ops.Cancel) -> Steps:
         """Cancels a started operation; when the program continues, messages that the operation took are back."""

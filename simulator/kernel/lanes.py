@@ -11,7 +11,6 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import simpy
@@ -148,18 +147,3 @@ class Task:
     def standing(self) -> str:
         """Returns the rank, the lane, the line of the program and the step, for messages."""
         return place_of(self.me, self.name, self.where(), self.step)
-
-
-def continued(steps: Steps, event: simpy.Event) -> Steps:
-    """Continues a generator that has already run up to `event`."""
-    while True:
-        try:
-            value = yield event
-        except simpy.Interrupt as interrupt:
-            resume = partial(steps.throw, interrupt)
-        else:
-            resume = partial(steps.send, value)
-        try:
-            event = resume()
-        except StopIteration as end:
-            return end.value

@@ -2,7 +2,7 @@
 
 * SimPy stores the state of an event in private attributes: `_ok` and `_value` hold its outcome once it is triggered,
   and `callbacks` is None once it has been processed. No other module of the simulator uses `_ok` and `_value` or sets
-  `callbacks`.
+  `callbacks`, except for the loop of `clock`.
 * The public method, `event.succeed()`, puts the event into the queue at the present time. A large collective has
   hundreds of thousands of messages. Processing an event without the queue (`happen`), or scheduling it directly for a
   known time (`come`), saves one or two queue entries per message.
@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import simpy
@@ -62,3 +62,57 @@ def happen(event: simpy.Event) -> None:
     callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]  # SimPy's mark of a processed event
     for callback in callbacks:
         callback(event)
+
+
+class Activity(simpy.Process):
+    """A process that begins at once, and whose end is an event only if something waits for it.
+
+    A SimPy process takes two entries of the queue besides its own events: one before it begins, and one at its end.
+    Without them, a run of `layerwise-sgd`, which starts an operation for each layer, has 43,279 events instead of
+    71,437 (64 workers, two steps each). A failure of the generator is raised immediately, by the loop of the run.
+
+    Args:
+        env: the clock.
+        generator: the steps of the process.
+        target: the event for which the generator already waits; None if it has not begun.
+    """
+
+    def __init__(
+        self, env: simpy.Environment, generator: Generator[simpy.Event, Any, Any], target: simpy.Event | None = None
+    ) -> None:
+        self.env, self.callbacks, self._generator = env, [], generator
+        if target is None or target.callbacks is None:
+            self._resume(target or _begun(env))
+        else:
+            target.callbacks.append(self._resume)
+            self._target = target
+
+    def _resume(self, event: simpy.Event) -> None:
+        """Continues the generator; SimPy calls it with the event, or with that of an interrupt."""
+        try:
+            while True:
+                event = self._generator.send(event._value) if event._ok else self._generator.throw(event._value)
+                if event.callbacks is not None:
+                    event.callbacks.append(self._resume)
+                    self._target = event
+                    return
+        except StopIteration as end:
+            self._ok, self._value = True, end.value
+        if self.callbacks:
+            self.env.schedule(self)
+        else:
+            self.callbacks = None  # type: ignore[assignment]  # processed
+
+
+def _begun(env: simpy.Environment) -> simpy.Event:
+    """Returns an event without a value that has been processed."""
+    event = simpy.Event(env)
+    happen(event)
+    return event
+
+
+def raise_unheard(event: simpy.Event) -> None:
+    """Raises the failure of an event that no process has received, as SimPy's `step` does."""
+    if not hasattr(event, "_defused"):
+        failure: BaseException = event._value
+        raise failure

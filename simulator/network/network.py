@@ -29,7 +29,7 @@ from paceline.simulator.flows.flow_engine import Flows, Port
 from paceline.simulator.flows.host_buffers import host_buffers
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.kernel.lanes import Steps
-from paceline.simulator.kernel.simpy_events import after, come, upon
+from paceline.simulator.kernel.simpy_events import Activity, after, come, upon
 from paceline.simulator.network.outages import Outages
 from paceline.topologies.catalogue.libraries import LIBRARIES
 from paceline.topologies.cluster import Cluster
@@ -335,7 +335,7 @@ class ClusterNetwork:
 
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
         before = self._queues.get((op.group, stream))
-        done = self._queues[op.group, stream] = self._env.process(self._perform(before, op, nbytes))
+        done = self._queues[op.group, stream] = Activity(self._env, self._perform(before, op, nbytes))
         return done
 
     def _perform(self, before: simpy.Event | None, op: Collective, nbytes: int) -> Steps:

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -126,8 +126,7 @@ class NodeMemory:
         if (path := self._to_device(rank, direction)) is None:
             return None
         few = self._network.cluster.workers <= MOST_SLOWED
-        ports, limit = (self._port(rank), *path.ports), path.limit_bytes_per_s
-        flow = self._network.copy(ports, nbytes, limit, slows_collectives=few)
+        flow = self._network.copy(path.ports, nbytes, path.limit_bytes_per_s, slows_collectives=few)
         return DeviceCopy(flow, path.latency_s)
 
     def copy_by_core(self, rank: Rank, nbytes: float) -> simpy.Event:
@@ -152,11 +151,13 @@ class NodeMemory:
         return memory_port(self._node(rank).name)
 
     def _device_path(self, rank: Rank, direction: Direction) -> Path | None:
+        """Returns the path of copies of a rank, with the memory that they pass too; None if there are no copies."""
         cluster = self._network.cluster
         if (socket := cluster.socket_of(rank)) is None:
             return None
         fabric, seat = self._network.fabric, cluster.vertex_of(rank)
-        return fabric.between(socket, seat) if direction == "to device" else fabric.between(seat, socket)
+        path = fabric.between(socket, seat) if direction == "to device" else fabric.between(seat, socket)
+        return replace(path, ports=(self._port(rank), *path.ports))
 
     def _found(self, rank: Rank) -> tuple[tuple[Port, ...], tuple[Port, ...], bool]:
         """Returns the ports from a rank's host to the rank and back, and whether the rank has a memory of its own."""

@@ -18,13 +18,14 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.algorithms.core.fast_values import replace
 from paceline.algorithms.core.values import Samples
 from paceline.workloads.sampling import check, cut, shuffled
 
