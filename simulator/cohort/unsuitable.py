@@ -22,3 +22,5 @@ class Diverges(BaseException):
     def __init__(self, mask: NDArray[np.bool_]) -> None:
         super().__init__("the ranks of a class need different control flow")
         self.mask = mask
+        self.of: int | None = None
+        """the number of the class; None: the one whose program was running"""
