@@ -80,3 +80,7 @@ class Keeping:
             rank: the rank.
         """
         return self.ranks is None or rank in self.ranks
+
+
+FULL = Keeping()
+"""every record is kept"""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,8 +85,8 @@ class Progress:
     >>> progress.mark(1.5)
     >>> progress.mark(2.0)
     >>> progress.add(2.0)
-    >>> progress.at(1.5), progress.at(2.0)
-    (1, 3)
+    >>> progress.at([1.5, 2.0])
+    [1, 3]
     """
 
     __slots__ = ("_before", "_marks", "_times_s", "number")
@@ -95,7 +96,7 @@ class Progress:
         """updates that count"""
         self._before, self._times_s = 0, list[float]()
         """the number of updates before the weights' last change, and the times of those since"""
-        self._marks: list[list[float]] = []
+        self._marks: list[list[Any]] = []
         """(time of an evaluation, updates until then), in the order of time"""
 
     def add(self, time_s: float) -> None:
@@ -147,16 +148,17 @@ class Progress:
         """
         self._marks.append([time_s, self._before + bisect_right(self._times_s, time_s)])
 
-    def at(self, time_s: float) -> int:
-        """Returns the number of updates until an evaluation.
+    def at(self, times_s: Iterable[float]) -> list[int]:
+        """Returns the number of updates until each of several evaluations.
 
         Args:
-            time_s: the time of the evaluation, which has been marked.
+            times_s: the times of the evaluations, which have been marked.
 
         Raises:
-            KeyError: no evaluation has this time.
+            KeyError: an evaluation was not marked.
         """
-        return int(dict(map(tuple, self._marks))[time_s])
+        marks: dict[float, int] = {time_s: number for time_s, number in self._marks}
+        return [marks[time_s] for time_s in times_s]
 
 
 class LayerCounts(NamedTuple):
