@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from copy import copy
+from collections.abc import Callable
 from typing import Literal, get_args
 
 from paceline.algorithms.core.errors import InputError
@@ -36,6 +36,7 @@ def run_job(
     hosts: HostCosts = NO_COSTS,
     *,
     engine: Engine = "auto",
+    record: Callable[[], Trace] = Trace,
 ) -> Trace:
     """Runs a job to its end in virtual time.
 
@@ -48,6 +49,7 @@ def run_job(
         hosts: what the hosts of the ranks cost and share.
         engine: `events` and `cohort` demand an interpreter, but a run that the vectorised one cannot do is run event by
             event; `auto` tries the vectorised one if there are many ranks.
+        record: returns an empty record, see `records.sampled.new_trace`; by default all records are kept.
 
     Returns:
         The record of the run; its note `engine` has the interpreter's name and the reason.
@@ -65,12 +67,12 @@ def run_job(
         reason = f"there are fewer than {FEWEST_RANKS} ranks, for which it is as fast"
     else:
         try:
-            trace = simulate_cohort(job, timing, network, copy(schedule), progress, hosts)
+            trace = simulate_cohort(job, timing, network, schedule, progress, hosts, record)
         except NotACohort as found:
             reason = f"the vectorised interpreter cannot run it: {found}"
         else:
             trace.notes["engine"] = {"name": "cohort", "reason": "all ranks run the same program in step"}
             return trace
-    trace = simulate_job(job, timing, network, schedule, progress, hosts)
+    trace = simulate_job(job, timing, network, schedule, progress, hosts, record())
     trace.notes["engine"] = {"name": "events", "reason": reason}
     return trace
