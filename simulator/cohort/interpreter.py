@@ -30,6 +30,7 @@ from paceline.algorithms.runtime.program_errors import check_start
 from paceline.algorithms.runtime.stop_rule import next_step
 from paceline.algorithms.runtime.update_log import Update, UpdateLog
 from paceline.records.trace import Trace
+from paceline.simulator.cohort.batch_copies import BatchCopies, CopyPaths
 from paceline.simulator.cohort.classes import Contexts, OneOfClass, Places, RankClass, Times
 from paceline.simulator.cohort.group_sets import GroupSets, Membership
 from paceline.simulator.cohort.of_one import of_one
@@ -44,6 +45,7 @@ from paceline.simulator.cohort.values import Gradients
 from paceline.simulator.cohort.varying import of_ranks, vary
 from paceline.simulator.interpreter.weights_owner import WeightsOwner
 from paceline.simulator.kernel.timing import Timing
+from paceline.topologies.catalogue.staging import Staging
 
 WHY = {
     ops.Send: "it sends messages",
@@ -69,6 +71,7 @@ class CohortRun:
         classes: the ranks of each class.
         contexts: creates the contexts of classes.
         overlaps: whether communication may take place while a rank computes.
+        copying: the links of the copies of batches, and what is copied; None: batches are on the devices.
     """
 
     def __init__(
@@ -82,12 +85,17 @@ class CohortRun:
         contexts: Contexts,
         *,
         overlaps: bool = True,
+        copying: tuple[CopyPaths, Staging] | None = None,
     ) -> None:
         self.job, self._timing, self._owner, self._overlaps = job, timing, owner, overlaps
         self._classes = [self._class(number, ranks, contexts, trace) for number, ranks in enumerate(classes)]
         self._works = [OwnWork(timing, one.ranks) for one in self._classes]
         self._records = Recorder(trace, self._classes, job.workers)
         self._gradients = Gradients(job.learner)
+        self._copies: BatchCopies | None = None
+        if copying is not None:
+            workers = [one for one in self._classes if one.me.role == "worker"]
+            self._copies = BatchCopies(*copying, workers, self._records, getattr(prices, "use", None))
         self._rooms = Rooms(GroupSets(), prices, lasts=not trace.keeping.whole)
         self._scheduler = Scheduler()
         self._states: dict[int, Any] = {}
@@ -142,6 +150,8 @@ class CohortRun:
 
     def _main(self, task: CohortTask, lane: Lane) -> Steps:
         self._states[task.own.number] = yield from self._drive(task, lane)
+        if self._copies is not None:
+            self._copies.close(task.own, task.now_s)
 
     def _drive(self, task: CohortTask, lane: Lane) -> Steps:
         """Performs the operations of a program until it ends; returns its answer."""
@@ -226,10 +236,12 @@ class CohortRun:
 
     # --- own work -----------------------------------------------------------------------------------------------
 
-    def _load(self, task: CohortTask, op: ops.Load) -> Batch:
+    def _load(self, task: CohortTask, op: ops.Load) -> Steps:
         work = self._works[task.own.number]
         task.pass_s(work.rest_s())
         begun_s = task.now_s
+        if self._copies is not None:
+            yield from self._copies.take(task, op.samples)
         task.pass_s(work.load_s(op.samples.count))
         self._records.span(task.own, task.name, "load", op.samples.index, begun_s, task.now_s)
         return Batch(op.samples, None)

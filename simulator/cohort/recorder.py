@@ -72,7 +72,8 @@ class Recorder:
             last_s: the last entry, for collectives.
             key: the name of the collective; a function of places if it differs between ranks.
         """
-        self.wall_s = max(self.wall_s, float(ends_s.max()))
+        if activity != "copy":  # a copy that nothing waits for may end after the programs
+            self.wall_s = max(self.wall_s, float(ends_s.max()))
         places: Any = slice(None)
         if self._kept is not None:
             assert self.trace.counters is not None, "sampled records are counted"
