@@ -62,9 +62,9 @@ class LaneNames:
             else:
                 busy = promise.ends_s > now_s
                 same = promise.ends_s == now_s
-                if same.any():
+                if same.any() and not promise.waited:  # what was waited for has given its lane back
                     busy |= same & (self._begun_s[number] == now_s)
-                    if not promise.waited and (same & (self._begun_s[number] < now_s)).any():
+                    if (same & (self._begun_s[number] < now_s)).any():
                         raise NotACohort("an operation begins at the instant at which another one of its rank ends")
             if ranks is not None:
                 busy &= ranks
