@@ -196,7 +196,7 @@ class CohortRun:
         if not self._overlaps:
             raise NotACohort("communication slows down gradients that are computed at the same time")
         promise = TimedPromise(lambda: "something that was started")
-        name = task.own.names.take(task.now_s, promise)
+        name = task.own.names.take(task.now_s, promise, task)
         stream = task.stream if lane is None else line
         return CohortTask(task.own, name, promise, task.now_s, lane, line, stream, task.step)
 
@@ -291,7 +291,7 @@ class CohortRun:
         buckets = op.parts(task.own.me.layout)
         parts = [TimedPromise(partial("the gradient of {}".format, bucket.name)) for bucket in buckets]
         child = self._beside(task, task.line)
-        child.promise.waited = True  # its parts are waited for
+        child.promise.waiter = task  # it waits for its parts
         steps = self._layer_gradients(child, op, weights, list(zip(buckets, parts, strict=True)))
         self._scheduler.begin(child, self._carried(child, steps))
         return tuple([handles.give(part) for part in parts])
@@ -336,7 +336,7 @@ class CohortRun:
         for layer, promise, seconds in zip(task.own.me.layout.layers, promises, shares, strict=True):
             if not promise.settled:
                 yield promise
-            promise.waited = True
+            promise.waiter = task
             task.until(promise)
             held.append(promise.result())
             span_s = task.now_s
@@ -388,7 +388,7 @@ class CohortRun:
 
     def _wait(self, task: CohortTask, op: ops.Wait[Any]) -> Any:
         promise = task.own.handles.entry(op.handle)
-        promise.waited = True
+        promise.waiter = task
         return self._awaited(task, promise)
 
     def _awaited(self, task: CohortTask, promise: TimedPromise) -> Steps:
@@ -405,7 +405,7 @@ class CohortRun:
                 yield promise
         if least == len(promises):
             for promise in promises:
-                promise.waited = True
+                promise.waiter = task
                 task.until(promise)
             return handles.answers(task.line, promises, least)
         return handles.answers(task.line, promises, least, self._found(task, promises, least))
@@ -424,7 +424,7 @@ class CohortRun:
         task.now_s = later_s
         found = np.flatnonzero(done[:, 0]).tolist()
         for place in found:
-            promises[place].waited = True
+            promises[place].waiter = task
         return tuple(found)
 
 

@@ -5,7 +5,7 @@
 * A program may use a `Varying` only in ways that do not depend on the rank. A branch on it, its use as an index, as a
   key or in a text raises `Diverges` with the ranks that agree. So whether control flow depends on the rank is detected
   by running the program, and a method does not have to declare it.
-* Integers are 64 bits wide. A product or shift that might not fit raises `NotACohort`, because Python's would be larger.
+* Integers are 64 bits wide. A product that might not fit raises `NotACohort`, because Python's would be larger.
 """
 
 from __future__ import annotations

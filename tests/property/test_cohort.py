@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from paceline import load
 from paceline.algorithms import METHODS
-from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.periodic import HbsSgd
 from paceline.records.keeping import Keeping
 from paceline.records.sampled import new_trace
@@ -23,7 +24,9 @@ from paceline.simulator.cohort.simulate import simulate_cohort
 from paceline.simulator.cohort.unsuitable import NotACohort
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, Network, NoCost
+from paceline.simulator.runs.engine import run_job
 from paceline.simulator.runs.run import perform
+from paceline.workloads import build
 from tests.clusters import star
 from tests.support import FixedTiming, built, job_of, placed
 
@@ -34,8 +37,10 @@ IN_STEP = (
     *("agd", "layerwise-agd", "chip-partitioned-sgd", "post-local-sgd", "diloco"),
 )
 """methods whose runs are vectorised on every network"""
+LAYERWISE = ("layerwise-sgd", "layerwise-agd", "layerwise-sgd-lazy", "layerwise-sgd-next-forward")
 BY_TIMES = ("layerwise-sgd-lazy", "layerwise-sgd-next-forward")
 """methods that are vectorised unless the order of events of a rank decides"""
+Pair = tuple[Trace, Trace]
 COUNTS = st.one_of(
     st.lists(st.integers(1, 5), min_size=1, max_size=4),
     st.builds(lambda nodes, each: [each] * nodes, st.integers(1, 16), st.integers(1, 4)),
@@ -88,13 +93,16 @@ def times(row: tuple[Any, ...]) -> list[float]:
     return [value for value in row if not isinstance(value, str)]
 
 
-def both(job: Job, timing: FixedTiming, network: str, nodes: list[list[int]], schedule: Schedule) -> tuple[Trace, Trace]:
+def both(job: Job, timing: FixedTiming, network: str, nodes: list[list[int]], schedule: Schedule) -> Pair:
     found = simulate_cohort(job, timing, networks(nodes)[network], schedule)
     return found, simulate_job(job, timing, networks(nodes)[network], copy.copy(schedule))
 
 
-@pytest.mark.parametrize("network", ["free", "measured", "modelled"])
-@pytest.mark.parametrize("name", IN_STEP)
+@pytest.mark.parametrize(
+    ("name", "network"),
+    [(name, "free") for name in IN_STEP if "layerwise" not in name]
+    + [(name, network) for name in IN_STEP for network in ("measured", "modelled")],
+)
 @given(counts=COUNTS, seed=st.integers(0, 999), work=st.sampled_from([0.0, 0.0625]), steps=st.integers(1, 6))
 def test_rows_are_those_of_the_event_by_event_interpreter(
     name: str, network: str, counts: list[int], seed: int, work: float, steps: int
@@ -115,20 +123,21 @@ def suited(method: Method, counts: list[int]) -> list[list[int]]:
     return nodes
 
 
-@pytest.mark.parametrize("network", ["measured", "modelled"])
-@pytest.mark.parametrize("name", BY_TIMES)
+@pytest.mark.parametrize(
+    ("name", "network"),
+    [(name, "free") for name in (*BY_TIMES, "layerwise-sgd", "layerwise-agd")]
+    + [(name, network) for name in BY_TIMES for network in ("measured", "modelled")],
+)
 @given(counts=COUNTS, seed=st.integers(0, 999), steps=st.integers(1, 4))
 def test_methods_that_depend_on_times_are_vectorised_or_refused(
     name: str, network: str, counts: list[int], seed: int, steps: int
 ) -> None:
     nodes = placed(counts)
     timing = drawn_timing(seed, sum(counts), 0.0625)
-    try:
-        found, expected = both(job_of(built(name), nodes=nodes, steps=steps), timing, network, nodes, Schedule(every=1))
-    except NotACohort as refused:
-        assert "operation" in str(refused)
-    else:
-        assert_same(found, expected)
+    job = job_of(built(name), nodes=nodes, steps=steps)
+    found = run_job(job, timing, networks(nodes)[network], Schedule(every=1), engine="cohort")
+    assert found.notes["engine"]["name"] == "cohort" or "operation" in found.notes["engine"]["reason"]
+    assert_same(found, simulate_job(job, timing, networks(nodes)[network], Schedule(every=1)))
 
 
 @given(size=st.sampled_from([2, 3]), groups=st.integers(1, 6), seed=st.integers(0, 999))
@@ -147,11 +156,15 @@ def test_a_limit_of_seconds_ends_it_at_the_same_step(limit_s: float, seed: int) 
 
 
 def plan_of(name: str, *changes: str) -> Plan:
-    (plan,) = load("fat-tree-128", ["cluster.nodes[0].count=4", "stop.updates=5", "cluster.network.k=4", *changes], algorithms=[name]).plans()
+    (plan,) = load(
+        "fat-tree-128",
+        ["cluster.nodes[0].count=4", "stop.updates=5", *changes],
+        algorithms=[name],
+    ).plans()
     return plan
 
 
-@pytest.mark.parametrize("name", ["sync-sgd", "hbs-sgd", "hsgd", "k-avg", "agd", "layerwise-sgd"])
+@pytest.mark.parametrize("name", ["sync-sgd", "hbs-sgd", "hsgd", "k-avg", "layerwise-sgd"])
 @pytest.mark.parametrize("prefetch", [0, 1])
 def test_a_cluster_of_the_catalogue_with_copies_of_batches(name: str, prefetch: int) -> None:
     plan = plan_of(name, f"cluster.staging.prefetch={prefetch}", "stop.samples=null", "stop.epochs=null")
@@ -161,12 +174,22 @@ def test_a_cluster_of_the_catalogue_with_copies_of_batches(name: str, prefetch: 
     assert any(span.activity == "copy" for span in found.spans)
 
 
+def test_collectives_that_share_links_with_copies_are_refused() -> None:
+    plan = plan_of("agd", "stop.samples=null")
+    found, expected = (perform(plan, plan.schedule(), engine=engine) for engine in ("cohort", "events"))
+    assert found.notes["engine"]["name"] == "events"
+    assert "the same links at the same time" in found.notes["engine"]["reason"]
+    assert_same(found, expected)
+
+
 @pytest.mark.parametrize("name", ["sync-sgd", "k-avg", "hsgd", "layerwise-sgd"])
 def test_counters_of_sampled_records_are_the_same(name: str) -> None:
     nodes = placed([3, 2, 2])
     job, timing = job_of(built(name), nodes=nodes, steps=6), drawn_timing(3, 7, 0.0625)
     keeping = Keeping.of("sampled", 7, 42, 1)
-    found = simulate_cohort(job, timing, networks(nodes)["modelled"], Schedule(1), record=lambda: new_trace(job, keeping))
+    found = simulate_cohort(
+        job, timing, networks(nodes)["modelled"], Schedule(1), record=lambda: new_trace(job, keeping)
+    )
     expected = simulate_job(job, timing, networks(nodes)["modelled"], Schedule(1), trace=new_trace(job, keeping))
     assert found.counters is not None
     assert expected.counters is not None
@@ -191,3 +214,17 @@ def test_other_methods_are_refused_with_a_reason(name: str) -> None:
     job = job_of(method, nodes=nodes, steps=4)
     with pytest.raises(NotACohort, match=r"messages|clock|do not step together"):
         simulate_cohort(job, FixedTiming(), NoCost(), Schedule(every=1))
+
+
+@pytest.mark.parametrize("name", ["sync-sgd", "hbs-sgd", "k-avg", "sasgd", "diloco", "layerwise-sgd", "hsgd"])
+@given(nodes=st.integers(1, 8), each=st.integers(1, 8), seed=st.integers(1, 99), batch=st.sampled_from([1, 4, 12, 32]))
+def test_weights_on_the_quadratic_problem_have_the_same_bits(
+    name: str, nodes: int, each: int, seed: int, batch: int
+) -> None:
+    counts = placed([each] * nodes)
+    problem = build("quadratic", learning="quadratic", seed=seed)
+    budget = Budget(samples=5 * batch * nodes * each)
+    ranks = [[Rank(rank) for rank in node] for node in counts]
+    job = Job.of(built(name), ranks, problem, batch=batch, budget=budget, seed=seed)
+    timing = drawn_timing(seed, nodes * each, 0.0625)
+    assert_same(*both(job, timing, "measured", counts, Schedule(every=1)))
