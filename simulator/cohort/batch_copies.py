@@ -101,13 +101,14 @@ class CopyPaths:
         order = ranks[np.argsort(starts_s[ranks], kind="stable")]
         hops = np.array([len(self._routes[rank]) for rank in order.tolist()])
         routes = np.concatenate([self._routes[rank] for rank in order.tolist()])
-        net = whole_network(self._capacity, hops, routes)
+        net: Any = whole_network(self._capacity, hops, routes)
         net.flows["remaining"] = nbytes[order]
         times_s = starts_s[order].copy()
         compiled.machine_code().play(net, times_s)
         found = np.empty(len(starts_s))
         found[order] = times_s
-        return found[ranks]
+        ends_s: Times = found[ranks]
+        return ends_s
 
 
 @dataclass(eq=False, slots=True)

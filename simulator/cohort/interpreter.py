@@ -307,7 +307,7 @@ class CohortRun:
         forward, backward = ([share * total_s for share in shares] for shares in self._timing.layer_shares())
         given, begun_s = op.weights, task.now_s
         if isinstance(given, Weights):
-            busy_s, before_s = sum(forward), begun_s
+            busy_s, before_s = sum(forward, np.zeros(task.own.count)), begun_s
             task.pass_s(busy_s)
         else:
             given, busy_s, begun_s = yield from self._forward(task, weights, forward, samples.index)

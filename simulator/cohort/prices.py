@@ -7,7 +7,7 @@ takes the time that the network states for it alone. `port_use` checks that it i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class Entered:
     """
 
     groups: GroupSet
-    kind: str
+    kind: Any
     nbytes: int
     roots: Places | None
     stream: str

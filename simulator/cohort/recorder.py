@@ -109,8 +109,11 @@ class Recorder:
             own: the class.
             rows: a row for each input, whose values may differ between ranks.
         """
-        for row in rows:
-            columns = tuple(of_ranks(value, own.count) if not isinstance(value, np.ndarray) else value for value in row)
+        values: Any
+        for values in rows:
+            columns = tuple(
+                of_ranks(value, own.count) if not isinstance(value, np.ndarray) else value for value in values
+            )
             if self.trace.counters is None:
                 self.trace.updates.extend(map(Update._make, zip(*(column.tolist() for column in columns), strict=True)))
             elif len(self._classes) == 1:
@@ -126,11 +129,12 @@ class Recorder:
             own: the class.
             rows: a row for each input, whose values may differ between ranks.
         """
-        for row in rows:
+        values: Any
+        for values in rows:
             columns = [
                 repeat(value) if isinstance(value, str)
                 else (value if isinstance(value, np.ndarray) else of_ranks(value, own.count)).tolist()
-                for value in row
+                for value in values
             ]  # fmt: skip
             self.trace.layers.extend(map(LayerUpdate._make, zip(*columns)))  # noqa: B905  # the layer has no end
 

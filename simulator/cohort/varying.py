@@ -51,7 +51,7 @@ class Varying:
             raise NotACohort("its control flow or its keys depend on a number that differs between ranks")
         raise Diverges(self.values == self.values[0])
 
-    __index__ = __int__ = __float__ = __hash__ = __str__ = __repr__ = __format__ = _like_first  # type: ignore[assignment]
+    __index__ = __int__ = __float__ = __hash__ = __str__ = __repr__ = __format__ = _like_first
 
     def __neg__(self) -> Any:
         return vary(-self.values)

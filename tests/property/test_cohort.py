@@ -70,10 +70,10 @@ def assert_same(found: Trace, expected: Trace) -> None:
     assert found.stop_reason == expected.stop_reason
     shots = [[(shot.version, shot.samples) for shot in trace.snapshots] for trace in (found, expected)]
     assert shots[0] == shots[1]
-    for one, other in zip(found.snapshots, expected.snapshots, strict=True):
-        assert one.time_s == pytest.approx(other.time_s, rel=SAME)
-        if isinstance(other.vector, np.ndarray):
-            assert one.vector.tobytes() == other.vector.tobytes()
+    for one, shot in zip(found.snapshots, expected.snapshots, strict=True):
+        assert one.time_s == pytest.approx(shot.time_s, rel=SAME)
+        if isinstance(shot.vector, np.ndarray):
+            assert one.vector.tobytes() == shot.vector.tobytes()
     assert repr(sorted(found.states.items())) == repr(sorted(expected.states.items()))
     assert found.notes["operations"] == expected.notes["operations"]
 

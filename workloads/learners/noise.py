@@ -74,7 +74,8 @@ class Noise:
         for block in np.unique(blocks).tolist():
             mine = blocks == block
             rows[mine] = self._block(level, block)[places[mine]]
-        return 2**level * rows / count
+        means: Array = 2**level * rows / count
+        return means
 
     def _row(self, level: int, number: int) -> Array:
         """Returns the mean over the group with this number of 2^level samples."""

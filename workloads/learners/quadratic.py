@@ -171,7 +171,8 @@ class Quadratic(OneByOne):
             return None
         data, offset = self._noise_scale * means, vectors - self.target
         pull = self.curvature * offset
-        return pull + data, np.vecdot(0.5 * pull + data, offset)
+        mean = data + 0.5 * pull
+        return pull + data, np.vecdot(mean, offset)
 
     def layer_gradients(self, vector: Array, data: Array, ready: Callable[[str, Array], None]) -> float:
         """Like `gradient`, but calls `ready` with each layer's part, last layer first; returns the loss."""
