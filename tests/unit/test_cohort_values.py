@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,14 @@ RANK: Any = Varying(np.arange(6))
 
 
 def test_arithmetic_is_that_of_each_rank() -> None:
-    each: Any = (
-        
+    computations: list[Callable[[Any], Any]] = [
         lambda r: 3 * r + 1,
         lambda r: (r - 7) // 2,
         lambda r: -r % 4,
         lambda r: (r + 1) / 3,
         lambda r: 7 - r,
-    ):
+    ]
+    for compute in computations:
         assert compute(RANK).values.tolist() == [compute(rank) for rank in range(6)]
     assert (5 + (RANK < 2)).values.tolist() == [6, 6, 5, 5, 5, 5]
 
@@ -35,9 +36,7 @@ def test_equal_numbers_are_plain() -> None:
     assert type(RANK * 0) is int
 
 
-@pytest.mark.parametrize(
-    "use", [bool, int, hash, str, float, lambda r: [0] * r, lambda r: min(r, 3)]
-)
+@pytest.mark.parametrize("use", [bool, int, hash, str, float, lambda r: [0] * r, lambda r: min(r, 3)])
 def test_a_use_that_depends_on_the_rank_divides_the_class(use: Any) -> None:
     with pytest.raises(Diverges) as raised:
         use(RANK)
