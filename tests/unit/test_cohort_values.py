@@ -53,7 +53,8 @@ def test_divisions_and_products_as_in_python() -> None:
 def test_ranks_of_nodes() -> None:
     node: Any = ranks_of([(0, 1, 2), (3, 4, 5)], np.array([0, 0, 0, 1, 1, 1]))
     assert type(node) is VaryingRanks
-    group: Any = Group(node)
+    make: Any = Group
+    group = make(node)
     assert node[0].values.tolist() == [0, 0, 0, 3, 3, 3]
     assert node.index(RANK).values.tolist() == [0, 1, 2, 0, 1, 2]
     assert len(group) == 3
