@@ -14,9 +14,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
+
+import numpy as np
 
 from paceline.algorithms.core.values import Rank
 from paceline.records import Run
@@ -24,7 +26,7 @@ from paceline.records.prediction_interval import StepFactors
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.kernel.timing import Timing
-from paceline.simulator.runs.plan_timing import PlanTiming
+from paceline.simulator.runs.plan_timing import PlanTimes, PlanTiming
 from paceline.simulator.runs.short_runs import Length, mean_of, shortened, windows_of, without_learning
 from paceline.topologies.catalogue.device import Interval
 
@@ -48,6 +50,11 @@ class ScaledTiming(PlanTiming):
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         factor = 1.0 if self.factors is None else self.factors[rank]
         return factor * super().compute_s(rank, step, samples)
+
+    def many(self, ranks: Sequence[int]) -> PlanTimes | None:
+        """Returns the times of many ranks together, as for `PlanTiming`."""
+        factors = None if self.factors is None else np.array([self.factors[Rank(rank)] for rank in ranks])
+        return None if self.costs.gradients else PlanTimes(self.plan, ranks, self.costs.late_s, factors)
 
 
 def step_factors(plan: Plan, perform: Perform, made: Run) -> StepFactors | None:
@@ -91,7 +98,8 @@ def _short(plan: Plan, made: Run) -> tuple[Plan, Callable[[Trace], float]]:
     """Returns the run that is repeated and a function for its mean step time: a short run whole, or its beginning."""
     workers = plan.job.workers
     period = plan.job.method.longest_period(workers)
-    steps, spans = made.summary["steps"] / workers, len(made.tables.spans)
+    steps = made.summary["steps"] / workers
+    spans = made.summary["records"]["spans"] if "records" in made.summary else len(made.tables.spans)
     length = Length(max(1, int(steps * MOST_SPANS / spans) // period) * period, period)
     if spans <= MOST_SPANS or steps <= length.warm_up + length.steps:
         whole, length = replace(plan.job.budget, seconds=None, samples=made.summary["samples"]), Length(0, 1)
