@@ -114,7 +114,7 @@ def methods(short: bool) -> list[Attempt]:
 
 def growths(short: bool) -> dict[str, tuple[list[Attempt], float | None]]:
     """Runs growing clusters; returns the runs of each method, and the exponent of CPU time against worker steps."""
-    sizes = (1000, 3162) if short else (1000, 3162, 10_000, 31_623, 100_000)
+    sizes = (1000, 3160) if short else (1000, 3160, 10_000, 31_600, 100_000)
     found = {}
     for algorithm in GENERAL_ALGORITHMS:
         attempts = [attempt(case) for case in growth(algorithm, sizes)]
@@ -141,7 +141,7 @@ def exponent(figures: Sequence[Figures]) -> float:
 def general(short: bool) -> list[Attempt]:
     """Runs the event-by-event simulator."""
     cases = [
-        Case(name=f"{name}, {workers} workers", algorithm=name, workers=workers, gpus_per_node=8, steps=steps)
+        Case(name=f"{name}, {workers} workers", algorithm=name, workers=workers, steps=steps)
         for name in GENERAL_ALGORITHMS
         for workers, steps in ((64, 20 if short else 200), (1000, 2 if short else 20))
     ]

@@ -17,7 +17,7 @@ class Case:
     workers: int
     steps: int
     """gradients of each worker"""
-    gpus_per_node: int = 1
+    gpus_per_node: int = 8
     settings: dict[str, Any] = field(default_factory=dict)
     """hyper-parameters of the method"""
     learning: str = "none"
@@ -33,7 +33,10 @@ class Case:
         return self.workers * self.steps
 
     def scenario(self) -> dict[str, Any]:
-        """Returns the scenario: workers with jitter on a fat tree of InfiniBand links, evaluated only at both ends."""
+        """Returns the scenario: workers with jitter on a fat tree of InfiniBand links, evaluated only at both ends.
+
+        The nodes are those of the shipped scenario fat-tree-100k: eight GPUs behind PCIe switches, and one network card.
+        """
         nodes = self.workers // self.gpus_per_node
         batch = 32
         return {
@@ -55,8 +58,6 @@ class Case:
         return {"model": model, "batch_per_worker": batch, "learning": self.learning}
 
     def _node(self, count: int) -> dict[str, Any]:
-        if self.gpus_per_node == 1:
-            return {"device": "p100-pcie", "count": count}
         settings = {"roots": 2, "switches": 2, "gpus_per_switch": 2, "nics": 1, "gpu": "p100-pcie"}
         return {"node": "pcie-tree", "settings": settings, "count": count}
 
@@ -88,7 +89,6 @@ LARGE = (
         algorithm="hbs-sgd",
         settings={"k1": 2, "k2": 8, "group": "node"},
         workers=16_384,
-        gpus_per_node=8,
         steps=10_000,
         aim_s=60.0,
     ),
@@ -96,7 +96,6 @@ LARGE = (
         name="layerwise-sgd, 1,024 GPUs",
         algorithm="layerwise-sgd",
         workers=1024,
-        gpus_per_node=8,
         steps=8,
         aim_s=20.0,
     ),
@@ -128,7 +127,7 @@ def shortened(case: Case) -> Case:
     )
 
 
-def growth(algorithm: str, sizes: tuple[int, ...] = (1000, 3162, 10_000, 31_623, 100_000)) -> tuple[Case, ...]:
+def growth(algorithm: str, sizes: tuple[int, ...] = (1000, 3160, 10_000, 31_600, 100_000)) -> tuple[Case, ...]:
     """Returns runs of growing clusters with ten steps each, from which the exponent of the cost is fitted."""
     return tuple(
         Case(name=f"{algorithm}, {workers:,} workers", algorithm=algorithm, workers=workers, steps=10)
@@ -138,6 +137,4 @@ def growth(algorithm: str, sizes: tuple[int, ...] = (1000, 3162, 10_000, 31_623,
 
 def every_method(names: list[str], workers: int = 1000, steps: int = 1000) -> tuple[Case, ...]:
     """Returns one case for each method, on one cluster."""
-    return tuple(
-        Case(name=name, algorithm=name, workers=workers, gpus_per_node=8, steps=steps, aim_s=5.0) for name in names
-    )
+    return tuple(Case(name=name, algorithm=name, workers=workers, steps=steps, aim_s=5.0) for name in names)
