@@ -4,8 +4,9 @@ Rules of this file:
 
 * A run is one Dask task. It receives its scenario and returns its summary, like a run in a process of this machine, so
   that the results do not depend on where it ran. Only this process writes files, except the records of runs.
-* Dask repeats a run whose worker has died on other workers, `distributed.scheduler.allowed-failures` times. After that
-  the run has failed; the others continue.
+* Dask repeats the runs of a worker that has died on other workers, `distributed.scheduler.allowed-failures` times.
+  Then it gives up all of them, although only one may have killed the workers. Therefore the runs that it gave up are
+  repeated alone, one after another, when the others have ended. A run that kills its worker again has failed.
 * A local cluster ends with this process. Its processes ignore Ctrl-C, which only this process handles. On a given
   cluster, the runs are cancelled when this process ends, and its workers stay.
 
@@ -19,11 +20,13 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
+from uuid import uuid4
 
 from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.reports.sweeps.sweep_processes import Done, Failure, Piece, Result, attempt, without_interrupts
 
 MISSING = "--engine dask: found no package dask.distributed, expected it installed: pip install 'paceline[dask]'"
+DIED = "its process died on several workers of the cluster, also when it ran alone; was there enough memory?"
 CONNECT_S = 30.0
 """seconds until a scheduler must have answered; INFERENCE: the default of dask.distributed"""
 BATCH = 4
@@ -49,27 +52,47 @@ def each_on_dask(
     if not pieces:
         return
     with _client(jobs, scheduler) as client:
-        from distributed import as_completed
+        ahead = max(1, jobs, sum(client.nthreads().values())) * BATCH
+        given_up: list[int] = []
+        for position, answer in _together(client, work, list(enumerate(pieces)), ahead):
+            if answer is None:
+                given_up.append(position)
+            else:
+                yield position, answer
+        for position in given_up:
+            for _, answer in _together(client, work, [(position, pieces[position])], 1):
+                yield position, Failure(DIED) if answer is None else answer
 
-        waiting = iter(enumerate(pieces))
-        positions: dict[str, int] = {}
 
-        def submit() -> Any:
-            for position, piece in waiting:
-                future = client.submit(
-                    attempt, work, piece, key=f"paceline-{id(pieces)}-{position}", priority=-position
-                )
-                positions[future.key] = position
-                return future
-            return None
+def _together(
+    client: Any, work: Callable[[Piece], Result], pieces: Sequence[tuple[int, Piece]], ahead: int
+) -> Iterator[tuple[int, Done[Result] | Failure | None]]:
+    """Runs tasks and yields the result of each when it ends; None if Dask gave it up because its workers died.
 
-        ahead = max(1, sum(client.nthreads().values()), jobs) * BATCH
-        ended = as_completed([future for _ in range(ahead) if (future := submit()) is not None])
-        for future in ended:
-            yield positions.pop(future.key), _result(future)
-            future.release()
-            if (following := submit()) is not None:
-                ended.add(following)
+    Args:
+        client: the connection to the cluster.
+        work: the function.
+        pieces: the position and the argument of each task.
+        ahead: number of tasks in the scheduler at a time.
+    """
+    from distributed import as_completed
+
+    waiting = iter(pieces)
+    positions: dict[str, int] = {}
+
+    def submit() -> Any:
+        for position, piece in waiting:
+            future = client.submit(attempt, work, piece, key=f"paceline-{uuid4()}", priority=-position)
+            positions[future.key] = position
+            return future
+        return None
+
+    ended = as_completed([future for _ in range(ahead) if (future := submit()) is not None])
+    for future in ended:
+        yield positions.pop(future.key), _result(future)
+        future.release()
+        if (following := submit()) is not None:
+            ended.add(following)
 
 
 @contextmanager
@@ -122,15 +145,14 @@ def _quiet_end() -> Iterator[None]:
 
 
 def _result(future: Any) -> Any:
-    """Returns the result of a task that has ended, or its failure."""
+    """Returns the result of a task that has ended, or its failure; None if its workers died."""
     from distributed.scheduler import KilledWorker
 
     if future.status == "cancelled":
         raise RunFailed("--engine dask: the cluster was closed before all runs had ended")
     try:
         return future.result()
-    except KilledWorker as error:
-        died = error.allowed_failures + 1 if hasattr(error, "allowed_failures") else "several"
-        return Failure(f"its process died on {died} workers of the cluster; was there enough memory?")
+    except KilledWorker:
+        return None
     except Exception as error:  # such as a result that cannot be sent
         return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
