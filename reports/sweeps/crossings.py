@@ -99,40 +99,67 @@ def _in_group(table: Table, rows: pd.DataFrame, figure: str) -> Iterator[Crossin
     }
     curves = {name: curve.dropna(axis=1).astype(float) for name, curve in curves.items()}
     best = _best(curves, FIGURES[figure])
-    names = list(curves) if len(curves) <= MOST_ALGORITHMS else list(dict.fromkeys(best.values()))
+    names = (
+        list(curves)
+        if len(curves) <= MOST_ALGORITHMS
+        else list(dict.fromkeys(name for names in best.values() for name in names))
+    )
     for before, after in permutations(names, 2):
         one, other = curves[before].align(curves[after], join="inner")
         if one.shape[1] < 2 or one.shape[0] < 1 or not ((one > 0) & (other > 0)).all(axis=None):
             continue
-        places = one.columns.to_numpy(dtype=float)
-        lead = _lead(one.to_numpy(), other.to_numpy(), FIGURES[figure], np.full((1, len(one)), 1 / len(one)))
-        if (at := _last_change(lead, places)[0]) in (-np.inf, np.inf) or _equal(lead[0], places, at):
+        places, sign = one.columns.to_numpy(dtype=float), FIGURES[figure]
+        lead = _lead(one.to_numpy(), other.to_numpy(), sign, np.full((1, len(one)), 1 / len(one)))[0]
+        at, low, high = place_and_interval(one.to_numpy(), other.to_numpy(), places, sign)
+        if not np.isfinite(at) or _equal(lead, places, at):
             continue
-        low = high = float("nan")
-        if enough(len(one)):
-            weights, probabilities = resamples(len(one))
-            found = _last_change(_lead(one.to_numpy(), other.to_numpy(), FIGURES[figure], weights), places)
-            low, high = interval_ends(found, probabilities, tail(len(one)))
-        below, above = places[places < at].max(initial=places[0]), places[places >= at].min()
+        last = int(np.flatnonzero(lead <= 0)[-1])
         yield Crossing(
             figure=figure,
             before=before,
             after=after,
             axis=table.x,
-            at=float(at),
+            at=at,
             low=low,
             high=high,
             seeds=len(one),
             values=values,
-            leads=best.get(below) == before and best.get(above) == after,
-            repeated=bool((np.diff(np.sign(lead[0])) != 0).sum() > 1),
+            leads=before in best[places[last]] and after in best[places[last + 1]],
+            repeated=bool((np.diff(lead > 0) != 0).sum() > 1),
         )
 
 
-def _best(curves: Mapping[str, pd.DataFrame], sign: int) -> dict[float, str]:
-    """Returns the best algorithm at each value of the axis."""
+def _best(curves: Mapping[str, pd.DataFrame], sign: int) -> dict[float, list[str]]:
+    """Returns the best algorithms at each value of the axis: several if they are exactly equal."""
     means = pd.DataFrame({name: curve.mean() for name, curve in curves.items()}).mul(sign).dropna(how="all")
-    return {float(place): str(name) for place, name in means.idxmax(axis=1).items()}  # type: ignore[arg-type]
+    equal = means.eq(means.max(axis=1), axis=0)
+    return {float(place): [str(name) for name in row.index[row]] for place, row in equal.iterrows()}  # type: ignore[arg-type]
+
+
+def place_and_interval(one: Any, other: Any, places: Any, sign: int) -> tuple[float, float, float]:
+    """Returns from where on `other` is better than `one`, and the ends of the 95 % interval of this place.
+
+    Args:
+        one: figures of an algorithm (seeds, values of the axis), above 0.
+        other: figures of the other one.
+        places: the values of the axis, increasing.
+        sign: 1 if more is better, else -1.
+
+    Returns:
+        The place and the ends: -inf where `other` is better everywhere, inf where it is not at the largest value; the
+        ends are NaN with too few seeds.
+
+    >>> flat, falling = np.full((1, 4), 2.0), np.array([[8.0, 4.0, 1.0, 0.5]])
+    >>> round(place_and_interval(flat, falling, np.array([1.0, 2.0, 8.0, 16.0]), -1)[0], 3)
+    4.0
+    """
+    count = len(one)
+    at = float(_last_change(_lead(one, other, sign, np.full((1, count), 1 / count)), places)[0])
+    if not enough(count) or not np.isfinite(at):
+        return at, float("nan"), float("nan")
+    weights, probabilities = resamples(count)
+    found = _last_change(_lead(one, other, sign, weights), places)
+    return at, *interval_ends(found, probabilities, tail(count))
 
 
 def _lead(one: Any, other: Any, sign: int, weights: Any) -> Any:
