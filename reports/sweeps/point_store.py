@@ -4,8 +4,8 @@ Rules of this file:
 
 * The key of a point is a checksum of its resolved scenario, algorithm and seed, of the files that the scenario refers
   to, and of the version of the model. Whatever changes the result changes the key, so a stored result is never stale.
-* The version of the model is that of Python, the package and its numerical libraries, with a checksum of the package's
-  own files: an edit of the source gives other keys although the version number stays.
+* The version of the model is that of Python, the package and its numerical libraries, with a checksum of the
+  package's files that compute results: an edit of the source gives other keys although the version number stays.
 * A file is written under a temporary name and then renamed. A killed process leaves a complete file or none, and
   several processes and hosts may share a folder. Two processes that store the same point write the same content.
 * A file that cannot be read counts as missing: the point is simulated again.
@@ -36,6 +36,8 @@ FORMAT = 1
 """version of the files; a different one counts as missing"""
 ABANDONED_S = 3600.0
 """age in seconds after which a temporary file was left by a killed process: no write takes this long; INFERENCE"""
+COMPUTING = ("algorithms", "records", "scenarios", "simulator", "topologies", "workloads")
+"""the package's folders that compute a result; the others import these, and only start runs and present them"""
 SOURCES = (".py", ".yaml", ".csv")
 """endings of the package's files that a result depends on"""
 OWN = re.compile(r"(?P<module>[\w.]+):\w[\w.]*")
@@ -168,9 +170,9 @@ def model_version() -> str:
 
 
 def _package_folders() -> list[Path]:
-    """Returns the package's folders; in a working copy they are links, which `rglob` does not follow."""
+    """Returns the folders that compute results; in a working copy they are links, which `rglob` does not follow."""
     (root,) = paceline.__path__
-    return [path for path in sorted(Path(root).iterdir()) if path.is_dir() and path.name != "__pycache__"]
+    return [folder for name in COMPUTING if (folder := Path(root) / name).is_dir()]
 
 
 def _texts(value: Any) -> Iterator[str]:
