@@ -111,9 +111,11 @@ def _in_group(table: Table, rows: pd.DataFrame, figure: str) -> Iterator[Crossin
         places, sign = one.columns.to_numpy(dtype=float), FIGURES[figure]
         lead = _lead(one.to_numpy(), other.to_numpy(), sign, np.full((1, len(one)), 1 / len(one)))[0]
         at, low, high = place_and_interval(one.to_numpy(), other.to_numpy(), places, sign)
-        if not np.isfinite(at) or _equal(lead, places, at):
+        if not np.isfinite(at):
             continue
         last = int(np.flatnonzero(lead <= 0)[-1])
+        if -lead[: last + 1].min() < DIFFERENCE or lead[last + 1 :].max() < DIFFERENCE:
+            continue
         yield Crossing(
             figure=figure,
             before=before,
@@ -205,11 +207,6 @@ def positions_on_axis(places: Sequence[float] | Any) -> Any:
     """Returns the positions for an interpolation: logarithms of values that are spaced by factors."""
     places = np.asarray(places, dtype=float)
     return np.log(places) if geometric(places) else places
-
-
-def _equal(lead: Any, places: Any, at: float) -> bool:
-    """Returns whether the difference is negligible on one side of the crossing."""
-    return bool(max(lead[places >= at].max(), 0) < DIFFERENCE or max(-lead[places < at].min(), 0) < DIFFERENCE)
 
 
 def _finite(value: float) -> float | None:

@@ -87,6 +87,8 @@ def test_more_samples_per_second_are_better() -> None:
         pytest.param(lambda _workers, _: 2.0, id="never better"),
         pytest.param(lambda _workers, _: 0.5, id="always better"),
         pytest.param(lambda workers, _: 1.0 + 1e-3 * (-1) ** workers.bit_length(), id="equal to three digits"),
+        pytest.param(lambda workers, _: 1.0 if workers == 1 else 0.5, id="equal at the smallest size only"),
+        pytest.param(lambda workers, _: 2.0 if workers > 16 else 1.0, id="equal before it is worse"),
         pytest.param(lambda _workers, _: None, id="never there"),
         pytest.param(lambda workers, _: 0.5 if workers == 64 else None, id="there at one size only"),
     ],
