@@ -71,6 +71,8 @@ PANELS = (
     Panel("Waiting", "time_fraction_wait", "share of the workers' time", "share"),
     Panel("Time to accuracy", "time_to_accuracy_s", "s", "log", interval="time_to_accuracy_s"),
     Panel("Speed-up to accuracy", "speed_up_to_accuracy", "over the smallest cluster", "log", lambda ratio: ratio),
+    Panel("Cost", "cost_usd", "USD for the whole run", "log"),
+    Panel("Cost to accuracy", "cost_to_accuracy_usd", "USD", "log"),
 )
 WITHOUT_SIZES = {"step_s_mean"}
 """columns that are drawn only if there is no speed-up"""
@@ -117,7 +119,9 @@ def sweep_figure(table: Table, rows: pd.DataFrame, fixed: Sequence[str] = ()) ->
     panels = [
         panel
         for panel in PANELS
-        if rows[panel.column].notna().any() and not (table.sizes and panel.column in WITHOUT_SIZES)
+        if panel.column in rows
+        and rows[panel.column].notna().any()
+        and not (table.sizes and panel.column in WITHOUT_SIZES)
     ]
     height = -(-len(panels) // 2)
     figure = Figure(figsize=(10.0, 3.5 * height + 1.1), dpi=140, layout="constrained")
@@ -240,7 +244,7 @@ def prediction_bars(panel: Panel, rows: pd.DataFrame, x: str, places: Mapping[An
 
 def _dress(axes: Axes, panel: Panel, table: Table, places: Mapping[Any, float]) -> None:
     title = panel.title
-    if panel.column.endswith(("accuracy", "accuracy_s")) and table.target is not None:
+    if panel.column.endswith(("accuracy", "accuracy_s", "accuracy_usd")) and table.target is not None:
         title = title.replace("accuracy", f"{100 * table.target:g} % accuracy")
     axes.set_title(title, loc="left", fontsize=11, color=INK)
     axes.set_ylabel(panel.unit, color=INK, fontsize=9)

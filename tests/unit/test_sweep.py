@@ -24,6 +24,7 @@ from paceline.cli.app import app
 from paceline.records.metrics import interval
 from paceline.records.store import read_run
 from paceline.reports.sweeps import sweep as sweeps
+from paceline.reports.sweeps.sweep_figure import sweep_figure
 from paceline.reports.sweeps.sweep_processes import Done, Failure
 from paceline.reports.sweeps.sweep_table import tabulate
 from paceline.reports.sweeps.sweep_words import rate, sweep_table
@@ -153,6 +154,22 @@ def test_records_are_kept_when_asked_for(scenario: Path, tmp_path: Path, in_proc
     assert list(table["record"]) == ["runs/0001-sync-sgd-3", "runs/0002-sync-sgd-3"]
     runs = [read_run(folder / place) for place in table["record"]]
     assert [run.summary["wall_s"] for run in runs] == list(table["wall_s"])
+
+
+def test_a_scenario_with_prices_has_costs(
+    scenario: Path, tmp_path: Path, in_process: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3.6 USD per hour and worker: a run costs a thousandth of a dollar per second and worker."""
+    monkeypatch.setattr("paceline.reports.sweeps.costs.hourly_price", lambda scenario: 3.6 * scenario.cluster.workers)
+    swept = sweeps.sweep(scenario, [f"{COUNT}=1,2"], algorithms=["sync-sgd"])
+    table = tabulate(swept)
+    frame = table.frame
+    assert list(frame["cost_usd"]) == pytest.approx(list(1e-3 * frame["wall_s"] * frame["workers"]))
+    assert frame["cost_to_accuracy_usd"].isna().all()
+    titles = [axes.get_title(loc="left") for axes in sweep_figure(table, frame).axes]
+    assert "Cost" in titles and "Cost to accuracy" not in titles
+    monkeypatch.undo()
+    assert not {"cost_usd", "cost_to_accuracy_usd"} & set(tabulate(sweeps.sweep(scenario, [f"{COUNT}=1"])).whole)
 
 
 def test_for_a_person(scenario: Path, tmp_path: Path, in_process: None) -> None:
