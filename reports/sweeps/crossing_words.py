@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import ceil, floor, inf, isnan
 
+from paceline.reports.comparison.words import listed
 from paceline.reports.sweeps.bootstrap import enough
 from paceline.reports.sweeps.crossings import Crossing, crossings
 from paceline.reports.sweeps.sweep_table import Table, label, short_names
@@ -25,38 +26,34 @@ def crossing_words(table: Table) -> str:
 
 
 def _sentences(table: Table, found: Sequence[Crossing]) -> Iterator[str]:
-    for crossing in found[:MOST_SAID]:
-        yield say_crossing(crossing, table)
-    if len(found) > MOST_SAID:
-        yield f"{len(found) - MOST_SAID} more changes of the order are in sweep.json."
-    shown = found[:MOST_SAID]
-    if shown and any(isnan(crossing.low) for crossing in shown):
-        seeds = min(crossing.seeds for crossing in shown)
+    alike: dict[tuple[str, ...], list[Crossing]] = {}
+    for crossing in found:
+        alike.setdefault(_parts(crossing, table), []).append(crossing)
+    for (where, figure, rest), same in list(alike.items())[:MOST_SAID]:
+        names = list(dict.fromkeys(crossing.after for crossing in same))
+        yield f"{where}, {listed(names)} {_verb(figure, len(names), table)} {rest}."
+    if len(alike) > MOST_SAID:
+        yield f"{len(alike) - MOST_SAID} more changes of the order are in sweep.json."
+    if found and any(isnan(crossing.low) for crossing in found):
+        seeds = min(crossing.seeds for crossing in found)
         few = "One seed is" if seeds == 1 else f"{seeds} seeds are"
         yield f"{few} too few for 95 % intervals of these places; give --seeds {SEEDS_NEEDED} or more."
 
 
-def say_crossing(crossing: Crossing, table: Table) -> str:
-    """Returns a crossing as a sentence.
-
-    Args:
-        crossing: the crossing.
-        table: the table of its sweep.
-    """
+def _parts(crossing: Crossing, table: Table) -> tuple[str, str, str]:
+    """Returns the place, the figure and the slower algorithm; crossings in which these agree share a sentence."""
     places = sorted(float(place) for place in set(table.frame[crossing.axis]))
     where = f"With {label(crossing.values, table.others)}, from" if crossing.values else "From"
     again = ", after earlier changes of their order" if crossing.repeated else ""
-    return (
-        f"{where} {_place(crossing, crossing.at, table)} on{_interval(crossing, places)}, "
-        f"{_better(crossing, table)}{again}."
-    )
+    place = f"{where} {_place(crossing, crossing.at, table)} on{_interval(crossing, places)}"
+    return place, crossing.figure, f"{crossing.before}{again}"
 
 
-def _better(crossing: Crossing, table: Table) -> str:
-    if crossing.figure == "samples_per_s":
-        return f"{crossing.after} processes more samples per second than {crossing.before}"
+def _verb(figure: str, count: int, table: Table) -> str:
+    if figure == "samples_per_s":
+        return f"{'processes' if count == 1 else 'process'} more samples per second than"
     assert table.target is not None, "without a target no time to it is compared"
-    return f"{crossing.after} reaches {100 * table.target:g} % before {crossing.before}"
+    return f"{'reaches' if count == 1 else 'reach'} {100 * table.target:g} % before"
 
 
 def _place(crossing: Crossing, value: float, table: Table) -> str:

@@ -25,7 +25,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from paceline.reports.comparison.accuracy_figure import FAINT, INK, PALETTE
+from paceline.reports.comparison.accuracy_figure import FAINT, INK, PALETTE, pale
 from paceline.reports.sweeps.sweep_table import Table, brief, label, short_names
 
 STYLES = ((0, ()), (0, (5, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)))
@@ -169,12 +169,18 @@ def _lines(table: Table, rows: pd.DataFrame, styles: Sequence[str]) -> list[_Lin
             combinations.append(values)
         number = names.index(name)
         style = {
-            "color": PALETTE[number % len(PALETTE)],
+            "color": _colour(number),
             "marker": MARKS[(number + number // len(PALETTE)) % len(MARKS)],
             "linestyle": STYLES[combinations.index(values)],
         }
         lines.append(_Line(name, values, part, style))
     return lines
+
+
+def _colour(number: int) -> Any:
+    """Returns the colour of an algorithm by its position: the palette, and behind it paler colours of the palette."""
+    colour = PALETTE[number % len(PALETTE)]
+    return colour if number % (2 * len(PALETTE)) < len(PALETTE) else pale(colour)
 
 
 def _places(column: pd.Series[Any]) -> Mapping[Any, float]:

@@ -206,10 +206,13 @@ def _halves(rows: Rows) -> Iterator[str]:
 
 def _peaks(rows: Rows) -> Iterator[str]:
     """Yields which algorithms become slower with more workers."""
+    peaks: dict[int, list[str]] = {}
     for name, line in _by_algorithm(rows):
-        peak = _tied(line, "samples_per_s", rate)[0]["workers"].max()
+        peak = int(_tied(line, "samples_per_s", rate)[0]["workers"].max())
         if peak < line["workers"].max():
-            yield f"More than {peak} workers make {name} slower."
+            peaks.setdefault(peak, []).append(name)
+    for peak, names in sorted(peaks.items()):
+        yield f"More than {peak} workers make {listed(names)} slower."
 
 
 def _fastest(rows: Rows) -> Iterator[str]:

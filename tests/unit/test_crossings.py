@@ -160,6 +160,16 @@ def test_of_many_algorithms_only_the_best_are_said() -> None:
     assert "d reaches" not in words
 
 
+def test_algorithms_that_cross_another_at_the_same_place_share_a_sentence() -> None:
+    table = table_of({name: (lambda _workers, _: 4.0) if name == "a" else _falling for name in "abc"})
+    words = crossing_words(table)
+    assert words.startswith("From 16 workers on, b and c reach 93 % before a. One seed is too few")
+
+
+def _falling(workers: int, _: int) -> float:
+    return 64 / workers
+
+
 def test_five_seeds_are_the_fewest_for_an_interval() -> None:
     assert [enough(count) for count in (1, 2, 3, 4, 5, 6, 20)] == [False] * 4 + [True] * 3
 

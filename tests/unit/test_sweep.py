@@ -289,8 +289,8 @@ def files_of(folder: Path) -> dict[str, bytes]:
 def test_the_same_command_continues_in_the_same_folder(
     scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_process: None, more: list[str]
 ) -> None:
-    once = sweeps.each
-    command = (scenario, "--vary", f"{COUNT}=1,2,4", *more, "--out")
+    once = getattr(sweeps, "each")  # noqa: B009  # of the fixture
+    command: tuple[str | Path, ...] = (scenario, "--vary", f"{COUNT}=1,2,4", *more, "--out")
     assert call(*command, tmp_path / "whole").exit_code == 0
     for number in (1, 3):
         monkeypatch.setattr(sweeps, "each", interrupted_after(number))
