@@ -125,7 +125,8 @@ def _estimating(expected: Expected, report: Report | None, output: Output) -> Re
     """Adds the expected remaining time to a stage's progress, and prints a note if the duration is long."""
     if report is None:
         return None
-    from paceline.cli.expected import LONG_S, duration
+    from paceline.cli.expected import LONG_S
+    from paceline.reports.comparison.words import duration
 
     said = False
 

@@ -60,16 +60,3 @@ class Expected:
     def total_s(self, left_s: float) -> float:
         """Returns the seconds from the start to the end, if `left_s` remain."""
         return sum(self._ended) + (self._clock() - self._began_s) + left_s
-
-
-def duration(seconds: float) -> str:
-    """Formats an estimated duration with few digits.
-
-    >>> [duration(value) for value in (0.4, 42.0, 89.0, 200.0, 7100.0)]
-    ['1 s', '40 s', '90 s', '3 min', '2.0 h']
-    """
-    if seconds < 10:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 95:
-        return f"{round(seconds, -1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5700 else f"{seconds / 3600:.1f} h"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.cli.actions import Ask, say_warnings
@@ -12,50 +13,78 @@ from paceline.cli.output import Output
 from paceline.records.document import to_json
 
 if TYPE_CHECKING:
-    from paceline.reports.sweeps.sweep import Sweep
-    from paceline.reports.sweeps.sweep_rows import Rows
+    from paceline.reports.sweeps.entries import Sweep
+    from paceline.reports.sweeps.partial_table import PartialTable
     from paceline.reports.sweeps.sweep_table import Table
     from paceline.scenarios.resolution.grid import Point
 
 RECORDS = "runs"
 """the folder of the runs' records in the sweep's folder"""
+POINTS = "sweep-points"
+"""the folder of the results of points in the folder of all runs"""
 MOST_NAMED = 20
 """largest number of failed runs that are listed; sweep.json has all of them"""
 
 
-def run(ask: Ask, vary: Sequence[str], output: Output, *, jobs: int | None, keep_runs: bool) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOptions:
+    """How the points of a grid are made and simulated."""
+
+    vary: Sequence[str]
+    scaling: Literal["strong", "weak"] | None = None
+    engine: Literal["processes", "dask"] = "processes"
+    scheduler: str | None = None
+    jobs: int | None = None
+    """number of parallel processes; None: the number of cores"""
+    keep_runs: bool = False
+    """whether the record of each run is stored"""
+    fresh: bool = False
+    """whether stored results of earlier sweeps are computed again"""
+
+    def check(self) -> None:
+        """Raises `InputError` if options do not fit together."""
+        from paceline.scenarios.values.limits import MOST_JOBS
+
+        if self.jobs is not None and self.jobs > MOST_JOBS:
+            raise InputError(f"--jobs: found {self.jobs}, expected at most {MOST_JOBS}")
+        if self.scheduler is not None and self.engine != "dask":
+            raise InputError(f"--scheduler: found {self.scheduler!r} without --engine dask, expected both")
+        if self.scheduler is not None and self.jobs is not None:
+            raise InputError("--jobs: found also --scheduler, whose cluster has its own workers; expected one of them")
+
+
+def run(ask: Ask, options: SweepOptions, output: Output) -> None:
     """Simulates every point and stores the results in a new folder.
 
     Args:
         ask: the request.
-        vary: the axes of the grid, each ``path=values``.
+        options: how the points are made and simulated.
         output: where the answer is printed.
-        jobs: number of parallel processes; None: the number of cores.
-        keep_runs: whether the record of each run is stored.
 
     Raises:
         RunFailed: some runs failed; the others are stored.
     """
     from paceline.scenarios.resolution.grid import grid
-    from paceline.scenarios.values.limits import MOST_JOBS
 
-    if jobs is not None and jobs > MOST_JOBS:
-        raise InputError(f"--jobs: found {jobs}, expected at most {MOST_JOBS}")
-    points = grid(ask.scenario, vary, ask.all_changes(), algorithms=ask.names())
+    options.check()
+    points = grid(ask.scenario, options.vary, ask.all_changes(), algorithms=ask.names(), scaling=options.scaling)
     ask.make_out()
+    from paceline.checking.own_methods import check_own_methods
     from paceline.records import store
-    from paceline.reports.sweeps.sweep_rows import rows_in
+    from paceline.reports.sweeps.partial_table import PartialTable, sweep_folder
 
-    with store.numbered_folder(ask.out, f"{store.slug(points[0].scenario.name)}-sweep") as folder:
-        records = folder.building / RECORDS if keep_runs else None
-        with rows_in(folder.building) as rows:
-            try:
-                swept = _simulate(points, jobs, records, rows, output)
-                table, said = _keep(swept, folder.building)
-            except (KeyboardInterrupt, OSError) as error:
-                folder.keep = rows.succeeded > 0
-                _say_rows(error, rows, points, output)
-                raise
+    check_own_methods(*(point.scenario for point in points))
+    stem = f"{store.slug(points[0].scenario.name)}-sweep"
+    with sweep_folder(ask.out, stem, points) as folder:
+        partial = PartialTable(folder.building, points)
+        try:
+            swept = _simulate(points, options, ask.out, partial, output)
+            table, said = _keep(swept, folder.building)
+            partial.remove()
+        except (KeyboardInterrupt, OSError) as error:
+            folder.keep = partial.succeeded > 0
+            _say_unfinished(error, partial, points, output)
+            raise
     _answer(swept, table, output)
     say_warnings((text for entry in swept.entries for text in entry.warnings), output)
     output.note(f"{said} stored in {folder.path}/")
@@ -63,22 +92,46 @@ def run(ask: Ask, vary: Sequence[str], output: Output, *, jobs: int | None, keep
         raise RunFailed(_failures(swept, output))
 
 
-def _simulate(points: Sequence[Point], jobs: int | None, records: Path | None, rows: Rows, output: Output) -> Sweep:
-    """Simulates all runs, and writes the row of each when it ends; raises `RunFailed` if none succeeded."""
+def _simulate(
+    points: Sequence[Point], options: SweepOptions, out: Path, partial: PartialTable, output: Output
+) -> Sweep:
+    """Simulates all runs, and stores the result of each when it ends; raises `RunFailed` if none succeeded."""
+    from paceline.reports.sweeps.point_store import PointStore
     from paceline.reports.sweeps.sweep import run as simulate
 
     with output.progress() as stage:
-        swept = simulate(points, jobs=jobs, records=records, progress=stage("sweeping"), ended=rows.add)
+        swept = simulate(
+            points,
+            jobs=options.jobs,
+            records=partial.path.parent / RECORDS if options.keep_runs else None,
+            store=PointStore(out / POINTS),
+            fresh=options.fresh,
+            engine=options.engine,
+            scheduler=options.scheduler,
+            progress=stage("sweeping"),
+            ended=partial.add,
+        )
+    if swept.reused:
+        count = len(swept.entries) + len(swept.failed)
+        output.note(f"{swept.reused} of {count} results are of earlier sweeps (--fresh computes them again)")
     if not swept.entries:
         raise RunFailed(_failures(swept, output))
     return swept
 
 
-def _say_rows(error: KeyboardInterrupt | OSError, rows: Rows, points: Sequence[Point], output: Output) -> None:
-    """Adds the path of the rows to the error that ended a sweep."""
+def _say_unfinished(
+    error: KeyboardInterrupt | OSError, partial: PartialTable, points: Sequence[Point], output: Output
+) -> None:
+    """Writes the table of the runs that have ended, and adds its path to the error that ended a sweep."""
     count = sum(len(point.scenario.algorithms) * point.scenario.seeds for point in points)
-    kept = f"; they are in {rows.path}" if rows.succeeded else ""
-    said = f"{rows.ended} of {count} runs had ended{kept}"
+    said = f"{partial.ended} of {count} runs had ended"
+    if partial.succeeded:
+        try:
+            partial.write()
+            said += f"; their table is {partial.path}"
+        except OSError:  # a full disk
+            pass
+        said += "\nthe same command continues the sweep"
     if isinstance(error, KeyboardInterrupt):
         error.add_note(said)
     else:
@@ -92,7 +145,7 @@ def _keep(swept: Sweep, folder: Path) -> tuple[Table, str]:
 
     table = tabulate(swept)
     table.save(folder)
-    (folder / "sweep.json").write_text(to_json(swept.answer()) + "\n", encoding="utf-8")
+    (folder / "sweep.json").write_text(to_json(_document(swept, table)) + "\n", encoding="utf-8")
     drawn, wanted = save_figures(table, folder)
     if len(drawn) < wanted:
         return table, f"Table, answer and the first {len(drawn)} of {wanted} figures"
@@ -101,11 +154,19 @@ def _keep(swept: Sweep, folder: Path) -> tuple[Table, str]:
 
 def _answer(swept: Sweep, table: Table, output: Output) -> None:
     if output.as_json:
-        output.answer(swept.answer(), [])
+        output.answer(_document(swept, table), [])
         return
     from paceline.reports.sweeps.sweep_words import sweep_table, sweep_words
 
     output.answer({}, [sweep_table(table), sweep_words(table)])
+
+
+def _document(swept: Sweep, table: Table) -> dict[str, Any]:
+    """Returns the JSON answer: the runs, and where the order of algorithms changes."""
+    from paceline.reports.sweeps.crossings import crossings
+
+    found = [crossing.answer() for crossing in crossings(table)]
+    return {**swept.answer(), **({"crossings": found} if found else {})}
 
 
 def _failures(swept: Sweep, output: Output) -> str:

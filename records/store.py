@@ -189,7 +189,7 @@ class NumberedFolder:
 
 
 @contextmanager
-def numbered_folder(out: Path, stem: str) -> Iterator[NumberedFolder]:
+def numbered_folder(out: Path, stem: str, building: Path | None = None) -> Iterator[NumberedFolder]:
     """Yields a folder that is named ``stem-unfinished-N`` until the block succeeds, and ``stem-N`` from then on.
 
     If the block fails, the folder is removed, unless the block has set `keep`.
@@ -197,8 +197,9 @@ def numbered_folder(out: Path, stem: str) -> Iterator[NumberedFolder]:
     Args:
         out: the parent folder.
         stem: the name without the number.
+        building: an unfinished folder to continue; None: a new one.
     """
-    made = NumberedFolder(_unfinished(out, stem))
+    made = NumberedFolder(_unfinished(out, stem) if building is None else building)
     try:
         with naming(out / stem):
             yield made

@@ -102,3 +102,16 @@ def worst(values: Sequence[float | None]) -> float | None:
     """Returns the value farthest from 0; None if one is missing."""
     present = [value for value in values if value is not None]
     return max(present, key=abs) if present and len(present) == len(values) else None
+
+
+def duration(seconds: float) -> str:
+    """Formats an estimated duration with few digits.
+
+    >>> [duration(value) for value in (0.4, 42.0, 89.0, 200.0, 7100.0)]
+    ['1 s', '40 s', '90 s', '3 min', '2.0 h']
+    """
+    if seconds < 10:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 95:
+        return f"{round(seconds, -1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5700 else f"{seconds / 3600:.1f} h"

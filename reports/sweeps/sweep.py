@@ -3,87 +3,45 @@
 Rules of this file:
 
 * Each run is a separate task: a worker process receives its scenario and returns its summary, and nothing else stays in
-  memory. The answer is in the order of the grid, whatever the number of processes.
+  memory. The answer is in the order of the grid, whatever the number of processes and wherever they are.
 * A failed run is reported with its values, and the other runs are kept.
+* The result of a run is stored when it has ended, under the content of its scenario (`point_store`). A stored result is
+  not computed again, so that a killed sweep continues. Failures are not stored: they may be due to the machine.
+* Every result passes through JSON, stored or not, so that a continued sweep gives the same bytes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from paceline.algorithms.core.errors import RunFailed
 from paceline.checking.own_methods import check_own_methods
+from paceline.records.document import plain
 from paceline.records.store import slug, write_run
-from paceline.reports.comparison.seeds import figures
+from paceline.reports.comparison.words import duration
+from paceline.reports.sweeps.costs import cost_of
+from paceline.reports.sweeps.entries import Entry, Sweep
+from paceline.reports.sweeps.point_store import PointStore, key_of, model_version
+from paceline.reports.sweeps.sweep_dask import each_on_dask
 from paceline.reports.sweeps.sweep_processes import Done, Failure, cores, each
+from paceline.reports.sweeps.time_left import TimeLeft
 from paceline.scenarios import Scenario
-from paceline.scenarios.resolution.grid import Point, grid
+from paceline.scenarios.resolution.grid import Point, Scaling, grid
 from paceline.scenarios.resolution.plan import names_of
+
+__all__ = ["Entry", "Sweep", "keys_of", "run", "sweep"]
 
 Report = Callable[[str, float], None]
 """called with a text and the completed fraction, 0 … 1"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One run of a sweep: its place in the grid, and its figures or its error."""
-
-    vary: Mapping[str, Any]
-    """the value of every varied path"""
-    algorithm: str
-    seed: int
-    workers: int
-    summary: Mapping[str, Any] = field(default_factory=dict)
-    warnings: Sequence[str] = ()
-    """notes on where the run was outside the ranges that its models were fitted on"""
-    error: str = ""
-    trace: str = ""
-    path: str | None = None
-    """the folder of its record relative to that of the sweep, if records are kept"""
-
-    def answer(self) -> dict[str, Any]:
-        """Returns the entry for a JSON answer."""
-        head = {"vary": dict(self.vary), "algorithm": self.algorithm, "seed": self.seed}
-        if self.error:
-            return {**head, "error": self.error}
-        return {**head, "summary": dict(self.summary), "warnings": list(self.warnings)}
-
-    def __str__(self) -> str:
-        values = ", ".join(f"{path}={value}" for path, value in self.vary.items())
-        return f"{self.algorithm} with {values}, seed {self.seed}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
-    """All runs of a sweep, in the order of the grid, and at each point by algorithm and seed."""
-
-    scenario: str
-    paths: tuple[str, ...]
-    target: float | None
-    """the target accuracy; None if there is none, or several"""
-    entries: tuple[Entry, ...]
-    failed: tuple[Entry, ...] = ()
-
-    def answer(self) -> dict[str, Any]:
-        """Returns the JSON answer of ``paceline sweep``."""
-        document: dict[str, Any] = {"points": [entry.answer() for entry in self.entries], "figures": self._figures()}
-        if self.failed:
-            document["failed"] = [entry.answer() for entry in self.failed]
-        return document
-
-    def _figures(self) -> list[dict[str, Any]]:
-        """Returns each algorithm's figures at each point, over the seeds."""
-        found: dict[str, list[Entry]] = {}
-        for entry in self.entries:
-            found.setdefault(json.dumps([dict(entry.vary), entry.algorithm]), []).append(entry)
-        return [
-            {"vary": dict(mine[0].vary), "algorithm": mine[0].algorithm, **figures([one.summary for one in mine])}
-            for mine in found.values()
-        ]
+Engine = Literal["processes", "dask"]
+SIMULATOR = "paceline.simulator.runs.run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +51,12 @@ class _Piece:
     scenario: dict[str, Any]
     algorithm: str
     folder: Path | None
+    model: str | None = None
+    """the version of the model that the worker must have; None: not compared, on this machine"""
+
+    @property
+    def key(self) -> str:
+        return key_of(self.scenario, self.algorithm)
 
 
 def sweep(
@@ -101,11 +65,15 @@ def sweep(
     *,
     overrides: Sequence[str] = (),
     algorithms: Sequence[str] | None = None,
+    scaling: Scaling | None = None,
     jobs: int | None = None,
     records: Path | None = None,
+    store: Path | None = None,
+    engine: Engine = "processes",
+    scheduler: str | None = None,
     progress: Report | None = None,
 ) -> Sweep:
-    """Simulates every point, algorithm and seed, in processes of this machine.
+    """Simulates every point, algorithm and seed, in processes of this machine or on a Dask cluster.
 
     A script that calls this needs ``if __name__ == "__main__":``, like every script that starts processes.
 
@@ -114,15 +82,20 @@ def sweep(
         vary: the axes of the grid, each ``path=values``; see `paceline.scenarios.resolution.grid`.
         overrides: changes ``path=value`` for all points.
         algorithms: the algorithms to run, of the scenario or others.
+        scaling: ``strong``: the total batch stays when the number of workers changes; ``weak`` or None: that of each.
         jobs: number of parallel processes; default: the number of cores.
         records: a folder for the record of every run; None: records are not kept.
+        store: a folder for the results of runs, from which a later sweep takes those that it needs; None: none.
+        engine: ``processes`` of this machine, or ``dask``.
+        scheduler: with ``dask``: address of the scheduler; None: a cluster on this machine.
         progress: called with the number of completed runs as text, and their fraction.
 
     Raises:
         ScenarioError: a point is wrong; with all mistakes of all points, before anything runs.
     """
-    points = grid(scenario, vary, overrides, algorithms=algorithms)
-    return run(points, jobs=jobs, records=records, progress=progress)
+    points = grid(scenario, vary, overrides, algorithms=algorithms, scaling=scaling)
+    kept = None if store is None else PointStore(store)
+    return run(points, jobs=jobs, records=records, store=kept, engine=engine, scheduler=scheduler, progress=progress)
 
 
 def run(
@@ -130,6 +103,10 @@ def run(
     *,
     jobs: int | None = None,
     records: Path | None = None,
+    store: PointStore | None = None,
+    fresh: bool = False,
+    engine: Engine = "processes",
+    scheduler: str | None = None,
     progress: Report | None = None,
     ended: Callable[[Entry], None] | None = None,
 ) -> Sweep:
@@ -139,24 +116,53 @@ def run(
         points: the points of the grid.
         jobs: as for `sweep`.
         records: as for `sweep`.
+        store: the results of earlier sweeps, to which those of this sweep are added; None: none.
+        fresh: whether runs with a stored result are simulated again.
+        engine: as for `sweep`.
+        scheduler: as for `sweep`.
         progress: as for `sweep`.
-        ended: called with each run when it has ended, in the order of the ends.
+        ended: called with each run when it has ended: first those with a stored result, then the others in the order
+            of their ends.
     """
     check_own_methods(*(point.scenario for point in points))
-    entries, pieces = [], []
-    for number, point in enumerate(points):
-        for entry, alone in _runs(point.values, point.scenario):
-            name = f"{number + 1:04d}-{slug(entry.algorithm)}-{entry.seed}"
-            entries.append(entry if records is None else dataclasses.replace(entry, path=f"{records.name}/{name}"))
-            pieces.append(_Piece(alone.dump(), entry.algorithm, None if records is None else records / name))
-    order = sorted(range(len(pieces)), key=lambda number: -entries[number].workers)  # the longest first: no long tail
-    results = each(_simulated, [pieces[number] for number in order], jobs=jobs or cores(), preload=[__name__, ENGINE])
-    for done, (position, came) in enumerate(results, start=1):
-        entry = entries[order[position]] = _ended(entries[order[position]], came)
+    entries, pieces, scenarios = _plan(points, records, engine)
+    jobs = jobs or cores()
+    todo, reused = [], 0
+    for number, piece in enumerate(pieces):
+        row = None if fresh else _stored(store, piece)
+        if row is None:
+            todo.append(number)
+            continue
+        reused += 1
+        entries[number] = _ended(entries[number], Done(row), scenarios[number])
+        if ended is not None:
+            ended(entries[number])
+    todo.sort(key=lambda number: -entries[number].workers)  # the longest first: no long tail
+    left = TimeLeft.of(jobs, (_kind(entries[number]) for number in todo))
+    results = _results([pieces[number] for number in todo], jobs, engine, scheduler)
+    for done, (position, came) in enumerate(results, start=1 + reused):
+        number = todo[position]
+        came = _plain(came)
+        if store is not None and isinstance(came, Done):
+            store.put(pieces[number].key, came.result)
+        entry = entries[number] = _ended(entries[number], came, scenarios[number])
+        left.ended(_kind(entry), None if isinstance(came, Failure) else came.result["took_s"])
         if ended is not None:
             ended(entry)
         if progress is not None:
-            progress(f"{done} of {len(pieces)} runs", done / len(pieces))
+            progress(_progress(done, len(pieces), reused, left), done / len(pieces))
+    return assemble(points, entries, reused)
+
+
+def assemble(points: Sequence[Point], entries: Iterable[Entry], reused: int = 0) -> Sweep:
+    """Returns the sweep of runs that have ended.
+
+    Args:
+        points: the points of the grid.
+        entries: the runs, in the order of the grid; some may be missing.
+        reused: number of runs whose results were stored before.
+    """
+    entries = tuple(entries)
     targets = {point.scenario.target_accuracy for point in points}
     return Sweep(
         scenario=points[0].scenario.name,
@@ -164,18 +170,43 @@ def run(
         target=targets.pop() if len(targets) == 1 else None,
         entries=tuple(entry for entry in entries if not entry.error),
         failed=tuple(entry for entry in entries if entry.error),
+        axes=points[0].axes,
+        scaling=points[0].scaling,
+        reused=reused,
     )
 
 
-ENGINE = "paceline.simulator.runs.run"
+def keys_of(points: Sequence[Point]) -> list[str]:
+    """Returns the keys of all runs of a grid, in its order (`point_store`)."""
+    return [piece.key for piece in _plan(points, None, "processes")[1]]
+
+
+def _plan(
+    points: Sequence[Point], records: Path | None, engine: Engine
+) -> tuple[list[Entry], list[_Piece], list[Scenario]]:
+    """Returns the entry, the task and the scenario of each run, in the order of the grid."""
+    entries: list[Entry] = []
+    pieces, scenarios = [], []
+    model = model_version() if engine == "dask" else None
+    for number, point in enumerate(points):
+        for entry, alone in _runs(point.values, point.scenario):
+            name = f"{number + 1:04d}-{slug(entry.algorithm)}-{entry.seed}"
+            path = None if records is None else f"{records.name}/{name}"
+            entries.append(dataclasses.replace(entry, number=len(entries), path=path))
+            folder = None if records is None else records.absolute() / name
+            pieces.append(_Piece(alone.dump(), entry.algorithm, folder, model))
+            scenarios.append(alone)
+    return entries, pieces, scenarios
 
 
 def _runs(values: Mapping[str, Any], scenario: Scenario) -> list[tuple[Entry, Scenario]]:
     """Returns the runs of a point, each with a scenario of this run only."""
-    workers = scenario.cluster.workers
+    workers, batch = scenario.cluster.workers, scenario.workload.batch_per_worker
     return [
         (
-            Entry(vary=values, algorithm=name, seed=seed, workers=1 if method.alone else workers),
+            Entry(
+                vary=values, algorithm=name, seed=seed, workers=1 if method.alone else workers, batch_per_worker=batch
+            ),
             scenario.model_copy(update={"algorithms": (method,), "seed": seed, "seeds": 1}),
         )
         for name, method in zip(names_of(scenario.algorithms), scenario.algorithms, strict=True)
@@ -183,22 +214,70 @@ def _runs(values: Mapping[str, Any], scenario: Scenario) -> list[tuple[Entry, Sc
     ]
 
 
-def _ended(entry: Entry, came: Done[Outcome] | Failure) -> Entry:
+def _stored(store: PointStore | None, piece: _Piece) -> dict[str, Any] | None:
+    """Returns the stored result of a run; None if there is none, or its record is to be kept and is not there."""
+    if store is None or (piece.folder is not None and not piece.folder.is_dir()):
+        return None
+    row = store.get(piece.key)
+    return row if row is not None and {"summary", "warnings", "took_s"} <= row.keys() else None
+
+
+def _results(
+    pieces: Sequence[_Piece], jobs: int, engine: Engine, scheduler: str | None
+) -> Iterator[tuple[int, Done[Outcome] | Failure]]:
+    if engine == "dask":
+        return each_on_dask(_simulated, pieces, jobs=jobs, scheduler=scheduler)
+    return each(_simulated, pieces, jobs=jobs, preload=[__name__, SIMULATOR])
+
+
+def _plain(came: Done[Outcome] | Failure) -> Done[Outcome] | Failure:
+    """Returns a result as it will be after it was stored as JSON."""
+    if isinstance(came, Failure):
+        return came
+    return Done(json.loads(json.dumps(came.result, default=plain)))
+
+
+def _ended(entry: Entry, came: Done[Outcome] | Failure, scenario: Scenario) -> Entry:
     if isinstance(came, Failure):
         return dataclasses.replace(entry, error=came.message, trace=came.trace, path=None)
-    summary, warnings = came.result
-    return dataclasses.replace(entry, summary=summary, warnings=warnings)
+    summary = came.result["summary"]
+    cost = cost_of(scenario, summary)
+    return dataclasses.replace(entry, summary=summary, warnings=came.result["warnings"], cost=cost)
 
 
-Outcome = tuple[dict[str, Any], list[str]]
-"""a run's summary and its warnings"""
+def _kind(entry: Entry) -> tuple[str, int]:
+    return entry.algorithm, entry.workers
+
+
+def _progress(done: int, count: int, reused: int, left: TimeLeft) -> str:
+    earlier = f", {reused} of them in earlier sweeps" if reused else ""
+    seconds = left.seconds()
+    rest = f", about {duration(seconds)} left" if seconds and done < count else ""
+    return f"{done} of {count} runs{earlier}{rest}"
+
+
+Outcome = dict[str, Any]
+"""a run's ``summary``, its ``warnings``, and the seconds that it took: ``took_s``, and of the processor ``cpu_s``"""
 
 
 def _simulated(piece: _Piece) -> Outcome:
     """Simulates one run in a worker process, which also stores the record, since it has the tables."""
     from paceline.simulator.runs.run import simulate
 
+    if piece.model is not None and piece.model != model_version():
+        raise RunFailed(
+            "a worker of the cluster has another version of Paceline, Python or the numerical libraries; install the "
+            "same on all hosts"
+        )
+    began_s, cpu_s = time.perf_counter(), time.process_time()
     (made,) = simulate(piece.scenario)
     if piece.folder is not None:
+        if piece.folder.is_dir():  # of a sweep that was killed before it stored the result
+            shutil.rmtree(piece.folder)
         write_run(piece.folder, dataclasses.replace(made, algorithm=piece.algorithm))
-    return dict(made.summary), list(made.machine.get("warnings", ()))
+    return {
+        "summary": dict(made.summary),
+        "warnings": list(made.machine.get("warnings", ())),
+        "took_s": time.perf_counter() - began_s,
+        "cpu_s": time.process_time() - cpu_s,
+    }

@@ -25,7 +25,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from paceline.reports.comparison.accuracy_figure import FAINT, INK, PALETTE
+from paceline.reports.comparison.accuracy_figure import FAINT, INK, PALETTE, pale
 from paceline.reports.sweeps.sweep_table import Table, brief, label, short_names
 
 STYLES = ((0, ()), (0, (5, 2)), (0, (1, 1.2)), (0, (6, 2, 1, 2)))
@@ -71,6 +71,8 @@ PANELS = (
     Panel("Waiting", "time_fraction_wait", "share of the workers' time", "share"),
     Panel("Time to accuracy", "time_to_accuracy_s", "s", "log", interval="time_to_accuracy_s"),
     Panel("Speed-up to accuracy", "speed_up_to_accuracy", "over the smallest cluster", "log", lambda ratio: ratio),
+    Panel("Cost", "cost_usd", "USD for the whole run", "log"),
+    Panel("Cost to accuracy", "cost_to_accuracy_usd", "USD", "log"),
 )
 WITHOUT_SIZES = {"step_s_mean"}
 """columns that are drawn only if there is no speed-up"""
@@ -117,7 +119,9 @@ def sweep_figure(table: Table, rows: pd.DataFrame, fixed: Sequence[str] = ()) ->
     panels = [
         panel
         for panel in PANELS
-        if rows[panel.column].notna().any() and not (table.sizes and panel.column in WITHOUT_SIZES)
+        if panel.column in rows
+        and rows[panel.column].notna().any()
+        and not (table.sizes and panel.column in WITHOUT_SIZES)
     ]
     height = -(-len(panels) // 2)
     figure = Figure(figsize=(10.0, 3.5 * height + 1.1), dpi=140, layout="constrained")
@@ -165,12 +169,18 @@ def _lines(table: Table, rows: pd.DataFrame, styles: Sequence[str]) -> list[_Lin
             combinations.append(values)
         number = names.index(name)
         style = {
-            "color": PALETTE[number % len(PALETTE)],
+            "color": _colour(number),
             "marker": MARKS[(number + number // len(PALETTE)) % len(MARKS)],
             "linestyle": STYLES[combinations.index(values)],
         }
         lines.append(_Line(name, values, part, style))
     return lines
+
+
+def _colour(number: int) -> Any:
+    """Returns the colour of an algorithm by its position: the palette, and behind it paler colours of the palette."""
+    colour = PALETTE[number % len(PALETTE)]
+    return colour if number % (2 * len(PALETTE)) < len(PALETTE) else pale(colour)
 
 
 def _places(column: pd.Series[Any]) -> Mapping[Any, float]:
@@ -240,7 +250,7 @@ def prediction_bars(panel: Panel, rows: pd.DataFrame, x: str, places: Mapping[An
 
 def _dress(axes: Axes, panel: Panel, table: Table, places: Mapping[Any, float]) -> None:
     title = panel.title
-    if panel.column.endswith(("accuracy", "accuracy_s")) and table.target is not None:
+    if panel.column.endswith(("accuracy", "accuracy_s", "accuracy_usd")) and table.target is not None:
         title = title.replace("accuracy", f"{100 * table.target:g} % accuracy")
     axes.set_title(title, loc="left", fontsize=11, color=INK)
     axes.set_ylabel(panel.unit, color=INK, fontsize=9)

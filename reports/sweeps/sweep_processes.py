@@ -98,7 +98,7 @@ def each(
 def _start(context: Any, work: Callable[[Any], Any], workers: list[BaseProcess]) -> Worker:
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs, work), daemon=True)
-    with _without_interrupts():
+    with without_interrupts():
         process.start()
         workers.append(process)
     theirs.close()  # otherwise the pipe would stay open after the end of the worker
@@ -106,7 +106,7 @@ def _start(context: Any, work: Callable[[Any], Any], workers: list[BaseProcess])
 
 
 @contextmanager
-def _without_interrupts() -> Iterator[None]:
+def without_interrupts() -> Iterator[None]:
     """Blocks Ctrl-C; processes that start meanwhile, and those that they fork, ignore it permanently."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -161,10 +161,16 @@ def _serve(pipe: Connection, work: Callable[[Any], Any]) -> None:
             piece = pipe.recv()
         except EOFError:
             return
-        pipe.send(_attempt(work, piece))
+        pipe.send(attempt(work, piece))
 
 
-def _attempt(work: Callable[[Piece], Result], piece: Piece) -> Done[Result] | Failure:
+def attempt(work: Callable[[Piece], Result], piece: Piece) -> Done[Result] | Failure:
+    """Returns the result of a task, or its error.
+
+    Args:
+        work: the function.
+        piece: its argument.
+    """
     try:
         return Done(work(piece))
     except PacelineError as error:

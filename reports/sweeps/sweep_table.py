@@ -2,19 +2,21 @@
 
 Rules of this file:
 
-* Columns: the varied paths, `KEYS`, `FIGURES`, `BOUNDS`, `DERIVED`, and ``record`` if records are kept. A figure that a
-  run does not have is missing.
+* Columns: the varied paths, `KEYS`, `FIGURES`, `BOUNDS`, `DERIVED`, `COSTS` if the scenario has prices, ``record`` if
+  records are kept, and ``error``. A figure that a run does not have is missing.
+* Runs that failed have a row in the files, with their error and without figures. They are not part of means and
+  comparisons.
 * A row is compared with the row of the smallest cluster among those that differ from it only in size: same algorithm,
   seed and other values. The first one is used if several are equally small. If the size does not vary, there is no
   comparison.
-* The size of a cluster is its number of workers, whichever path changes it.
+* The size of a cluster is its number of workers, whichever path changes it. Paths that change together are one axis.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,9 @@ from paceline.records.metrics import student
 from paceline.records.prediction_interval import FIGURES as INTERVALS
 from paceline.records.tables import ACTIVITIES
 from paceline.reports.comparison.prediction_errors import AT_TARGETS, figure_at
-from paceline.reports.sweeps.sweep import Sweep
+from paceline.reports.sweeps.entries import Sweep
 
-KEYS = {"algorithm": "string", "seed": "Int64", "workers": "Int64"}
+KEYS = {"algorithm": "string", "seed": "Int64", "workers": "Int64", "batch_per_worker": "Int64"}
 
 FIGURES = {
     "wall_s": ("wall_s", "Float64"),
@@ -69,6 +71,9 @@ DERIVED = {
 """columns from two rows: workers and periods of the base row; samples per second over the base row's;
 speed-up over workers / base_workers; its time to accuracy over this row's"""
 
+COSTS = {"cost_usd": "Float64", "cost_to_accuracy_usd": "Float64"}
+"""columns of costs: price of the cluster per hour times the hours of the run, and of its time to accuracy"""
+
 NUMBERS = ("Int64", "Float64")
 HALF_WIDTH = "_half"
 
@@ -87,6 +92,16 @@ class Table:
     target: float | None = None
     share: float | None = None
     """the share of similar predictions in the intervals; None if no run has one"""
+    whole: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """the rows of the files: those of `frame` and of the runs that failed, in the order of the grid"""
+    axes: tuple[tuple[str, ...], ...] = ()
+    """the paths of each axis of the grid: several if they change together"""
+    scaling: str | None = None
+
+    @property
+    def failed(self) -> pd.DataFrame:
+        """The rows of the runs that failed."""
+        return self.whole[self.whole["error"].notna()]
 
     @property
     def x(self) -> str:
@@ -96,7 +111,8 @@ class Table:
     @property
     def others(self) -> tuple[str, ...]:
         """The varied paths that do not vary along a line of a figure."""
-        return tuple(path for path in self._varied if path != self._along)
+        along = next((axis for axis in self.axes if self._along in axis), (self._along,))
+        return tuple(path for path in self._varied if path not in along)
 
     @property
     def _along(self) -> str:
@@ -120,6 +136,7 @@ class Table:
         """
         figures_and_bounds = {**FIGURES, **BOUNDS}
         names = [name for name, (_, dtype) in figures_and_bounds.items() if dtype in NUMBERS] + list(DERIVED)
+        names += [name for name in COSTS if name in self.frame]
         groups = self.frame.groupby([*self.paths, "algorithm"], sort=False, dropna=False)
         figures, count = groups[names], groups.size()
         halves = figures.std().mul(half_widths(count) / np.sqrt(count), axis=0)
@@ -134,9 +151,9 @@ class Table:
 
     def save(self, folder: Path) -> None:
         """Writes ``sweep.csv`` and ``sweep.parquet``, which have the same content."""
-        self.frame.to_csv(folder / "sweep.csv", index=False)
-        schema = pa.schema([(name, ARROW[str(dtype)]) for name, dtype in self.frame.dtypes.items()])
-        table = pa.Table.from_pandas(self.frame, schema=schema, preserve_index=False).replace_schema_metadata(None)
+        self.whole.to_csv(folder / "sweep.csv", index=False)
+        schema = pa.schema([(name, ARROW[str(dtype)]) for name, dtype in self.whole.dtypes.items()])
+        table = pa.Table.from_pandas(self.whole, schema=schema, preserve_index=False).replace_schema_metadata(None)
         with (folder / "sweep.parquet").open("wb") as file:
             pq.write_table(table, file)
 
@@ -147,23 +164,42 @@ def half_widths(count: pd.Series[Any]) -> Any:
 
 
 def tabulate(sweep: Sweep) -> Table:
-    """Returns the table of a sweep with at least one run."""
+    """Returns the table of a sweep with at least one run that succeeded."""
+    entries = sorted([*sweep.entries, *sweep.failed], key=lambda entry: entry.number)  # stable: the order of the grid
     columns: dict[str, pd.Series[Any]] = {
-        path: _column([entry.vary[path] for entry in sweep.entries]) for path in sweep.paths
+        path: _column([entry.vary[path] for entry in entries]) for path in sweep.paths
     }
     for name, dtype in KEYS.items():
-        columns[name] = pd.Series([getattr(entry, name) for entry in sweep.entries], dtype=dtype)
+        columns[name] = pd.Series([getattr(entry, name) for entry in entries], dtype=dtype)
     for name, (place, dtype) in FIGURES.items():
-        columns[name] = pd.Series([figure_at(entry.summary, place) for entry in sweep.entries], dtype=dtype)
+        found = [None if entry.error else figure_at(entry.summary, place) for entry in entries]
+        columns[name] = pd.Series(found, dtype=dtype)
     for name, (place, dtype) in BOUNDS.items():
-        columns[name] = pd.Series([_optional(entry.summary, place) for entry in sweep.entries], dtype=dtype)
-    frame = pd.DataFrame(columns)
-    sizes = _sizes(frame, sweep.paths)
-    frame = pd.concat([frame, _derived(frame, [path for path in sweep.paths if path not in sizes])], axis=1)
-    if any(entry.path for entry in sweep.entries):
-        frame["record"] = pd.Series([entry.path for entry in sweep.entries], dtype="string")
+        columns[name] = pd.Series([_optional(entry.summary, place) for entry in entries], dtype=dtype)
+    every = pd.DataFrame(columns)
+    succeeded = pd.Series([not entry.error for entry in entries], dtype=bool)
+    frame = every[succeeded]
+    sizes = _sizes(frame, sweep.paths, sweep.axes)
+    derived = _derived(frame, [path for path in sweep.paths if path not in sizes])
+    every = pd.concat([every, derived.reindex(every.index)], axis=1)
+    if any(entry.cost is not None for entry in entries):
+        for name, dtype in COSTS.items():
+            every[name] = pd.Series([(entry.cost or {}).get(name) for entry in entries], dtype=dtype)
+    if any(entry.path for entry in entries):
+        every["record"] = pd.Series([entry.path for entry in entries], dtype="string")
+    every["error"] = pd.Series([entry.error or None for entry in entries], dtype="string")
     shares = [share for entry in sweep.entries if (share := _optional(entry.summary, "prediction_interval.share"))]
-    return Table(sweep.scenario, frame, sweep.paths, sizes, sweep.target, min(shares, default=None))
+    return Table(
+        scenario=sweep.scenario,
+        frame=every[succeeded].drop(columns="error").reset_index(drop=True),
+        paths=sweep.paths,
+        sizes=sizes,
+        target=sweep.target,
+        share=min(shares, default=None),
+        whole=every,
+        axes=sweep.axes,
+        scaling=sweep.scaling,
+    )
 
 
 def _optional(summary: Mapping[str, Any], place: str) -> Any:
@@ -186,13 +222,13 @@ def _column(values: Sequence[Any]) -> pd.Series[Any]:
     return pd.Series([value if isinstance(value, str) else json.dumps(value) for value in values], dtype="string")
 
 
-def _sizes(frame: pd.DataFrame, paths: Sequence[str]) -> tuple[str, ...]:
-    """Returns the paths that change the number of workers if all other paths are constant."""
-    found = []
-    for path in paths:
-        rest = ["algorithm", "seed", *(other for other in paths if other != path)]
+def _sizes(frame: pd.DataFrame, paths: Sequence[str], axes: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Returns the paths of the axes that change the number of workers if all other axes are constant."""
+    found: list[str] = []
+    for axis in axes or [(path,) for path in paths]:
+        rest = ["algorithm", "seed", *(other for other in paths if other not in axis)]
         if (frame.groupby(rest, sort=False, dropna=False)["workers"].nunique() > 1).any():
-            found.append(path)
+            found += axis
     return tuple(found)
 
 

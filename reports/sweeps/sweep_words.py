@@ -12,6 +12,7 @@ from paceline.reports.comparison.periods import MARK, say_unfinished
 from paceline.reports.comparison.ties import leaders, why
 from paceline.reports.comparison.words import MISSING, between, listed, milli, per_cent, plain, seconds
 from paceline.reports.plain_table import plain_table
+from paceline.reports.sweeps.crossing_words import crossing_words
 from paceline.reports.sweeps.sweep_table import HALF_WIDTH, Table, brief, figures_of, label, short_names
 
 HALF = 0.5
@@ -74,7 +75,18 @@ def sweep_table(table: Table) -> Shown:
             figures = [_figure(row, name, unit, ranged=name in ranged) for name, _, unit in columns]
             name = str(row["algorithm"]) + (MARK if row["unfinished"] else "")
             shown.add_row(name, *(brief(row[path]) for path in table.paths), *figures)
+    for row in _failed_points(table):
+        shown.add_row(
+            f"{row['algorithm']}: failed", *(brief(row[path]) for path in table.paths), *[MISSING] * len(columns)
+        )
     return shown
+
+
+def _failed_points(table: Table) -> list[Row]:
+    """Returns the points and algorithms of which all seeds failed."""
+    keys = [*table.paths, "algorithm"]
+    failed = table.whole.groupby(keys, sort=False, dropna=False)["error"].agg(lambda errors: bool(errors.notna().all()))
+    return [row for row in failed.reset_index().to_dict("records") if row["error"]]
 
 
 def _figure(row: Row, name: str, unit: Callable[[float], str], *, ranged: bool) -> str:
@@ -103,8 +115,10 @@ def sweep_words(table: Table) -> str:
     every = table.means()
     means = every[~every["unfinished"]]
     paragraphs = list(_scaling(table, means)) if table.sizes else [" ".join(_effects(table, means))]
+    paragraphs.append(crossing_words(table))
     paragraphs.append(_intervals(table))
     paragraphs.append(_unfinished(table))
+    paragraphs.append(_failed(table))
     paragraphs.append(" ".join([*_goal(table, means), *_diverged(table), *_short(table)]))
     return "\n".join(paragraph for paragraph in paragraphs if paragraph)
 
@@ -192,10 +206,13 @@ def _halves(rows: Rows) -> Iterator[str]:
 
 def _peaks(rows: Rows) -> Iterator[str]:
     """Yields which algorithms become slower with more workers."""
+    peaks: dict[int, list[str]] = {}
     for name, line in _by_algorithm(rows):
-        peak = _tied(line, "samples_per_s", rate)[0]["workers"].max()
+        peak = int(_tied(line, "samples_per_s", rate)[0]["workers"].max())
         if peak < line["workers"].max():
-            yield f"More than {peak} workers make {name} slower."
+            peaks.setdefault(peak, []).append(name)
+    for peak, names in sorted(peaks.items()):
+        yield f"More than {peak} workers make {listed(names)} slower."
 
 
 def _fastest(rows: Rows) -> Iterator[str]:
@@ -267,6 +284,18 @@ def _unfinished(table: Table) -> str:
     early = frame[frame["periods"] < 1]
     longest = {name: int(line["longest_period"].max()) for name, line in _by_algorithm(early)}
     return say_unfinished(longest, f" in {len(early)} of {len(frame)} runs")
+
+
+def _failed(table: Table) -> str:
+    """Describes which runs failed."""
+    failed, count = table.failed, len(table.whole)
+    if failed.empty:
+        return ""
+    named = []
+    for row in failed.head(SPELLED_OUT).to_dict("records"):
+        named.append(f"{row['algorithm']} with {label(row, table.paths)}, seed {row['seed']}")
+    more = f" and {len(failed) - SPELLED_OUT} more" if len(failed) > SPELLED_OUT else ""
+    return f"{len(failed)} of {count} runs failed and have no part in these figures: {'; '.join(named)}{more}."
 
 
 def _diverged(table: Table) -> Iterator[str]:

@@ -32,13 +32,15 @@ COMMANDS = {
 HALF = """
 import json, pathlib, sys
 for folder in pathlib.Path(sys.argv[1]).iterdir():
-    if "-unfinished-" in folder.name:
-        for line in (folder / "rows.jsonl").read_text().splitlines():
-            json.loads(line)
+    if folder.name == "sweep-points":
+        for path in folder.rglob("*"):
+            path.is_dir() or json.loads(path.read_text())
+    elif "-unfinished-" in folder.name:
+        continue
     elif folder.is_dir() and not (folder / "run.json").exists():
         print("half:", folder)
 """
-"""prefixes of incomplete results in a folder; a test fails if a row of a sweep has one"""
+"""prefixes of incomplete results in a folder; a test fails if a stored result of a sweep is incomplete"""
 
 
 def told(ended: Ended, disk: Path) -> None:
@@ -53,7 +55,7 @@ def told(ended: Ended, disk: Path) -> None:
 @pytest.mark.parametrize("size", ["64k", "16k", "32k", "48k", "8k"][: cases(1, 5)])
 @pytest.mark.parametrize("command", ["train", "sweep", "simulate", "convert"][: cases(1, 4)])
 def test_nothing_half_written_is_left(command: str, size: str, tmp_path: Path) -> None:
-    """A run stored before the disk was full remains, and so do complete rows of a sweep; incomplete ones do not."""
+    """A run stored before the disk was full remains, and so do complete results of a sweep; incomplete ones do not."""
     disk, scenario = tmp_path / "disk", tmp_path / "full.yaml"
     disk.mkdir()
     scenario.write_text(SCENARIO)

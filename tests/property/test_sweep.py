@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise, product
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from paceline.reports.sweeps import sweep as sweep_module
+from paceline.reports.sweeps.point_store import PointStore
 from paceline.reports.sweeps.sweep import Entry, Sweep
 from paceline.reports.sweeps.sweep_figure import sweep_figure
+from paceline.reports.sweeps.sweep_processes import Done, Failure
 from paceline.reports.sweeps.sweep_table import Table, tabulate
 from paceline.reports.sweeps.sweep_words import sweep_table, sweep_words
 from paceline.scenarios.resolution.grid import axis, grid
@@ -80,6 +88,72 @@ def test_a_range_by_factors_holds_exactly_the_powers_within(first: int, last: in
     assert values[0] == low
     assert all(after == factor * before for before, after in pairwise(values))
     assert values[-1] <= high < values[-1] * factor
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10**6), st.integers(2, 60), st.booleans())
+def test_a_number_of_values_has_both_ends_and_is_increasing(first: int, more: int, count: int, log: bool) -> None:
+    low, high = first + 1, first + 1 + more
+    whole = [int(value) for value in axis(f"a={low}..{high}:{count}{'log' * log}").values]
+    parts = [float(value) for value in axis(f"a={low}.0..{high}.0:{count}{'log' * log}").values]
+    for values in (whole, parts):
+        assert (values[0], values[-1]) == (low, high)
+        assert all(low <= value <= high for value in values)
+    assert len(parts) == count and all(after > before for before, after in pairwise(whole))
+    steps = [math.log(after / before) if log else after - before for before, after in pairwise(parts)]
+    spread = 2e-3 if log else 1e-9 * high  # values between the ends have four digits
+    assert max(steps) - min(steps) <= spread
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 10**4))
+def test_a_range_by_steps_is_that_of_python(first: int, more: int, step: int) -> None:
+    step = max(step, more // 9_000 + 1)
+    values = [int(value) for value in axis(f"a={first}..{first + more}+{step}").values]
+    assert values == list(range(first, first + more + 1, step))
+
+
+POINTS = """
+name: subset
+algorithms: [sync-sgd]
+workload: {model: lenet, batch_per_worker: 4, learning: none}
+cluster: {nodes: [{device: {name: fast, overhead: 4 ms, per_sample: 0.5 ms}}], step_time: {distribution: expon}}
+stop: {updates: 5}
+"""
+
+
+def in_process(
+    order: list[int], bad: set[int], computed: list[int], end: int
+) -> Callable[..., Iterator[tuple[int, Any]]]:
+    """Runs tasks in this order; some fail; Ctrl-C comes after `end` of them."""
+
+    def each(work: Any, pieces: Sequence[Any], **_: Any) -> Iterator[tuple[int, Any]]:
+        for done, position in enumerate(sorted(range(len(pieces)), key=lambda at: order[at % len(order)])):
+            if done == end:
+                raise KeyboardInterrupt
+            workers = pieces[position].scenario["cluster"]["nodes"][0]["count"]
+            computed.append(workers)
+            yield position, Failure("died") if workers in bad else Done(work(pieces[position]))
+
+    return each
+
+
+@given(st.permutations(range(6)), st.integers(0, 6), st.sets(st.integers(1, 6), max_size=2))
+@examples(8, 60)
+def test_any_subset_before_a_kill_gives_the_same_table(order: list[int], end: int, bad: set[int]) -> None:
+    points = grid(POINTS, ["gpus=1..6"])
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        store, computed = PointStore(Path(folder) / "points"), list[int]()
+        patch.setattr(sweep_module, "each", in_process(order, bad, computed, 6))
+        whole = tabulate(sweep_module.run(points)).whole
+        computed.clear()
+        patch.setattr(sweep_module, "each", in_process(order, bad, computed, end))
+        with contextlib.suppress(KeyboardInterrupt):
+            sweep_module.run(points, store=store)
+        before = [workers for workers in computed if workers not in bad]
+        computed.clear()
+        patch.setattr(sweep_module, "each", in_process(order[::-1], bad, computed, 6))
+        continued = tabulate(sweep_module.run(points, store=store)).whole
+        assert not set(before) & set(computed)
+        assert continued.to_csv() == whole.to_csv()
 
 
 @given(sweeps().filter(lambda sweep: sweep.entries))

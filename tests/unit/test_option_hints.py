@@ -44,6 +44,8 @@ def _stderr(*arguments: str) -> str:
 )
 def test_options_of_other_tools_name_the_key_of_the_scenario(command: str, arguments: list[str], right: str) -> None:
     name = arguments[0].partition("=")[0]
+    if (command, name) == ("sweep", "--gpus"):
+        return  # an axis of sweeps
     expected = f"error: No such option: {name}; this is a key of the scenario: --set {right}\n"
     assert _stderr(command, "quickstart", *arguments) == expected
 

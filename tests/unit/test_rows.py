@@ -14,10 +14,11 @@ import pytest
 from rich.console import Console
 
 from paceline.cli import actions
-from paceline.cli.expected import Expected, duration
+from paceline.cli.expected import Expected
 from paceline.cli.output import Output
 from paceline.records import Run
 from paceline.reports.comparison.run_table import Rows, runs_table, seeds_table
+from paceline.reports.comparison.words import duration
 from tests.made_up import run
 
 

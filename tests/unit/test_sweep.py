@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from paceline.cli.app import app
 from paceline.records.metrics import interval
 from paceline.records.store import read_run
 from paceline.reports.sweeps import sweep as sweeps
+from paceline.reports.sweeps.sweep_figure import sweep_figure
 from paceline.reports.sweeps.sweep_processes import Done, Failure
 from paceline.reports.sweeps.sweep_table import tabulate
 from paceline.reports.sweeps.sweep_words import rate, sweep_table
@@ -44,7 +44,8 @@ seed: 3
 """
 COUNT = "cluster.nodes[0].count"
 COLUMNS = [
-    "algorithm", "seed", "workers", "wall_s", "steps", "longest_period", "periods", "updates", "samples",
+    "algorithm", "seed", "workers", "batch_per_worker",
+    "wall_s", "steps", "longest_period", "periods", "updates", "samples",
     "samples_per_s", "step_s_mean", "step_s_p50", "step_s_p95", "time_fraction_compute", "time_fraction_load",
     "time_fraction_update", "time_fraction_communication", "time_fraction_wait",
     "bytes_sent", "staleness_mean", "staleness_max", "time_to_accuracy_s", "samples_to_accuracy",
@@ -52,7 +53,7 @@ COLUMNS = [
     "diverged", "stop_reason",
     "step_s_low", "step_s_high", "samples_per_s_low", "samples_per_s_high", "time_to_accuracy_s_low",
     "time_to_accuracy_s_high", "time_to_loss_s_low", "time_to_loss_s_high",
-    "base_workers", "base_periods", "speed_up", "efficiency", "speed_up_to_accuracy",
+    "base_workers", "base_periods", "speed_up", "efficiency", "speed_up_to_accuracy", "error",
 ]  # fmt: skip
 
 
@@ -94,7 +95,7 @@ def test_the_answer_is_every_point_algorithm_and_seed(scenario: Path, tmp_path: 
     result = call(scenario, "--vary", f"{COUNT}=1..4x2", "--seeds", 2, "--json", "--out", tmp_path / "runs")
     assert result.exit_code == 0
     answer = json.loads(result.stdout)
-    assert answer.keys() == {"points", "figures"}
+    assert answer.keys() - {"crossings"} == {"points", "figures"}
     assert [(point["vary"][COUNT], point["algorithm"], point["seed"]) for point in answer["points"]] == [
         (count, name, seed) for count in (1, 2, 4) for name in ("sync-sgd", "async-sgd") for seed in (3, 4)
     ]
@@ -155,6 +156,22 @@ def test_records_are_kept_when_asked_for(scenario: Path, tmp_path: Path, in_proc
     assert [run.summary["wall_s"] for run in runs] == list(table["wall_s"])
 
 
+def test_a_scenario_with_prices_has_costs(
+    scenario: Path, tmp_path: Path, in_process: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3.6 USD per hour and worker: a run costs a thousandth of a dollar per second and worker."""
+    monkeypatch.setattr("paceline.reports.sweeps.costs.hourly_price", lambda scenario: 3.6 * scenario.cluster.workers)
+    swept = sweeps.sweep(scenario, [f"{COUNT}=1,2"], algorithms=["sync-sgd"])
+    table = tabulate(swept)
+    frame = table.frame
+    assert list(frame["cost_usd"]) == pytest.approx(list(1e-3 * frame["wall_s"] * frame["workers"]))
+    assert frame["cost_to_accuracy_usd"].isna().all()
+    titles = [axes.get_title(loc="left") for axes in sweep_figure(table, frame).axes]
+    assert "Cost" in titles and "Cost to accuracy" not in titles
+    monkeypatch.undo()
+    assert not {"cost_usd", "cost_to_accuracy_usd"} & set(tabulate(sweeps.sweep(scenario, [f"{COUNT}=1"])).whole)
+
+
 def test_for_a_person(scenario: Path, tmp_path: Path, in_process: None) -> None:
     result = call(scenario, "--vary", f"{COUNT}=1..8x2", "--set", "stop.samples=200", "--out", tmp_path / "runs")
     words = " ".join(result.stdout.split())
@@ -195,7 +212,13 @@ def test_a_failed_run_is_told_with_its_values_and_the_others_are_kept(
     answer = json.loads(result.stdout)
     assert [point["vary"][COUNT] for point in answer["points"]] == [1, 2]
     assert answer["failed"] == [{"vary": {COUNT: 4}, "algorithm": "sync-sgd", "seed": 3, "error": "rank 2 died"}]
-    assert len(pd.read_csv(tmp_path / "runs/tiny-sweep-1/sweep.csv")) == 2
+    table = pd.read_csv(tmp_path / "runs/tiny-sweep-1/sweep.csv")
+    assert list(table["error"].fillna("")) == ["", "", "rank 2 died"]
+    assert list(table["samples_per_s"].isna()) == [False, False, True]
+    assert list(table["speed_up"].notna()) == [True, True, False]
+    shown = " ".join(call(scenario, *vary).stdout.split())
+    assert "sync-sgd: failed 4" in shown
+    assert "1 of 3 runs failed and have no part in these figures: sync-sgd with count=4, seed 3." in shown
     assert "Traceback: here" in call(scenario, *vary, "--verbose").stderr
 
 
@@ -226,39 +249,112 @@ def test_interruption_leaves_no_process_and_no_file(scenario: Path, tmp_path: Pa
     assert not (tmp_path / "runs/tiny-sweep-1").exists()
 
 
-def test_an_interrupt_keeps_the_rows_of_the_runs_that_have_ended(
-    scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def interrupted_after(number: int) -> Any:
+    """Runs in this process; Ctrl-C comes after a number of runs, the second of which fails."""
+
     def each(work: Any, pieces: Sequence[Any], **_: Any) -> Iterator[tuple[int, Any]]:
-        yield 0, Done(work(pieces[0]))
-        yield 1, Failure("rank 2 died")
+        for position, piece in enumerate(pieces[:number]):
+            yield position, Failure("rank 2 died") if position == 1 else Done(work(piece))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sweeps, "each", each)
+    return each
+
+
+def test_an_interrupt_keeps_the_runs_that_have_ended(
+    scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeps, "each", interrupted_after(2))
     result = call(scenario, "--vary", f"{COUNT}=1,2", "--out", tmp_path / "runs")
     assert result.exit_code == 130
-    rows = tmp_path / "runs/tiny-sweep-unfinished-1/rows.jsonl"
-    assert result.stderr.endswith(f"interrupted; nothing is left running\n2 of 4 runs had ended; they are in {rows}\n")
-    first, second = map(json.loads, rows.read_text().splitlines())
+    partial = tmp_path / "runs/tiny-sweep-unfinished-1/sweep-partial.csv"
+    assert result.stderr.endswith(
+        f"interrupted; nothing is left running\n2 of 4 runs had ended; their table is {partial}\n"
+        "the same command continues the sweep\n"
+    )
+    table = pd.read_csv(partial)
     (run,) = paceline.simulate(load(scenario, [f"{COUNT}=2"], algorithms=["sync-sgd"]))
-    assert first["summary"] == json.loads(json.dumps(run.summary))
-    assert second["error"] == "rank 2 died" and second["vary"] == {COUNT: 2} and second["algorithm"] == "async-sgd"
+    assert list(table["wall_s"].fillna(0.0)) == [run.summary["wall_s"], 0.0]
+    assert list(table["error"].fillna("")) == ["", "rank 2 died"]
 
 
-def test_a_killed_sweep_has_left_the_rows_of_the_runs_that_had_ended(scenario: Path, tmp_path: Path) -> None:
-    code = "from paceline.cli import main; main()"
-    some = ["sweep", str(scenario), "--vary", "stop.samples=4,1000000000", "--algorithms", "sync-sgd", "--jobs", "1"]
-    rows = tmp_path / "runs/tiny-sweep-unfinished-1/rows.jsonl"
-    with subprocess.Popen([sys.executable, "-c", code, *some, "--out", str(tmp_path / "runs")]) as process:
-        while not rows.exists() or not rows.read_text():
-            assert process.poll() is None
-            time.sleep(0.02)
-        workers = psutil.Process(process.pid).children(recursive=True)
-        process.kill()
-    _, alive = psutil.wait_procs(workers, timeout=20)
-    assert alive == []
-    (row,) = map(json.loads, rows.read_text().splitlines())
-    assert row["vary"] == {"stop.samples": 4} and row["summary"]["samples"] >= 4
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "run.json"  # it holds dates
+    }
+
+
+@pytest.mark.parametrize("more", [[], ["--keep-runs"]])
+def test_the_same_command_continues_in_the_same_folder(
+    scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_process: None, more: list[str]
+) -> None:
+    once = getattr(sweeps, "each")  # noqa: B009  # of the fixture
+    command: tuple[str | Path, ...] = (scenario, "--vary", f"{COUNT}=1,2,4", *more, "--out")
+    assert call(*command, tmp_path / "whole").exit_code == 0
+    for number in (1, 3):
+        monkeypatch.setattr(sweeps, "each", interrupted_after(number))
+        assert call(*command, tmp_path / "parts").exit_code == 130
+    assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == ["sweep-points", "tiny-sweep-unfinished-1"]
+    monkeypatch.setattr(sweeps, "each", once)
+    result = call(*command, tmp_path / "parts")
+    assert result.exit_code == 0
+    assert "3 of 6 results are of earlier sweeps (--fresh computes them again)" in result.stderr
+    assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == ["sweep-points", "tiny-sweep-1"]
+    assert files_of(tmp_path / "parts/tiny-sweep-1") == files_of(tmp_path / "whole/tiny-sweep-1")
+
+
+def test_a_larger_sweep_computes_what_is_new(scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = []
+
+    def each(work: Any, pieces: Sequence[Any], **_: Any) -> Iterator[tuple[int, Any]]:
+        for number, piece in enumerate(pieces):
+            computed.append((piece.scenario["cluster"]["nodes"][0]["count"], piece.algorithm, piece.scenario["seed"]))
+            yield number, Done(work(piece))
+
+    monkeypatch.setattr(sweeps, "each", each)
+    for values, seeds, more in (("1,2", 1, []), ("2,3", 2, []), ("2,3", 2, ["--fresh"])):
+        result = call(
+            scenario, "--vary", f"{COUNT}={values}", "--algorithms", "sync-sgd", "--seeds", seeds, *more,
+            "--out", tmp_path,
+        )  # fmt: skip
+        assert result.exit_code == 0
+        computed.append("end")  # type: ignore[arg-type]
+    second_and_third = [(3, "sync-sgd", 3), (3, "sync-sgd", 4), (2, "sync-sgd", 4)]
+    assert computed == [
+        (2, "sync-sgd", 3), (1, "sync-sgd", 3), "end", *second_and_third, "end",
+        (3, "sync-sgd", 3), (3, "sync-sgd", 4), (2, "sync-sgd", 3), (2, "sync-sgd", 4), "end",
+    ]  # fmt: skip
+
+
+def test_a_failed_run_is_tried_again(scenario: Path, tmp_path: Path, failing: None) -> None:
+    command = (scenario, "--vary", f"{COUNT}=2,4", "--algorithms", "sync-sgd", "--out", tmp_path)
+    for number, reused in ((1, 0), (2, 1)):
+        result = call(*command)
+        assert result.exit_code == 1
+        assert "1 of 2 runs failed" in result.stderr
+        assert ("1 of 2 results are of earlier sweeps" in result.stderr) == bool(reused)
+        assert (tmp_path / f"tiny-sweep-{number}/sweep.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--scheduler", "tcp://a:1"], "--scheduler: found 'tcp://a:1' without --engine dask, expected both"),
+        (["--engine", "dask", "--scheduler", "tcp://a:1", "--jobs", "2"], "--jobs: found also --scheduler, whose"),
+        (
+            ["--engine", "dask", "--scheduler", "nowhere"],
+            "--scheduler: found 'nowhere', where no Dask scheduler answers",
+        ),
+    ],
+)
+def test_options_of_engines_that_do_not_fit(
+    scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], words: str
+) -> None:
+    monkeypatch.setattr("paceline.reports.sweeps.sweep_dask.CONNECT_S", 1.0)
+    result = call(scenario, "--vary", f"{COUNT}=2,4", *options, "--out", tmp_path)
+    assert result.exit_code == 2
+    assert words in result.stderr
 
 
 def _until_working(whole: psutil.Process) -> list[psutil.Process]:

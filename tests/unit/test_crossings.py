@@ -1,0 +1,208 @@
+"""Where the order of two algorithms changes: the place by hand, the interval by repeated experiments, and the words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paceline.reports.sweeps.bootstrap import enough, interval_ends, resamples, tail
+from paceline.reports.sweeps.crossing_words import crossing_words
+from paceline.reports.sweeps.crossings import Crossing, crossings, place_and_interval
+from paceline.reports.sweeps.entries import Entry, Sweep
+from paceline.reports.sweeps.sweep_table import Table, tabulate
+from tests.made_up import run
+from tests.thorough import cases
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+BASE: dict[str, Any] = dict(run("sync-sgd").summary)
+Times = Callable[[int, int], float | None]
+"""the time to accuracy by workers and seed"""
+
+
+def table_of(
+    times: Mapping[str, Times],
+    *,
+    seeds: int = 1,
+    sizes: Sequence[int] = SIZES,
+    target: float | None = 0.93,
+    figure: str = "time_to_accuracy_s",
+) -> Table:
+    same = {"samples_per_s": 1.0, "time_to_accuracy_s": 1.0, "periods": 2.0}
+    entries = [
+        Entry(
+            vary={"gpus": workers},
+            algorithm=name,
+            seed=seed,
+            workers=workers,
+            summary={**BASE, **same, figure: made(workers, seed)},
+        )
+        for workers in sizes
+        for name, made in times.items()
+        for seed in range(seeds)
+    ]
+    return tabulate(Sweep(scenario="s", paths=("gpus",), target=target, entries=tuple(entries)))
+
+
+def only(table: Table) -> Crossing:
+    (found,) = crossings(table)
+    return found
+
+
+def test_the_place_is_interpolated_on_a_logarithmic_axis() -> None:
+    """64 / P against 2: equal at 32; in logarithms the lines are straight, so that the place is exact between sizes."""
+    table = table_of({"steady": lambda _workers, _: 3.0, "scaling": lambda workers, _: 64 / workers})
+    found = only(table)
+    assert (found.before, found.after, found.leads, found.repeated) == ("steady", "scaling", True, False)
+    assert found.at == pytest.approx(64 / 3)
+    assert math.isnan(found.low) and found.answer()["interval"] is None
+
+
+def test_the_place_is_interpolated_between_evenly_spaced_sizes() -> None:
+    """Logarithms of the ratio are ±log 2 at 9 and 17, so that the line between them is 0 in the middle."""
+    values = {1: 0.25, 9: 0.5, 17: 2.0, 25: 4.0}
+    table = table_of({"a": lambda workers, _: values[workers], "b": lambda _workers, _: 1.0}, sizes=tuple(values))
+    assert only(table).at == pytest.approx(13.0)
+
+
+def test_more_samples_per_second_are_better() -> None:
+    table = table_of(
+        {"flat": lambda _workers, _: 8.0, "linear": lambda workers, _: float(workers)},
+        target=None,
+        figure="samples_per_s",
+    )
+    found = only(table)
+    assert (found.figure, found.before, found.after) == ("samples_per_s", "flat", "linear")
+    assert found.at == pytest.approx(8.0)
+    assert "From 8 workers on, linear processes more samples per second than flat." in crossing_words(table)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(lambda _workers, _: 2.0, id="never better"),
+        pytest.param(lambda _workers, _: 0.5, id="always better"),
+        pytest.param(lambda workers, _: 1.0 + 1e-3 * (-1) ** workers.bit_length(), id="equal to three digits"),
+        pytest.param(lambda workers, _: 1.0 if workers == 1 else 0.5, id="equal at the smallest size only"),
+        pytest.param(lambda workers, _: 2.0 if workers > 16 else 1.0, id="equal before it is worse"),
+        pytest.param(lambda _workers, _: None, id="never there"),
+        pytest.param(lambda workers, _: 0.5 if workers == 64 else None, id="there at one size only"),
+    ],
+)
+def test_where_the_order_does_not_change_there_is_no_crossing(other: Times) -> None:
+    table = table_of({"a": lambda _workers, _: 1.0, "b": other})
+    assert crossings(table) == []
+    assert crossing_words(table) == ""
+
+
+def test_a_size_that_one_algorithm_does_not_reach_is_left_out() -> None:
+    table = table_of({"a": lambda _workers, _: 10.0, "b": lambda workers, _: None if workers == 8 else 64 / workers})
+    assert only(table).at == pytest.approx(6.4)
+
+
+def test_the_last_of_several_changes_counts() -> None:
+    order = dict(zip(SIZES, (2.0, 0.5, 2.0, 2.0, 0.5, 0.5, 0.5), strict=True))
+    table = table_of({"a": lambda _workers, _: 1.0, "b": lambda workers, _: order[workers]})
+    found = only(table)
+    assert found.repeated and found.at == pytest.approx(8 * math.sqrt(2))
+    assert "b reaches 93 % before a, after earlier changes of their order." in crossing_words(table)
+
+
+def test_few_seeds_have_no_interval_and_the_words_say_so() -> None:
+    times: dict[str, Times] = {"a": lambda _workers, seed: 4.0 + seed / 10, "b": lambda workers, _: 64 / workers}
+    words = crossing_words(table_of(times, seeds=3))
+    assert words == (
+        "From 16 workers on, b reaches 93 % before a. 3 seeds are too few for 95 % intervals of these places; "
+        "give --seeds 5 or more."
+    )
+    one = crossing_words(table_of(times, seeds=1))
+    assert "One seed is too few" in one
+
+
+def test_enough_seeds_have_an_interval() -> None:
+    """The place is 64 / t for the mean t of a resample; the outer quantiles of five seeds are means of nearly one."""
+    times: dict[str, Times] = {"a": lambda _workers, seed: 4.0 + seed / 10, "b": lambda workers, _: 64 / workers}
+    table = table_of(times, seeds=5)
+    found = only(table)
+    assert found.at == pytest.approx(64 / 4.2)
+    means = sorted(float(mean) for mean in resamples(5)[0] @ (4.0 + np.arange(5) / 10))
+    assert 64 / means[-1] <= found.low < found.at < found.high <= 64 / means[0]
+    assert crossing_words(table) == "From 16 workers on (95 % interval 14 to 16), b reaches 93 % before a."
+
+
+def test_an_interval_that_leaves_the_axis_says_so() -> None:
+    """Means up to 1.72 (four times 1.8, once 1.4) have all but less than 0.00096 of the resamples: 50 / 1.72 = 29.1."""
+    times: dict[str, Times] = {
+        "a": lambda _workers, seed: 1.0 + 0.4 * (seed - 2),
+        "b": lambda workers, _: 50 / workers,
+    }
+    table = table_of(times, seeds=5)
+    assert only(table).answer()["interval"]["high"] is None
+    assert "(95 % interval 29 to over 64), b reaches 93 %" in crossing_words(table)
+
+
+def test_of_many_algorithms_only_the_best_are_said() -> None:
+    """Each is best somewhere, except the last, which crosses others without being the best."""
+    times: dict[str, Times] = {
+        "a": lambda _workers, _: 4.0,
+        "b": lambda workers, _: 16.0 / workers,
+        "c": lambda workers, _: 256.0 / workers**2,
+        "d": lambda workers, _: 64.0 / workers**0.9,
+    }
+    table = table_of(times)
+    assert ("a", "d") in {(one.before, one.after) for one in crossings(table)}
+    words = crossing_words(table)
+    assert "b reaches 93 % before a" in words and "c reaches 93 % before b" in words
+    assert "d reaches" not in words
+
+
+def test_algorithms_that_cross_another_at_the_same_place_share_a_sentence() -> None:
+    table = table_of({name: (lambda _workers, _: 4.0) if name == "a" else _falling for name in "abc"})
+    words = crossing_words(table)
+    assert words.startswith("From 16 workers on, b and c reach 93 % before a. One seed is too few")
+
+
+def _falling(workers: int, _: int) -> float:
+    return 64 / workers
+
+
+def test_five_seeds_are_the_fewest_for_an_interval() -> None:
+    assert [enough(count) for count in (1, 2, 3, 4, 5, 6, 20)] == [False] * 4 + [True] * 3
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 6, 7])
+def test_resamples_have_the_mean_and_variance_of_a_bootstrap(count: int) -> None:
+    weights, probabilities = resamples(count)
+    values = np.arange(count, dtype=float) ** 2
+    means = weights @ values
+    assert weights.sum(axis=1) == pytest.approx(1.0) and probabilities.sum() == pytest.approx(1.0)
+    drawn = 0.0 if count <= 6 else 0.02  # of 20,000 drawn resamples; the others are complete
+    assert probabilities @ means == pytest.approx(values.mean(), rel=1e-12 + drawn)
+    assert probabilities @ (means - values.mean()) ** 2 == pytest.approx(values.var() / count, rel=1e-12 + 2 * drawn)
+
+
+def test_infinite_ends() -> None:
+    values = np.array([-np.inf, 1.0, np.inf])
+    assert interval_ends(values, np.array([0.1, 0.8, 0.1]), 0.05) == (-np.inf, np.inf)
+    assert interval_ends(values, np.array([0.01, 0.98, 0.01]), 0.05) == (1.0, 1.0)
+    assert tail(5) < tail(10) < tail(1000) < 0.025
+
+
+CONTAINED = 0.93
+"""part of the intervals of five seeds that contain the true place, which docs/sweep.md states"""
+
+
+def test_intervals_contain_the_true_place_as_often_as_the_page_says() -> None:
+    """Normal noise of 20 % on the times of one algorithm, five seeds; the true place is 16."""
+    rng, inside, experiments = np.random.default_rng(7), 0, cases(500, 4000)
+    for _ in range(experiments):
+        one = np.repeat(4.0 * (1 + 0.2 * rng.standard_normal((5, 1))), len(SIZES), axis=1)
+        other = np.repeat([64 / np.array(SIZES)], 5, axis=0)
+        _, low, high = place_and_interval(one, other, np.array(SIZES, dtype=float), -1)
+        inside += low <= 16 <= high
+    assert abs(inside / experiments - CONTAINED) <= 3 * math.sqrt(CONTAINED * (1 - CONTAINED) / experiments)
+    assert "93 %" in (Path(__file__).parents[2] / "docs/sweep.md").read_text(encoding="utf-8")

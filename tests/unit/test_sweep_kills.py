@@ -1,0 +1,145 @@
+"""A sweep that is killed at any moment and started again has the table of one that was not; on Dask it has the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from paceline.reports.sweeps.sweep_dask import DIED, each_on_dask
+from tests.thorough import cases
+
+SCENARIO = """
+name: killed
+algorithms: [sync-sgd, async-sgd]
+workload: {model: lenet, batch_per_worker: 4, learning: none}
+cluster:
+  nodes: [{device: {name: fast, overhead: 4 ms, per_sample: 0.5 ms}, count: 2}]
+  network: {link: {latency: 20 us, bandwidth: 10 Gbit/s}}
+  step_time: {distribution: lognorm, sigma: 0.3}
+stop: {samples: 400}
+"""
+COMMAND = "from paceline.cli import main; main()"
+FILES = ["sweep.csv", "sweep.json", "sweep.parquet", "sweep.png"]
+RUNS = 16
+
+
+def start(scenario: Path, out: Path, *more: str) -> subprocess.Popen[str]:
+    arguments = ["sweep", str(scenario), "--gpus", "1..8x2", "--seeds", "2", "--jobs", "2", "--out", str(out), *more]
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *arguments],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def finished(scenario: Path, out: Path, *more: str) -> dict[str, bytes]:
+    """The files of a sweep that runs to its end."""
+    process = start(scenario, out, *more)
+    _, errors = process.communicate(timeout=280)
+    assert process.returncode == 0, errors
+    (folder,) = out.glob("killed-sweep-*")
+    assert sorted(path.name for path in folder.iterdir()) == FILES
+    return {name: (folder / name).read_bytes() for name in FILES}
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("scenario") / "killed.yaml"
+    path.write_text(SCENARIO)
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(scenario: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    return finished(scenario, tmp_path_factory.mktemp("whole"))
+
+
+def stored(out: Path) -> int:
+    return len(list((out / "sweep-points").glob("*/[!.]*.json")))
+
+
+def kill_group(process: subprocess.Popen[str]) -> None:
+    """Kills the command with all its processes, and waits until they have ended."""
+    family = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    _, alive = psutil.wait_procs(family, timeout=60)
+    assert alive == []
+
+
+@pytest.mark.slow
+def test_a_sweep_killed_at_random_moments_gives_the_same_bytes(
+    scenario: Path, whole: dict[str, bytes], tmp_path: Path
+) -> None:
+    """Each kill comes after a random number of results and a random time; the last command ends by itself."""
+    rng = random.Random(23)
+    kills, before = cases(2, 20), 0
+    for number in range(kills):
+        process = start(scenario, tmp_path)
+        least = before + rng.choice([0, 1]) if number else 1
+        while stored(tmp_path) < min(least, RUNS) and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0.0, 0.3))
+        if process.poll() is not None:  # it was faster than the kill
+            process.communicate()
+            break
+        kill_group(process)
+        assert stored(tmp_path) >= before
+        before = stored(tmp_path)
+        assert len(list(tmp_path.glob("killed-sweep-unfinished-*"))) <= 1
+    if not list(tmp_path.glob("killed-sweep-[0-9]*")):
+        finished(scenario, tmp_path)
+    (folder,) = tmp_path.glob("killed-sweep-*")
+    assert {name: (folder / name).read_bytes() for name in FILES} == whole
+
+
+@pytest.mark.slow
+def test_a_local_dask_cluster_gives_the_same_bytes(scenario: Path, whole: dict[str, bytes], tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    assert finished(scenario, tmp_path, "--engine", "dask") == whole
+
+
+def _moment(piece: float) -> float:
+    if piece < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if piece == 0:
+        raise ValueError("nothing to do")
+    return piece
+
+
+@pytest.mark.slow
+def test_failures_on_dask_do_not_affect_other_tasks() -> None:
+    """One task raises, and one kills every process that tries it; in a process of their own, without these warnings."""
+    pytest.importorskip("distributed")
+    code = f"""
+import json
+import dask
+from paceline.reports.sweeps.sweep_dask import each_on_dask
+from paceline.reports.sweeps.sweep_processes import Done
+from tests.unit.{Path(__file__).stem} import _moment
+if __name__ == "__main__":
+    dask.config.set({{"distributed.scheduler.allowed-failures": 1}})
+    answers = dict(each_on_dask(_moment, [1.0, -1.0, 0.0, *map(float, range(2, 10))], jobs=1))
+    print(json.dumps([[at, one.result if isinstance(one, Done) else one.message] for at, one in answers.items()]))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=280, check=False, env=environment
+    )
+    assert ended.returncode == 0, ended.stderr
+    answers = dict(json.loads(ended.stdout))
+    assert answers.pop(1) == DIED
+    assert answers.pop(2) == "ValueError: nothing to do"
+    assert answers == {0: 1.0, **{position: float(position - 1) for position in range(3, 11)}}
+
+
+def test_no_tasks_need_no_cluster() -> None:
+    assert list(each_on_dask(_moment, [], jobs=2)) == []
