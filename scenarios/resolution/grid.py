@@ -1,48 +1,47 @@
 """Grids of scenarios: ``--vary path=values`` gives an axis, and the points are all combinations of the axes' values.
 
-Values are separated by commas. Each is YAML, an inclusive range of integers (``1..8``), or a range by factors
-(``1..64x2``: 1, 2, 4 … 64); commas inside brackets or quotes belong to the value.
-
 Rules of this file:
 
 * Every point's scenario is loaded before anything runs, and all mistakes of all points are reported together: a
   mistake that all points share without a point, any other with the values that cause it.
-* The last axis changes fastest, like the last digit of a number.
+* The last axis changes fastest, like the last digit of a number. Paths that are joined by ``with`` are one axis.
+* ``gpus`` is the path of an axis that changes the number of nodes (`cluster_sizes`).
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from paceline.scenarios.resolution.axes import EXPECTED, Axis, axis, together
+from paceline.scenarios.resolution.cluster_sizes import (
+    BATCH,
+    GPUS,
+    batch_of_each,
+    changes_for_gpus,
+    misuse_of_scaling,
+    total_batch,
+)
 from paceline.scenarios.resolution.load_scenario import load
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.values.limits import MOST_POINTS, MOST_SWEPT_RUNS
 from paceline.scenarios.values.mistakes import ScenarioError
 from paceline.scenarios.values.text import parse
 
+__all__ = ["Axis", "Point", "Scaling", "axis", "grid"]
+
 LISTED = 4
 """largest number of points that a message lists; it counts the others"""
 
-RANGE = re.compile(r"([0-9]{1,12})\.\.([0-9]{1,12})(?:x([0-9]{1,12}))?")
-OPENING, CLOSING, QUOTES = "[{(", "]})", "'\""
-EXPECTED = "expected path=values, such as cluster.nodes[0].count=1,2,4 or workload.batch_per_worker=8..64x2"
-INSTEAD = {"algorithms": "--algorithms a,b", "seed": "--seed and --seeds", "seeds": "--seeds"}
-"""keys that have options of their own in place of an axis"""
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """A path of the scenario and the values that it takes, each as YAML."""
-
-    path: str
-    values: tuple[str, ...]
+Source = str | Path | Mapping[str, Any] | Scenario
+Scaling = Literal["strong", "weak"]
+"""strong: the total batch stays, and each worker gets a part of it; weak: the batch of each worker stays"""
+Joined = tuple[Axis, ...]
+"""axes that change together"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,98 +51,28 @@ class Point:
     values: Mapping[str, Any]
     """by path, in the order of the axes"""
     scenario: Scenario
-
-
-def axis(text: str) -> Axis:
-    """Parses one ``path=values``.
-
-    Raises:
-        ScenarioError: the text is wrong; with all mistakes.
-
-    >>> axis("cluster.nodes[0].count=1..8x2,12")
-    Axis(path='cluster.nodes[0].count', values=('1', '2', '4', '8', '12'))
-    >>> axis("cluster.network.link=eth-10g,{latency: 2 us, bandwidth: 100 Gbit/s}").values
-    ('eth-10g', '{latency: 2 us, bandwidth: 100 Gbit/s}')
-    >>> axis("workload.batch_per_worker=8..4")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    paceline...ScenarioError: --vary workload.batch_per_worker: found '8..4', expected a range upwards
-    """
-    path, equals, listed = (part.strip() for part in text.partition("="))
-    if not equals or not path or not listed:
-        raise ScenarioError(f"--vary: found {text!r}, {EXPECTED}")
-    if path in INSTEAD:
-        raise ScenarioError(f"--vary {path}: found an axis of its own, expected {INSTEAD[path]}")
-    values: list[str] = []
-    mistakes: list[str] = []
-    for item in _items(listed):
-        try:
-            values += _expanded(item)
-        except ScenarioError as error:
-            mistakes.append(f"--vary {path}: {error}")
-        if len(values) + len(mistakes) > MOST_POINTS:
-            raise ScenarioError(f"--vary {path}: found more than {MOST_POINTS} values, expected at most {MOST_POINTS}")
-    twice = [value for value, times in Counter(values).items() if times > 1]
-    mistakes += [f"--vary {path}: found {value!r} twice, expected each value once" for value in twice]
-    if mistakes:
-        raise ScenarioError("\n".join(dict.fromkeys(mistakes)))
-    return Axis(path, tuple(values))
-
-
-def _items(listed: str) -> Iterator[str]:
-    """Yields the parts between commas that are not inside brackets or quotes."""
-    depth, quote, item = 0, "", ""
-    for letter in listed:
-        if quote or letter in QUOTES:
-            quote = "" if letter == quote else quote or letter
-        else:
-            depth += (letter in OPENING) - (letter in CLOSING)
-        if letter == "," and not depth and not quote:
-            yield item.strip()
-            item = ""
-        else:
-            item += letter
-    yield item.strip()
-
-
-def _expanded(item: str) -> list[str]:
-    """Returns the values of one part, which may be a range."""
-    if not item:
-        raise ScenarioError(f"found nothing between two commas or at an end, {EXPECTED}")
-    if not (found := RANGE.fullmatch(item)):
-        _, problems = parse(item, "value")
-        if problems:
-            raise ScenarioError("\n".join(map(str, problems)))
-        return [item]
-    first, last = int(found[1]), int(found[2])
-    if last < first:
-        raise ScenarioError(f"found {item!r}, expected a range upwards")
-    if found[3] is None:
-        if last - first >= MOST_POINTS:
-            raise ScenarioError(f"found {item!r}, which is {last - first + 1} values; expected at most {MOST_POINTS}")
-        return [str(value) for value in range(first, last + 1)]
-    if first < 1 or (factor := int(found[3])) < 2:
-        raise ScenarioError(f"found {item!r}, expected a range by factors of 2 or more from 1 or more: 1..64x2")
-    values = []
-    while first <= last:
-        values.append(str(first))
-        first *= factor
-    return values
+    axes: tuple[tuple[str, ...], ...] = ()
+    """the paths of each axis of the grid: several if they change together; empty: each path is an axis"""
+    scaling: Scaling | None = None
 
 
 def grid(
-    source: str | Path | Mapping[str, Any] | Scenario,
+    source: Source,
     vary: Sequence[str],
     overrides: Sequence[str] = (),
     *,
     algorithms: Sequence[str] | None = None,
+    scaling: Scaling | None = None,
 ) -> list[Point]:
     """Returns all points with their validated scenarios.
 
     Args:
         source: a scenario in any form that `load` accepts.
-        vary: the axes, each ``path=values``.
+        vary: the axes, each ``path=values``, or several joined by ``with``.
         overrides: changes ``path=value`` for all points.
         algorithms: the algorithms to run, as for `load`.
+        scaling: which batch stays when the number of workers changes; None: that of each worker, and the number of
+            workers need not change.
 
     Raises:
         ScenarioError: an axis or a point is wrong; with all mistakes.
@@ -153,18 +82,21 @@ def grid(
     [(1, 1), (1, 2), (2, 1), (2, 2)]
     """
     axes, mistakes = _axes(vary, overrides)
-    combinations = [dict(zip([one.path for one in axes], values, strict=True)) for values in _product(axes)]
+    mistakes += misuse_of_scaling(scaling, {one.path: one for joined in axes for one in joined})
+    combinations = list(_product(axes))
+    loader = _Loader(source, overrides, algorithms, scaling)
     points: list[Point] = []
     faulty: dict[str, list[int]] = {}
+    paths = tuple(tuple(one.path for one in joined) for joined in axes)
     for number, texts in enumerate(combinations):
-        changes = [f"{path}={text}" for path, text in texts.items()]
         try:
-            scenario = load(source, overrides, algorithms=algorithms, varied=changes)
+            scenario = loader.load(texts)
         except ScenarioError as error:
             for line in str(error).splitlines():
                 faulty.setdefault(line, []).append(number)
         else:
-            points.append(Point({path: parse(text, path)[0] for path, text in texts.items()}, scenario))
+            values = {path: parse(text, path)[0] for path, text in texts.items()}
+            points.append(Point(values, scenario, paths, scaling))
     mistakes += [line + _where(numbers, combinations) for line, numbers in faulty.items()]
     runs = sum(len(point.scenario.algorithms) * point.scenario.seeds for point in points)
     if runs > MOST_SWEPT_RUNS:
@@ -172,42 +104,99 @@ def grid(
             f"--vary: found {runs} runs in all ({len(points)} points, each with its algorithms and seeds), "
             f"expected at most {MOST_SWEPT_RUNS}"
         )
+    if scaling is not None and not mistakes and len({point.scenario.cluster.workers for point in points}) == 1:
+        mistakes.append(
+            f"--scaling {scaling}: found no axis that changes the number of workers, expected one such as "
+            "--gpus 1..16x2"
+        )
     if mistakes:
         raise ScenarioError("\n".join(mistakes))
     return points
 
 
-def _axes(vary: Sequence[str], overrides: Sequence[str]) -> tuple[list[Axis], list[str]]:
+class _Loader:
+    """Loads the scenario of a point.
+
+    Args:
+        source: the scenario.
+        overrides: changes for all points.
+        algorithms: the algorithms to run.
+        scaling: see `grid`.
+    """
+
+    def __init__(
+        self, source: Source, overrides: Sequence[str], algorithms: Sequence[str] | None, scaling: Scaling | None
+    ) -> None:
+        self._source, self._overrides, self._algorithms = source, overrides, algorithms
+        self._scaling = scaling
+        self._written: Scenario | None = None
+
+    def load(self, texts: Mapping[str, str]) -> Scenario:
+        """Returns the scenario with these values by path; raises `ScenarioError`."""
+        changes: list[str] = []
+        for path, text in texts.items():
+            changes += changes_for_gpus(self.written(), text) if path == GPUS else [f"{path}={text}"]
+        if self._scaling == "strong":
+            workers = self._varied([*changes, f"{BATCH}=1"]).cluster.workers
+            changes.append(f"{BATCH}={batch_of_each(total_batch(self.written()), workers)}")
+        return self._varied(changes)
+
+    def written(self) -> Scenario:
+        """Returns the scenario without the values of the axes."""
+        if self._written is None:
+            self._written = load(self._source, self._overrides, algorithms=self._algorithms)
+        return self._written
+
+    def _varied(self, changes: Sequence[str]) -> Scenario:
+        return load(self._source, self._overrides, algorithms=self._algorithms, varied=changes)
+
+
+def _axes(vary: Sequence[str], overrides: Sequence[str]) -> tuple[list[Joined], list[str]]:
     """Returns the valid axes, and the mistakes of the others."""
-    axes: list[Axis] = []
+    axes: list[Joined] = []
     mistakes: list[str] = []
     given = {change.partition("=")[0].strip() for change in overrides}
+    known: set[str] = set()
     for text in vary:
         try:
-            made = axis(text)
+            made = together(text)
         except ScenarioError as error:
             mistakes.append(str(error))
             continue
-        if made.path in [other.path for other in axes]:
-            mistakes.append(f"--vary {made.path}: found twice; expected all its values in one")
-        elif made.path in given:
-            mistakes.append(f"--vary {made.path}: found also with --set; expected it once")
-        else:
+        wrong = []
+        for one in made:
+            if one.path in known:
+                wrong.append(f"--vary {one.path}: found twice; expected all its values in one")
+            elif one.path in given:
+                wrong.append(f"--vary {one.path}: found also with --set; expected it once")
+            known.add(one.path)
+        mistakes += wrong
+        if not wrong:
             axes.append(made)
     if not vary:
         mistakes.append(f"--vary: found none, {EXPECTED}")
-    count = prod(len(one.values) for one in axes)
-    if count > MOST_POINTS:
+    if (count := _count(axes)) > MOST_POINTS:
         mistakes.append(f"--vary: found {count} points in all, expected at most {MOST_POINTS}")
     return axes, mistakes
 
 
-def _product(axes: Sequence[Axis]) -> Iterator[tuple[str, ...]]:
-    """Yields all combinations, or only the first if there are too many, so that other mistakes are still found."""
-    combinations = product(*(one.values for one in axes))
-    if prod(len(one.values) for one in axes) > MOST_POINTS:
-        return iter([next(combinations)])
-    return combinations
+def _count(axes: Sequence[Joined]) -> int:
+    return prod(len(joined[0].values) for joined in axes)
+
+
+def _product(axes: Sequence[Joined]) -> Iterator[dict[str, str]]:
+    """Yields the texts of each point by path, or only the first point if there are too many: it has mistakes too."""
+    steps = [
+        [
+            dict(zip([one.path for one in joined], values, strict=True))
+            for values in zip(*(one.values for one in joined), strict=True)
+        ]
+        for joined in axes
+    ]
+    for number, parts in enumerate(product(*steps)):
+        if number and _count(axes) > MOST_POINTS:
+            return
+        yield {path: text for part in parts for path, text in part.items()}
 
 
 def _where(numbers: Sequence[int], points: Sequence[Mapping[str, str]]) -> str:

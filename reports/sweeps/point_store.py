@@ -1,0 +1,213 @@
+"""Stored results of points: a point is identified by the content of its scenario, not by its place in a sweep.
+
+Rules of this file:
+
+* The key of a point is a checksum of its resolved scenario, algorithm and seed, of the files that the scenario refers
+  to, and of the version of the model. Whatever changes the result changes the key, so a stored result is never stale.
+* The version of the model is that of Python, the package and its numerical libraries, with a checksum of the package's
+  own files: an edit of the source gives other keys although the version number stays.
+* A file is written under a temporary name and then renamed. A killed process leaves a complete file or none, and
+  several processes and hosts may share a folder. Two processes that store the same point write the same content.
+* A file that cannot be read counts as missing: the point is simulated again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import paceline
+from paceline.algorithms.core.checksums import checksum, checksum_of
+from paceline.records.document import plain
+from paceline.records.machine import package_versions
+from paceline.scenarios import Scenario
+from paceline.scenarios.resolution.plan import names_of
+
+FORMAT = 1
+"""version of the files; a different one counts as missing"""
+ABANDONED_S = 3600.0
+"""age in seconds after which a temporary file was left by a killed process: no write takes this long; INFERENCE"""
+SOURCES = (".py", ".yaml", ".csv")
+"""endings of the package's files that a result depends on"""
+OWN = re.compile(r"(?P<module>[\w.]+):\w[\w.]*")
+"""an object of the user's own module: ``module:Name``"""
+
+
+class PointStore:
+    """A folder of results by key.
+
+    Args:
+        folder: the folder, which is created with the first result.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = PointStore(Path(folder) / "points")
+    ...     before = store.get("0ab1")
+    ...     store.put("0ab1", {"summary": {"wall_s": 2.5}})
+    ...     before, store.get("0ab1")
+    (None, {'summary': {'wall_s': 2.5}})
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._remove_abandoned()
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """Returns the stored result of a point; None if there is none."""
+        try:
+            document = json.loads(self._path(key).read_text(encoding="utf-8"))
+            row = document["row"] if (document["format"], document["key"]) == (FORMAT, key) else None
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        return row if isinstance(row, dict) else None
+
+    def put(self, key: str, row: Mapping[str, Any]) -> None:
+        """Stores the result of a point, atomically.
+
+        Args:
+            key: the point's key, of `point_key`.
+            row: the result: data that JSON can represent; numbers of NumPy and paths are converted.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        path = self._path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{key}-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump({"format": FORMAT, "key": key, "row": row}, file, default=plain)
+            Path(name).chmod(0o644)  # mkstemp creates files that other users of a shared folder cannot read
+            Path(name).replace(path)
+        except OSError as error:
+            Path(name).unlink(missing_ok=True)
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.json"  # folders of at most a few hundred files
+
+    def _remove_abandoned(self) -> None:
+        """Removes temporary files of processes that were killed while they wrote."""
+        for path in self.folder.glob("*/.*-*"):
+            with suppress(OSError):  # another process has removed it
+                if time.time() - path.stat().st_mtime > ABANDONED_S:
+                    path.unlink()
+
+
+def point_key(scenario: Scenario, algorithm: str, seed: int) -> str:
+    """Returns the key of a point: 32 hexadecimal digits.
+
+    Args:
+        scenario: the scenario, which may have further algorithms and seeds; these do not change the key.
+        algorithm: the name of one of its algorithms, as `names_of` returns it.
+        seed: the seed.
+
+    Raises:
+        ValueError: the scenario has no such algorithm.
+
+    >>> from paceline.scenarios import load
+    >>> one, other = load("quickstart"), load("quickstart", ["seeds=5", "algorithms=[agd]"])
+    >>> point_key(one, "agd", 3) == point_key(other, "agd", 3) != point_key(one, "agd", 4)
+    True
+    """
+    return key_of(only(scenario, algorithm, seed).dump(), algorithm)
+
+
+def only(scenario: Scenario, algorithm: str, seed: int) -> Scenario:
+    """Returns the scenario with one of its algorithms and one seed.
+
+    Args:
+        scenario: the scenario.
+        algorithm: the name of one of its algorithms.
+        seed: the seed.
+
+    Raises:
+        ValueError: the scenario has no such algorithm.
+    """
+    method = scenario.algorithms[names_of(scenario.algorithms).index(algorithm)]
+    return scenario.model_copy(update={"algorithms": (method,), "seed": seed, "seeds": 1})
+
+
+def key_of(dump: Mapping[str, Any], algorithm: str) -> str:
+    """Returns the key of a point from the dump of a scenario with one algorithm and one seed.
+
+    Args:
+        dump: the dump.
+        algorithm: the name of its algorithm.
+    """
+    files = {text: state for text in dict.fromkeys(_texts(dump)) if (state := _content(text)) is not None}
+    content = {"scenario": dump, "algorithm": algorithm, "files": files, "model": model_version()}
+    return checksum(json.dumps(content, sort_keys=True, separators=(",", ":"), default=plain).encode())
+
+
+@cache
+def model_version() -> str:
+    """Returns the version of everything that computes a result, as 32 hexadecimal digits.
+
+    Two hosts have the same one if they have the same files and the same versions of Python and of the libraries. It is
+    computed once in a process.
+    """
+    files = [
+        (path.relative_to(folder.parent).as_posix(), checksum_of(path))
+        for folder in _package_folders()
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in SOURCES
+    ]
+    return checksum(json.dumps([package_versions(), sorted(files)], sort_keys=True).encode())
+
+
+def _package_folders() -> list[Path]:
+    """Returns the package's folders; in a working copy they are links, which `rglob` does not follow."""
+    (root,) = paceline.__path__
+    return [path for path in sorted(Path(root).iterdir()) if path.is_dir() and path.name != "__pycache__"]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yields all texts in plain data, without the keys of mappings."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _texts(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _texts(part)
+
+
+def _content(text: str) -> str | None:
+    """Returns a checksum of the file or folder that a text of a scenario names; None if it names none."""
+    name = text.rpartition(":")[0] if ".py:" in text else text
+    if name.startswith("/"):  # a loaded scenario has absolute paths
+        return _of_path(Path(name))
+    if (own := OWN.fullmatch(text)) is not None:
+        with suppress(ImportError, ValueError, AttributeError):
+            if (spec := find_spec(own["module"])) is not None and spec.origin:
+                return _of_path(Path(spec.origin))
+    return None
+
+
+def _of_path(path: Path) -> str | None:
+    try:
+        state = path.stat()
+        if path.is_dir():  # of a data set: names, sizes and times, because reading all of it could take minutes
+            files = [(str(file), file.stat()) for file in sorted(path.rglob("*")) if file.is_file()]
+            return checksum(json.dumps([(name, one.st_size, one.st_mtime_ns) for name, one in files]).encode())
+        return _of_file(path, state.st_mtime_ns, state.st_size)
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=256)
+def _of_file(path: Path, _time_ns: int, _size: int) -> str:
+    return checksum_of(path)
