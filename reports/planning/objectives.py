@@ -133,7 +133,11 @@ def rate_of(objective: Objective, rates: Rates) -> float:
 
 
 def bound_s(
-    objectives: Sequence[Objective], rates: Rates, others: Iterable[Sequence[float]], limits: Limits, slack: float = SLACK
+    objectives: Sequence[Objective],
+    rates: Rates,
+    others: Iterable[Sequence[float]],
+    limits: Limits,
+    slack: float = SLACK,
 ) -> float:
     """Returns the time at which a trial can be stopped: it is beyond a limit, or dominated by another plan.
 

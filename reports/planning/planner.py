@@ -7,7 +7,7 @@ decide which hyper-parameters were chosen.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,7 @@ def make_plan(
     folder: Path,
     *,
     jobs: int | None = None,
-    searching: Report | None = None,
-    confirming: Report | None = None,
+    stage: Callable[[str], Report | None] = lambda _: None,
 ) -> PlanAnswer:
     """Makes a plan in a folder, or continues one.
 
@@ -45,8 +44,7 @@ def make_plan(
         request: the request, which is stored in the folder.
         folder: the folder.
         jobs: number of parallel processes; the answer does not depend on it. None: the number of cores.
-        searching: called when a trial has ended.
-        confirming: called when a candidate has ended.
+        stage: called with the name of each stage when it begins; returns the stage's progress callback.
 
     Raises:
         InputError: a price or a power is not known that an objective or a limit needs.
@@ -59,14 +57,14 @@ def make_plan(
     jobs = jobs or cores()
     with only_process(folder):
         request.store(folder)
-        study = PlanStudy(
-            folder, space, objectives=len(request.objectives), seed=scenario.seed, batch=request.batch
-        )
-        trials = search(request, study, space, folder, jobs=jobs, progress=searching)
+        study = PlanStudy(folder, space, objectives=len(request.objectives), seed=scenario.seed, batch=request.batch)
+        trials = search(request, study, space, folder, jobs=jobs, progress=stage("searching"))
         write_trials(folder / TABLE, trials, request.objectives)
         if not any(one.values for one in trials):
             raise RunFailed(_unreached(request, trials))
-        candidates = _confirmed(request, scenario, trials, folder, jobs, confirming)
+        candidates = _confirmed(
+            request, scenario, trials, folder, jobs, stage("simulating the best plans with fresh seeds")
+        )
     if all(one.reason for one in candidates):
         reasons = "\n".join(f"  {one.choice.words}: {one.reason}" for one in candidates)
         raise RunFailed(f"no plan reaches {request.target.words} with the reported seeds inside the limits:\n{reasons}")
@@ -94,7 +92,9 @@ def check_rates(request: Request, scenario: Scenario, space: Space) -> None:
         choice = Choice(
             method=scenario.algorithms[0].name,
             nodes=nodes,
-            workers=sum(size for _, size in kinds[nodes]) if isinstance(scenario.cluster.nodes, tuple) else kinds[nodes][0][1],
+            workers=sum(size for _, size in kinds[nodes])
+            if isinstance(scenario.cluster.nodes, tuple)
+            else kinds[nodes][0][1],
             batch_per_worker=1,
         )
         made = scenario_of(scenario.dump(), kinds, choice, stop={}, target={}, seed=0)
@@ -159,7 +159,10 @@ def _confirmed(
         found.append(_candidate(request, trial, one, came.result, rates, path))
         if progress is not None:
             progress(f"{done} of {len(made)} plans", done / len(made))
-    return sorted(found, key=lambda one: (bool(one.reason), one.values(request.objectives) if not one.reason else (), one.trial.number))
+    return sorted(
+        found,
+        key=lambda one: (bool(one.reason), one.values(request.objectives) if not one.reason else (), one.trial.number),
+    )
 
 
 def _candidate(
@@ -189,21 +192,26 @@ def _unreached(request: Request, trials: Sequence[Trial]) -> str:
     said = f"none of {len(trials)} trials reaches {request.target.words} inside the limits"
     if best is not None:
         one, row = best[1]
-        said += f"; the closest is {one.choice.words}: {request.target.aim} {row['best']:.4g} after {row['wall_s']:.3g} s"
+        said += (
+            f"; the closest is {one.choice.words}: {request.target.aim} {row['best']:.4g} after {row['wall_s']:.3g} s"
+        )
     limits = [
         option
         for option, value in (("--within", request.limits.within_s), ("--budget", request.limits.budget_usd))
         if math.isfinite(value)
     ]
-    return f"{said}. Allow more by {', '.join([*limits, '`stop` of the scenario'])}, or lower the target. Reasons: " + "; ".join(
-        list(reasons)[:5]
+    return (
+        f"{said}. Allow more by {', '.join([*limits, '`stop` of the scenario'])}, or lower the target. Reasons: "
+        + "; ".join(list(reasons)[:5])
     )
 
 
 def _learning(scenario: Scenario) -> str:
     workload = scenario.workload
     if workload.learning == "quadratic":
-        return "Learning is that of a noisy quadratic, not of a data set: samples to the target are those of this model."
+        return (
+            "Learning is that of a noisy quadratic, not of a data set: samples to the target are those of this model."
+        )
     if workload.learning == "none":
         return "Nothing is learned: times to the target are extrapolated from a published training."
     if workload.stood_in is not None:

@@ -82,7 +82,11 @@ def offered_nodes(scenario: Scenario) -> dict[str, Offered]:
     cluster = scenario.cluster
     if not isinstance(cluster.nodes, tuple):
         return {OWN_NODES: [({}, len(cluster.layout.sites[0].seats))]}
-    own = [({**node.model_dump(mode="json"), "count": 1}, node.workers) for node in cluster.nodes for _ in range(node.count)]
+    own = [
+        ({**node.model_dump(mode="json"), "count": 1}, node.workers)
+        for node in cluster.nodes
+        for _ in range(node.count)
+    ]
     others = zip(kind_names(scenario.plan), scenario.plan.nodes, strict=False)
     more: dict[str, Offered] = {
         name: [({**node.model_dump(mode="json"), "count": 1}, node.workers)] for name, node in others
@@ -97,7 +101,9 @@ def _cluster(cluster: Mapping[str, Any], kinds: Mapping[str, Offered], choice: C
         return made
     per_node = kinds[OWN_NODES][0][1]
     if choice.workers % per_node:
-        raise InputError(f"found {choice.workers} workers, expected a multiple of {per_node}: the nodes are whole machines")
+        raise InputError(
+            f"found {choice.workers} workers, expected a multiple of {per_node}: the nodes are whole machines"
+        )
     made["nodes"] = choice.workers // per_node
     return made
 

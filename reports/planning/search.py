@@ -100,9 +100,7 @@ def search(
     return trials_of(study)
 
 
-def _prepared(
-    request: Request, drawn: Drawn, kinds: Mapping[str, Any], known: Sequence[Sequence[float]]
-) -> _Prepared:
+def _prepared(request: Request, drawn: Drawn, kinds: Mapping[str, Any], known: Sequence[Sequence[float]]) -> _Prepared:
     first, *_ = seeds = tuning_seeds(request.scenario["seed"], request.tuning_seeds)
     target = {request.target.aim: request.target.value}
     try:

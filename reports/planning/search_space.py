@@ -17,7 +17,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.method import Method
 from paceline.reports.planning.default_ranges import batches_near, learning_rates_near, powers_of_two, values_near
 from paceline.scenarios import Scenario, ScenarioError
-from paceline.scenarios.resolution.grid import axis
+from paceline.scenarios.resolution.axes import axis
 from paceline.scenarios.sections.planning import PlanningPart, RangePart
 from paceline.scenarios.values.hyperparameters import types_of
 from paceline.scenarios.values.limits import MOST_WORKERS
@@ -112,7 +112,9 @@ def space_of(scenario: Scenario, part: PlanningPart) -> Space:
         mistakes.append("plan.nodes: found beside a named system or a file; expected a cluster with a list of nodes")
     for key in part.hyperparameters:
         if (owner := key.rpartition(".")[0]) and owner not in names:
-            mistakes.append(f"plan.hyperparameters.{key}: {owner} is not considered; expected one of {', '.join(names)}")
+            mistakes.append(
+                f"plan.hyperparameters.{key}: {owner} is not considered; expected one of {', '.join(names)}"
+            )
     methods = {name: _ranges(entries[name], part, mistakes) for name in names}
     if mistakes:
         raise ScenarioError("\n".join(dict.fromkeys(mistakes)))
@@ -177,7 +179,9 @@ def _ranges(method: Method, part: PlanningPart, mistakes: list[str]) -> dict[str
         if owner == method.name and name not in kinds:
             known = ", ".join(kinds)
             mistakes.append(f"plan.hyperparameters.{key}: {method.name} has no hyper-parameter {name}; it has {known}")
-        elif name in kinds and (owner == method.name or (not owner and f"{method.name}.{name}" not in part.hyperparameters)):
+        elif name in kinds and (
+            owner == method.name or (not owner and f"{method.name}.{name}" not in part.hyperparameters)
+        ):
             found[name] = _range(given, whole=kinds[name] is int, place=key, mistakes=mistakes)
     if part.hyperparameters:
         return found

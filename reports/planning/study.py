@@ -115,9 +115,7 @@ class PlanStudy:
         )
 
 
-def _draw(
-    space: Space, done: Sequence[FrozenTrial], directions: Sequence[str], seed: int, count: int
-) -> list[Drawn]:
+def _draw(space: Space, done: Sequence[FrozenTrial], directions: Sequence[str], seed: int, count: int) -> list[Drawn]:
     """Draws choices from a copy of the study in memory."""
     import optuna
 

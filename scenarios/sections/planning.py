@@ -28,7 +28,9 @@ def _counts(value: object) -> object:
     raise expected("a range such as 1..64x2, or a list of whole numbers of 1 or more")
 
 
-Counts = Annotated[str | tuple[int, ...] | None, BeforeValidator(lambda value: None if value is None else _counts(value))]
+Counts = Annotated[
+    str | tuple[int, ...] | None, BeforeValidator(lambda value: None if value is None else _counts(value))
+]
 
 
 class RangePart(Part):
@@ -64,11 +66,11 @@ class RangePart(Part):
 
 
 class PlanningPart(Part):
-    methods: Annotated[tuple[str, ...] | None, BeforeValidator(lambda value: None if value is None else some(value))] = (
-        Field(
-            default=None,
-            description="names of the methods to consider; default: those of the scenario and one of each other family",
-        )
+    methods: Annotated[
+        tuple[str, ...] | None, BeforeValidator(lambda value: None if value is None else some(value))
+    ] = Field(
+        default=None,
+        description="names of the methods to consider; default: those of the scenario and one of each other family",
     )
     workers: Counts = Field(
         default=None,
