@@ -14,8 +14,8 @@ hierarchical; provenance: INFERENCE, the simplest of each family that needs no f
 
 RATE_FACTOR = 4.0
 """the learning rate is searched from the scenario's divided by this factor to the scenario's times it; provenance:
-INFERENCE: the linear scaling rule moves a rate by as much as the batch, here at most by 2 in each direction, and as much
-again is left for the scenario's own value"""
+INFERENCE: the linear scaling rule moves a rate by as much as the batch, here at most by 2 in each direction, and as
+much again is left for the scenario's own value"""
 
 PERIODS: dict[tuple[str, str], tuple[int, ...]] = {
     ("agd", "delay"): (1, 2),

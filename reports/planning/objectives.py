@@ -1,8 +1,8 @@
 """What the planner minimises: the time to the target, its price and its energy; and when a trial can be stopped.
 
-A plan has constant price and power, so its figures at time t are (t, price · t, power · t). It is dominated from the time
-on at which each of them exceeds that of another plan. This time is known before the trial runs, so a trial gets it as
-the end of its run: Optuna itself prunes no studies with several objectives.
+A plan has constant price and power, so its figures at time t are (t, price · t, power · t). It is dominated from the
+time on at which each of them exceeds that of another plan. This time is known before the trial runs, so a trial gets it
+as the end of its run: Optuna itself prunes no studies with several objectives.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Objective = Literal["time", "cost", "energy"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 UNITS = {"time": "s", "cost": "USD", "energy": "kWh"}
 SLACK = 1.5
-"""a trial is stopped when it is worse than another plan in every objective by this factor; provenance: ours. Above 1, so
-that the best plan of each method is found as well, and not only the best plan of all"""
+"""a trial is stopped when it is worse than another plan in every objective by this factor; provenance: ours. It is
+above 1, so that the best plan of each method is found as well, and not only the best plan of all"""
 
 Aim = Literal["accuracy", "loss"]
 

@@ -1,4 +1,4 @@
-"""The figure of a plan: two objectives against each other with the Pareto front, or the time of each method's best plan."""
+"""The figure of a plan: objectives against each other with the Pareto front, or the time of each method's best plan."""
 
 from __future__ import annotations
 

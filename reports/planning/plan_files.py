@@ -1,4 +1,4 @@
-"""The files of a plan: scenarios, the table of all trials, and the folder, which is renamed when the plan is complete."""
+"""The files of a plan: scenarios, the table of trials, and the folder, which is renamed when the plan is complete."""
 
 from __future__ import annotations
 
@@ -59,9 +59,8 @@ def resumed_folder(path: Path) -> Iterator[NumberedFolder]:
     """
     stem, found, _ = path.name.rpartition(UNFINISHED)
     if not found:
-        raise InputError(
-            f"--resume: found {str(path)!r}, expected an unfinished plan, whose folder is called NAME-plan{UNFINISHED}-N"
-        )
+        words = f"expected an unfinished plan, whose folder is called NAME-plan{UNFINISHED}-N"
+        raise InputError(f"--resume: found {str(path)!r}, {words}")
     made = NumberedFolder(path, keep=True)
     yield made
     while made.path is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from statistics import fmean
 from typing import Any
 
 from rich.table import Table
@@ -156,7 +157,7 @@ def _losers(answer: PlanAnswer) -> Iterator[str]:
             continue
         other = answer.best_of_methods.get(method)
         if other is not None:
-            yield f"{method}: {_why_slower(answer, best, other)}"
+            yield f"{method}: {_why_slower(best, other)}"
             continue
         reasons = answer.reasons(method)
         count = sum(one.choice.method == method for one in answer.trials)
@@ -165,7 +166,7 @@ def _losers(answer: PlanAnswer) -> Iterator[str]:
         yield f"{method}: no plan in {count} trial{'s' * (count != 1)}: {said or '; '.join(failed)}"
 
 
-def _why_slower(answer: PlanAnswer, best: Candidate, other: Candidate) -> str:
+def _why_slower(best: Candidate, other: Candidate) -> str:
     """Explains a plan's time by its rate and by the samples that it needs, relative to the best plan."""
     assert best.time_s is not None
     assert other.time_s is not None
@@ -186,7 +187,7 @@ def _why_slower(answer: PlanAnswer, best: Candidate, other: Candidate) -> str:
 
 
 def _share(one: Candidate, name: str) -> float:
-    return sum(row["time_fraction"].get(name, 0.0) for row in one.rows) / len(one.rows)
+    return fmean(float(row["time_fraction"].get(name, 0.0)) for row in one.rows)
 
 
 def _cautions(answer: PlanAnswer) -> list[str]:
@@ -206,8 +207,8 @@ def _cautions(answer: PlanAnswer) -> list[str]:
     stopped = sum(one.reason.startswith("stopped") for one in answer.trials)
     if stopped:
         said.append(
-            f"{stopped} of {len(answer.trials)} trials were stopped when they were {SLACK:g} times as bad as another plan "
-            "in every objective, or beyond a limit."
+            f"{stopped} of {len(answer.trials)} trials were stopped when they were {SLACK:g} times as bad as another "
+            "plan in every objective, or beyond a limit."
         )
     return said
 

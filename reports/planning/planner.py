@@ -58,7 +58,7 @@ def make_plan(
     with only_process(folder):
         request.store(folder)
         study = PlanStudy(folder, space, objectives=len(request.objectives), seed=scenario.seed, batch=request.batch)
-        trials = search(request, study, space, folder, jobs=jobs, progress=stage("searching"))
+        trials = search(request, study, folder, jobs=jobs, progress=stage("searching"))
         write_trials(folder / TABLE, trials, request.objectives)
         if not any(one.values for one in trials):
             raise RunFailed(_unreached(request, trials))
@@ -135,7 +135,7 @@ def _confirmed(
     """Simulates the candidates on the reported seeds; returns those that are plans first, by the first objective."""
     kinds = offered_nodes(scenario)
     chosen = candidates_of(trials)
-    target = {request.target.aim: request.target.value}
+    target: dict[str, Any] = {request.target.aim: request.target.value}
     made: list[tuple[Trial, Scenario, str]] = []
     pieces: list[Piece] = []
     first, *_ = seeds = reported_seeds(scenario.seed, request.reported_seeds)
@@ -217,6 +217,6 @@ def _learning(scenario: Scenario) -> str:
     if workload.stood_in is not None:
         return f"Learning is that of a stand-in ({workload.stood_in.words}), because the data set was not found."
     return (
-        f"Learning is not extrapolated: every run trains {workload.model} on {workload.dataset or 'its data set'} inside "
-        "the simulation."
+        f"Learning is not extrapolated: every run trains {workload.model} on {workload.dataset or 'its data set'} "
+        "inside the simulation."
     )

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class Request:
     """its section `plan`"""
     target: Target
     objectives: tuple[Objective, ...]
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     trials: int
     tuning_seeds: int = TUNING_SEEDS
     reported_seeds: int = REPORTED_SEEDS

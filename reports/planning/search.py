@@ -1,7 +1,7 @@
 """The search: draws choices, simulates each with the tuning seeds, and records the trials.
 
-* Every trial has a bound on its virtual time, from the trials of earlier batches: see `objectives.bound_s`. A trial that
-  reaches its bound before the target is stopped and recorded as pruned, with the reason.
+* Every trial has a bound on its virtual time, from the trials of earlier batches: see `objectives.bound_s`. A trial
+  that reaches its bound before the target is stopped and recorded as pruned, with the reason.
 * A choice whose scenario is wrong (too little memory, too few samples) is recorded with the error, and stops nothing.
 * The scenario of every trial is stored in ``trials/``; simulating it gives the same rows.
 """
@@ -20,7 +20,7 @@ from paceline.reports.planning.evaluation import ENGINE, Piece, Row, evaluate
 from paceline.reports.planning.objectives import MOST_SHORT, bound_s, values_of
 from paceline.reports.planning.point_scenarios import offered_nodes, scenario_of, tuning_seeds
 from paceline.reports.planning.request import Request
-from paceline.reports.planning.search_space import Choice, Space
+from paceline.reports.planning.search_space import Choice
 from paceline.reports.planning.study import Drawn, PlanStudy
 from paceline.reports.run_cost import Rates, rates_of
 from paceline.reports.sweeps.sweep_processes import Failure, each
@@ -76,14 +76,13 @@ def trials_of(study: PlanStudy) -> list[Trial]:
 
 
 def search(
-    request: Request, study: PlanStudy, space: Space, folder: Path, *, jobs: int, progress: Report | None = None
+    request: Request, study: PlanStudy, folder: Path, *, jobs: int, progress: Report | None = None
 ) -> list[Trial]:
     """Makes the trials that are missing; returns all of them.
 
     Args:
         request: the request.
         study: its study, which gets the trials.
-        space: its search space.
         folder: the folder for scenarios and rows.
         jobs: number of parallel processes; the trials do not depend on it.
         progress: called when a trial has ended.
@@ -101,11 +100,11 @@ def search(
 
 
 def _prepared(request: Request, drawn: Drawn, kinds: Mapping[str, Any], known: Sequence[Sequence[float]]) -> _Prepared:
-    first, *_ = seeds = tuning_seeds(request.scenario["seed"], request.tuning_seeds)
-    target = {request.target.aim: request.target.value}
+    seeds = tuning_seeds(request.scenario["seed"], request.tuning_seeds)
+    target: dict[str, Any] = {request.target.aim: request.target.value}
     try:
         made = scenario_of(
-            request.scenario, kinds, drawn.choice, stop=target, target=target, seed=first, seeds=len(seeds)
+            request.scenario, kinds, drawn.choice, stop=target, target=target, seed=seeds[0], seeds=len(seeds)
         )
         scenario = load(made)
     except InputError as error:

@@ -1,7 +1,7 @@
-"""The Optuna study of a plan: a journal file that is resumed after a kill and then continues as if nothing had happened.
+"""The Optuna study of a plan: a journal file; after a kill, the study continues as if nothing had happened.
 
-* Choices are drawn in batches of a fixed size. The sampler of a batch is new and has a seed of its own, so what it draws
-  depends only on the trials of the earlier batches: not on the number of processes, their speed, or earlier kills.
+* Choices are drawn in batches of a fixed size. The sampler of a batch is new and has a seed of its own, so what it
+  draws depends only on the trials of the earlier batches: not on the number of processes, their speed, or kills.
 * The journal holds only trials that have ended, in the order of their numbers. A batch is drawn in memory, in a copy of
   the study. After a kill, the batch that was being evaluated is drawn again, with the same choices.
 * Only one process may write a study at a time.
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from paceline.algorithms.core.errors import InputError
 from paceline.reports.planning.search_space import Choice, Interval, Range, Space, Values
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import optuna
     from optuna.trial import FrozenTrial, Trial
 
+Direction = Literal["minimize", "maximize"]
 JOURNAL, LOCK = "study.log", "study.lock"
 STUDY = "plan"
 """the name of the study in the journal"""
@@ -61,7 +62,7 @@ class PlanStudy:
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space, self._seed, self.batch = space, seed, batch
-        self._directions = ["minimize"] * objectives
+        self._directions: list[Direction] = ["minimize"] * objectives
         _repair(folder / JOURNAL)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -115,7 +116,9 @@ class PlanStudy:
         )
 
 
-def _draw(space: Space, done: Sequence[FrozenTrial], directions: Sequence[str], seed: int, count: int) -> list[Drawn]:
+def _draw(
+    space: Space, done: Sequence[FrozenTrial], directions: Sequence[Direction], seed: int, count: int
+) -> list[Drawn]:
     """Draws choices from a copy of the study in memory."""
     import optuna
 

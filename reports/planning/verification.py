@@ -1,4 +1,8 @@
-"""Trains the best plans for real, with the pace of their devices, and compares the times to the target."""
+"""Trains the best plans for real, with the pace of their devices, and compares the times to the target.
+
+With ``train.time_dilation`` of the scenario all steps take that many times as long, so that this machine holds the pace;
+measured times are divided by it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from paceline.backend.training.run import train
+from paceline.records.pace import say_pace
 from paceline.reports.planning.plan_answer import Candidate, PlanAnswer
 from paceline.scenarios import load
 
@@ -22,7 +27,9 @@ class Verified:
 
     candidate: Candidate
     measured_s: Sequence[float | None]
-    """the time to the target with each seed; None if it was not reached"""
+    """the time to the target with each seed, on the clock of the devices; None if it was not reached"""
+    notes: Sequence[str] = ()
+    """where the pace of the devices was not held"""
 
     @property
     def mean_s(self) -> float | None:
@@ -44,6 +51,7 @@ class Verified:
             "measured_s": self.mean_s,
             "error": self.error,
             "measured_by_seed_s": list(self.measured_s),
+            "notes": list(self.notes),
         }
 
 
@@ -71,7 +79,10 @@ def verified(
         runs = train(scenario, progress=report)
         by_seed = sorted(runs, key=lambda run: run.seed)
         times = [run.summary["time_to_accuracy_s" if aim == "accuracy" else "time_to_loss_s"] for run in by_seed]
-        found.append(Verified(candidate=one, measured_s=times))
+        slower = scenario.train.time_dilation
+        notes = [said for run in runs if "pace" in run.summary and (said := say_pace(run.summary["pace"], slower))]
+        measured = [None if time_s is None else time_s / slower for time_s in times]
+        found.append(Verified(candidate=one, measured_s=measured, notes=notes[:1]))
     return found
 
 
@@ -91,6 +102,7 @@ def verified_words(found: Sequence[Verified]) -> str:
                 f"  {one.candidate.choice.words}: predicted {one.candidate.time_s:.3g} s, measured {one.mean_s:.3g} s "
                 f"(error of the prediction {one.error:+.1%})"
             )
+    lines += [f"  note: {text}" for text in dict.fromkeys(text for one in found for text in one.notes)]
     means = [one.mean_s for one in found]
     if len(found) == 2 and None not in means:
         kept = means[0] <= means[1]  # type: ignore[operator]

@@ -76,13 +76,13 @@ class NodePart(Part):
     )
     price_per_hour: fields.Price | None = Field(
         default=None,
-        description="price of such a node, with its unit: '12.5 USD/h'; default: that of the cluster, or the list price of "
-        "its devices in the catalogue",
+        description="price of such a node, with its unit: '12.5 USD/h'; default: that of the cluster, or the list "
+        "price of its devices in the catalogue",
     )
     power: fields.Power | None = Field(
         default=None,
-        description="mean power of such a node while it trains, with its unit: '6.5 kW'; default: that of the cluster, or "
-        "the thermal design power of its devices in the catalogue",
+        description="mean power of such a node while it trains, with its unit: '6.5 kW'; default: that of the "
+        "cluster, or the thermal design power of its devices in the catalogue",
     )
     groups: GroupsPart | None = Field(
         default=None, description="divides a many-core chip into groups of cores, which are the workers"

@@ -74,21 +74,21 @@ class PlanningPart(Part):
     )
     workers: Counts = Field(
         default=None,
-        description="numbers of workers to consider: a list, or a range such as 1..64x2; default: 1, 2, 4, … up to those "
-        "of the cluster",
+        description="numbers of workers to consider: a list, or a range such as 1..64x2; default: 1, 2, 4, … up to "
+        "those of the cluster",
     )
     nodes: Annotated[tuple[NodePart, ...], BeforeValidator(lambda value: () if value is None else value)] = Field(
         default=(), description="kinds of nodes to consider instead of those of the cluster; `count` has no effect"
     )
     batch_per_worker: Counts = Field(
         default=None,
-        description="batches to consider: a list, or a range such as 16..64x2; default: half, once and twice that of the "
-        "workload",
+        description="batches to consider: a list, or a range such as 16..64x2; default: half, once and twice that of "
+        "the workload",
     )
     hyperparameters: dict[str, RangePart] = Field(
         default={},
-        description="hyper-parameters to tune: NAME, or METHOD.NAME for one method, each with low, high and scale, or a "
-        "list; default: learning_rate",
+        description="hyper-parameters to tune: NAME, or METHOD.NAME for one method, each with low, high and scale, or "
+        "a list; default: learning_rate, and the period of methods that have one",
     )
 
     @model_validator(mode="after")

@@ -1,8 +1,8 @@
 """Quantities: a number and its unit, as text. A plain number is rejected, since its unit is unknown.
 
-Units are parsed by pint with a registry of our own that has only times, amounts of data, watts and US dollars: pint's default registry
-reads ``Gb`` as gilberts, and its bits and bytes have no dimension. The number is parsed here, since pint would also
-evaluate expressions.
+Units are parsed by pint with a registry of our own that has only times, amounts of data, watts and US dollars: pint's
+default registry reads ``Gb`` as gilberts, and its bits and bytes have no dimension. The number is parsed here, since
+pint would also evaluate expressions.
 """
 
 from __future__ import annotations
