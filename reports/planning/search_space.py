@@ -81,7 +81,7 @@ class Space:
     workers: tuple[int, ...]
     batches: tuple[int, ...]
     usual: tuple[Mapping[str, Any], ...]
-    """the parameters of the first trials: each method as in the scenario, on the largest cluster within the scenario's"""
+    """the parameters of the first trials: each method as in the scenario, with at most as many workers as it has"""
 
 
 def space_of(scenario: Scenario, part: PlanningPart) -> Space:

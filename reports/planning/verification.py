@@ -1,7 +1,7 @@
 """Trains the best plans for real, with the pace of their devices, and compares the times to the target.
 
-With ``train.time_dilation`` of the scenario all steps take that many times as long, so that this machine holds the pace;
-measured times are divided by it.
+With ``train.time_dilation`` of the scenario all steps take that many times as long, so that this machine holds the
+pace; measured times are divided by it.
 """
 
 from __future__ import annotations
