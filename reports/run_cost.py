@@ -117,7 +117,7 @@ def _kinds(scenario: Scenario, *, alone: bool) -> Iterator[_Kind]:
 def _price(scenario: Scenario, kind: _Kind) -> tuple[float | None, str]:
     own = None if kind.part is None else kind.part.price_per_hour
     if own is not None:
-        return own, f"{kind.place}: {own:g} USD/h, given in the scenario"
+        return own, f"price of a node with {kind.device.name}: {own:g} USD/h, given in the scenario"
     if scenario.cluster.price_per_hour is not None:
         return scenario.cluster.price_per_hour, "price of a node: given in the scenario"
     known = device_prices().get(kind.device.name) if kind.device.kind is not None else None
@@ -130,7 +130,7 @@ def _price(scenario: Scenario, kind: _Kind) -> tuple[float | None, str]:
 def _power(scenario: Scenario, kind: _Kind) -> tuple[float | None, str]:
     own = None if kind.part is None else kind.part.power
     if own is not None:
-        return own, f"{kind.place}: {own:g} W, given in the scenario"
+        return own, f"power of a node with {kind.device.name}: {own:g} W, given in the scenario"
     if scenario.cluster.power is not None:
         return scenario.cluster.power, "power of a node: given in the scenario"
     spec = SPECS.get(kind.device.name) if kind.device.kind is not None else None

@@ -52,34 +52,37 @@ def plan_table(answer: PlanAnswer) -> Table:
         f"{answer.request.reported_seeds} fresh seeds",
         first="method",
     )
-    several = len(answer.space.nodes) > 1
-    headers = [*(["nodes"] if several else []), "work-\ners", "batch", "hyper-\nparameters"]
-    headers += [f"{name}\n{UNITS[name]}" for name in objectives]
-    for header in [*headers, "samples\n/s", "samples\nneeded", "reach"]:
-        table.add_column(header, justify="left" if header.startswith("hyper") else "right", overflow="fold")
+    missed = any(len(one.times_s) < len(one.rows) for one in answer.candidates)
+    wide = len(objectives) == 1  # for 80 columns; plan.json has the other figures
+    table.add_column("workers", justify="right", overflow="fold")
+    table.add_column("batch", justify="right")
+    table.add_column("hyper-\nparameters", no_wrap=True)
+    headers = [f"{name}\n{UNITS[name]}" for name in objectives]
+    headers += ["samples\n/s", "samples\nneeded"] if wide else []
+    for header in [*headers, *(["reach"] if missed else [])]:
+        table.add_column(header, justify="right", no_wrap=True)
     front = {id(one) for one in answer.front}
     for one in [*answer.shown, *(other for other in answer.candidates if other.reason)]:
-        table.add_row(*_cells(one, objectives, several=several, mark="*" if id(one) in front else ""))
+        cells = _cells(one, objectives, mark="*" if id(one) in front else "", wide=wide)
+        table.add_row(*cells, *([f"{len(one.times_s)}/{len(one.rows)}"] if missed else []))
     return table
 
 
-def _cells(one: Candidate, objectives: tuple[Objective, ...], *, several: bool, mark: str) -> list[str]:
+def _cells(one: Candidate, objectives: tuple[Objective, ...], *, mark: str, wide: bool) -> list[str]:
     choice = one.choice
     own = "\n".join(
         f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in choice.hyperparameters.items()
     )
     rate, needed = one.mean("samples_per_s"), one.mean("samples_to_target")
+    further = [MISSING if value is None else f"{value:,.0f}" for value in (rate, needed)]
     return [
         choice.method + mark,
-        *([choice.nodes] if several else []),
-        str(choice.workers),
+        str(choice.workers) if choice.nodes == OWN_NODES else f"{choice.workers} {choice.nodes}",
         str(choice.batch_per_worker),
         own,
         *(_cell(one.figure(name)) for name in objectives),
-        MISSING if rate is None else f"{rate:,.0f}",
-        MISSING if needed is None else f"{needed:,.0f}",
-        f"{len(one.times_s)}/{len(one.rows)}",
+        *(further if wide else []),
     ]
 
 
@@ -88,16 +91,19 @@ def _cell(figure: Any) -> str:
         return MISSING
     if not isinstance(figure, Mapping):
         return f"{figure:.3g}"
-    return f"{figure['mean']:.3g}\n±{(figure['high'] - figure['low']) / 2:.2g}"
+    half = (figure["high"] - figure["low"]) / 2
+    return f"{figure['mean']:.3g} ±{half:.1g}"
 
 
 def plan_words(answer: PlanAnswer) -> str:
     """Describes the best and the second-best plan, what they cost, why the others lose, and what is extrapolated."""
     best, second = answer.best, answer.second
-    lines = [f"Best: {best.choice.words}: {answer.request.target.words} in {_costs(best, answer)}."]
+    several = answer.request.reported_seeds > 1
+    level = "95 % intervals in brackets" if several else "one seed does not say how much of that is chance"
+    lines = [f"Best: {best.choice.words}: {answer.request.target.words} in {_costs(best)}; {level}."]
     if second is not None:
         lines.append(
-            f"Second best{_kind_of_second(answer, second)}: {second.choice.words}: {_costs(second, answer)}. "
+            f"Second best{_kind_of_second(answer, second)}: {second.choice.words}: {_costs(second)}. "
             f"{_compared(answer, best, second)}"
         )
     lines += _other_ends(answer)
@@ -113,15 +119,14 @@ def _kind_of_second(answer: PlanAnswer, second: Candidate) -> str:
     return " (best plan of another method)" if second.choice.method != answer.best.choice.method else ""
 
 
-def _costs(one: Candidate, answer: PlanAnswer) -> str:
+def _costs(one: Candidate) -> str:
     """Formats all figures of a plan whose rates are known, the objectives with their intervals."""
     said = [figure_text(one.figure("time"), UNITS["time"])]
     if one.rates.usd_per_hour is not None:
         said.append(figure_text(one.figure("cost"), UNITS["cost"]))
     if one.rates.watts is not None:
         said.append(figure_text(one.figure("energy"), UNITS["energy"]))
-    level = ", 95 % intervals in brackets" if answer.request.reported_seeds > 1 else ", one seed"
-    return ", ".join(said) + level
+    return ", ".join(said)
 
 
 def _compared(answer: PlanAnswer, best: Candidate, other: Candidate) -> str:
@@ -145,7 +150,7 @@ def _other_ends(answer: PlanAnswer) -> list[str]:
         at = answer.request.objectives.index(name)
         lowest = min(answer.front, key=lambda one: one.values(answer.request.objectives)[at])
         if lowest is not answer.best:
-            said.append(f"Least {name}: {lowest.choice.words}: {_costs(lowest, answer)}.")
+            said.append(f"Least {name}: {lowest.choice.words}: {_costs(lowest)}.")
     return said
 
 
@@ -181,7 +186,7 @@ def _why_slower(best: Candidate, other: Candidate) -> str:
     if idle[1] > idle[0] + SIMILAR:
         parts.append(f"its workers communicate or wait {idle[1]:.0%} of the time, those of the best {idle[0]:.0%}")
     ratio = other.time_s / best.time_s
-    where = f"{other.choice.workers} workers, batch {other.choice.batch_per_worker}"
+    where = other.choice.words.partition(" on ")[2]
     said = f"{ratio:.2f} times the time ({where})"
     return f"{said}: {', '.join(parts)}" if parts else said
 
@@ -224,7 +229,7 @@ def extrapolated(answer: PlanAnswer) -> list[str]:
             for row in one.rows[:1]
             if (found := _step_range(row)) is not None
         ]
-        said += [f"Rate: {text}." for text in one.rates.sources]
+        said += [f"{text[0].upper()}{text[1:]}." for text in one.rates.sources]
         said += [f"Outside the range of the model: {text}." for row in one.rows for text in row["warnings"]]
         said += [f"Extrapolated: {text}" for row in one.rows for text in row["extrapolated"] or ()]
         if one.choice.nodes == OWN_NODES and one.choice.workers > answer.workers:

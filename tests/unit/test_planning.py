@@ -28,6 +28,7 @@ from paceline.scenarios import Scenario, ScenarioError, load
 from paceline.topologies.catalogue.device_catalogue import SPECS
 from paceline.topologies.catalogue.device_prices import device_prices
 from tests.plan_scenarios import QUADRATIC, small
+from tests.thorough import extra
 
 ARGUMENTS = ["--target", "loss=0.05", "--trials", "10", "--seeds", "3", "--minimise", "time,cost", "--jobs", "2"]
 
@@ -306,7 +307,7 @@ def trials_in(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("trials", [1, 9])
+@pytest.mark.parametrize("trials", [9, extra(1)])
 def test_a_killed_plan_continues_with_the_same_trials(
     trials: int, planned: tuple[Path, str], scenario: Path, tmp_path: Path
 ) -> None:
