@@ -174,7 +174,7 @@ def _ranges(method: Method, part: PlanningPart, mistakes: list[str]) -> dict[str
     """Returns the tuned hyper-parameters of a method: those of the section, or else the usual ones."""
     kinds = types_of(type(method))
     found: dict[str, Range] = {}
-    for key, given in part.hyperparameters.items():
+    for key, given in part.ranges.items():
         owner, _, name = key.rpartition(".")
         if owner == method.name and name not in kinds:
             known = ", ".join(kinds)

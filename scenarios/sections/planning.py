@@ -43,11 +43,6 @@ class RangePart(Part):
     )
     values: tuple[Any, ...] = Field(default=(), description="these values, instead of an interval")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _list(cls, value: object) -> object:
-        return {"values": value} if isinstance(value, list | tuple) else value
-
     @model_validator(mode="after")
     def _complete(self) -> RangePart:
         if self.values:
@@ -63,6 +58,15 @@ class RangePart(Part):
         if self.scale == "log" and self.low <= 0:
             complain([(("low",), expected("a number above 0, since the scale is log"), self.low)])
         return self
+
+
+def _range(value: object) -> object:
+    """Converts a list of values to a range; pydantic validates everything else."""
+    return RangePart(values=tuple(value)) if isinstance(value, list | tuple) else value
+
+
+AnyRange = Annotated[RangePart | tuple[Any, ...], BeforeValidator(_range)]
+"""a range; the list that it may be written as is part of the type only for the JSON Schema"""
 
 
 class PlanningPart(Part):
@@ -85,11 +89,16 @@ class PlanningPart(Part):
         description="batches to consider: a list, or a range such as 16..64x2; default: half, once and twice that of "
         "the workload",
     )
-    hyperparameters: dict[str, RangePart] = Field(
+    hyperparameters: dict[str, AnyRange] = Field(
         default={},
         description="hyper-parameters to tune: NAME, or METHOD.NAME for one method, each with low, high and scale, or "
         "a list; default: learning_rate, and the period of methods that have one",
     )
+
+    @property
+    def ranges(self) -> dict[str, RangePart]:
+        """The hyper-parameters to tune."""
+        return {name: given for name, given in self.hyperparameters.items() if isinstance(given, RangePart)}
 
     @model_validator(mode="after")
     def _known(self) -> PlanningPart:
