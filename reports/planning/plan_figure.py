@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from paceline.reports.comparison.accuracy_figure import FAINT, INK, PALETTE
 from paceline.reports.planning.objectives import UNITS, Objective
@@ -91,9 +91,7 @@ def _scatter(axes: Axes, answer: PlanAnswer, first: Objective, other: Objective,
     handles += [
         axes.plot([], [], "x", color=colour, label=name)[0] for name, colour in colours.items() if name not in named
     ]
-    axes.legend(
-        handles=handles, loc="upper right", fontsize=8, frameon=True, framealpha=0.9, edgecolor="none", labelcolor=INK
-    )
+    axes.legend(handles=handles, loc="best", fontsize=8, frameon=True, framealpha=0.9, edgecolor="none", labelcolor=INK)
     _dress(axes)
     plans = answer.plans
     _axis(axes, "x", first, [_mean(one.figure(first)) for one in plans])
@@ -132,8 +130,9 @@ def _axis(axes: Axes, side: str, objective: Objective, values: Sequence[float]) 
     if min(values) > 0 and max(values) / min(values) > WIDE:
         (axes.set_xscale if side == "x" else axes.set_yscale)("log")
         own = axes.xaxis if side == "x" else axes.yaxis
+        own.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         own.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        own.set_minor_formatter(NullFormatter())
+        own.set_minor_locator(NullLocator())
 
 
 def _dress(axes: Axes) -> None:

@@ -16,6 +16,8 @@ from paceline.reports.planning.search_space import OWN_NODES
 
 SIMILAR = 0.02
 """relative difference of rates or samples below which they count as equal in sentences; provenance: ours"""
+SHORT = 8
+"""characters of the longest name of nodes up to which it is written beside the number of workers without a break"""
 MOST_REASONS = 3
 """reasons that are listed for a method without a plan"""
 
@@ -52,9 +54,10 @@ def plan_table(answer: PlanAnswer) -> Table:
         f"{answer.request.reported_seeds} fresh seeds",
         first="method",
     )
+    names = max(answer.space.nodes, key=len)
     missed = any(len(one.times_s) < len(one.rows) for one in answer.candidates)
     wide = len(objectives) == 1  # for 80 columns; plan.json has the other figures
-    table.add_column("workers", justify="right", overflow="fold")
+    table.add_column("work-\ners", justify="right", no_wrap=len(answer.space.nodes) < 2 or len(names) < SHORT)
     table.add_column("batch", justify="right")
     table.add_column("hyper-\nparameters", no_wrap=True)
     headers = [f"{name}\n{UNITS[name]}" for name in objectives]

@@ -89,7 +89,7 @@ def _sections(schema: Schema) -> Iterator[tuple[str, list[str]]]:
 
 
 def _references(about: Schema) -> Iterator[tuple[str, str]]:
-    """Yields the sections that a value may be: the name, and [] for elements of a list, .NAME for those of a mapping."""
+    """Yields the sections that a value may be: the name, and [] for elements of a list, .NAME for values."""
     if "$ref" in about:
         yield about["$ref"].rpartition("/")[2], ""
     for choice in about.get("anyOf", ()):
