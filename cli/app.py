@@ -54,6 +54,7 @@ from paceline.cli.options import (
     WatchMachine,
     output,
 )
+from paceline.cli.plan_command import plan
 from paceline.cli.reproduce_command import reproduce
 from paceline.cli.staleness_command import staleness
 from paceline.cli.sweep_command import sweep
@@ -265,6 +266,7 @@ app.command(cls=ScenarioCommand)(calibrate)
 app.command(cls=HintingCommand)(check)
 app.command(cls=HintingCommand)(convert)
 app.command(cls=ScenarioCommand)(explain)
+app.command(cls=ScenarioCommand)(plan)
 app.command(cls=HintingCommand)(reproduce)
 app.command(cls=HintingCommand)(staleness)
 app.command(cls=ScenarioCommand)(sweep)

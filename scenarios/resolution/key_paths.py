@@ -14,8 +14,8 @@ from paceline.scenarios.values.key_hints import meanings
 
 PREFERRED = {"device": "train.device", "nodes": "cluster.nodes[0].count"}
 """paths of keys for which the path nearest to the top is not what an option of this name means"""
-LEFT_OUT = frozenset({"extrapolate"})
-"""sections whose keys are not suggested: they describe other trainings than the scenario's own"""
+LEFT_OUT = frozenset({"extrapolate", "plan"})
+"""sections whose keys are not suggested: they describe other runs than the scenario's own"""
 
 
 def key_paths(root: type[BaseModel]) -> dict[str, str]:

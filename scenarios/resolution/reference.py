@@ -30,6 +30,8 @@ A quantity is text: a number and a unit, such as `4 ms`. A plain number is an er
 | s | time | `s`, `min`, `h` | `n`, `u` or `µ`, `m` |
 | B | amount of data | `B`, `bit` | `k`, `M`, `G`, `T` (powers of 1000), `Ki`, `Mi`, `Gi` (of 1024) |
 | B/s | bandwidth | `B/s`, `bit/s`, `Bps`, `bps` | as for amounts of data |
+| USD/h | price per hour | `USD/h` | |
+| W | power | `W` | `k`, `M` |
 | interval | how often | `epochs`, `updates`, `samples`, or a time | |
 | fraction | share of a whole | a number from 0 to 1, or text such as `5 %` | |
 """
@@ -87,11 +89,13 @@ def _sections(schema: Schema) -> Iterator[tuple[str, list[str]]]:
 
 
 def _references(about: Schema) -> Iterator[tuple[str, str]]:
-    """Yields the sections that a value may be: the name, and [] for elements of a list."""
+    """Yields the sections that a value may be: the name, and [] for elements of a list, .NAME for values."""
     if "$ref" in about:
         yield about["$ref"].rpartition("/")[2], ""
     for choice in about.get("anyOf", ()):
         yield from _references(choice)
+    if isinstance(more := about.get("additionalProperties"), dict):
+        yield from ((name, f".NAME{suffix}") for name, suffix in _references(more))
     if about.get("type") == "array":
         yield from ((name, f"[]{suffix}") for name, suffix in _references(about.get("items", {})))
 

@@ -21,6 +21,7 @@ from paceline.scenarios.sections.clusters import ClusterPart, cluster_mapping, s
 from paceline.scenarios.sections.evaluation import EvaluatePart, RecordPart, StopPart, TargetPart
 from paceline.scenarios.sections.extrapolate import ExtrapolatePart, faults_of
 from paceline.scenarios.sections.methods import Algorithm
+from paceline.scenarios.sections.planning import PlanningPart
 from paceline.scenarios.sections.train import TrainPart
 from paceline.scenarios.sections.workload import WorkloadPart, unbuildable, unreadable
 from paceline.scenarios.values import fields
@@ -72,6 +73,9 @@ class Scenario(Part):
     )
     extrapolate: ExtrapolatePart | None = Field(
         default=None, description="how long a model takes to a target that cannot be trained here; simulate only"
+    )
+    plan: PlanningPart = Field(
+        default=PlanningPart(), exclude=True, description="what `paceline plan` may change; no effect on a run"
     )
     seed: fields.Index = Field(default=1, description="random seed of initial weights, samples and jitter")
     seeds: fields.Count = Field(default=1, description="number of runs of each algorithm, with seed, seed + 1, …")

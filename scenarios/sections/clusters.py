@@ -74,6 +74,16 @@ class NodePart(Part):
     step_time: fields.StepTimeLaw | None = Field(
         default=None, description="jitter of these devices; default: that of the cluster"
     )
+    price_per_hour: fields.Price | None = Field(
+        default=None,
+        description="price of such a node, with its unit: '12.5 USD/h'; default: that of the cluster, or the list "
+        "price of its devices in the catalogue",
+    )
+    power: fields.Power | None = Field(
+        default=None,
+        description="mean power of such a node while it trains, with its unit: '6.5 kW'; default: that of the "
+        "cluster, or the thermal design power of its devices in the catalogue",
+    )
     groups: GroupsPart | None = Field(
         default=None, description="divides a many-core chip into groups of cores, which are the workers"
     )
@@ -198,6 +208,12 @@ class ClusterPart(Part):
     )
     device: AnyDevice | None = Field(
         default=None, description="for a system or a file: the device to use instead of its own"
+    )
+    price_per_hour: fields.Price | None = Field(
+        default=None, description="price of a node that gives none of its own, with its unit: '12.5 USD/h'"
+    )
+    power: fields.Power | None = Field(
+        default=None, description="mean power of a node that gives none of its own, with its unit: '6.5 kW'"
     )
     machine: MachineFile = Field(
         default=None,

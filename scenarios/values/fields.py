@@ -21,7 +21,7 @@ from paceline.records.trace import Schedule, Unit
 from paceline.scenarios.values.key_hints import key_hint
 from paceline.scenarios.values.limits import LARGEST, LONGEST_NAME, MOST_PREFETCHED, MOST_STRIPES, MOST_THREADS
 from paceline.scenarios.values.mistakes import expected, one_of, refuse, wrong
-from paceline.scenarios.values.units import PERIOD, RATE, SIZE, TIME, Kind
+from paceline.scenarios.values.units import PERIOD, POWER, PRICE, RATE, SIZE, TIME, Kind
 from paceline.topologies import NO_JITTER, Jitter
 from paceline.topologies.graphs.graph_registry import NETWORKS, NODES, SYSTEMS
 from paceline.topologies.graphs.links import Medium
@@ -94,6 +94,8 @@ Time = Annotated[float, *_quantity(TIME)]
 Period = Annotated[float, *_quantity(PERIOD)]
 Rate = Annotated[float, *_quantity(RATE)]
 Size = Annotated[float, *_quantity(SIZE)]
+Price = Annotated[float, *_quantity(PRICE)]
+Power = Annotated[float, *_quantity(POWER)]
 Count = Annotated[int, *_whole(1)]
 Index = Annotated[int, *_whole(0)]
 Threads = Annotated[int, *_whole(1, MOST_THREADS)]

@@ -1,8 +1,8 @@
 """Quantities: a number and its unit, as text. A plain number is rejected, since its unit is unknown.
 
-Units are parsed by pint with a registry of our own that has only times and amounts of data: pint's default registry
-reads ``Gb`` as gilberts, and its bits and bytes have no dimension. The number is parsed here, since pint would also
-evaluate expressions.
+Units are parsed by pint with a registry of our own that has only times, amounts of data, watts and US dollars: pint's
+default registry reads ``Gb`` as gilberts, and its bits and bytes have no dimension. The number is parsed here, since
+pint would also evaluate expressions.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ DEFINITIONS = """
     hour = 60 * minute = h
     byte = [data] = B
     bit = byte / 8
+    watt = [power] = W
+    USD = [currency]
     bps = bit / second
     Bps = byte / second
     nano- = 1e-9 = n-
@@ -111,4 +113,7 @@ class Kind:
 TIME = Kind(words="a time", unit="second", symbol="s", example="4 ms", zero=True)
 PERIOD = Kind(words="a time", unit="second", symbol="s", example="30 s", zero=False)
 RATE = Kind(words="a bandwidth", unit="byte/second", symbol="B/s", example="10 Gbit/s", zero=False)
+PRICE = Kind(words="a price per hour", unit="USD/hour", symbol="USD/h", example="12.5 USD/h", zero=True)
+POWER = Kind(words="a power", unit="watt", symbol="W", example="6.5 kW", zero=True)
+COST = Kind(words="an amount of money", unit="USD", symbol="USD", example="200 USD", zero=False)
 SIZE = Kind(words="an amount of data", unit="byte", symbol="B", example="32 kB", zero=False)

@@ -67,7 +67,7 @@ def test_a_value_without_provenance_is_refused() -> None:
 def test_an_alias_means_one_device() -> None:
     many = [alias for spec in SPECS.values() for alias in (spec.name, *spec.aliases)]
     assert len(many) == len(_aliases())
-    assert {path.name for path in DATA.glob("*.yaml")} == {*FILES, "storage.yaml"}
+    assert {path.name for path in DATA.glob("*.yaml")} == {*FILES, "prices.yaml", "storage.yaml"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,238 @@
+"""What the planner may choose: method, nodes, workers, batch and hyper-parameters.
+
+* A choice is a point of the space. The names of its parameters are those of the Optuna study: ``method``, ``nodes``,
+  ``workers``, ``batch_per_worker``, and ``METHOD.NAME`` for a hyper-parameter, which only trials of this method have.
+* Ranges that the scenario does not give have the defaults of `default_ranges`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline.algorithms import find
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.method import Method
+from paceline.reports.planning.default_ranges import batches_near, learning_rates_near, powers_of_two, values_near
+from paceline.scenarios import Scenario, ScenarioError
+from paceline.scenarios.resolution.axes import axis
+from paceline.scenarios.sections.planning import PlanningPart, RangePart
+from paceline.scenarios.values.hyperparameters import types_of
+from paceline.scenarios.values.limits import MOST_WORKERS
+
+OWN_NODES = "cluster"
+"""the name of the scenario's own nodes among the kinds of nodes"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """An interval of a hyper-parameter."""
+
+    low: float
+    high: float
+    log: bool
+    whole: bool = False
+    """whether only whole numbers are possible"""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A list of values of a hyper-parameter."""
+
+    values: tuple[Any, ...]
+
+
+Range = Interval | Values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A point of the search space."""
+
+    method: str
+    nodes: str
+    workers: int
+    batch_per_worker: int
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        """Describes the choice.
+
+        >>> Choice(method="agd", nodes="cluster", workers=4, batch_per_worker=32, hyperparameters={"delay": 1}).words
+        'agd on 4 workers, batch 32, delay 1'
+        """
+        own = [f"{name} {_brief(value)}" for name, value in self.hyperparameters.items()]
+        kind = "" if self.nodes == OWN_NODES else f" of {self.nodes}"
+        plural = "worker" if self.workers == 1 else "workers"
+        return ", ".join([f"{self.method} on {self.workers} {plural}{kind}", f"batch {self.batch_per_worker}", *own])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """The search space; `methods` holds the tuned hyper-parameters of each method."""
+
+    methods: Mapping[str, Mapping[str, Range]]
+    alone: frozenset[str]
+    """the methods that run on one worker"""
+    nodes: tuple[str, ...]
+    workers: tuple[int, ...]
+    batches: tuple[int, ...]
+    usual: tuple[Mapping[str, Any], ...]
+    """the parameters of the first trials: each method as in the scenario, with at most as many workers as it has"""
+
+
+def space_of(scenario: Scenario, part: PlanningPart) -> Space:
+    """Returns the search space.
+
+    Args:
+        scenario: the scenario, whose algorithms are the methods to consider.
+        part: what may change; values that are missing get their defaults.
+
+    Raises:
+        ScenarioError: a range is wrong; with all mistakes.
+
+    >>> from paceline.scenarios import load
+    >>> quick = load("quickstart", algorithms=["sync-sgd", "agd"])
+    >>> space = space_of(quick, quick.plan)
+    >>> space.workers, space.batches, sorted(space.methods["agd"])
+    ((1, 2, 4), (16, 32, 64), ['delay', 'learning_rate'])
+    """
+    mistakes: list[str] = []
+    entries = {method.name: method for method in reversed(scenario.algorithms)}
+    names = list(dict.fromkeys(method.name for method in scenario.algorithms))
+    workers = _counts(part.workers, "plan.workers", mistakes) or _usual_workers(scenario)
+    batch = scenario.workload.batch_per_worker
+    batches = _counts(part.batch_per_worker, "plan.batch_per_worker", mistakes) or batches_near(batch)
+    if max(workers) > MOST_WORKERS:
+        mistakes.append(f"plan.workers: found {max(workers)}, expected at most {MOST_WORKERS}")
+    if part.nodes and not isinstance(scenario.cluster.nodes, tuple):
+        mistakes.append("plan.nodes: found beside a named system or a file; expected a cluster with a list of nodes")
+    for key in part.hyperparameters:
+        if (owner := key.rpartition(".")[0]) and owner not in names:
+            mistakes.append(
+                f"plan.hyperparameters.{key}: {owner} is not considered; expected one of {', '.join(names)}"
+            )
+    methods = {name: _ranges(entries[name], part, mistakes) for name in names}
+    if mistakes:
+        raise ScenarioError("\n".join(dict.fromkeys(mistakes)))
+    kinds = kind_names(part)
+    space = Space(
+        methods=methods,
+        alone=frozenset(name for name in names if entries[name].alone),
+        nodes=kinds,
+        workers=workers,
+        batches=batches,
+        usual=(),
+    )
+    largest = max([count for count in workers if count <= scenario.cluster.workers], default=min(workers))
+    nearest = min(batches, key=lambda count: abs(count - batch))
+    usual = tuple(_usual(space, entries[name], largest, nearest) for name in names)
+    return dataclasses.replace(space, usual=usual)
+
+
+def kind_names(part: PlanningPart) -> tuple[str, ...]:
+    """Returns a name for each kind of node: `OWN_NODES`, or those of the section, by their devices."""
+    if not part.nodes:
+        return (OWN_NODES,)
+    names: list[str] = []
+    for node in part.nodes:
+        device = node.device if isinstance(node.device, str) else getattr(node.device, "name", None)
+        name = str(device or node.node)
+        names.append(name if name not in names else f"{name}-{len(names) + 1}")
+    return tuple(names)
+
+
+def _usual_workers(scenario: Scenario) -> tuple[int, ...]:
+    """Returns powers of two up to the workers of the cluster; for a whole machine, of its nodes."""
+    cluster = scenario.cluster
+    each = 1 if isinstance(cluster.nodes, tuple) else len(cluster.layout.sites[0].seats)
+    return tuple(each * count for count in powers_of_two(cluster.workers // each))
+
+
+def _counts(given: str | tuple[int, ...] | None, place: str, mistakes: list[str]) -> tuple[int, ...]:
+    """Returns a list of counts, in ascending order."""
+    if not isinstance(given, str):
+        return tuple(sorted(set(given or ())))
+    try:
+        values = axis(f"{place}={given}").values
+        counts = [int(value) for value in values]
+    except ScenarioError as error:
+        mistakes.append(str(error).removeprefix("--vary "))
+        return ()
+    except ValueError:
+        counts = []
+    if not counts or min(counts) < 1:
+        mistakes.append(f"{place}: found {given!r}, expected whole numbers of 1 or more, such as 1..64x2")
+        return ()
+    return tuple(sorted(set(counts)))
+
+
+def _ranges(method: Method, part: PlanningPart, mistakes: list[str]) -> dict[str, Range]:
+    """Returns the tuned hyper-parameters of a method: those of the section, or else the usual ones."""
+    kinds = types_of(type(method))
+    found: dict[str, Range] = {}
+    for key, given in part.ranges.items():
+        owner, _, name = key.rpartition(".")
+        if owner == method.name and name not in kinds:
+            known = ", ".join(kinds)
+            mistakes.append(f"plan.hyperparameters.{key}: {method.name} has no hyper-parameter {name}; it has {known}")
+        elif name in kinds and (
+            owner == method.name or (not owner and f"{method.name}.{name}" not in part.hyperparameters)
+        ):
+            found[name] = _range(given, whole=kinds[name] is int, place=key, mistakes=mistakes)
+    if part.hyperparameters:
+        return found
+    if "learning_rate" in kinds:
+        low, high = learning_rates_near(method.learning_rate)  # type: ignore[attr-defined]
+        found["learning_rate"] = Interval(low=low, high=high, log=True)
+    for name in kinds:
+        if values := values_near(method.name, name, getattr(method, name)):
+            found[name] = Values(values)
+    return found
+
+
+def _range(given: RangePart, *, whole: bool, place: str, mistakes: list[str]) -> Range:
+    if given.values:
+        return Values(given.values)
+    assert given.low is not None
+    assert given.high is not None
+    if whole and not (given.low.is_integer() and given.high.is_integer()):
+        mistakes.append(f"plan.hyperparameters.{place}: found {given.low:g} to {given.high:g}, expected whole numbers")
+    return Interval(low=given.low, high=given.high, log=given.scale == "log", whole=whole)
+
+
+def _usual(space: Space, method: Method, workers: int, batch: int) -> Mapping[str, Any]:
+    """Returns the parameters of a method as in the scenario, as far as the space has them."""
+    params: dict[str, Any] = {"method": method.name, "nodes": space.nodes[0], "batch_per_worker": batch}
+    if not method.alone:
+        params["workers"] = workers
+    for name, given in space.methods[method.name].items():
+        params[f"{method.name}.{name}"] = _inside(given, getattr(method, name))
+    return params
+
+
+def _inside(given: Range, value: Any) -> Any:
+    """Returns the value of a range that is nearest to a value."""
+    if isinstance(given, Values):
+        return value if value in given.values else given.values[0]
+    near = min(max(value, given.low), given.high) if isinstance(value, int | float) else given.low
+    return int(near) if given.whole else float(near)
+
+
+def checked_methods(names: Sequence[str]) -> None:
+    """Raises `InputError` with all unknown methods."""
+    mistakes = []
+    for name in names:
+        try:
+            find(name)
+        except InputError as error:
+            mistakes.append(f"plan.methods: {error}")
+    if mistakes:
+        raise InputError("\n".join(mistakes))
+
+
+def _brief(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
