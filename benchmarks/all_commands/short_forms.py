@@ -35,6 +35,9 @@ class ShortForm:
 
 SHORT_FORMS: tuple[ShortForm, ...] = (
     ShortForm("scale", ("--short",)),
+    ShortForm("large_clusters", ("--workers", "1000")),
+    ShortForm("simulator_speed", ("--methods", "sync-sgd", "async-sgd", "--workers", "64", "--steps", "4000")),
+    ShortForm("record_sizes", ("--methods", "sync-sgd", "--workers", "16", "--steps", "100")),
     ShortForm("collectives", ("--ranks", "512", "--topology-k", "14")),
     ShortForm("network"),
     ShortForm("published"),
