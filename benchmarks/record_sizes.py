@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -57,8 +58,7 @@ def scenario(method: str, workers: int, steps: int, kind: str) -> Scenario:
 
 def resident_bytes() -> int:
     """Returns the present resident memory of this process."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
 
 
 def one(method: str, workers: int, steps: int, kind: str, where: bool) -> dict[str, Any]:

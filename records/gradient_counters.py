@@ -147,7 +147,8 @@ class GradientCounters:
             starts_s: the start of the gradient's first span, by rank.
             ends_s: the end of its last span, by rank.
         """
-        number, last_s, last, before_s = map(view, (self.number, self.last_s, self._last, self._before_s))
+        columns = (self.number, self.last_s, self._last, self._before_s)
+        number, last_s, last, before_s = (view(column) for column in columns)
         if number[0]:
             self.between.add_array(starts_s - last_s)
         else:

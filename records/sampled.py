@@ -48,7 +48,7 @@ class SampledRows(list[R], Generic[R]):
         begun_s = self._gradients.begun_s(row.rank, row.step)
         age_s = None if begun_s is None else max(0.0, row.time_s - begun_s)
         if place == len(self):
-            super().append(row)
+            list.append(self, row)
             self.ages_s.append(age_s)
         else:
             self[place], self.ages_s[place] = row, age_s
