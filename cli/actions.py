@@ -203,6 +203,7 @@ def answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output, *, str
     output.answer(answer, shown)
     say_times(runs, output)
     say_warnings(chain.from_iterable(map(warnings_of, runs)), output)
+    say_warnings(sampled_words(runs), output)
     say_lost(runs, output)
     if not output.as_json:
         say_where(runs, ask, output)
@@ -212,6 +213,16 @@ def say_warnings(warnings: Iterable[str], output: Output) -> None:
     """Prints notes on runs outside the fitted ranges of their models, without duplicates."""
     for text in dict.fromkeys(warnings):
         output.note(f"note: {text}")
+
+
+def sampled_words(runs: Iterable[Run]) -> Iterator[str]:
+    """Yields a sentence for each run whose spans and updates were not all kept."""
+    from paceline.records.record_figures import says
+
+    for run in runs:
+        if (records := run.summary.get("records")) is not None:
+            workers = int((run.tables.ranks["gradients"] > 0).sum())
+            yield f"{run.algorithm}: {says(records, workers)}"
 
 
 def say_times(runs: Iterable[Run], output: Output) -> None:

@@ -1,7 +1,8 @@
 """Exact counts of a run whose spans and updates are not all kept, for all ranks.
 
-`Counters` counts one span or update at a time, as the event-by-event simulator writes them. `records.whole_cohorts` adds
-those of many ranks at once. The memory is some numbers for each rank and does not grow with the length of the run.
+`Counters` counts one span or update at a time, as the event-by-event simulator writes them.
+`records.whole_cohorts` adds those of many ranks at once. The memory is some numbers for each rank and does not grow
+with the length of the run.
 """
 
 from __future__ import annotations
@@ -102,5 +103,7 @@ class Counters:
             self.last_end_s = end_s
         if activity == "compute" and rank < self.workers:
             self.gradients.begin(rank, step, start_s, end_s)
+        elif activity == "redo" and rank < self.workers:
+            self.gradients.redo(rank, step, start_s)
         if self.slowed is not None and activity in ("compute", "redo"):
             self.slowed_s += self.slowed(rank, start_s, end_s)

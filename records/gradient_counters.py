@@ -91,7 +91,7 @@ class GradientCounters:
     ([2], 0.5, 0.5)
     """
 
-    __slots__ = ("_before", "_before_s", "_last", "_open", "between", "first_s", "gaps", "last_s", "number", "workers")
+    __slots__ = ("_before", "_before_s", "_last", "_open", "_redone_s", "between", "first_s", "gaps", "last_s", "number", "workers")
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -106,6 +106,18 @@ class GradientCounters:
         self.between = DurationHistogram()
         """seconds between the starts of a worker's successive gradients"""
         self.gaps = ClockGaps(workers)
+        self._redone_s: dict[tuple[int, int], float] = {}
+        """when work that a crash lost was redone before a gradient's own work; grows with the number of crashes"""
+
+    def redo(self, rank: int, step: int, start_s: float) -> None:
+        """Notes that a gradient began with work that a crash has lost.
+
+        Args:
+            rank: the worker.
+            step: the gradient's step.
+            start_s: when the lost work began again.
+        """
+        self._redone_s[rank, step] = min(start_s, self._redone_s.get((rank, step), start_s))
 
     def begin(self, rank: int, step: int, start_s: float, end_s: float = 0.0) -> bool:
         """Counts a computing span of a gradient; returns whether it is the gradient's first.
@@ -147,7 +159,8 @@ class GradientCounters:
             starts_s: the start of the gradient's first span, by rank.
             ends_s: the end of its last span, by rank.
         """
-        number, last_s, last, before_s = map(view, (self.number, self.last_s, self._last, self._before_s))
+        columns = (self.number, self.last_s, self._last, self._before_s)
+        number, last_s, last, before_s = (view(column) for column in columns)
         if number[0]:
             self.between.add_array(starts_s - last_s)
         else:
@@ -166,6 +179,9 @@ class GradientCounters:
         """
         if rank >= self.workers:
             return None
+        found = None
         if self._last[rank] == step:
-            return self.last_s[rank]
-        return self._before_s[rank] if self._before[rank] == step else None
+            found = self.last_s[rank]
+        elif self._before[rank] == step:
+            found = self._before_s[rank]
+        return found if found is None else min(found, self._redone_s.get((rank, step), found))

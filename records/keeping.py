@@ -20,10 +20,11 @@ from paceline.algorithms.core.values import Rank
 
 Kind = Literal["full", "sampled", "summary"]
 Choice = Literal["auto", "full", "sampled", "summary"]
-FULL_STEPS = 1_000_000
-"""`auto` keeps full records up to this number of worker steps; INFERENCE: see docs/records-at-scale.md"""
-KEPT_STEPS = {"sampled": 100_000, "summary": 10_000}
-"""worker steps whose spans are kept, if the number of ranks allows it; INFERENCE: see docs/records-at-scale.md"""
+FULL_STEPS = 200_000
+"""`auto` keeps full records up to this number of worker steps; DERIVED: 1 GB, at 3 to 5 kB each (measured, see
+docs/records-at-scale.md)"""
+KEPT_STEPS = {"sampled": 10_000, "summary": 4_000}
+"""worker steps whose spans are kept, unless `LEAST_RANKS` have more; DERIVED: 50 MB and 20 MB at 5 kB each"""
 LEAST_RANKS, MOST_RANKS = 4, {"sampled": 64, "summary": 16}
 """kept ranks; fewer than four give no useful standard error; provenance: ours"""
 RESERVOIR = 10_000
@@ -56,7 +57,7 @@ class Keeping:
         Keeping(kind='full', ranks=None, updates=None, seed=0)
         >>> sampled = Keeping.of("auto", workers=1_000, steps=2_000_000, seed=1)
         >>> sampled.kind, len(sampled.ranks), sampled.updates
-        ('sampled', 50, 10000)
+        ('sampled', 5, 10000)
         """
         if choice == "auto":
             choice = "full" if steps <= FULL_STEPS else "sampled"

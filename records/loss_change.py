@@ -40,12 +40,13 @@ class Stretch(TypedDict):
     loss_change_per_gradient: float | None
 
 
-def between_evaluations(updates: pd.DataFrame, evaluations: pd.DataFrame) -> list[Stretch]:
+def between_evaluations(updates: pd.DataFrame, evaluations: pd.DataFrame, weight: float = 1.0) -> list[Stretch]:
     """Returns the gradients applied between successive evaluations, and the change of loss.
 
     Args:
         updates: the table.
         evaluations: the table.
+        weight: the number of gradients for which a row of `updates` stands, if it is a sample.
 
     >>> updates = pd.DataFrame({"time_s": [1.0, 2.0, 3.0], "staleness": [0, 2, 9], "age_s": [0.5, 1.5, 9.0]})
     >>> evaluations = pd.DataFrame({"time_s": [0.0, 2.0], "loss": [2.0, 1.0]})
@@ -59,16 +60,17 @@ def between_evaluations(updates: pd.DataFrame, evaluations: pd.DataFrame) -> lis
     for (from_s, loss), (to_s, later) in pairwise(seen):
         first, last = np.searchsorted(times_s, [from_s, to_s], side="right")
         inside = updates.iloc[first:last]
+        gradients = round(weight * len(inside))
         change = finite(later - loss)
         stretches.append(
             Stretch(
                 from_s=from_s,
                 to_s=to_s,
-                gradients=len(inside),
+                gradients=gradients,
                 staleness=finite(inside["staleness"].mean()),
                 age_s=finite(inside["age_s"].mean()),
                 loss_change=change,
-                loss_change_per_gradient=None if change is None or not len(inside) else change / len(inside),
+                loss_change_per_gradient=None if change is None or not gradients else change / gradients,
             )
         )
     return stretches

@@ -48,25 +48,25 @@ class SampledRows(list[R], Generic[R]):
         begun_s = self._gradients.begun_s(row.rank, row.step)
         age_s = None if begun_s is None else max(0.0, row.time_s - begun_s)
         if place == len(self):
-            super().append(row)
+            list.append(self, row)
             self.ages_s.append(age_s)
         else:
             self[place], self.ages_s[place] = row, age_s
         if begun_s is None:
             self.awaited[row.rank, row.step].append(place)
 
-    def began(self, rank: int, step: int, start_s: float) -> None:
+    def began(self, rank: int, step: int) -> None:
         """Computes the ages of rows whose gradient is recorded after the update, as in a concurrent exchange.
 
         Args:
             rank: the gradient's rank.
             step: its step.
-            start_s: when it began.
         """
+        begun_s = self._gradients.begun_s(rank, step)
         for place in self.awaited.pop((rank, step), ()):
             row = self[place]
-            if (row.rank, row.step) == (rank, step):  # else the row has been replaced
-                self.ages_s[place] = max(0.0, row.time_s - start_s)
+            if (row.rank, row.step) == (rank, step) and begun_s is not None:  # else the row has been replaced
+                self.ages_s[place] = max(0.0, row.time_s - begun_s)
 
 
 class SampledUpdates(SampledRows[Update]):
@@ -139,7 +139,7 @@ class KeptSpans(list[Span]):
         if span.activity == "compute":
             for rows in self._samples:
                 if rows.awaited:
-                    rows.began(span.rank, span.step, span.start_s)
+                    rows.began(span.rank, span.step)
         if span.rank in self._kept:
             super().append(span)
 

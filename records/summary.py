@@ -26,9 +26,9 @@ from paceline.records.goals import SMOOTHING, has_diverged
 from paceline.records.metrics import Histogram, finite, histogram
 from paceline.records.pace import Asked, PaceFigures, pace_figures
 from paceline.records.prediction_interval import PredictionInterval
+from paceline.records.record_figures import RecordFigures
 from paceline.records.staleness import NAMES, NotionFigures, figures, measured
 from paceline.records.tables import ACTIVITIES, Tables
-from paceline.records.record_figures import RecordFigures
 from paceline.records.targets import Axes, TargetFigures, axes_of, target_figures
 from paceline.records.trace import LostRank, LostUpdates, Reads
 
@@ -368,7 +368,7 @@ def rank_seconds(spans: pd.DataFrame, *, wall_s: float, ranks: Sequence[int]) ->
     of_spans, kinds = spans["rank"].to_numpy(), spans["activity"].map(KINDS).fillna(-1).to_numpy(dtype=np.int64)
     start, end = (spans[name].to_numpy().clip(0.0, wall_s) for name in ("start_s", "end_s"))
     by_rank = np.argsort(of_spans, kind="stable")
-    first, last = (np.searchsorted(of_spans[by_rank], np.asarray(ranks), side=side) for side in ("left", "right"))  # type: ignore[call-overload]
+    first, last = (np.searchsorted(of_spans[by_rank], np.asarray(ranks), side=side) for side in ("left", "right"))
     for begin, stop in zip(first.tolist(), last.tolist(), strict=True):
         mine = by_rank[begin:stop]
         yield _sweep(kinds[mine], start[mine], end[mine], wall_s)

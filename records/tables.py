@@ -289,7 +289,8 @@ def _split(span: Span, ready_s: float | None) -> Iterator[Row]:
 
     Args:
         span: the span.
-        ready_s: of a collective, when its last member entered; of a receive, when the message was sent; None if unknown.
+        ready_s: of a collective, when its last member entered; of a receive, when the message was sent; None if
+            unknown.
     """
     rank, lane, activity, layer, step, start_s, end_s, size, _, _ = span
     if activity in ("collective", "receive"):

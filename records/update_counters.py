@@ -157,7 +157,7 @@ class Progress:
         Raises:
             KeyError: an evaluation was not marked.
         """
-        marks: dict[float, int] = {time_s: number for time_s, number in self._marks}
+        marks: dict[float, int] = dict(self._marks)
         return [marks[time_s] for time_s in times_s]
 
 

@@ -1,4 +1,4 @@
-"""Exact counts of integer values by rank, and a histogram of durations, both with a memory that does not grow with time.
+"""Exact counts of integer values by rank, and a histogram of durations; their memory does not grow with time.
 
 `array.array` is used because single elements are read and written faster than those of NumPy arrays, and NumPy can
 change the same memory without a copy.

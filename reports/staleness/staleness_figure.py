@@ -16,8 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from paceline.algorithms.core.errors import InputError
-from paceline.records.staleness import Series, over_time
+from paceline.records.metrics import Histogram
 from paceline.reports.comparison.accuracy_figure import FAINT, INK, PALETTE
+from paceline.reports.staleness.notions import records_of
 from paceline.reports.staleness.staleness_tables import Staleness
 
 MOST_RUNS = 12
@@ -34,12 +35,17 @@ def save_figure(found: Sequence[Staleness], path: Path) -> None:
         path: the file; its ending selects the format.
 
     Raises:
-        InputError: the ending is not that of a picture, or there are too many runs for one figure.
+        InputError: the ending is not that of a picture, there are too many runs for one figure, or a run has no updates
+            because it is a summary.
     """
     if path.suffix not in {".svg", ".png", ".pdf"}:
         raise InputError(f"--out: found {path.name!r}, expected a name that ends in .png, .svg or .pdf")
     if len(found) > MOST_RUNS:
         raise InputError(f"--out: found {len(found)} runs, expected at most {MOST_RUNS} in one figure")
+    for one in found:
+        if (records := records_of(one.run)) is not None and records["kind"] == "summary":
+            name = one.run.path or one.run.algorithm
+            raise InputError(f"--out: {name} has only a summary, without updates; expected records: sampled or full")
     path.parent.mkdir(parents=True, exist_ok=True)
     staleness_figure(found).savefig(path)
 
@@ -56,9 +62,10 @@ def staleness_figure(found: Sequence[Staleness]) -> Figure:
 
 
 def _distribution(axes: Axes, found: Staleness, colour: str) -> None:
-    own = found.series[found.own]
+    own = found.notions[found.own].histogram
     edges = _steps(own)
-    counts, _ = np.histogram(own["value"], bins=edges)
+    values, often = zip(*own, strict=True) if own else ((), ())
+    counts, _ = np.histogram(values, bins=edges, weights=often)
     width = edges[1] - edges[0]
     middles = [edge + width / 2 for edge in edges[:-1]]
     axes.bar(middles, counts / max(1, counts.sum()), width=0.9 * width, color=colour)
@@ -72,10 +79,12 @@ def _distribution(axes: Axes, found: Staleness, colour: str) -> None:
 
 
 def _course(axes: Axes, found: Staleness, colour: str) -> None:
-    own, wall_s = found.series[found.own], found.run.summary["wall_s"] or 1.0
-    windows = over_time(own, wall_s)
+    notion, wall_s = found.notions[found.own], found.run.summary["wall_s"] or 1.0
+    windows, own = notion.over_time(wall_s), notion.series
+    if windows is None or own is None:  # nothing was applied
+        return
     edges_s = [windows[0]["from_s"], *(one["to_s"] for one in windows)]
-    values = _steps(own)
+    values = _steps(notion.histogram)
     counts, _, _ = np.histogram2d(own["time_s"], own["value"], bins=[edges_s, values])
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     axes.pcolormesh(edges_s, values, shares.T, cmap=LinearSegmentedColormap.from_list("own", ["white", colour]))
@@ -89,9 +98,9 @@ def _course(axes: Axes, found: Staleness, colour: str) -> None:
     _dress(axes)
 
 
-def _steps(own: Series) -> list[float]:
+def _steps(own: Histogram) -> list[float]:
     """Returns the borders of the histograms' bars: one bar per value, or several values per bar if there are many."""
-    low, high = (int(own["value"].min()), int(own["value"].max())) if len(own) else (0, 0)
+    low, high = (own[0][0], own[-1][0]) if own else (0, 0)
     width = -(-(high - low + 1) // MOST_BARS)
     return [low - 0.5 + width * number for number in range(-(-(high - low + 1) // width) + 1)]
 

@@ -2,7 +2,8 @@
 
 Rules of this file:
 
-* Everything is computed from the stored tables, so simulated and measured runs are treated the same.
+* Everything is computed from the stored run, so simulated and measured runs are treated the same. If records were
+  sampled, courses over time, ages, and gradients between evaluations are estimated from the updates that were kept.
 * The JSON answer has everything; only the requested tables are printed.
 """
 
@@ -18,24 +19,26 @@ from rich.table import Table
 from paceline.algorithms.core.method import StalenessKind
 from paceline.records import Run
 from paceline.records.loss_change import between_evaluations, by_staleness, slope
-from paceline.records.metrics import finite, histogram
+from paceline.records.metrics import finite
+from paceline.records.record_figures import says as records_in_words
 from paceline.records.staleness import (
     COUNTS,
     NAMES,
     WINDOWS,
-    Series,
     ages,
     by_age,
-    by_layer,
-    by_rank,
-    figures,
-    measured,
-    over_time,
-    workers_of,
 )
-from paceline.records.summary import step_starts
 from paceline.reports.comparison.words import kind_of, milli, plain, shown
 from paceline.reports.plain_table import plain_table
+from paceline.reports.staleness.notions import (
+    Notion,
+    at_least,
+    layers_of,
+    notions_of,
+    records_of,
+    step_seconds,
+    update_weight,
+)
 
 MOST_RANKS = 16
 """largest number of ranks that are all shown; of more, the stalest and the freshest are shown"""
@@ -48,8 +51,8 @@ class Staleness:
     run: Run
     own: str
     """the name of the method's own notion"""
-    series: Mapping[str, Series]
-    """the values of each notion, the method's own first"""
+    notions: Mapping[str, Notion]
+    """the method's own first"""
     step_s: Mapping[int, float]
     """mean time between the starts of a worker's gradients"""
 
@@ -57,14 +60,7 @@ class Staleness:
     def of(run: Run) -> Staleness:
         """Computes the staleness from the tables of a run."""
         staleness_kind = StalenessKind(run.summary["staleness"]["notion"])
-        starts = step_starts(run.tables.spans, workers_of(run.tables.spans)).sort_values(["rank", "start_s"])
-        apart_s = starts.groupby("rank")["start_s"].agg(lambda one: float(one.diff().mean()))
-        return Staleness(
-            run=run,
-            own=NAMES[staleness_kind],
-            series=measured(run.tables, staleness_kind),
-            step_s={int(str(rank)): seconds for rank, seconds in apart_s.items() if np.isfinite(seconds)},
-        )
+        return Staleness(run=run, own=NAMES[staleness_kind], notions=notions_of(run), step_s=step_seconds(run))
 
     @property
     def title(self) -> str:
@@ -85,19 +81,20 @@ class Staleness:
             "notions": {
                 name: {
                     "counts": COUNTS[name],
-                    **figures(series),
-                    "histogram": histogram(series["value"].tolist()),
-                    "by_rank": by_rank(series),
-                    "over_time": over_time(series, wall_s),
+                    **notion.figures,
+                    "histogram": notion.histogram,
+                    "by_rank": notion.by_rank,
+                    "over_time": notion.over_time(wall_s),
                 }
-                for name, series in self.series.items()
+                for name, notion in self.notions.items()
             },
+            "records": "full" if (records := records_of(self.run)) is None else records["kind"],
             "age": ages(tables.updates),
             "step_s": [[rank, finite(seconds)] for rank, seconds in self.step_s.items()],
-            "layers": by_layer(tables.layers),
+            "layers": layers_of(self.run),
             "drift": by_age(tables.drift),
             "loss": {
-                "between_evaluations": between_evaluations(tables.updates, tables.evaluations),
+                "between_evaluations": between_evaluations(tables.updates, tables.evaluations, update_weight(self.run)),
                 "by_staleness": by_staleness(tables.probes),
                 "slope": slope(tables.probes),
             },
@@ -110,9 +107,9 @@ class Staleness:
 def notions_table(found: Staleness) -> Table:
     """Returns a table with a line for each notion."""
     table = _table("all updates", "notion", ("mean", "half are at least", "mean of ranks", "largest"))
-    for name, series in found.series.items():
-        of_all = figures(series)
-        half = None if not len(series) else at_least(series, 0.5)
+    for name, notion in found.notions.items():
+        of_all = notion.figures
+        half = at_least(notion.histogram, 0.5) if notion.histogram else None
         cells = (shown(of_all["mean"], plain), shown(half, _whole), shown(of_all["mean_of_ranks"], plain))
         table.add_row(name, *cells, shown(of_all["max"], _whole))
     return table
@@ -120,8 +117,8 @@ def notions_table(found: Staleness) -> Table:
 
 def ranks_table(found: Staleness) -> Table:
     """Returns a line for each worker: mean and maximum of every notion, the age of gradients, and the step time."""
-    columns = [f"{name}, {what}" for name in found.series for what in ("mean", "largest")]
-    ranks = {name: {one["rank"]: one for one in by_rank(series)} for name, series in found.series.items()}
+    columns = [f"{name}, {what}" for name in found.notions for what in ("mean", "largest")]
+    ranks = {name: {one["rank"]: one for one in notion.by_rank} for name, notion in found.notions.items()}
     ages_s = {int(rank): age_s for rank, age_s in ages(found.run.tables.updates)["by_rank"]}
     all_ranks = sorted({rank for of_notion in ranks.values() for rank in of_notion})
     means = {rank: one["mean"] for rank, one in ranks[found.own].items()}
@@ -146,7 +143,7 @@ def _chosen(ranks: Sequence[int], staleness: Callable[[int], float]) -> list[int
 
 def layers_table(found: Staleness) -> Table | str:
     """Returns a table with a line for each layer, or the reason why there is none."""
-    layers = by_layer(found.run.tables.layers)
+    layers = layers_of(found.run)
     if not layers:
         return f"{found.run.algorithm} applies whole gradients: every layer is as stale as the update it is in.\n"
     table = _table("by layer", "layer", ("landed", found.own, "largest", "gradient's age, ms"))
@@ -156,30 +153,29 @@ def layers_table(found: Staleness) -> Table | str:
     return table
 
 
-def time_tables(found: Staleness) -> Iterator[Table]:
+def time_tables(found: Staleness) -> Iterator[Table | str]:
     """Yields a table for each notion, with a line for each interval of the run."""
-    for name, series in found.series.items():
+    for name, notion in found.notions.items():
+        if (windows := notion.over_time(found.run.summary["wall_s"])) is None:
+            yield f"{name} over time: not available, because the run has only counts of it; records: full keeps all.\n"
+            continue
         table = _table(f"{name} over time", "up to, s", ("counted", "mean", "half at most", "95 % at most", "largest"))
-        for one in over_time(series, found.run.summary["wall_s"]):
+        for one in windows:
             cells = [shown(one[figure], plain) for figure in ("mean", "p50", "p95")]
             table.add_row(f"{one['to_s']:.4g}", str(one["count"]), *cells, shown(one["max"], _whole))
         yield table
 
 
-def why_tables(found: Staleness) -> Iterator[Table]:
+def why_tables(found: Staleness) -> Iterator[Table | str]:
     """Yields tables of staleness against change of loss: between evaluations and, if recorded, by update.
 
     At most `WINDOWS` evaluations are shown.
     """
-    tables = found.run.tables
-    table = _table("between evaluations", "up to, s", ("gradients", found.own, "age, ms", "loss", "loss by gradient"))
-    last = len(tables.evaluations) - 1
-    chosen = np.unique(np.linspace(0, last, min(last, WINDOWS) + 1).round().astype(int))
-    for one in between_evaluations(tables.updates, tables.evaluations.iloc[chosen]):
-        cells = (shown(one["staleness"], plain), shown(one["age_s"], milli), shown(one["loss_change"], _change))
-        each = shown(one["loss_change_per_gradient"], _change)
-        table.add_row(f"{one['to_s']:.4g}", str(one["gradients"]), *cells, each)
-    yield table
+    tables, records = found.run.tables, records_of(found.run)
+    if records is not None and not records["updates_kept"]:
+        yield "between evaluations: not available, because the run keeps no updates; use records: sampled or full.\n"
+    else:
+        yield _between_table(found)
     if len(tables.probes):
         table = _table("by update: change of the loss held out", found.own, ("updates", "mean", "low", "high"))
         width = -(-(int(tables.probes["staleness"].max()) + 1) // WINDOWS)
@@ -194,6 +190,18 @@ def why_tables(found: Staleness) -> Iterator[Table]:
             distances = (shown(apart["mean"], _four), shown(apart["max"], _four))
             table.add_row(str(apart["staleness"]), str(apart["count"]), *distances)
         yield table
+
+
+def _between_table(found: Staleness) -> Table:
+    tables = found.run.tables
+    table = _table("between evaluations", "up to, s", ("gradients", found.own, "age, ms", "loss", "loss by gradient"))
+    last = len(tables.evaluations) - 1
+    chosen = np.unique(np.linspace(0, last, min(last, WINDOWS) + 1).round().astype(int))
+    for one in between_evaluations(tables.updates, tables.evaluations.iloc[chosen], update_weight(found.run)):
+        cells = (shown(one["staleness"], plain), shown(one["age_s"], milli), shown(one["loss_change"], _change))
+        each = shown(one["loss_change_per_gradient"], _change)
+        table.add_row(f"{one['to_s']:.4g}", str(one["gradients"]), *cells, each)
+    return table
 
 
 def _table(title: str, first: str, columns: Sequence[str]) -> Table:
@@ -218,34 +226,37 @@ def _change(value: float) -> str:
 # --- words -----------------------------------------------------------------------------------------------------------
 
 
-def at_least(series: Series, share: float) -> int:
-    """Returns the largest value that this fraction of the rows reaches or exceeds.
-
-    Args:
-        series: the values, in a column `value`.
-        share: the fraction of rows, from 0 to 1.
-
-    >>> import pandas as pd
-    >>> at_least(pd.DataFrame({"value": [0, 1, 2, 9]}), 0.5)
-    2
-    """
-    falling = np.sort(series["value"].to_numpy())[::-1]
-    return int(falling[int(np.ceil(share * len(falling))) - 1])
-
-
 def says(found: Staleness) -> str:
     """Describes the staleness in sentences."""
     return (
-        " ".join([*_of_all(found), *_of_ranks(found), *_of_clocks(found), *_of_ages(found), *_of_probes(found)]) + "\n"
+        " ".join(
+            [
+                *_of_records(found),
+                *_of_all(found),
+                *_of_ranks(found),
+                *_of_clocks(found),
+                *_of_ages(found),
+                *_of_probes(found),
+            ]
+        )
+        + "\n"
     )
 
 
+def _of_records(found: Staleness) -> Iterator[str]:
+    if (records := records_of(found.run)) is not None:
+        workers = int((found.run.tables.ranks["gradients"] > 0).sum())
+        yield records_in_words(records, workers)
+        if records["updates_kept"] < records["updates"] and records["updates_kept"]:
+            yield "Ages and courses over time are estimated from the updates that were kept."
+
+
 def _of_all(found: Staleness) -> Iterator[str]:
-    own = found.series[found.own]
-    if not len(own):
+    own = found.notions[found.own].histogram
+    if not own:
         yield "Nothing was applied."
         return
-    low, high = int(own["value"].min()), int(own["value"].max())
+    low, high = own[0][0], own[-1][0]
     if low == high:
         yield f"Every update has the same {found.own}, {high}."
     else:
@@ -256,7 +267,7 @@ def _of_all(found: Staleness) -> Iterator[str]:
 
 def _of_ranks(found: Staleness) -> Iterator[str]:
     """Yields which rank has the stalest gradients, if the ranks differ by more than a tenth."""
-    means = {one["rank"]: one["mean"] for one in by_rank(found.series[found.own])}
+    means = {one["rank"]: one["mean"] for one in found.notions[found.own].by_rank}
     if len(means) < 2 or not means.keys() <= found.step_s.keys():
         return
     most, least = max(means, key=means.__getitem__), min(means, key=means.__getitem__)
@@ -268,10 +279,10 @@ def _of_ranks(found: Staleness) -> Iterator[str]:
 
 
 def _of_clocks(found: Staleness) -> Iterator[str]:
-    for name, series in found.series.items():
+    for name, notion in found.notions.items():
         if name != found.own:
-            yield f"A worker that finishes a step is {figures(series)['mean']:.3g} ahead of the slowest on average,"
-            yield f"{figures(series)['max']} at most."
+            yield f"A worker that finishes a step is {notion.figures['mean']:.3g} ahead of the slowest on average,"
+            yield f"{notion.figures['max']} at most."
 
 
 def _of_ages(found: Staleness) -> Iterator[str]:

@@ -63,7 +63,7 @@ class Scenario(Part):
     records: Choice = Field(
         default="auto",
         description="which spans and updates a simulation keeps: all (full), those of some ranks and some updates "
-        "(sampled), none (summary), or full up to a million worker steps and sampled above (auto)",
+        "(sampled), none (summary), or full up to 200,000 steps of all workers and sampled above (auto)",
     )
     stop: StopPart = Field(
         description="a mapping with epochs, updates, samples or seconds, and accuracy or loss: when a run ends"

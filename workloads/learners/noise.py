@@ -26,8 +26,8 @@ TOP = 5
 """groups of 2^TOP samples are drawn as one row; a batch of 32 is the default of scenarios"""
 BLOCK_NUMBERS = 2048
 """numbers per block of at least two rows; provenance: ours, 13 µs for the generator and 18 µs for its numbers"""
-KEPT_BYTES = 64 * 2**20
-"""bytes of cached blocks, at least `FEWEST_BLOCKS`; provenance: ours, 60 steps of 1,024 workers in 64 dimensions"""
+KEPT_BYTES = 32 * 2**20
+"""bytes of cached blocks, at least `FEWEST_BLOCKS`; provenance: ours, 30 steps of 1,024 workers in 64 dimensions"""
 FEWEST_BLOCKS = 8
 
 
