@@ -73,7 +73,7 @@ class Tables:
         self.children = np.full((16, 8), -1, np.int64)
         self.receives: dict[int, int] = {}
         """the row of `children` of each row of `nodes` that is a receive"""
-        self.charges: dict[tuple[Role, Charge], int] = {}
+        self.charges: dict[tuple[Role, Charge | None], int] = {}
         self.kinds: dict[tuple[Role, Shape], int] = {}
         """the number of each kind of message, by its sender's role and its shape"""
 

@@ -82,6 +82,8 @@ class Template:
         """the nodes that have been added or derived; the reader empties it"""
         self.registers = 1
         """number of registers"""
+        self.complete = self.most_state = self.most_inputs = 0
+        """number of complete paths; the most integers of a state, and the most inputs of an update"""
         first = job.team[0] if role == "worker" else job.team[-1]
         self.first, _ = split(job.method.begin(first, job.learner.initial()))
 
@@ -90,6 +92,8 @@ class Template:
         if shape not in self.roots:
             self._count_branch(f"its {self.role}'s states have")
             self.roots[shape] = self.add(Underived(shape, None))
+            self.most_state = max(self.most_state, shape.count)
+            self.registers = max(self.registers, 1 + shape.count)
         return self.roots[shape]
 
     def derive(self, number: int) -> None:
@@ -103,8 +107,7 @@ class Template:
         """
         node: Underived = self.nodes[number]
         exploration = Exploration(self, node.root, node.given)
-        exploration.replay()
-        self._follow(exploration, number)
+        self._follow(exploration, number, exploration.replay())
 
     def branch(self, number: int, shape: Shape) -> int:
         """Returns the node that follows a receive of a message of this shape, and derives it.
@@ -142,10 +145,11 @@ class Template:
         if self._branches > MOST_BRANCHES:
             raise Unforeseen(f"{what} more than {MOST_BRANCHES} forms")
 
-    def _follow(self, exploration: Exploration, number: int) -> None:
+    def _follow(self, exploration: Exploration, number: int, first: Node | None = None) -> None:
         """Adds the nodes of an exploration from here on; the first one replaces the node `number`."""
         while True:
-            node = exploration.advance()
+            node = exploration.advance() if first is None else first
+            first = None
             for decision in exploration.taken_decisions():
                 self._count_branch(f"its {self.role} decides by numbers in")
                 other = self.add(Underived(exploration.root, decision.otherwise))
@@ -157,9 +161,13 @@ class Template:
             self.registers = max(self.registers, exploration.registers)
             self.nodes[number] = node
             self.changed.append(number)
+            if isinstance(node, Updates):
+                self.most_inputs = max(self.most_inputs, len(node.inputs))
             if isinstance(node, Ends):
+                self.complete += 1
                 return
             if isinstance(node, NextSteps):
+                self.complete += 1
                 node.then = self.root(node.shape)
                 return
             if isinstance(node, Receives):
@@ -228,16 +236,23 @@ class Exploration:
         taken, self._decisions = self._decisions, []
         return taken
 
-    def replay(self) -> None:
-        """Repeats the operations up to the end of the given answers."""
+    def replay(self) -> Node | None:
+        """Repeats the operations up to the end of the given answers.
+
+        Returns:
+            The operation after the last answer if that was a decision; None if it was a message, or without answers.
+        """
         while self._answers:
             node = self.advance()
+            if not self._answers:
+                return node
             if isinstance(node, Receives):
                 shape = self._answers.pop()
                 assert isinstance(shape, Shape), "a program requests the same operations when it is repeated"
                 self.hear(shape)
-            elif self._answers and isinstance(node, NextSteps | Ends):
+            elif isinstance(node, NextSteps | Ends):
                 raise Unforeseen("it requests other operations when it is repeated")
+        return None
 
     def hear(self, shape: Shape) -> None:
         """Gives the program a message of this shape."""
