@@ -67,13 +67,13 @@ def simulate_servers(
         return CompiledRun(job, timing, network, schedule, progress, hosts, run or machine_code()).run()
     except Unforeseen as found:
         if found.args[1:] != ("server",):
-            raise NotCompiled(str(found)) from found
-        reason = str(found)
+            raise NotCompiled(found.args[0]) from found
+        reason = str(found.args[0])
     try:
         again = CompiledRun(job, timing, network, schedule, progress, hosts, run or machine_code(), reason=reason)
         return again.run()
     except Unforeseen as found:
-        raise NotCompiled(str(found)) from found
+        raise NotCompiled(found.args[0]) from found
 
 
 class CompiledRun:
