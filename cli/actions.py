@@ -16,8 +16,12 @@ from paceline.cli.output import Output, write_json
 
 if TYPE_CHECKING:
     from paceline.cli.expected import Expected
+    from paceline.cli.options import EngineName
     from paceline.records import Run, RunsFailed
     from paceline.reports.comparison.predict import Report
+
+HOW = {"events": "event by event", "cohort": "for all ranks at once", "compiled": "by compiled code"}
+"""the interpreters, in words"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +85,13 @@ class Ask:
         return names
 
 
-def simulate(ask: Ask, output: Output) -> None:
+def simulate(ask: Ask, output: Output, engine: EngineName = "auto") -> None:
     """Simulates one run per algorithm and seed; prints each row of the table when its runs have ended.
 
     Args:
         ask: the request.
         output: where the answer is printed.
+        engine: the interpreter, see `paceline.simulator.runs.engine`.
     """
     scenario = ask.load()
     from paceline.checking.own_methods import check_own_methods
@@ -111,7 +116,7 @@ def simulate(ask: Ask, output: Output) -> None:
         return saved
 
     with stored_if_interrupted(stored), output.progress() as stage:
-        runs = run(scenario, progress=_estimating(expected, stage("simulating"), output), keep=keep)
+        runs = run(scenario, progress=_estimating(expected, stage("simulating"), output), keep=keep, engine=engine)
     output.end_of_rows()
     answer_runs(scenario.name, runs, ask, output, streamed=True)
 
@@ -251,6 +256,8 @@ def say_where(runs: Sequence[Run], ask: Ask, output: Output) -> None:
                 output.note(f"  {network['words']}")
             if (devices := run.machine.get("devices")) is not None:
                 output.note(f"  {devices['words']}")
+            if (engine := run.machine.get("engine")) is not None:
+                output.note(f"  simulated {HOW[engine['name']]}, because {engine['reason']}")
             for one in run.machine.get("collectives", ()):
                 output.note(_say_collective(one))
     else:

@@ -33,6 +33,7 @@ from paceline.cli.option_hints import HintingCommand, ScenarioCommand
 from paceline.cli.options import (
     RUNS,
     Algorithms,
+    Engine,
     Json,
     Machine,
     Network,
@@ -150,6 +151,7 @@ def simulate(
     seed: Seed = None,
     seeds: Seeds = None,
     machine: Machine = None,
+    engine: Engine = "auto",
     out: Out = RUNS,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -170,7 +172,7 @@ def simulate(
     ask = actions.Ask(
         scenario, changes=changes or [], algorithms=algorithms, seed=seed, seeds=seeds, out=out, machine=machine
     )
-    actions.simulate(ask, output(ctx, as_json, quiet, verbose))
+    actions.simulate(ask, output(ctx, as_json, quiet, verbose), engine)
 
 
 @app.command(cls=ScenarioCommand)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from paceline.cli.output import Output
 
 NetworkName = Literal["local", "emulated"]
+EngineName = Literal["auto", "events", "cohort", "compiled"]
 
 Scenario = Annotated[
     str,
@@ -80,6 +81,13 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the figur
 Verbose = Annotated[
     bool,
     typer.Option("--verbose", "-v", help="Also print where runs are stored, times of collectives, and tracebacks."),
+]
+Engine = Annotated[
+    EngineName,
+    typer.Option(
+        help="The interpreter: event by event, or vectorised over ranks (cohort) where the run allows it; auto chooses "
+        "by the number of ranks. The records are the same.",
+    ),
 ]
 Pace = Annotated[
     bool | None,

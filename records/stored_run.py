@@ -13,8 +13,9 @@ from paceline.algorithms.core.job import Job, Learner
 from paceline.records.fault_records import Slowed
 from paceline.records.machine import machine_facts, package_versions
 from paceline.records.pace import Asked
+from paceline.records.sampled_figures import activities_of_counters, rank_table
 from paceline.records.summary import Kind, Summary, summarise
-from paceline.records.tables import Tables, assemble
+from paceline.records.tables import Tables, assemble, frame
 from paceline.records.trace import Snapshot, Trace
 
 
@@ -36,7 +37,7 @@ class Run:
     """facts about the machine and the run that differ between repeated runs"""
     versions: Mapping[str, str] = field(default_factory=package_versions)
     trace: Trace | None = None
-    """the raw record, only while the run is in memory; it is not stored"""
+    """the raw record, only while the run is in memory and not of a summary; it is not stored"""
     files: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)
     """further files to store, by path in the folder; they are not read back"""
     path: Path | None = None
@@ -85,6 +86,10 @@ class Run:
         """
         trace.snapshots = [evaluated(shot, job.learner) for shot in trace.snapshots]
         tables = assemble(trace, num_samples=job.learner.num_samples, measured=kind == "measured")
+        activities = None
+        if trace.counters is not None:
+            activities = activities_of_counters(trace, tables, job)
+            tables = kept_tables(tables, trace)
         summary = summarise(
             tables,
             kind=kind,
@@ -103,6 +108,7 @@ class Run:
             reads=trace.reads,
             failed_ranks=trace.failed_ranks,
             asked=asked,
+            activities=activities,
         )
         return Run(
             scenario=scenario,
@@ -113,10 +119,25 @@ class Run:
             tables=tables,
             weights=trace.weights,
             machine={**machine_facts(), **trace.notes},
-            trace=trace,
+            trace=trace if trace.keeping.kind != "summary" else None,
             checkpoints=checkpoints,
             files=trace.files,
         )
+
+
+def kept_tables(tables: Tables, trace: Trace) -> Tables:
+    """Returns the tables to store of a run whose records are sampled: with its ranks, and of a summary without records.
+
+    Args:
+        tables: the tables of the kept records.
+        trace: the record of the run.
+    """
+    assert trace.counters is not None, "records are sampled"
+    found = dataclasses.replace(tables, ranks=rank_table(trace.counters))
+    if trace.keeping.kind == "summary":
+        empty = {name: frame(name, ()) for name in ("spans", "updates", "layers")}
+        found = dataclasses.replace(found, **empty)
+    return found
 
 
 def evaluated(shot: Snapshot, learner: Learner) -> Snapshot:

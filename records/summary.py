@@ -9,8 +9,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
@@ -28,7 +28,8 @@ from paceline.records.pace import Asked, PaceFigures, pace_figures
 from paceline.records.prediction_interval import PredictionInterval
 from paceline.records.staleness import NAMES, NotionFigures, figures, measured
 from paceline.records.tables import ACTIVITIES, Tables
-from paceline.records.targets import TargetFigures, axes_of, target_figures
+from paceline.records.record_figures import RecordFigures
+from paceline.records.targets import Axes, TargetFigures, axes_of, target_figures
 from paceline.records.trace import LostRank, LostUpdates, Reads
 
 Kind = Literal["simulated", "measured"]
@@ -116,8 +117,62 @@ class Summary(RunFigures, TargetFigures):
     """only if steps were paced to device times"""
     prediction_interval: NotRequired[PredictionInterval]
     """only of simulated runs with devices of the catalogue"""
+    records: NotRequired[RecordFigures]
+    """only if spans and updates were not all kept: what was, and the errors of the figures estimated from it"""
     extrapolated: NotRequired[Extrapolated]
     """only if the scenario asks for it; these are not figures of this run alone"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activities:
+    """The figures of a summary that depend on all spans and updates: from complete tables, or from counters."""
+
+    steps: int
+    updates: int
+    samples: int
+    axes: Axes
+    step_s: StepTime
+    time_fraction: dict[str, float]
+    bytes_sent: int
+    staleness: Staleness
+    faults: FaultFigures | None = None
+    records: RecordFigures | None = None
+    """None if all spans and updates were kept"""
+
+
+def activities_of_tables(
+    tables: Tables,
+    *,
+    wall_s: float,
+    workers: int,
+    staleness_kind: StalenessKind,
+    slowed: Slowed | None = None,
+    each_counts: bool = False,
+) -> Activities:
+    """Returns the figures of complete tables.
+
+    Args:
+        tables: the tables of the run.
+        wall_s: the run's own clock at its end.
+        workers: number of workers, ranks 0 … workers − 1.
+        staleness_kind: the kind in the staleness column.
+        slowed: the seconds that slowdowns added to work, for a run with slowdowns or crashes.
+        each_counts: whether each input is a separate update, even if two have replaced the same version.
+    """
+    spans, updates = tables.spans, tables.updates
+    starts = step_starts(spans, workers)
+    counted = updates if each_counts else counting(updates, staleness_kind)
+    return Activities(
+        steps=len(starts),
+        updates=len(counted),
+        samples=int(updates["samples"].sum()),
+        axes=axes_of(tables.evaluations, counted),
+        step_s=step_times(starts),
+        time_fraction=shares(spans, wall_s=wall_s, workers=workers),
+        bytes_sent=int(spans["bytes"].sum()),
+        staleness=staleness(tables, staleness_kind, workers),
+        faults=None if slowed is None else fault_figures(spans, slowed),
+    )
 
 
 def summarise(
@@ -140,6 +195,7 @@ def summarise(
     reads: Mapping[Rank, Reads] | None = None,
     failed_ranks: Sequence[LostRank] = (),
     asked: Asked | None = None,
+    activities: Activities | None = None,
 ) -> Summary:
     """Returns the summary of a run.
 
@@ -162,43 +218,50 @@ def summarise(
         reads: the requests of each rank to storage.
         failed_ranks: ranks that died in a run that continued.
         asked: the modelled seconds of a gradient, for a paced run.
+        activities: the figures of a run whose tables are not complete; None: they are computed from the tables.
     """
-    spans, updates, evaluations = tables.spans, tables.updates, tables.evaluations
-    starts = step_starts(spans, workers)
-    samples = int(updates["samples"].sum())
-    counted = updates if each_counts else counting(updates, staleness_kind)
-    axes = axes_of(evaluations, counted)
+    evaluations = tables.evaluations
+    found = activities or activities_of_tables(
+        tables,
+        wall_s=wall_s,
+        workers=workers,
+        staleness_kind=staleness_kind,
+        slowed=slowed,
+        each_counts=each_counts,
+    )
     summary = Summary(
         kind=kind,
         paced=paced,
         emulated_network=emulated_network,
         wall_s=wall_s,
-        steps=len(starts),
+        steps=found.steps,
         longest_period=longest_period,
-        periods=len(starts) / workers / longest_period,
-        updates=len(counted),
-        samples=samples,
-        samples_per_s=samples / wall_s if wall_s > 0 else None,
-        step_s=step_times(starts),
-        time_fraction=shares(spans, wall_s=wall_s, workers=workers),
-        bytes_sent=int(spans["bytes"].sum()),
-        staleness=staleness(tables, staleness_kind, workers),
+        periods=found.steps / workers / longest_period,
+        updates=found.updates,
+        samples=found.samples,
+        samples_per_s=found.samples / wall_s if wall_s > 0 else None,
+        step_s=found.step_s,
+        time_fraction=found.time_fraction,
+        bytes_sent=found.bytes_sent,
+        staleness=found.staleness,
         lost_updates=lost_updates,
         **target_figures(  # type: ignore[typeddict-item]  # its result has no key "faults"
-            evaluations, axes, accuracy=target, loss=target_loss, smoothing=smoothing
+            evaluations, found.axes, accuracy=target, loss=target_loss, smoothing=smoothing
         ),
         final_loss=_last(evaluations["loss"]),
         final_accuracy=_last(evaluations["accuracy"]),
         diverged=has_diverged(evaluations["loss"].tolist()),
         stop_reason=stop_reason,
     )
-    if slowed is not None:
-        summary["faults"] = fault_figures(spans, slowed)
+    if found.records is not None:
+        summary["records"] = found.records
+    if found.faults is not None:
+        summary["faults"] = found.faults
     if failed_ranks:
         summary["failed_ranks"] = list(failed_ranks)
     if reads:
         summary["reads"] = reading_figures(reads.values(), wall_s=wall_s, workers=workers)
-    if asked is not None and (pace := pace_figures(spans, asked)) is not None:
+    if asked is not None and (pace := pace_figures(tables.spans, asked)) is not None:
         summary["pace"] = pace
     return summary
 
@@ -285,18 +348,30 @@ def shares(spans: pd.DataFrame, *, wall_s: float, workers: int) -> dict[str, flo
         workers: number of workers, ranks 0 … workers − 1; a worker without spans waited all the time.
     """
     total_s = dict.fromkeys(ACTIVITIES, 0.0)
-    ranks, kinds = spans["rank"].to_numpy(), spans["activity"].map(KINDS).fillna(-1).to_numpy(dtype=np.int64)
-    start, end = (spans[name].to_numpy().clip(0.0, wall_s) for name in ("start_s", "end_s"))
-    by_rank = np.argsort(ranks, kind="stable")
-    bounds = np.searchsorted(ranks[by_rank], np.arange(workers + 1))
-    for first, last in pairwise(bounds.tolist()):
-        mine = by_rank[first:last]
-        for activity, seconds in _sweep(kinds[mine], start[mine], end[mine], wall_s).items():
+    for mine in rank_seconds(spans, wall_s=wall_s, ranks=range(workers)):
+        for activity, seconds in mine.items():
             total_s[activity] += seconds
     whole_s = math.fsum(total_s.values())
     if whole_s <= 0:
         return {activity: float(activity == "wait") for activity in ACTIVITIES}
     return {activity: seconds / whole_s for activity, seconds in total_s.items()}
+
+
+def rank_seconds(spans: pd.DataFrame, *, wall_s: float, ranks: Sequence[int]) -> Iterator[dict[str, float]]:
+    """Yields the seconds of each of several ranks by activity; a time belongs to one activity.
+
+    Args:
+        spans: the table.
+        wall_s: length of every rank's timeline.
+        ranks: the ranks.
+    """
+    of_spans, kinds = spans["rank"].to_numpy(), spans["activity"].map(KINDS).fillna(-1).to_numpy(dtype=np.int64)
+    start, end = (spans[name].to_numpy().clip(0.0, wall_s) for name in ("start_s", "end_s"))
+    by_rank = np.argsort(of_spans, kind="stable")
+    first, last = (np.searchsorted(of_spans[by_rank], np.asarray(ranks), side=side) for side in ("left", "right"))  # type: ignore[call-overload]
+    for begin, stop in zip(first.tolist(), last.tolist(), strict=True):
+        mine = by_rank[begin:stop]
+        yield _sweep(kinds[mine], start[mine], end[mine], wall_s)
 
 
 def _sweep(kinds: Numbers, start: Seconds, end: Seconds, wall_s: float) -> dict[str, float]:

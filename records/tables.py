@@ -13,6 +13,9 @@
   are in the order in which each rank received messages and answers, and have no times.
 * `transfers` exists for measured runs only, too. It has a row for each row of `spans` that is a wait or communication,
   in the same order: the activity (collective, receive or send), and the rank that is waited for.
+* `ranks` exists if spans and updates are not all kept, see `records.keeping`. It has the exact figures of each rank:
+  the mean time between starts of its gradients, staleness of its inputs of updates, clock gaps, and the length of its
+  spans by activity, in which lanes that are busy at once all count. A maximum without values is −1.
 * Rows are sorted by time, ties by rank. So the tables do not depend on the order in which a trace was written.
 """
 
@@ -22,6 +25,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -30,6 +34,7 @@ import pyarrow as pa
 
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.update_log import LayerUpdate, Update
+from paceline.records.sampled import SampledRows
 from paceline.records.trace import Snapshot, Span, Trace
 from paceline.records.waits import collective_members, waits_of
 
@@ -102,11 +107,24 @@ SCHEMAS: dict[str, pa.Schema] = {
     "told": pa.schema([("rank", pa.int64()), ("now_s", pa.float64())]),
     "steps": pa.schema([("rank", pa.int64()), ("step", pa.int64())]),
     "transfers": pa.schema([("activity", pa.string()), ("waits_for", pa.int64())]),
+    "ranks": pa.schema(
+        [
+            ("rank", pa.int64()),
+            ("gradients", pa.int64()),
+            ("step_s", pa.float64()),
+            ("updates", pa.int64()),
+            ("staleness_sum", pa.int64()),
+            ("staleness_max", pa.int64()),
+            ("gap_sum", pa.int64()),
+            ("gap_max", pa.int64()),
+            *((f"{activity}_s", pa.float64()) for activity in ("compute", "load", "update", "communication", "wait")),
+        ]
+    ),
 }
 """columns and types of each table; a missing accuracy or age is NaN"""
 ORDERS = ("heard", "outcomes", "told", "steps")
 """tables that a replay of a measured run follows; see `orders`"""
-OPTIONAL = ("layers", "drift", "probes", *ORDERS, "transfers")
+OPTIONAL = ("layers", "drift", "probes", *ORDERS, "transfers", "ranks")
 """tables that are empty in most runs"""
 NO_SOURCE = -1
 """the source of a receive that timed out; in `transfers`: no rank, or an unknown one"""
@@ -138,6 +156,7 @@ class Tables:
     told: pd.DataFrame = field(default_factory=lambda: frame("told", ()))
     steps: pd.DataFrame = field(default_factory=lambda: frame("steps", ()))
     transfers: pd.DataFrame = field(default_factory=lambda: frame("transfers", ()))
+    ranks: pd.DataFrame = field(default_factory=lambda: frame("ranks", ()))
 
 
 Row = tuple[Any, ...]
@@ -217,13 +236,14 @@ def _beginnings(spans: Iterable[Span]) -> dict[tuple[Rank, int], float]:
     return begun_s
 
 
-def _aged(table: str, entries: Iterable[Update | LayerUpdate], begun_s: Mapping[tuple[Rank, int], float]) -> list[Row]:
+def _aged(table: str, entries: Sequence[Update | LayerUpdate], begun_s: Mapping[tuple[Rank, int], float]) -> list[Row]:
     """Returns the rows of the update log, each followed by the age of its gradient."""
     written = attrgetter(*SCHEMAS[table].names[:-1])
     rows = []
-    for entry in entries:
-        start_s = begun_s.get((entry.rank, entry.step))
-        age_s = None if start_s is None else max(0.0, entry.time_s - start_s)
+    known_s = entries.ages_s if isinstance(entries, SampledRows) else repeat(None)
+    for entry, age_s in zip(entries, known_s, strict=False):
+        if age_s is None and (start_s := begun_s.get((entry.rank, entry.step))) is not None:
+            age_s = max(0.0, entry.time_s - start_s)
         rows.append((*written(entry), age_s))
     return rows
 
@@ -260,22 +280,21 @@ def _numbered(spans: Sequence[Span]) -> Iterator[tuple[Row, int]]:
     """Yields the rows of `spans`, each with the index of its span."""
     last = _last_entries(spans)
     for number, span in enumerate(spans):
-        for row in _split(span, last.get(number)):
+        for row in _split(span, last.get(number, span.ready_s)):
             yield row, number
 
 
-def _split(span: Span, last_s: float | None) -> Iterator[Row]:
+def _split(span: Span, ready_s: float | None) -> Iterator[Row]:
     """Yields the rows of a span.
 
     Args:
         span: the span.
-        last_s: the entry of the last member, if it is a collective.
+        ready_s: of a collective, when its last member entered; of a receive, when the message was sent; None if unknown.
     """
-    rank, lane, activity, layer, step, start_s, end_s, size, ready_s, _ = span
-    if last_s is not None:
-        yield from _parts(span, ready_s=last_s, sent=size)
-    elif activity == "receive":
-        yield from _parts(span, ready_s=start_s if ready_s is None else ready_s, sent=0)
+    rank, lane, activity, layer, step, start_s, end_s, size, _, _ = span
+    if activity in ("collective", "receive"):
+        sent = size if activity == "collective" else 0
+        yield from _parts(span, ready_s=start_s if ready_s is None else ready_s, sent=sent)
     elif activity == "copy":
         yield (rank, lane, activity, layer, step, start_s, end_s, 0)
     else:

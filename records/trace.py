@@ -15,6 +15,8 @@ from paceline.algorithms.core.job import Evaluation, Reason
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.handles import Outcome
 from paceline.algorithms.runtime.update_log import LayerUpdate, Update
+from paceline.records.counters import Counters
+from paceline.records.keeping import Keeping
 
 Activity = Literal[
     "compute",
@@ -41,11 +43,11 @@ class Span(NamedTuple):
     """One activity of one lane of one rank. It is a tuple because there are many, and tuples are fast.
 
     A "collective" lasts from the rank's own entry to its own exit; `key` names the collective (key and group), so that
-    the last entry can be found. A "receive" lasts from the request to the arrival; `ready_s` is when the message was
-    sent. A "send" is the hand-over to the network, with the bytes. Lane "main" is the program itself; other lanes are
-    activities that it started. A "copy" is one between a host and a device, with its bytes; `key` says whether it is of
-    a "batch" or a "vector". A "redo" repeats work that a crash lost; a "crash" has no length and is followed by its
-    "recovery".
+    the last entry can be found. `ready_s` is the time of the last entry, which is needed if spans are sampled. A
+    "receive" lasts from the request to the arrival; `ready_s` is when the message was sent. A "send" is the hand-over
+    to the network, with the bytes. Lane "main" is the program itself; other lanes are activities that it started. A
+    "copy" is one between a host and a device, with its bytes; `key` says whether it is of a "batch" or a "vector". A
+    "redo" repeats work that a crash lost; a "crash" has no length and is followed by its "recovery".
     """
 
     rank: Rank
@@ -167,6 +169,10 @@ class Trace:
     """facts about the machine and the run that are stored only in run.json"""
     files: dict[str, bytes] = field(default_factory=dict)
     """further files such as logs, by path in the run's folder"""
+    keeping: Keeping = field(default_factory=Keeping)
+    """which records are kept"""
+    counters: Counters | None = None
+    """exact counts of all records; None if all are kept"""
 
     def hear(self, receiver: Rank, source: Rank | None, lane: str) -> None:
         """Records a receive.
@@ -176,12 +182,14 @@ class Trace:
             source: the sender; None if the receive timed out.
             lane: the receiver's lane.
         """
-        self.heard.append((receiver, source))
-        self.hearers.append(lane)
+        if self.keeping.whole:  # only replays of real runs need them, and those are complete
+            self.heard.append((receiver, source))
+            self.hearers.append(lane)
 
     def look(self, rank: Rank, now_s: float) -> float:
         """Records the answer of a rank's `Now`, and returns it."""
-        self.now_s.setdefault(rank, []).append(now_s)
+        if self.keeping.whole:
+            self.now_s.setdefault(rank, []).append(now_s)
         return now_s
 
     def tell(self, rank: Rank, lane: str, outcome: Outcome) -> None:
@@ -192,7 +200,8 @@ class Trace:
             lane: its lane.
             outcome: the outcome.
         """
-        self.outcomes.setdefault((rank, lane), []).append(outcome)
+        if self.keeping.whole:
+            self.outcomes.setdefault((rank, lane), []).append(outcome)
 
 
 Unit = Literal["updates", "samples", "seconds"]

@@ -36,6 +36,9 @@ def waits_of(trace: Trace) -> dict[int, Wait]:
     Wait(until_s=4.0, rank=1)
     """
     spans, waits = trace.spans, dict[int, Wait]()
+    for number, span in enumerate(spans):
+        if span.activity == "collective" and span.ready_s is not None:  # others' spans may not have been kept
+            waits[number] = Wait(span.ready_s, None)
     for members in collective_members(spans):
         last = spans[max(members, key=lambda number: spans[number].start_s)]
         waits |= dict.fromkeys(members, Wait(last.start_s, int(last.rank)))
@@ -47,7 +50,7 @@ def waits_of(trace: Trace) -> dict[int, Wait]:
 
 
 def collective_members(spans: Sequence[Span]) -> list[list[int]]:
-    """Returns the indices of the spans of each collective, one for each member.
+    """Returns the indices of the spans of each collective whose last entry is not recorded, one for each member.
 
     A key may be used several times; the n-th entries of all ranks belong together.
 
@@ -56,7 +59,9 @@ def collective_members(spans: Sequence[Span]) -> list[list[int]]:
     """
     entries: dict[tuple[str | None, int], list[int]] = defaultdict(list)
     uses: Counter[tuple[str | None, int]] = Counter()
-    collectives = (number for number, span in enumerate(spans) if span.activity == "collective")
+    collectives = (
+        number for number, span in enumerate(spans) if span.activity == "collective" and span.ready_s is None
+    )
     for number in sorted(collectives, key=lambda number: spans[number].start_s):
         span = spans[number]
         entries[span.key, uses[span.key, span.rank]].append(number)

@@ -233,6 +233,5 @@ class Job:
             me: the rank; a server has no samples.
             step: the number of the step, from 0.
         """
-        return Samples(
-            worker=int(me.rank), workers=self.workers, index=step, count=self.batch if me.role == "worker" else 0
-        )
+        count = self.batch if me.role == "worker" else 0
+        return Samples(worker=me.rank, workers=self.workers, index=step, count=count)

@@ -158,8 +158,11 @@ class Group:
     """computed once: each collective needs it several times, and a group may be large"""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_members", frozenset(self.ranks))
-        object.__setattr__(self, "_hash", hash(self.ranks))
+        # the ranks of a vectorised run may differ between the ranks that it runs at once
+        own = getattr(self.ranks, "for_group", None)
+        members, hashed = (frozenset(self.ranks), hash(self.ranks)) if own is None else own()
+        object.__setattr__(self, "_members", members)
+        object.__setattr__(self, "_hash", hashed)
 
     def __hash__(self) -> int:
         return self._hash

@@ -51,7 +51,7 @@ def predict(
     """
     from paceline.simulator.runs.run import simulate
 
-    simulated = simulate(scenario, network=costs, progress=stage("predicting"), keep=keep)
+    simulated = simulate(scenario, network=costs, progress=stage("predicting"), records="full", keep=keep)
     progress = stage("predicting without message cost")
     free = simulate(scenario, network=costs, message_cost=False, progress=progress)
     even = simulate(scenario, network=costs, jitter=False, progress=stage("predicting without spread"))

@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from paceline.algorithms import reference
 from paceline.algorithms.core.errors import InputError
+from paceline.records.keeping import Choice
 from paceline.scenarios.sections.clusters import ClusterPart, cluster_mapping, some
 from paceline.scenarios.sections.evaluation import EvaluatePart, RecordPart, StopPart, TargetPart
 from paceline.scenarios.sections.extrapolate import ExtrapolatePart, faults_of
@@ -57,6 +58,11 @@ class Scenario(Part):
     evaluate: EvaluatePart = Field(default=EvaluatePart(), description="when the weights are evaluated")
     record: RecordPart = Field(
         default=RecordPart(), description="what else a simulation measures; costs no virtual time"
+    )
+    records: Choice = Field(
+        default="auto",
+        description="which spans and updates a simulation keeps: all (full), those of some ranks and some updates "
+        "(sampled), none (summary), or full up to a million worker steps and sampled above (auto)",
     )
     stop: StopPart = Field(
         description="a mapping with epochs, updates, samples or seconds, and accuracy or loss: when a run ends"

@@ -69,7 +69,7 @@ class Contention:
     def start(self, plan: CollectivePlan) -> simpy.Event:
         """Starts a collective that all ranks enter now; returns an event for the time when every rank is done."""
         if plan not in self._known:
-            self._known[plan] = self._alone(plan)
+            self._known[plan] = alone_on(plan, self._fabric)
         ports, seconds = self._known[plan]
         others = self._active_on(ports)
         alone = not others and seconds < inf and all(map(ports.isdisjoint, self._messages.values()))
@@ -83,13 +83,6 @@ class Contention:
                 self.carry_out(other)
             self._follow(EventDriver(self._env, self._carry, plan, active.begun_s), active)
         return active.done
-
-    def _alone(self, plan: CollectivePlan) -> Alone:
-        """Returns a plan's ports, and the seconds that it takes alone: infinity while a port is broken."""
-        ports, capacity = plan.ports(), self._fabric.capacity
-        if not all(capacity[port] for port in ports):
-            return ports, inf
-        return ports, float(alone_s(plan, self._fabric).max(initial=0.0))
 
     def message(self, message: simpy.Event, ports: tuple[Port, ...]) -> None:
         """Registers a message outside collectives.
@@ -165,3 +158,16 @@ class Contention:
 
     def _active_on(self, ports: Iterable[Port]) -> list[ActiveCollective]:
         return list(dict.fromkeys(active for port in ports for active in self._users.get(port, ())))
+
+
+def alone_on(plan: CollectivePlan, fabric: Fabric) -> Alone:
+    """Returns a plan's ports, and the seconds that it takes alone: infinity while a port is broken.
+
+    Args:
+        plan: the collective.
+        fabric: the network's ports and paths.
+    """
+    ports, capacity = plan.ports(), fabric.capacity
+    if not all(capacity[port] for port in ports):
+        return ports, inf
+    return ports, float(alone_s(plan, fabric).max(initial=0.0))

@@ -28,6 +28,8 @@ class PendingCollective:
     """the copies of its members' values to the hosts, which it waits for"""
     nbytes: int = 0
     """the n of the closed forms, once all members have entered"""
+    full_s: float | None = None
+    """when the last member entered; None if all spans are kept, from which it is known"""
 
 
 class Collectives:
@@ -66,6 +68,7 @@ class Collectives:
         exit_event = None if self._by_member is None else self._by_member.enter(rank, op, task.stream)
         if room.full:
             del self._pending[id(room)]
+            pending.full_s = None if self._trace.keeping.whole else start
             if exit_event is None:
                 self._begin(room, op, task.stream, pending)
             else:
@@ -80,7 +83,7 @@ class Collectives:
                 yield copy
         sent, step = sent_bytes(op, rank), task.step
         self._trace.spans.append(
-            Span(rank, task.name, "collective", None, step, start, self._env.now, sent, key=pending.key)
+            Span(rank, task.name, "collective", None, step, start, self._env.now, sent, pending.full_s, pending.key)
         )
         return answers[rank]
 

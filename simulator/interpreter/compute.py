@@ -163,6 +163,8 @@ class Compute:
         if task.me.rank not in self._completing:
             task.station.device.release()
         self._ended_s[task.me.rank] = self.env.now
+        if self.trace.counters is not None:
+            self.trace.counters.gradients.end(task.me.rank)
 
     def _work_s(self, rank: Rank, samples: Samples) -> float:
         """Returns the seconds of a gradient that begins now."""

@@ -57,6 +57,7 @@ def simulate_job(
     schedule: Schedule,
     progress: Progress | None = None,
     hosts: HostCosts = NO_COSTS,
+    trace: Trace | None = None,
 ) -> Trace:
     """Runs a job to its end in virtual time.
 
@@ -67,6 +68,7 @@ def simulate_job(
         schedule: when the weights being learned are evaluated; it serves one run.
         progress: called with the samples so far and the virtual time.
         hosts: what the hosts of the ranks cost and share.
+        trace: the empty record, see `records.sampled.new_trace`; None: all records are kept.
 
     Returns:
         The record of the run.
@@ -75,7 +77,7 @@ def simulate_job(
         DeadlockError: all remaining programs wait for something that cannot happen.
         ProgramError: a program requested an invalid operation.
     """
-    return Simulation(job, timing, network, schedule, progress, hosts).run()
+    return Simulation(job, timing, network, schedule, progress, hosts, trace).run()
 
 
 class Simulation:
@@ -89,8 +91,9 @@ class Simulation:
         schedule: Schedule,
         progress: Progress | None,
         hosts: HostCosts,
+        trace: Trace | None = None,
     ) -> None:
-        self.job, self.trace, self.env = job, Trace(), Clock()
+        self.job, self.trace, self.env = job, Trace() if trace is None else trace, Clock()
         self._handling = handling = hosts.handling
         self._processors = processors = hosts.processors or Processors()
         processors.attach(self.env)
@@ -156,12 +159,17 @@ class Simulation:
         self._meanings.clear()  # breaks a reference cycle, so that the run's memory is freed at once
         self._judge()
         self._weights_owner.close()
-        # a copy that nothing waits for may end after the programs
-        ends_s = (span.end_s for span in self.trace.spans if span.activity != "copy")
-        self.trace.wall_s = max(ends_s, default=0.0)
+        self.trace.wall_s = self._end_s()
         self.trace.lost_updates = self._cells.lost_updates()
         self.trace.notes.update(events=events, operations=self._operations)
         return self.trace
+
+    def _end_s(self) -> float:
+        """Returns the end of the last span; a copy that nothing waits for may end after the programs."""
+        if (counters := self.trace.counters) is not None:
+            counters.gradients.gaps.flush()
+            return counters.last_end_s
+        return max((span.end_s for span in self.trace.spans if span.activity != "copy"), default=0.0)
 
     def _judge(self) -> None:
         """Raises the failure of the run; one that no program received comes before the deadlock that it may cause."""

@@ -88,6 +88,8 @@ class WeightsOwner:
             return version
         self._watch.stepped(station.me.rank, op, rows)
         if station.me.rank == self.rank:
+            if op.advance and (counters := self.trace.counters) is not None:
+                counters.updates.progress.changed(self.learned.latest.time_s)
             self._watch.updated(self.learned.latest.vector, op, rows)
             self._storing_s += self._snapshot_s * self._keep(self.learned.applied(op, version, rows, now_s))
         return version
@@ -108,4 +110,6 @@ class WeightsOwner:
             if (why := self.goal.reached(score)) is not None:
                 self._rule.stop(why)
         self.trace.snapshots.append(shot)
+        if self.trace.counters is not None:
+            self.trace.counters.updates.progress.mark(shot.time_s)
         return True

@@ -21,7 +21,8 @@ from paceline.algorithms.core.operations import Broadcast, Reduce
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.simulator.collectives.collective_plan import CollectivePlan
-from paceline.simulator.collectives.contention import Alone, Contention
+from paceline.simulator.collectives.contention import Alone, Contention, alone_on
+from paceline.simulator.collectives.patterns import Kind
 from paceline.simulator.collectives.protocols import transport_of
 from paceline.simulator.collectives.tuning import Tuner
 from paceline.simulator.flows.fabric import GraphFabric, Path
@@ -190,9 +191,19 @@ class MeasuredNetwork:
         return cost_s(nbytes)
 
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
+        return self._channels.serve(op.group, stream, self.collective_cost_s(type(op).__name__, op.group, nbytes))
+
+    def collective_cost_s(self, kind: str, group: Group, nbytes: int) -> float:
+        """Returns the seconds of a collective from its last entry.
+
+        Args:
+            kind: the name of the operation.
+            group: its members.
+            nbytes: the n of the closed forms.
+        """
         memory = self._memory
-        cost_s = memory.collective_s if memory is not None and memory.holds(op.group) else self._collective_s
-        return self._channels.serve(op.group, stream, cost_s(type(op).__name__, len(op.group), nbytes))
+        cost_s = memory.collective_s if memory is not None and memory.holds(group) else self._collective_s
+        return cost_s(kind, len(group), nbytes)
 
     def standing(self) -> list[str]:
         return []
@@ -346,6 +357,20 @@ class ClusterNetwork:
         if before is not None and not before.processed:
             yield before
         yield self._contention.start(self.plan(op, nbytes))
+
+    def alone(self, kind: Kind, group: Group, nbytes: int, root: int) -> Alone:
+        """Returns the ports of a collective, and the seconds that it takes if nothing else uses them.
+
+        Args:
+            kind: the name of the operation.
+            group: its members.
+            nbytes: the n of the closed forms.
+            root: the place of the root in the group.
+        """
+        plan = self.tuner.plan(kind, group, nbytes, root)
+        if plan not in self._alone:
+            self._alone[plan] = alone_on(plan, self.fabric)
+        return self._alone[plan]
 
     def plan(self, op: Collective, nbytes: int) -> CollectivePlan:
         """Returns the plan of a collective operation, given the n of the closed forms."""

@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 
 from paceline.algorithms.core.values import Group, Rank
 from paceline.records import Run
+from paceline.records.keeping import FULL, Choice, Keeping
 from paceline.records.prediction_interval import prediction_interval
+from paceline.records.sampled import new_trace
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.resolution.fitted_ranges import outside
@@ -24,7 +26,6 @@ from paceline.scenarios.resolution.predicted_times import predicted_times
 from paceline.scenarios.sections.machine_store import load_machine
 from paceline.simulator.interpreter.cpu_overheads import Handling
 from paceline.simulator.interpreter.host_costs import HostCosts
-from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.loading import Supply
 from paceline.simulator.interpreter.weights_owner import Progress
 from paceline.simulator.kernel.garbage_collection import collected_seldom
@@ -34,6 +35,8 @@ from paceline.simulator.network.linked_hosts import LinkedHosts
 from paceline.simulator.network.measured_ranges import beyond
 from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
 from paceline.simulator.network.node_memory import NodeMemory
+from paceline.simulator.runs.engine import Engine, run_job
+from paceline.simulator.runs.expected_steps import keeping_of
 from paceline.simulator.runs.extrapolation import Extrapolation
 from paceline.simulator.runs.interference import host_processors, processors_of
 from paceline.simulator.runs.machines import extrapolated, hosts_like, placement_of
@@ -63,7 +66,9 @@ def simulate(
     jitter: bool = True,
     message_cost: bool = True,
     progress: Report | None = None,
+    records: Choice | None = None,
     keep: Callable[[Run], Run] = lambda run: run,
+    engine: Engine = "auto",
 ) -> list[Run]:
     """Simulates every algorithm and seed of a scenario.
 
@@ -75,7 +80,9 @@ def simulate(
             mean. Stragglers and slowdowns remain.
         message_cost: whether messages and collectives take time.
         progress: called with the algorithm and the fraction of all runs that is done.
+        records: which spans and updates are kept, instead of the scenario's `records`.
         keep: called with each run when it ends, to store it; returns the stored run.
+        engine: the interpreter: `events`, `cohort`, or the fastest that can do the run; see docs/large-runs.md.
 
     Returns:
         The runs, one for each algorithm and seed.
@@ -99,7 +106,7 @@ def simulate(
         plans = [replace(plan, cluster=plan.cluster.without_jitter()) for plan in plans]
         network = without_spread(network)
 
-    run_plan = partial(perform, network=network, message_cost=message_cost)
+    run_plan = partial(perform, network=network, message_cost=message_cost, engine=engine)
     uncertain = machine is None  # steps of a real run are paced to the predicted gradient, whatever a device would take
     further = None if scenario.extrapolate is None else Extrapolation(scenario.extrapolate, plans, run_plan)
     runs = []
@@ -108,7 +115,8 @@ def simulate(
         # the same number of threads as in the real run gives the same bits
         with collected_seldom(), torch_threads(scenario.train.torch_threads):
             wires = reusable_network(plan, network, message_cost=message_cost)
-            trace = run_plan(plan, plan.schedule(), report, network=wires)
+            keeping = keeping_of(plan, records)
+            trace = run_plan(plan, plan.schedule(), report, network=wires, keeping=keeping)
             run = Run.of(
                 trace,
                 job=plan.job,
@@ -180,6 +188,8 @@ def perform(
     network: Network | Measured | None = None,
     timing: Timing | None = None,
     message_cost: bool = True,
+    engine: Engine = "auto",
+    keeping: Keeping = FULL,
 ) -> Trace:
     """Simulates one plan.
 
@@ -190,6 +200,8 @@ def perform(
         network: as for `simulate`; None: the network of the plan.
         timing: the seconds of each rank's own work; None: those of the plan and of the machine.
         message_cost: as for `simulate`.
+        engine: as for `simulate`.
+        keeping: which spans and updates are kept.
 
     Returns:
         The record of the run.
@@ -222,7 +234,10 @@ def perform(
         processors=processors,
         snapshot_s=0.0 if machine is None else machine.snapshot_s,
     )
-    trace = simulate_job(job, timing, wires, schedule, report, hosts)
+    slowed = plan.slowed_s if plan.cluster.faults.shows else None
+    trace = run_job(
+        job, timing, wires, schedule, report, hosts, engine=engine, record=partial(new_trace, job, keeping, slowed)
+    )
     if modelled is not None:
         trace.notes["collectives"] = [choice.record() for choice in modelled.tuner.choices.values()]
     if machine is None:

@@ -91,7 +91,8 @@ def _short(plan: Plan, made: Run) -> tuple[Plan, Callable[[Trace], float]]:
     """Returns the run that is repeated and a function for its mean step time: a short run whole, or its beginning."""
     workers = plan.job.workers
     period = plan.job.method.longest_period(workers)
-    steps, spans = made.summary["steps"] / workers, len(made.tables.spans)
+    steps = made.summary["steps"] / workers
+    spans = made.summary["records"]["spans"] if "records" in made.summary else len(made.tables.spans)
     length = Length(max(1, int(steps * MOST_SPANS / spans) // period) * period, period)
     if spans <= MOST_SPANS or steps <= length.warm_up + length.steps:
         whole, length = replace(plan.job.budget, seconds=None, samples=made.summary["samples"]), Length(0, 1)

@@ -102,6 +102,16 @@ class Jitter:
         block, place = divmod(step, BLOCK)
         return float(_block(self, seed, rank, block)[place])
 
+    def factors_of_block(self, seed: int, rank: int, block: int) -> np.ndarray:
+        """Returns the factors of a rank's `BLOCK` steps from step `BLOCK` · `block` on; the distribution is not "none".
+
+        Args:
+            seed: the seed of the run.
+            rank: the rank.
+            block: the number of the block.
+        """
+        return _block(self, seed, rank, block)
+
     def factors(self, seed: int, rank: int, steps: int) -> np.ndarray:
         """Returns the factors of a rank's first `steps` steps as an array, equal to those of `factor`.
 

@@ -1,0 +1,86 @@
+"""Which records of a run are kept: all, those of some ranks, or none beside the counters.
+
+* `full` keeps every span and every update.
+* `sampled` keeps the complete spans of some workers, drawn at random with the run's seed, and a reservoir of updates.
+  All other spans and updates are only counted, in `records.counters`.
+* `summary` stores no spans and no updates. During the run it keeps the spans of a few workers, from which the summary's
+  shares of time are estimated.
+
+Servers are never among the kept ranks: a server has spans for the messages of all workers, so that they would grow with
+the whole run.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+from paceline.algorithms.core.values import Rank
+
+Kind = Literal["full", "sampled", "summary"]
+Choice = Literal["auto", "full", "sampled", "summary"]
+FULL_STEPS = 1_000_000
+"""`auto` keeps full records up to this number of worker steps; INFERENCE: see docs/records-at-scale.md"""
+KEPT_STEPS = {"sampled": 100_000, "summary": 10_000}
+"""worker steps whose spans are kept, if the number of ranks allows it; INFERENCE: see docs/records-at-scale.md"""
+LEAST_RANKS, MOST_RANKS = 4, {"sampled": 64, "summary": 16}
+"""kept ranks; fewer than four give no useful standard error; provenance: ours"""
+RESERVOIR = 10_000
+"""updates in the reservoir: the standard error of an estimated share is at most 0.005; DERIVED: √(0.25 / 10,000)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Which records of a run are kept."""
+
+    kind: Kind = "full"
+    ranks: frozenset[Rank] | None = None
+    """ranks whose spans are kept; None: all"""
+    updates: int | None = None
+    """the number of updates in the reservoir; None: all"""
+    seed: int = 0
+    """the seed of the reservoir"""
+
+    @staticmethod
+    def of(choice: Choice, workers: int, steps: float, seed: int) -> Keeping:
+        """Returns what to keep of a run; `auto` chooses full or sampled records by the number of worker steps.
+
+        Args:
+            choice: the scenario's `records`.
+            workers: number of workers, ranks 0 … workers − 1.
+            steps: the expected number of gradients of all workers together; infinite if unknown.
+            seed: the run's seed.
+
+        >>> Keeping.of("auto", workers=64, steps=64_000, seed=1)
+        Keeping(kind='full', ranks=None, updates=None, seed=0)
+        >>> sampled = Keeping.of("auto", workers=1_000, steps=2_000_000, seed=1)
+        >>> sampled.kind, len(sampled.ranks), sampled.updates
+        ('sampled', 50, 10000)
+        """
+        if choice == "auto":
+            choice = "full" if steps <= FULL_STEPS else "sampled"
+        if choice == "full":
+            return Keeping()
+        each = max(1.0, steps / workers)
+        most = min(workers, MOST_RANKS[choice], max(LEAST_RANKS, int(KEPT_STEPS[choice] / each)))
+        chosen = random.Random(f"kept ranks {seed}").sample(range(workers), most)
+        updates = RESERVOIR if choice == "sampled" else 0
+        return Keeping(choice, frozenset(map(Rank, chosen)), updates, seed)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every record is kept."""
+        return self.kind == "full"
+
+    def keeps(self, rank: Rank) -> bool:
+        """Returns whether the spans of a rank are kept.
+
+        Args:
+            rank: the rank.
+        """
+        return self.ranks is None or rank in self.ranks
+
+
+FULL = Keeping()
+"""every record is kept"""

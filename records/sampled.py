@@ -1,0 +1,165 @@
+"""Lists that stand in a `Trace` for its lists of spans and updates: they count every record and keep some of them.
+
+Interpreters call `append` and `extend` as for plain lists. Programs that read a trace see the records that were kept.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.runtime.update_log import LayerUpdate, Update
+from paceline.records.counters import Counters, Slowed
+from paceline.records.gradient_counters import GradientCounters
+from paceline.records.keeping import Keeping
+from paceline.records.reservoir import Reservoir
+from paceline.records.trace import Span, Trace
+
+R = TypeVar("R", Update, LayerUpdate)
+
+
+class SampledRows(list[R], Generic[R]):
+    """Rows of the update log that were drawn at random, each with the age of its gradient.
+
+    Args:
+        size: the number of rows kept.
+        seed: the seed of the reservoir.
+        gradients: the counts of gradients, which know when the last ones began.
+    """
+
+    def __init__(self, size: int, seed: str, gradients: GradientCounters) -> None:
+        super().__init__()
+        self.reservoir = Reservoir(size, seed)
+        self.ages_s: list[float | None] = []
+        """for each row: seconds since its gradient began; None if that is not known"""
+        self.awaited: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        """the places of rows whose gradients have not been recorded, by rank and step"""
+        self._gradients = gradients
+
+    def keep(self, place: int, row: R) -> None:
+        """Keeps a row that was drawn.
+
+        Args:
+            place: its place in the sample.
+            row: the row.
+        """
+        begun_s = self._gradients.begun_s(row.rank, row.step)
+        age_s = None if begun_s is None else max(0.0, row.time_s - begun_s)
+        if place == len(self):
+            super().append(row)
+            self.ages_s.append(age_s)
+        else:
+            self[place], self.ages_s[place] = row, age_s
+        if begun_s is None:
+            self.awaited[row.rank, row.step].append(place)
+
+    def began(self, rank: int, step: int, start_s: float) -> None:
+        """Computes the ages of rows whose gradient is recorded after the update, as in a concurrent exchange.
+
+        Args:
+            rank: the gradient's rank.
+            step: its step.
+            start_s: when it began.
+        """
+        for place in self.awaited.pop((rank, step), ()):
+            row = self[place]
+            if (row.rank, row.step) == (rank, step):  # else the row has been replaced
+                self.ages_s[place] = max(0.0, row.time_s - start_s)
+
+
+class SampledUpdates(SampledRows[Update]):
+    """A sample of the updates; all are counted.
+
+    Args:
+        keeping: what is kept.
+        counters: the counts of the run.
+    """
+
+    def __init__(self, keeping: Keeping, counters: Counters) -> None:
+        super().__init__(keeping.updates or 0, f"updates {keeping.seed}", counters.gradients)
+        self._counters = counters
+
+    def append(self, row: Update, /) -> None:
+        """Counts an update, and keeps it if it is drawn."""
+        self._counters.updates.add(row)
+        if (place := self.reservoir.offer()) is not None:
+            self.keep(place, row)
+
+    def extend(self, rows: Iterable[Update], /) -> None:
+        """Counts updates, and keeps those that are drawn."""
+        for row in rows:
+            self.append(row)
+
+
+class SampledLayers(SampledRows[LayerUpdate]):
+    """A sample of the updates of layers; all are counted.
+
+    Args:
+        keeping: what is kept.
+        counters: the counts of the run.
+    """
+
+    def __init__(self, keeping: Keeping, counters: Counters) -> None:
+        super().__init__(keeping.updates or 0, f"layers {keeping.seed}", counters.gradients)
+        self._counters = counters
+
+    def append(self, row: LayerUpdate, /) -> None:
+        """Counts an update of a layer, and keeps it if it is drawn."""
+        self._counters.updates.add_layer(row)
+        if (place := self.reservoir.offer()) is not None:
+            self.keep(place, row)
+
+    def extend(self, rows: Iterable[LayerUpdate], /) -> None:
+        """Counts updates of layers, and keeps those that are drawn."""
+        for row in rows:
+            self.append(row)
+
+
+class KeptSpans(list[Span]):
+    """The spans of the kept ranks; the spans of all ranks are counted.
+
+    Args:
+        keeping: what is kept.
+        counters: the counts of the run.
+        samples: the samples whose rows may wait for the record of their gradient.
+    """
+
+    def __init__(
+        self, keeping: Keeping, counters: Counters, samples: tuple[SampledRows[Update], SampledRows[LayerUpdate]]
+    ) -> None:
+        super().__init__()
+        assert keeping.ranks is not None, "full records are not sampled"
+        self._kept, self._counters, self._samples = keeping.ranks, counters, samples
+
+    def append(self, span: Span, /) -> None:
+        """Counts a span, and keeps it if its rank is kept."""
+        self._counters.add_span(span)
+        if span.activity == "compute":
+            for rows in self._samples:
+                if rows.awaited:
+                    rows.began(span.rank, span.step, span.start_s)
+        if span.rank in self._kept:
+            super().append(span)
+
+    def extend(self, spans: Iterable[Span], /) -> None:
+        """Counts spans, and keeps those of kept ranks."""
+        for span in spans:
+            self.append(span)
+
+
+def new_trace(job: Job, keeping: Keeping, slowed: Slowed | None = None) -> Trace:
+    """Returns the empty record of a run that begins.
+
+    Args:
+        job: the run's job.
+        keeping: what is kept.
+        slowed: the seconds that slowdowns added to work, for a run with slowdowns or crashes.
+    """
+    if keeping.whole:
+        return Trace()
+    counters = Counters.of(job, slowed)
+    updates, layers = SampledUpdates(keeping, counters), SampledLayers(keeping, counters)
+    spans = KeptSpans(keeping, counters, (updates, layers))
+    return Trace(spans, updates, layers, keeping=keeping, counters=counters)

@@ -1,0 +1,179 @@
+"""The figures of a run whose spans and updates are not all kept: exact from its counters, or estimated and marked so.
+
+* Shares of time need whole timelines, because a time belongs to one activity. They are means over the kept ranks, which
+  were drawn at random. Computing is exact, since a device computes one gradient at a time, and the other shares are
+  scaled so that all add up to 1.
+* Median and 95th percentile of the step time come from a histogram with a relative error of at most 0.025 %.
+* All other figures are equal to those of complete tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from paceline.algorithms.core.job import Job
+from paceline.records.counters import Counters
+from paceline.records.fault_records import FaultFigures
+from paceline.records.gradient_counters import GradientCounters
+from paceline.records.metrics import Histogram
+from paceline.records.record_figures import LayerCount, RecordFigures
+from paceline.records.staleness import CLOCK_GAP, NAMES, NotionFigures
+from paceline.records.summary import Activities, Staleness, StepTime, rank_seconds
+from paceline.records.tables import ACTIVITIES, Tables, frame
+from paceline.records.targets import Axes
+from paceline.records.trace import Trace
+from paceline.records.value_counts import RankedCounts, view
+
+
+def activities_of_counters(trace: Trace, tables: Tables, job: Job) -> Activities:
+    """Returns the figures of a run whose records were sampled.
+
+    Args:
+        trace: the record of the run.
+        tables: its tables, with the kept records.
+        job: the run's job.
+    """
+    counters, keeping = trace.counters, trace.keeping
+    assert counters is not None and keeping.ranks is not None, "records are sampled"
+    kept = sorted(int(rank) for rank in keeping.ranks)
+    kinds = _kinds(counters, NAMES[job.method.staleness_kind])
+    fraction, error = _fractions(counters, tables.spans, kept, trace.wall_s)
+    updates, times_s = counters.updates, tables.evaluations["time_s"].tolist()
+    return Activities(
+        steps=sum(counters.gradients.number),
+        updates=updates.progress.number,
+        samples=updates.samples,
+        axes=Axes(times_s, tables.evaluations["samples"].tolist(), updates.progress.at(times_s)),
+        step_s=_step_times(counters.gradients),
+        time_fraction=fraction,
+        bytes_sent=counters.bytes_sent,
+        staleness=_staleness(kinds, job.method.staleness_kind.value),
+        faults=None if counters.slowed is None else _faults(counters),
+        records=RecordFigures(
+            kind=keeping.kind,
+            kept_ranks=kept,
+            spans=sum(counters.spans.values()),
+            updates=updates.inputs,
+            updates_kept=len(trace.updates),
+            time_fraction_error=error,
+            histograms={name: _histogram(counts) for name, counts in kinds.items()},
+            layers=[
+                LayerCount(layer=layer, count=one.number, mean=one.total / one.number, max=one.most)
+                for layer, one in updates.layers.items()
+            ],
+        ),
+    )
+
+
+def rank_table(counters: Counters) -> pd.DataFrame:
+    """Returns the table `ranks`, with a row for each rank.
+
+    Args:
+        counters: the counts of a run.
+    """
+    gradients, own, gaps = counters.gradients, counters.updates.staleness, counters.gradients.gaps.counts
+    rest = counters.ranks - counters.workers
+    lasted_s = view(gradients.last_s) - view(gradients.first_s)
+    between = np.maximum(view(gradients.number) - 1, 0)
+    step_s = np.divide(lasted_s, between, out=np.full(len(between), np.nan), where=between > 0)
+    columns = [
+        np.arange(counters.ranks),
+        np.concatenate([view(gradients.number), np.zeros(rest, dtype=np.int64)]),
+        np.concatenate([step_s, np.full(rest, np.nan)]),
+        *(view(column) for column in (own.number, own.total, own.most)),
+        np.concatenate([view(gaps.total), np.zeros(rest, dtype=np.int64)]),
+        np.concatenate([view(gaps.most), np.full(rest, -1)]),
+        *(_seconds(counters, activity) for activity in ACTIVITIES),
+    ]
+    return frame("ranks", list(zip(*(column.tolist() for column in columns), strict=True)))
+
+
+def _seconds(counters: Counters, activity: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    found = view(counters.seconds[activity]).copy()
+    return found + view(counters.seconds["redo"]) if activity == "compute" else found
+
+
+def _kinds(counters: Counters, own: str) -> dict[str, RankedCounts]:
+    """Returns the counts of each kind of staleness that applies, the method's own first."""
+    gaps = counters.gradients.gaps.counts
+    return {own: counters.updates.staleness} | ({CLOCK_GAP: gaps} if counters.workers > 1 and gaps.histogram else {})
+
+
+def _staleness(kinds: Mapping[str, RankedCounts], notion: str) -> Staleness:
+    own = next(iter(kinds.values()))
+    figures = {name: _figures(counts) for name, counts in kinds.items()}
+    first = next(iter(figures.values()))
+    return Staleness(
+        notion=notion,
+        mean=first["mean"],
+        mean_of_ranks=first["mean_of_ranks"],
+        max=first["max"],
+        histogram=_histogram(own),
+        by_rank=[[float(rank), mean] for rank, mean in _means(own)],
+        notions=figures,
+    )
+
+
+def _means(counts: RankedCounts) -> list[tuple[int, float]]:
+    each = enumerate(zip(counts.number, counts.total, strict=True))
+    return [(rank, total / number) for rank, (number, total) in each if number]
+
+
+def _figures(counts: RankedCounts) -> NotionFigures:
+    means = [mean for _, mean in _means(counts)]
+    number = sum(counts.number)
+    return NotionFigures(
+        mean=sum(counts.total) / number if number else None,
+        max=max(counts.histogram, default=None),
+        mean_of_ranks=math.fsum(means) / len(means) if means else None,
+    )
+
+
+def _histogram(counts: RankedCounts) -> Histogram:
+    return [[value, count] for value, count in sorted(counts.histogram.items())]
+
+
+def _step_times(gradients: GradientCounters) -> StepTime:
+    if not (number := gradients.between.number):
+        return StepTime(mean=None, p50=None, p95=None)
+    p50, p95 = gradients.between.quantiles([0.5, 0.95])
+    lasted_s = view(gradients.last_s) - view(gradients.first_s)
+    return StepTime(mean=math.fsum(lasted_s.tolist()) / number, p50=p50, p95=p95)
+
+
+def _faults(counters: Counters) -> FaultFigures:
+    return FaultFigures(
+        crashes=counters.spans["crash"],
+        lost_s=math.fsum(counters.seconds["redo"]),
+        recovery_s=math.fsum(counters.seconds["recovery"]),
+        checkpoint_s=math.fsum(counters.seconds["checkpoint"]),
+        slowed_s=counters.slowed_s,
+    )
+
+
+def _fractions(
+    counters: Counters, spans: pd.DataFrame, kept: Sequence[int], wall_s: float
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Returns the fraction of the workers' time of each activity, and its standard error.
+
+    error = s / √k · √(1 − k/n), for k of n workers, with the standard deviation s between workers
+
+    Source: FOUND Cochran, "Sampling Techniques", 3rd edition, 1977, theorem 2.2 (sampling without replacement).
+    """
+    if wall_s <= 0:
+        return {activity: float(activity == "wait") for activity in ACTIVITIES}, dict.fromkeys(ACTIVITIES, 0.0)
+    rows = [list(each.values()) for each in rank_seconds(spans, wall_s=wall_s, ranks=kept)]
+    each = np.array(rows) / wall_s
+    computing = math.fsum(_seconds(counters, "compute")[: counters.workers].tolist()) / (wall_s * counters.workers)
+    means, share = each.mean(axis=0), len(kept) / counters.workers
+    factor = (1 - computing) / (1 - means[0]) if means[0] < 1 else 0.0
+    spread = each.std(axis=0, ddof=1) if len(kept) > 1 else np.zeros(len(ACTIVITIES))
+    errors = factor * spread * math.sqrt(max(0.0, 1 - share) / len(kept))
+    fraction = {activity: float(factor * mean) for activity, mean in zip(ACTIVITIES, means, strict=True)}
+    fraction["compute"] = computing
+    fraction["wait"] = max(0.0, 1.0 - math.fsum(value for name, value in fraction.items() if name != "wait"))
+    return fraction, {**dict(zip(ACTIVITIES, errors.tolist(), strict=True)), "compute": 0.0}

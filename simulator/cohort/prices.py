@@ -1,0 +1,130 @@
+"""When collectives end, for all groups of a set at once.
+
+A collective begins when its last member has entered, or when the one before it in its group and stream has ended. It
+takes the time that the network states for it alone. `port_use` checks that it is alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from paceline.simulator.cohort.classes import Places, Times
+from paceline.simulator.cohort.group_sets import GroupSet
+from paceline.simulator.cohort.port_use import PortUse
+from paceline.simulator.cohort.unsuitable import NotACohort
+from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, Network, NoCost
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A collective that all members of all groups of a set have entered.
+
+    Args:
+        groups: the groups.
+        kind: the name of the operation.
+        nbytes: the n of the closed forms.
+        roots: the place of the root in each group; None without roots.
+        stream: the program in whose order it is counted.
+    """
+
+    groups: GroupSet
+    kind: str
+    nbytes: int
+    roots: Places | None
+    stream: str
+
+
+class Prices(Protocol):
+    """The time that collectives take on a network."""
+
+    def ends_s(self, one: Entered, last_s: Times) -> Times:
+        """Returns when a collective ends in each group.
+
+        Args:
+            one: the collective.
+            last_s: when the last member of each group entered.
+        """
+        ...
+
+
+class Free:
+    """The prices of `NoCost`."""
+
+    def ends_s(self, one: Entered, last_s: Times) -> Times:
+        return last_s
+
+
+class Measured:
+    """The prices of a measured machine, whose collectives do not disturb each other.
+
+    Args:
+        network: the machine's network.
+    """
+
+    def __init__(self, network: MeasuredNetwork) -> None:
+        self._network = network
+        self._seconds: dict[tuple[int, str, int], Times] = {}
+        self._free_s: dict[tuple[int, str], Times] = {}
+
+    def ends_s(self, one: Entered, last_s: Times) -> Times:
+        key = one.groups.number, one.kind, one.nbytes
+        if key not in self._seconds:
+            costs = [self._network.collective_cost_s(one.kind, group, one.nbytes) for group in one.groups.groups]
+            self._seconds[key] = np.array(costs, dtype=np.float64)
+        queue = one.groups.number, one.stream
+        free_s = np.maximum(last_s, self._free_s.get(queue, 0.0)) + self._seconds[key]
+        self._free_s[queue] = free_s
+        return last_s + (free_s - last_s)  # as the clock computes it: now + delay
+
+
+class Modelled:
+    """The prices of a cluster's graph.
+
+    Args:
+        network: the cluster's network.
+    """
+
+    def __init__(self, network: ClusterNetwork) -> None:
+        self._network, self._use = network, PortUse()
+        self._seconds: dict[tuple[int, str, int, bytes], Times] = {}
+        self._done_s: dict[tuple[int, str], Times] = {}
+
+    def ends_s(self, one: Entered, last_s: Times) -> Times:
+        key = one.groups.number, one.kind, one.nbytes, b"" if one.roots is None else one.roots.tobytes()
+        if key not in self._seconds:
+            self._seconds[key] = self._priced(one)
+        queue = one.groups.number, one.stream
+        begun_s = np.maximum(last_s, self._done_s.get(queue, 0.0))
+        done_s = self._done_s[queue] = begun_s + self._seconds[key]
+        self._use.used(one.groups.number, one.stream, begun_s, done_s)
+        return done_s
+
+    def _priced(self, one: Entered) -> Times:
+        """Returns the seconds of a collective alone in each group, and notes its ports."""
+        roots = [0] * len(one.groups.groups) if one.roots is None else one.roots.tolist()
+        seconds, ports = [], []
+        for group, root in zip(one.groups.groups, roots, strict=True):
+            on, alone_s = self._network.alone(one.kind, group, one.nbytes, root)
+            if not np.isfinite(alone_s):
+                raise NotACohort("a link is broken")
+            seconds.append(alone_s)
+            ports.append(on)
+        self._use.add(one.groups.number, ports)
+        return np.array(seconds)
+
+
+def prices_of(network: Network) -> Prices:
+    """Returns the prices of a network; raises `NotACohort` if they depend on what else happens."""
+    if type(network) is NoCost:
+        return Free()
+    if type(network) is MeasuredNetwork:
+        return Measured(network)
+    if type(network) is ClusterNetwork:
+        if network.cluster.link_faults:
+            raise NotACohort("links fail during it")
+        return Modelled(network)
+    raise NotACohort(f"its network is a {type(network).__name__}, whose members enter and leave one by one or which "
+                     "observes each message")

@@ -1,0 +1,31 @@
+"""Promises whose outcome has a time at each rank of a class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.algorithms.runtime.handles import Promise
+
+
+@dataclass(eq=False, slots=True)
+class TimedPromise(Promise):
+    """The outcome of something that a class has started."""
+
+    ends_s: NDArray[np.float64] | None = None
+    """when it ended at each rank; None before it has settled"""
+    waited: bool = False
+    """whether a program has waited for it"""
+
+    def end_at(self, ends_s: NDArray[np.float64], answer: Any = None) -> None:
+        """Settles it.
+
+        Args:
+            ends_s: when it ended at each rank.
+            answer: its answer.
+        """
+        self.ends_s = ends_s
+        self.end(answer)

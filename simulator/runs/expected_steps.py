@@ -1,0 +1,42 @@
+"""How many gradients a run will compute, from which the records that it keeps are chosen."""
+
+from __future__ import annotations
+
+import math
+
+from paceline.algorithms.core.values import Rank
+from paceline.records.keeping import Choice, Keeping
+from paceline.scenarios.resolution.plan import Plan
+
+
+def expected_steps(plan: Plan) -> float:
+    """Returns the expected number of gradients of all workers together; an upper limit if a target may end the run.
+
+    min(samples / batch, Σ_workers seconds / seconds of the worker's gradient), of the limits that the scenario gives
+
+    Args:
+        plan: the run.
+
+    >>> from paceline import load
+    >>> (plan,) = load("quickstart", ["stop.epochs=null", "stop.updates=10"], algorithms=["sync-sgd"]).plans()
+    >>> plan.job.workers, expected_steps(plan)
+    (4, 40.0)
+    """
+    budget, batch, limits = plan.job.budget, plan.job.batch, [math.inf]
+    if budget.samples is not None:
+        limits.append(budget.samples / batch)
+    if budget.seconds is not None:
+        times_s = [plan.cluster.device_of(Rank(rank)).compute_s(batch) for rank in range(plan.job.workers)]
+        rate = sum(math.inf if one_s <= 0 else 1 / one_s for one_s in times_s)
+        limits.append(max(1.0, budget.seconds * rate / plan.time_dilation))
+    return min(limits)
+
+
+def keeping_of(plan: Plan, choice: Choice | None = None) -> Keeping:
+    """Returns which records a simulation of a plan keeps.
+
+    Args:
+        plan: the run.
+        choice: instead of the scenario's `records`.
+    """
+    return Keeping.of(choice or plan.scenario.records, plan.job.workers, expected_steps(plan), plan.seed)
