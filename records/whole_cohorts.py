@@ -31,7 +31,6 @@ def add_spans(
     nbytes: int | Integers = 0,
     ready_s: Floats | None = None,
     keys: str | Sequence[str] | None = None,
-    kept_places: Integers | None = None,
 ) -> None:
     """Adds a span of each of several ranks.
 
@@ -49,13 +48,12 @@ def add_spans(
         nbytes: the bytes, of all or of each.
         ready_s: for receives, when each message was sent; for collectives, when the last member entered.
         keys: the name of the collective, of all or of each.
-        kept_places: the places of the kept ranks in `ranks`; None: they are searched.
     """
     places = np.arange(len(ranks))
     counters, kept = trace.counters, trace.keeping.ranks
     if counters is not None and kept is not None:
-        _count(counters, ranks, activity, starts_s, ends_s, nbytes, ready_s)
-        places = kept_of(ranks, kept) if kept_places is None else kept_places
+        count_spans(counters, ranks, activity, starts_s, ends_s, nbytes, ready_s)
+        places = kept_of(ranks, kept)
     steps, sizes = (np.broadcast_to(column, len(ranks)) for column in (step, nbytes))
     for place in places.tolist():
         rank, start_s, end_s = Rank(int(ranks[place])), float(starts_s[place]), float(ends_s[place])
@@ -77,7 +75,7 @@ def kept_of(ranks: Integers, kept: frozenset[Rank]) -> Integers:
     return np.flatnonzero(np.isin(ranks, np.fromiter(kept, dtype=np.int64, count=len(kept))))
 
 
-def _count(
+def count_spans(
     counters: Counters,
     ranks: Integers,
     activity: Activity,
@@ -86,7 +84,7 @@ def _count(
     nbytes: int | Integers,
     ready_s: Floats | None,
 ) -> None:
-    """Does for many spans what `Counters.add_span` does for one, without the gradients."""
+    """Does for many spans what `Counters.add_span` does for one, without the gradients; arguments as in `add_spans`."""
     counters.spans[activity] += len(ranks)
     if activity in ("collective", "receive"):
         turn_s = starts_s if ready_s is None else np.clip(ready_s, starts_s, ends_s)

@@ -86,7 +86,7 @@ class Plan:
 
         Device time × the spread's factor of this rank and step × the factor of a slow place × the stretch
         """
-        device, spread, slowness = self._varying(rank)
+        device, spread, slowness = self.varying(rank)
         base_s = device.compute_s(samples)
         return base_s * spread.factor(self.seed, int(rank), step) * slowness * self.time_dilation
 
@@ -108,7 +108,8 @@ class Plan:
         """Returns the seconds that slowdowns added to work that lasted from `start_s` to `end_s`."""
         return end_s - start_s - self.speed_of(rank).work_s(start_s, end_s)
 
-    def _varying(self, rank: Rank) -> tuple[Device, Jitter, float]:
+    def varying(self, rank: Rank) -> tuple[Device, Jitter, float]:
+        """Returns the device of a rank, the distribution of its steps, and the factor by which it is always slower."""
         if (known := self._places.get(rank)) is None:
             spread, slowness = self.cluster.spread_of(rank, self.seed), self.cluster.slowness_of(rank, self.seed)
             known = self._places[rank] = self.cluster.device_of(rank), spread, slowness

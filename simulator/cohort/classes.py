@@ -98,8 +98,10 @@ class Contexts:
         def shared(group: Group) -> Group:
             return known.setdefault(id(group), Group(Ranks(group.ranks)))
 
-        self._like = [replace(me, workers=shared(me.workers), leaders=shared(me.leaders), world=shared(me.world)) for me in
-                      {me.role: me for me in reversed(team)}.values()]
+        self._like = [
+            replace(me, workers=shared(me.workers), leaders=shared(me.leaders), world=shared(me.world))
+            for me in {me.role: me for me in reversed(team)}.values()
+        ]
         numbers: dict[int, int] = {}
         self._nodes: list[tuple[int, ...]] = []
         self._node_of = np.empty(len(team), dtype=np.int64)

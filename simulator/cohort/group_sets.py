@@ -20,6 +20,8 @@ from paceline.simulator.cohort.classes import Places, RankClass, Times
 from paceline.simulator.cohort.unsuitable import Diverges, NotACohort
 from paceline.simulator.cohort.varying import VaryingRanks
 
+MOST_NAMED = 1024
+"""members whose ranks are listed in a name; a name is stored with each kept collective"""
 MOST_CACHED = 1000
 """memberships that are kept; a program that creates groups in every step would fill the memory"""
 
@@ -38,10 +40,19 @@ class GroupSet:
     sizes: Places = field(init=False)
     offsets: Places = field(init=False)
     """the place of each group's first member, if all members are listed group by group"""
+    _names: dict[int, str] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.sizes = np.array([len(group) for group in self.groups])
         self.offsets = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
+
+    def name(self, group: int) -> str:
+        """Returns the name of a group in records, which is shortened if it is very long."""
+        if group not in self._names:
+            one = self.groups[group]
+            short = f"{len(one)} ranks from {one.ranks[0]} to {one.ranks[-1]}"
+            self._names[group] = str(one) if len(one) <= MOST_NAMED else short
+        return self._names[group]
 
     @property
     def members(self) -> int:
@@ -178,4 +189,3 @@ class GroupSets:
 def _of(diverges: Diverges, own: RankClass) -> Diverges:
     diverges.of = own.number
     return diverges
-

@@ -126,5 +126,7 @@ def prices_of(network: Network) -> Prices:
         if network.cluster.link_faults:
             raise NotACohort("links fail during it")
         return Modelled(network)
-    raise NotACohort(f"its network is a {type(network).__name__}, whose members enter and leave one by one or which "
-                     "observes each message")
+    raise NotACohort(
+        f"its network is a {type(network).__name__}, whose members enter and leave one by one or which "
+        "observes each message"
+    )

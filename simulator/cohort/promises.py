@@ -17,6 +17,8 @@ class TimedPromise(Promise):
 
     ends_s: NDArray[np.float64] | None = None
     """when it ended at each rank; None before it has settled"""
+    last_s: NDArray[np.float64] | None = None
+    """for a collective: when the last member of each rank's group entered, if that is recorded"""
     waited: bool = False
     """whether a program has waited for it"""
 

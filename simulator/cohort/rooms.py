@@ -36,10 +36,11 @@ class Rooms:
     Args:
         sets: the sets of groups.
         prices: the time that collectives take.
+        lasts: whether last entries are recorded.
     """
 
-    def __init__(self, sets: GroupSets, prices: Prices) -> None:
-        self._sets, self._prices = sets, prices
+    def __init__(self, sets: GroupSets, prices: Prices, *, lasts: bool) -> None:
+        self._sets, self._prices, self._lasts = sets, prices, lasts
         self._positions: defaultdict[tuple[int, int, str], int] = defaultdict(int)
         """how many collectives each class has entered, by set and stream"""
         self._open: dict[tuple[int, str, int], Room] = {}
@@ -99,6 +100,8 @@ class Rooms:
         )
         found = answers(groups, room.parts, roots)
         for part, promise, answer in zip(room.parts, room.promises, found, strict=True):
+            if self._lasts:
+                promise.last_s = part.membership.spread(last_s)
             promise.end_at(part.membership.spread(ends_s), answer)
 
 

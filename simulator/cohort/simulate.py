@@ -1,13 +1,30 @@
-"""Runs a job with the vectorised interpreter."""
+"""Runs a job with the vectorised interpreter.
+
+* At first all workers are one class. If the program of a class needs different control flow at some of its ranks, the
+  class is divided and the run begins again, which costs little, because ranks usually part in their first steps.
+* What cannot be vectorised raises `NotACohort`, most of it before virtual time advances. An error of a program does so
+  as well: the event-by-event interpreter then reports it with its place.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from copy import copy
+
+from paceline.algorithms.core.errors import PacelineError
 from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.values import Rank
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.cohort.unsuitable import NotACohort
+from paceline.simulator.cohort.classes import Contexts, Places, divided
+from paceline.simulator.cohort.interpreter import CohortRun
+from paceline.simulator.cohort.prices import prices_of
+from paceline.simulator.cohort.unsuitable import Diverges, NotACohort
+from paceline.simulator.cohort.varying import MOST_CLASSES
+from paceline.simulator.interpreter.extra_metrics import has_drift
 from paceline.simulator.interpreter.host_costs import NO_COSTS, HostCosts
-from paceline.simulator.interpreter.weights_owner import Progress
+from paceline.simulator.interpreter.weights_owner import Progress, WeightsOwner
 from paceline.simulator.kernel.timing import Timing
+from paceline.simulator.network.interference import WHOLE, Processors
 from paceline.simulator.network.network import Network
 
 
@@ -18,6 +35,101 @@ def simulate_cohort(
     schedule: Schedule,
     progress: Progress | None = None,
     hosts: HostCosts = NO_COSTS,
+    record: Callable[[], Trace] = Trace,
 ) -> Trace:
-    """Runs a job."""
-    raise NotACohort("it is not written yet")
+    """Runs a job to its end in virtual time, one program for many ranks.
+
+    Args:
+        job: the method, its ranks, its learner and its budget.
+        timing: the seconds of each rank's own work.
+        network: the time of messages and collectives.
+        schedule: when the weights being learned are evaluated; it is not changed.
+        progress: called with the samples so far and the virtual time.
+        hosts: what the hosts of the ranks cost and share.
+        record: returns an empty record.
+
+    Returns:
+        The record of the run, with the rows of the event-by-event interpreter.
+
+    Raises:
+        NotACohort: the run cannot be vectorised.
+
+    >>> from paceline.records.trace import Schedule
+    >>> from paceline.simulator.network.network import NoCost
+    >>> from paceline.algorithms.methods.baseline import SyncSgd
+    >>> from paceline.testing.contract.jobs import job_of  # doctest: +SKIP
+    """
+    if (reason := why_not(job, timing, schedule, hosts)) is not None:
+        raise NotACohort(reason)
+    contexts = Contexts(job.team)
+    classes = contexts.roles()
+    overlaps = hosts.processors is None or not hosts.processors.used
+    while True:
+        trace = record()
+        try:
+            owner = WeightsOwner(job, copy(schedule), trace, progress)
+            run = CohortRun(job, timing, prices_of(network), owner, trace, classes, contexts, overlaps=overlaps)
+            run.run()
+        except Diverges as diverges:
+            classes = _refined(classes, diverges)
+        except NotACohort:
+            raise
+        except (
+            PacelineError,
+            ArithmeticError,
+            AssertionError,
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+        ) as error:
+            raise NotACohort(
+                f"a program does what it cannot do for many ranks ({type(error).__name__}: {error})"
+            ) from error
+        else:
+            return trace
+
+
+def _refined(classes: Sequence[Places], diverges: Diverges) -> list[Places]:
+    assert diverges.of is not None, "the scheduler knows the class"
+    if len(classes) >= MOST_CLASSES:
+        raise NotACohort(f"its ranks need more than {MOST_CLASSES} different control flows")
+    return divided(classes, diverges.of, diverges.mask)
+
+
+def why_not(job: Job, timing: Timing, schedule: Schedule, hosts: HostCosts) -> str | None:
+    """Returns why a run cannot be vectorised, as far as that is known before it begins; None if nothing is known.
+
+    Args:
+        job: the job.
+        timing: the seconds of each rank's own work.
+        schedule: what is measured.
+        hosts: what the hosts of the ranks cost and share.
+    """
+    if job.method.independent or job.method.shared:
+        return "its workers do not step together"
+    if schedule.drift is not None and has_drift(job.method):
+        return "the distances between workers are measured"
+    if hosts.supply is not None:
+        return "its batches are read from storage"
+    if hosts.staging is not None and hosts.staging.network.cluster.staging is not None:
+        return "batches and values are copied between hosts and devices"
+    handling = hosts.handling
+    if handling.lane_s or handling.wait_s or handling.start_s is not NO_COSTS.handling.start_s or hosts.snapshot_s:
+        return "starts and stored weights cost processor time on the measured machine"
+    if hosts.processors is not None and not _own_devices(job, hosts.processors):
+        return "ranks share the processors of their hosts"
+    if any(timing.timeline(me.rank) is not None for me in job.team):
+        return "workers crash or are slower for some time"
+    return None
+
+
+def _own_devices(job: Job, processors: Processors) -> bool:
+    """Returns whether no rank shares a processor with another one, so that only what it does itself slows it down."""
+
+    def alone(rank: Rank) -> bool:
+        demand = processors.demand(rank)
+        own = demand.processor is None or demand.processor == rank
+        return own and demand.law is WHOLE and demand.messages_on is None and not demand.charge
+
+    return not processors.used or all(alone(me.rank) for me in job.team)

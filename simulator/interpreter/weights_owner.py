@@ -6,13 +6,14 @@ is predicted. The weights are evaluated after the run, unless an evaluation may 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.operations import RecordUpdate, State
 from paceline.algorithms.core.values import Rank, Step
 from paceline.algorithms.runtime.stop_rule import OwnGrants, StopRule, next_step
+from paceline.algorithms.runtime.update_log import Update
 from paceline.records.goals import Goal
 from paceline.records.learned import Learned
 from paceline.records.trace import Schedule, Snapshot, Trace
@@ -44,7 +45,7 @@ class WeightsOwner:
         self.rank = job.weights_owner
         together = job.method.independent
         self._grants = OwnGrants(together=together)
-        self._rule = StopRule(job.limit, together=together, grants=self._grants)
+        self.rule = StopRule(job.limit, together=together, grants=self._grants)
         self._keep(self.learned.show())
         self._snapshot_s, self._storing_s = snapshot_s, 0.0
 
@@ -68,7 +69,7 @@ class WeightsOwner:
             now_s: the present time.
         """
         me, task.step = task.me, state.step
-        step = next_step(self.job, me, state.step, now_s, self._rule.grant, self._rule.stop)
+        step = next_step(self.job, me, state.step, now_s, self.rule.grant, self.rule.stop)
         if step is not None and self.progress is not None and me.rank == self.rank:
             self.progress(self.learned.latest.samples, now_s)
         return step
@@ -88,11 +89,27 @@ class WeightsOwner:
             return version
         self._watch.stepped(station.me.rank, op, rows)
         if station.me.rank == self.rank:
-            if op.advance and (counters := self.trace.counters) is not None:
-                counters.updates.progress.changed(self.learned.latest.time_s)
-            self._watch.updated(self.learned.latest.vector, op, rows)
-            self._storing_s += self._snapshot_s * self._keep(self.learned.applied(op, version, rows, now_s))
+            self._storing_s += self._snapshot_s * self.learn(op, version, rows, now_s)
         return version
+
+    def learn(self, op: RecordUpdate, version: int, rows: Sequence[Update], now_s: float) -> bool:
+        """Notes an update by the weights' owner; returns whether weights were stored for an evaluation.
+
+        Args:
+            op: the update.
+            version: the version that the weights now have.
+            rows: the update's rows in the log.
+            now_s: the present time.
+        """
+        if op.advance and (counters := self.trace.counters) is not None:
+            counters.updates.progress.changed(self.learned.latest.time_s)
+        self._watch.updated(self.learned.latest.vector, op, rows)
+        return self._keep(self.learned.applied(op, version, rows, now_s))
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the run has been stopped before its usual end."""
+        return self._grants.why is not None
 
     def close(self) -> None:
         """Stores the last weights, which are always evaluated."""
@@ -108,7 +125,7 @@ class WeightsOwner:
             score = self.job.learner.evaluate(shot.vector)
             shot = replace(shot, score=score)
             if (why := self.goal.reached(score)) is not None:
-                self._rule.stop(why)
+                self.rule.stop(why)
         self.trace.snapshots.append(shot)
         if self.trace.counters is not None:
             self.trace.counters.updates.progress.mark(shot.time_s)

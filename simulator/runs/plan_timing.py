@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.traffic import COMBINE
@@ -12,6 +15,7 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.cells import PASSES
 from paceline.simulator.kernel.crash_timeline import Timeline, timeline_of
 from paceline.topologies.catalogue.machine_profile import Profile
+from paceline.topologies.faults.jitter_blocks import Factors, JitterBlocks
 from paceline.topologies.faults.worker_faults import Crashes
 
 LINE_BYTES = 64
@@ -37,6 +41,14 @@ class PlanTiming:
             host = self.plan.job.team[rank].host
             return self.costs.gradient_s(samples) * times.factor(self.plan.seed, int(rank), step, host)
         return self.plan.compute_s(rank, step, samples) + self.costs.late_s
+
+    def many(self, ranks: Sequence[int]) -> PlanTimes | None:
+        """Returns the times of many ranks together; None if the times of gradients were measured on a machine.
+
+        Args:
+            ranks: the ranks.
+        """
+        return None if self.costs.gradients else PlanTimes(self.plan, ranks, self.costs.late_s)
 
     def paused_s(self, samples: int, pause_s: float) -> float:
         return self.costs.gradient(samples).paused_s(pause_s) if self.costs.gradients else 0.0
@@ -87,3 +99,55 @@ class PlanTiming:
         """Returns the time at the rate of copies between processes of a host; counts, at most a line, take no time."""
         node = self.plan.cluster.nodes[self.plan.cluster.node_of(rank)]
         return nbytes / node.intra_node_link.bytes_per_s if nbytes > PASSES["swap"] * LINE_BYTES else 0.0
+
+
+class PlanTimes:
+    """The seconds of the gradients of many ranks of a plan: for each rank those of `Plan.compute_s`, bit for bit.
+
+    Args:
+        plan: the plan.
+        ranks: the ranks.
+        late_s: seconds that are added to each gradient.
+    """
+
+    def __init__(self, plan: Plan, ranks: Sequence[int], late_s: float = 0.0) -> None:
+        self._plan, self._late_s, self._count = plan, late_s, len(ranks)
+        varying = [plan.varying(Rank(rank)) for rank in ranks]
+        self._slowness = np.array([slowness for _, _, slowness in varying])
+        self._devices = _alike([device for device, _, _ in varying])
+        every = np.asarray(ranks)
+        self._jitters = [
+            (places, JitterBlocks(jitter, plan.seed, every[places]))
+            for jitter, places in _alike([jitter for _, jitter, _ in varying])
+        ]
+
+    def compute_s(self, step: int, samples: Any) -> Factors:
+        """Returns the seconds of a gradient at each rank.
+
+        Args:
+            step: the step.
+            samples: the samples of a gradient, or an array with those of each rank.
+        """
+        base_s = np.empty(self._count)
+        for device, places in self._devices:
+            if isinstance(samples, int):
+                base_s[places] = device.compute_s(samples)
+            else:
+                different, which = np.unique(samples[places], return_inverse=True)
+                base_s[places] = np.array([device.compute_s(count) for count in different.tolist()])[which]
+        if len(self._jitters) == 1:
+            factors = self._jitters[0][1].factors(step)
+        else:
+            factors = np.empty(self._count)
+            for places, blocks in self._jitters:
+                factors[places] = blocks.factors(step)
+        found: Factors = base_s * factors * self._slowness * self._plan.time_dilation + self._late_s
+        return found
+
+
+def _alike(things: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Returns the different things, each with its places."""
+    places: dict[int, list[int]] = {}
+    for place, thing in enumerate(things):
+        places.setdefault(id(thing), []).append(place)
+    return [(things[mine[0]], np.array(mine)) for mine in places.values()]

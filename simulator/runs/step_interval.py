@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -48,6 +48,9 @@ class ScaledTiming(PlanTiming):
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
         factor = 1.0 if self.factors is None else self.factors[rank]
         return factor * super().compute_s(rank, step, samples)
+
+    def many(self, ranks: Sequence[int]) -> None:
+        """Returns None: the times of these short runs are computed one by one."""
 
 
 def step_factors(plan: Plan, perform: Perform, made: Run) -> StepFactors | None:

@@ -1,0 +1,440 @@
+"""Runs the program of each class of ranks once, with arrays of times and values over its ranks.
+
+* `_table` maps each operation to the function that performs it, as in the event-by-event interpreter. An operation that
+  is not in the table ends the run with `NotACohort`.
+* There are no events. A task computes when its operations end, and waits only for what other classes or tasks have to
+  do first, such as entering a collective. So the order of computation is not the order of time. Where the order of time
+  matters, between tasks of a rank, it is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from types import GeneratorType
+from typing import Any
+
+import numpy as np
+
+from paceline.algorithms.core import operations as ops
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.operations import Op
+from paceline.algorithms.core.parts import together
+from paceline.algorithms.core.program import Lane, Routine
+from paceline.algorithms.core.values import Batch, GradientResult, Rank, Weights, may_diverge
+from paceline.algorithms.runtime.collective_matching import COLLECTIVES, Collective, sent_bytes
+from paceline.algorithms.runtime.handles import HandleTable, UnheardFailures
+from paceline.algorithms.runtime.program_errors import check_start
+from paceline.algorithms.runtime.stop_rule import next_step
+from paceline.algorithms.runtime.update_log import Update, UpdateLog
+from paceline.records.trace import Trace
+from paceline.simulator.cohort.classes import Contexts, OneOfClass, Places, RankClass, Times
+from paceline.simulator.cohort.group_sets import GroupSets, Membership
+from paceline.simulator.cohort.of_one import of_one
+from paceline.simulator.cohort.own_work import OwnWork
+from paceline.simulator.cohort.prices import Prices
+from paceline.simulator.cohort.promises import TimedPromise
+from paceline.simulator.cohort.recorder import Recorder
+from paceline.simulator.cohort.rooms import Rooms
+from paceline.simulator.cohort.tasks import CohortTask, Scheduler, Steps
+from paceline.simulator.cohort.unsuitable import NotACohort
+from paceline.simulator.cohort.values import Gradients
+from paceline.simulator.cohort.varying import of_ranks, vary
+from paceline.simulator.interpreter.weights_owner import WeightsOwner
+from paceline.simulator.kernel.timing import Timing
+
+WHY = {
+    ops.Send: "it sends messages",
+    ops.Receive: "it receives messages",
+    ops.Cancel: "it cancels operations",
+    ops.Now: "it reads the clock",
+    ops.Access: "it uses shared memory",
+    ops.Lock: "it uses shared memory",
+    ops.Unlock: "it uses shared memory",
+}
+"""why an operation cannot be performed for many ranks at once"""
+
+
+class CohortRun:
+    """One attempt to run a job with given classes of ranks.
+
+    Args:
+        job: the job.
+        timing: the seconds of each rank's own work.
+        prices: the times of collectives.
+        owner: the stop rule, and the weights being learned.
+        trace: the record.
+        classes: the ranks of each class.
+        contexts: creates the contexts of classes.
+        overlaps: whether communication may take place while a rank computes.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        timing: Timing,
+        prices: Prices,
+        owner: WeightsOwner,
+        trace: Trace,
+        classes: Sequence[Places],
+        contexts: Contexts,
+        *,
+        overlaps: bool = True,
+    ) -> None:
+        self.job, self._timing, self._owner, self._overlaps = job, timing, owner, overlaps
+        self._classes = [self._class(number, ranks, contexts, trace) for number, ranks in enumerate(classes)]
+        self._works = [OwnWork(timing, one.ranks) for one in self._classes]
+        self._records = Recorder(trace, self._classes, job.workers)
+        self._gradients = Gradients(job.learner)
+        self._rooms = Rooms(GroupSets(), prices, lasts=not trace.keeping.whole)
+        self._scheduler = Scheduler()
+        self._states: dict[int, Any] = {}
+        self._operations = 0
+        self._sent: dict[tuple[Any, ...], Any] = {}
+        self._meanings: dict[type[Op[Any]], Callable[[CohortTask, Any], Any]] = {
+            ops.NextStep: self._next_step,
+            ops.Load: self._load,
+            ops.Gradient: self._gradient,
+            ops.LayerGradients: self._layers,
+            ops.Charge: self._charge,
+            **dict.fromkeys(COLLECTIVES, self._collective),
+            ops.Start: self._start,
+            ops.Wait: self._wait,
+            ops.WaitFor: self._wait_for,
+            ops.RecordUpdate: self._update,
+        }
+
+    def _class(self, number: int, ranks: Places, contexts: Contexts, trace: Trace) -> RankClass:
+        rank: Any = Rank(int(ranks[0])) if len(ranks) == 1 else OneOfClass(ranks)
+
+        def report(lane: str, outcome: Any) -> None:
+            for one in ranks.tolist():
+                trace.tell(Rank(one), lane, outcome)
+
+        log = UpdateLog(self.job.method.staleness_kind, self.job.workers)
+        return RankClass(number, ranks, contexts.of(ranks), log, HandleTable(rank, report, UnheardFailures()))
+
+    @may_diverge
+    def run(self) -> None:
+        """Runs until all programs have ended; raises `Diverges` or `NotACohort` if that is impossible."""
+        method, initial = self.job.method, self.job.learner.initial()
+        for own in self._classes:
+            lane = Lane(method.enter(own.me, method.begin(own.me, initial)))
+            task = CohortTask(own, "main", TimedPromise(lambda: "its program"), np.zeros(own.count), lane)
+            self._scheduler.add(task, self._main(task, lane))
+        self._scheduler.run()
+        if self._scheduler.waiting or self._rooms.waiting:
+            raise NotACohort("some of its ranks wait for ever, or for the first of several operations")
+        self._owner.close()
+        states: dict[Rank, Any] = {}
+        for own in self._classes:
+            state, same = self._states[own.number], None
+            for place, rank in enumerate(own.ranks.tolist()):
+                mine = state if same else of_one(state, place)
+                same = mine is state
+                states[Rank(rank)] = mine
+        self._records.close(dict(sorted(states.items())))
+        self._records.trace.notes.update(events=0, operations=self._operations, classes=len(self._classes))
+
+    # --- tasks --------------------------------------------------------------------------------------------------
+
+    def _main(self, task: CohortTask, lane: Lane) -> Steps:
+        self._states[task.own.number] = yield from self._drive(task, lane)
+
+    def _drive(self, task: CohortTask, lane: Lane) -> Steps:
+        """Performs the operations of a program until it ends; returns its answer."""
+        answer: Any = None
+        while (op := lane.advance(answer)) is not None:
+            self._operations += task.own.count
+            answer = self._perform(task, op)
+            if isinstance(answer, GeneratorType):
+                answer = yield from answer
+        return lane.answer
+
+    def _perform(self, task: CohortTask, op: Op[Any]) -> Any:
+        if (meaning := self._meanings.get(type(op))) is None:
+            raise NotACohort(WHY.get(type(op), f"it requests {type(op).__name__}"))
+        return meaning(task, op)
+
+    def _carried(self, task: CohortTask, steps: Steps) -> Steps:
+        """Runs a started task to its end, and settles its promise."""
+        answer = yield from steps
+        task.promise.end_at(task.now_s, answer)
+
+    def _steps(self, task: CohortTask, op: Op[Any]) -> Steps:
+        answer = self._perform(task, op)
+        return (yield from answer) if isinstance(answer, GeneratorType) else answer
+
+    def _start(self, task: CohortTask, op: ops.Start[Any]) -> ops.Handle[Any]:
+        what: Op[Any] | Routine[Any] = op.what
+        check_start(what)
+        line = task.own.branches.name(task.line, what)
+        if isinstance(what, Routine):
+            lane = Lane(what)
+            child = self._beside(task, line, lane)
+            self._scheduler.begin(child, self._carried(child, self._drive(child, lane)))
+        else:
+            self._operations += task.own.count
+            child = self._beside(task, line)
+            self._scheduler.begin(child, self._carried(child, self._steps(child, what)))
+        return task.own.handles.give(child.promise)
+
+    def _beside(self, task: CohortTask, line: str, lane: Lane | None = None) -> CohortTask:
+        """Returns a new task of the same class; the collectives of a sub-program form a separate stream."""
+        if not self._overlaps:
+            raise NotACohort("communication slows down gradients that are computed at the same time")
+        promise = TimedPromise(lambda: "something that was started")
+        name = task.own.names.take(task.now_s, promise)
+        stream = task.stream if lane is None else line
+        return CohortTask(task.own, name, promise, task.now_s, lane, line, stream, task.step)
+
+    # --- steps and updates --------------------------------------------------------------------------------------
+
+    def _next_step(self, task: CohortTask, op: ops.NextStep) -> Any:
+        own, owner = task.own, self._owner
+        task.step = op.state.step
+        if self.job.budget.seconds is not None and len(self._classes) > 1:
+            raise NotACohort("its time is limited, and its ranks are not all alike")
+        now_s = float(task.now_s.min())
+        step = next_step(
+            self.job, own.me, task.step, now_s, lambda _, number: owner.rule.grant(own.first, number), owner.rule.stop
+        )
+        if step is not None and owner.progress is not None and own.first == owner.rank:
+            owner.progress(owner.learned.latest.samples, float(task.now_s[0]))
+        return step
+
+    def _update(self, task: CohortTask, op: ops.RecordUpdate) -> int:
+        own = task.own
+        version, rows, layers = own.log.book(op, task.now_s)  # type: ignore[arg-type]  # times instead of a time
+        if layers:
+            self._records.layers(own, layers)
+        if rows:
+            self._records.updates(own, rows)
+        if op.layer is not None:
+            return version
+        if own.advanced_s is not None and (task.now_s < own.advanced_s).any():
+            raise NotACohort("its updates are not recorded in the order of time")
+        own.advanced_s = task.now_s
+        if own.first == self._owner.rank:
+            mine = [Update._make(map(_first, row)) for row in rows]
+            self._owner.learn(of_one(op, 0), version, mine, float(task.now_s[0]))
+            if self._owner.stopped:
+                raise NotACohort("an evaluation ends it, which depends on how far each rank has come")
+        return version
+
+    # --- own work -----------------------------------------------------------------------------------------------
+
+    def _load(self, task: CohortTask, op: ops.Load) -> Batch:
+        work = self._works[task.own.number]
+        task.pass_s(work.rest_s())
+        begun_s = task.now_s
+        task.pass_s(work.load_s(op.samples.count))
+        self._records.span(task.own, task.name, "load", op.samples.index, begun_s, task.now_s)
+        return Batch(op.samples, None)
+
+    def _charge(self, task: CohortTask, op: ops.Charge) -> None:
+        begun_s, seconds = task.now_s, self._works[task.own.number].charge_s(op)
+        if seconds is not None:
+            task.pass_s(seconds)
+        self._records.span(task.own, task.name, "update", task.step, begun_s, task.now_s)
+
+    def _device(self, task: CohortTask, done: TimedPromise) -> Steps:
+        """Waits for the device, which computes one gradient at a time."""
+        own, before = task.own, task.own.device
+        if own.requested_s is not None and (task.now_s < own.requested_s).any():
+            raise NotACohort("its gradients are not requested in the order of time")
+        own.device, own.requested_s = done, task.now_s
+        if before is not None:
+            if not before.settled:
+                yield before
+            task.until(before)
+
+    def _work_s(self, task: CohortTask, samples: Any, index: int) -> Times:
+        own = task.own
+        pauses_s = None if own.ended_s is None else task.now_s - own.ended_s
+        return self._works[own.number].compute_s(index, samples, pauses_s)
+
+    def _gradient(self, task: CohortTask, op: ops.Gradient) -> Steps:
+        own, samples = task.own, op.batch.samples
+        done = TimedPromise(lambda: "its device")
+        yield from self._device(task, done)
+        work_s = self._work_s(task, samples.count, samples.index)
+        if task.name != "main":
+            work_s = work_s * self._works[own.number].started_factor(samples.count)
+        begun_s = task.now_s
+        task.pass_s(work_s)
+        self._records.span(own, task.name, "compute", samples.index, begun_s, task.now_s)
+        self._records.gradient(own, samples.index, begun_s, task.now_s)
+        own.ended_s = task.now_s
+        done.end_at(task.now_s)
+        vector, loss = self._gradients.of(op.weights.vector, samples, own.count)
+        version, rank = op.weights.version, own.me.rank
+        return GradientResult(vector, version, loss, samples.count, rank, samples.index, vary(work_s))
+
+    def _layers(self, task: CohortTask, op: ops.LayerGradients) -> tuple[ops.Handle[Any], ...]:
+        handles = task.own.handles
+        weights = [handles.entry(handle) for handle in op.weights] if isinstance(op.weights, tuple) else []
+        buckets = op.parts(task.own.me.layout)
+        parts = [TimedPromise(partial("the gradient of {}".format, bucket.name)) for bucket in buckets]
+        child = self._beside(task, task.line)
+        child.promise.waited = True  # its parts are waited for
+        steps = self._layer_gradients(child, op, weights, list(zip(buckets, parts, strict=True)))
+        self._scheduler.begin(child, self._carried(child, steps))
+        return tuple([handles.give(part) for part in parts])
+
+    def _layer_gradients(
+        self, task: CohortTask, op: ops.LayerGradients, weights: Sequence[TimedPromise], parts: Sequence[Any]
+    ) -> Steps:
+        """Computes a gradient layer by layer, and settles the promise of each bucket when backward has passed it."""
+        own, samples = task.own, op.batch.samples
+        done = TimedPromise(lambda: "its device")
+        yield from self._device(task, done)
+        total_s = self._work_s(task, samples.count, samples.index)
+        forward, backward = ([share * total_s for share in shares] for shares in self._timing.layer_shares())
+        given, begun_s = op.weights, task.now_s
+        if isinstance(given, Weights):
+            busy_s, before_s = sum(forward), begun_s
+            task.pass_s(busy_s)
+        else:
+            given, busy_s, begun_s = yield from self._forward(task, weights, forward, samples.index)
+            before_s = task.now_s
+        vector, loss = self._gradients.of(given.vector, samples, own.count)
+        rest = reversed(backward)
+        for number, (bucket, part) in enumerate(parts):
+            seconds: Any = sum(islice(rest, len(bucket.layers)))
+            span_s = before_s if number == 0 else task.now_s  # forward and the first bucket are one span
+            task.pass_s(seconds)
+            busy_s = busy_s + seconds
+            self._records.span(own, task.name, "compute", samples.index, span_s, task.now_s, layer=bucket.name)
+            if number == len(parts) - 1:
+                self._records.gradient(own, samples.index, begun_s, task.now_s)
+                own.ended_s = task.now_s
+                done.end_at(task.now_s)
+            piece = vector[bucket.part]
+            result = GradientResult(piece, given.version, loss, samples.count, own.me.rank, samples.index, vary(busy_s))
+            part.end_at(task.now_s, result)
+
+    def _forward(self, task: CohortTask, promises: Sequence[TimedPromise], shares: Sequence[Times], step: int) -> Steps:
+        """Performs a forward pass in which each layer waits for its own weights; the oldest version counts."""
+        held: list[Weights] = []
+        busy_s: Any = 0.0
+        begun_s: Times | None = None
+        for layer, promise, seconds in zip(task.own.me.layout.layers, promises, shares, strict=True):
+            if not promise.settled:
+                yield promise
+            promise.waited = True
+            task.until(promise)
+            held.append(promise.result())
+            span_s = task.now_s
+            begun_s = span_s if begun_s is None else begun_s
+            task.pass_s(seconds)
+            busy_s = busy_s + seconds
+            self._records.span(task.own, task.name, "compute", step, span_s, task.now_s, layer=layer.name)
+        return together(held), busy_s, begun_s
+
+    # --- communication ------------------------------------------------------------------------------------------
+
+    def _collective(self, task: CohortTask, op: Collective) -> Steps:
+        own, begun_s = task.own, task.now_s
+        met = TimedPromise(lambda: "a collective")
+        here = self._rooms.enter(own, op, task.stream, begun_s, met)
+        if not met.settled:
+            yield met
+        assert met.ends_s is not None, "it has settled"
+        task.now_s = met.ends_s
+        self._records.span(
+            own,
+            task.name,
+            "collective",
+            task.step,
+            begun_s,
+            task.now_s,
+            nbytes=self._sent_bytes(here, op),
+            last_s=met.last_s,
+            key=_key(here, op, task.stream),
+        )
+        return met.answer
+
+    def _sent_bytes(self, here: Membership, op: Collective) -> Any:
+        """Returns the bytes that each rank sends: a number if it is the same for all."""
+        value, is_root = getattr(op, "value", None), np.zeros(len(here.group_of), dtype=bool)
+        if isinstance(op, ops.Reduce | ops.Broadcast):
+            is_root = of_ranks(op.root, len(is_root)) == here.of.ranks
+        key = id(here), type(op), None if value is None else value.nbytes, is_root.tobytes()
+        if key not in self._sent:
+            alike, which = np.unique(2 * here.groups.sizes[here.group_of] + is_root, return_inverse=True)
+            found = np.zeros(len(alike), dtype=np.int64)
+            for place in range(len(alike)):
+                at = int(np.flatnonzero(which == place)[0])
+                found[place] = sent_bytes(_at(here, op, at), Rank(int(here.of.ranks[at])))
+            self._sent[key] = here, int(found[0]) if len(found) == 1 else found[which]
+        return self._sent[key][1]
+
+    # --- waiting ------------------------------------------------------------------------------------------------
+
+    def _wait(self, task: CohortTask, op: ops.Wait[Any]) -> Any:
+        promise = task.own.handles.entry(op.handle)
+        promise.waited = True
+        return self._awaited(task, promise)
+
+    def _awaited(self, task: CohortTask, promise: TimedPromise) -> Steps:
+        if not promise.settled:
+            yield promise
+        task.until(promise)
+        return task.own.handles.result(promise)
+
+    def _wait_for(self, task: CohortTask, op: ops.WaitFor[Any]) -> Steps:
+        handles, least = task.own.handles, op.least
+        promises = handles.awaited(op.handles, least)
+        for promise in promises:
+            if not promise.settled:
+                yield promise
+        if least == len(promises):
+            for promise in promises:
+                promise.waited = True
+                task.until(promise)
+            return handles.answers(task.line, promises, least)
+        return handles.answers(task.line, promises, least, self._found(task, promises, least))
+
+    def _found(self, task: CohortTask, promises: Sequence[TimedPromise], least: int) -> tuple[int, ...]:
+        """Returns which operations have ended when enough have; they have to be the same at all ranks."""
+        ends_s = np.array([promise.ends_s for promise in promises])
+        enough_s = np.sort(ends_s, axis=0)[least - 1] if least else task.now_s
+        later_s = np.maximum(task.now_s, enough_s)
+        done = ends_s <= later_s
+        if (done != done[:, :1]).any():
+            raise NotACohort("it goes on with the first of several operations, which differ between ranks")
+        at_once = (ends_s == later_s).sum(axis=0)
+        if (at_once > (enough_s > task.now_s)).any():
+            raise NotACohort("it goes on with the first of several operations, and some end at the same instant")
+        task.now_s = later_s
+        found = np.flatnonzero(done[:, 0]).tolist()
+        for place in found:
+            promises[place].waited = True
+        return tuple(found)
+
+
+def _first(value: Any) -> Any:
+    return value[0].item() if isinstance(value, np.ndarray) else of_one(value, 0)
+
+
+def _at(here: Membership, op: Collective, place: int) -> Collective:
+    """Returns the operation of one rank of a class."""
+    group = here.groups.groups[int(here.group_of[place])]
+    if isinstance(op, ops.Reduce | ops.Broadcast):
+        return replace(op, group=group, root=of_one(op.root, place))
+    return replace(op, group=group)
+
+
+def _key(here: Membership, op: Collective, stream: str) -> Any:
+    """Returns the name of the collective in the record."""
+    kind = type(op).__name__
+    if here.one is not None:
+        return f"{kind} {op.key} over {here.groups.name(here.one)}{stream}"
+
+    def names(places: Any) -> list[str]:
+        return [f"{kind} {op.key} over {here.groups.name(group)}{stream}" for group in here.group_of[places].tolist()]
+
+    return names
