@@ -9,6 +9,7 @@ import numpy as np
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import Role
 from paceline.algorithms.core.values import nbytes
+from paceline.records.keeping import Keeping
 from paceline.simulator.interpreter.cpu_overheads import Handling
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.network import Network
@@ -16,7 +17,7 @@ from paceline.simulator.servers.costs import Costs
 from paceline.simulator.servers.event_loop import FIRST_OF_STATE, TEMPORARIES
 from paceline.simulator.servers.machine_state import Count, Message, Second, State, What
 from paceline.simulator.servers.shapes import Shape, built, split
-from paceline.simulator.servers.step_times import COLUMNS, steps_of
+from paceline.simulator.servers.step_times import StepTimes
 from paceline.simulator.servers.tables import Tables
 from paceline.simulator.servers.templates import Template
 
@@ -33,14 +34,22 @@ class Arrays:
         network: the time of messages.
         handling: the processor time of messages.
         templates: the templates, by role.
+        keeping: which records are kept.
     """
 
     def __init__(
-        self, job: Job, timing: Timing, network: Network, handling: Handling, templates: Mapping[Role, Template]
+        self,
+        job: Job,
+        timing: Timing,
+        network: Network,
+        handling: Handling,
+        templates: Mapping[Role, Template],
+        keeping: Keeping,
     ) -> None:
-        self._job, self._timing, self._templates = job, timing, dict(templates)
+        self._job, self._templates = job, dict(templates)
         self.tables = Tables(self._templates)
         self.costs = Costs(job, timing, network, handling)
+        self.steps = StepTimes(job, timing)
         self.shapes: list[Shape] = []
         """the shape of each kind of message"""
         self._sizes: dict[int, int] = {}
@@ -76,8 +85,8 @@ class Arrays:
             load_s=self.costs.load_s,
             rest_s=self.costs.rest_s,
             charge_s=np.zeros((1, ranks)),
-            step_s=np.zeros((workers, COLUMNS)),
-            step_until=np.zeros(workers, integers),
+            step_s=self.steps.seconds,
+            step_until=self.steps.until,
             message_s=self.costs.messages.message_s,
             send_s=self.costs.messages.send_s,
             receive_s=self.costs.messages.receive_s,
@@ -95,15 +104,15 @@ class Arrays:
             port_rate=np.zeros(0),
             kind_bytes=np.zeros(8, integers),
             kind_integers=np.zeros(8, integers),
-            kept=np.ones(ranks, np.uint8),
+            kept=np.array([keeping.keeps(me.rank) for me in job.team], np.uint8),
             spans=np.zeros((ROWS, 5), integers),
             spans_s=np.zeros((ROWS, 3)),
             updates=np.zeros((ROWS, 5), integers),
             updates_s=np.zeros(ROWS),
-            gradients=np.zeros(workers, integers),
-            starts_s=np.zeros((workers, 2)),
+            gradients=np.zeros((1 if keeping.whole else ROWS, 2), integers),
+            gradients_s=np.zeros((1 if keeping.whole else ROWS, 2)),
             activity_s=np.zeros((ranks, 5)),
-            sent_bytes=np.zeros(ranks, integers),
+            span_counts=np.zeros(5, integers),
         )
         self.state.counts[Count.RESUME] = -1
         self._make_pool(pool)
@@ -295,12 +304,3 @@ class Arrays:
         needed = 4 * self._templates["server"].most_inputs + ROWS
         if needed > len(self.state.updates):
             self.state = self.state._replace(updates=np.zeros((needed, 5), np.int64), updates_s=np.zeros(needed))
-
-    def draw_steps(self, rank: int) -> None:
-        """Draws the times of a worker's further steps."""
-        state = self.state
-        first = int(state.step_until[rank])
-        state.step_s[rank] = steps_of(self._timing, rank, first, COLUMNS, self._job.batch)
-        state.step_until[rank] = first + COLUMNS
-
-

@@ -51,13 +51,10 @@ class Costs:
         self.ports = SharedPorts(network, job) if isinstance(network, ClusterNetwork) else None
         self._handled = handling is not NO_HANDLING
         self._kinds = 0
+        processed = [np.zeros((2, self.workers)) if self._handled else NONE for _ in range(3)]
+        paths = (2, self.workers) if self.ports is not None else (1, 1)
         self.messages = KindCosts(
-            message_s=np.zeros((1, self.workers)),
-            send_s=NONE,
-            receive_s=NONE,
-            copy_s=NONE,
-            path_class=np.full((1, 1), -1, np.int64),
-            path_s=np.zeros((1, 1, 3)),
+            np.zeros((2, self.workers)), *processed, np.full(paths, -1, np.int64), np.zeros((*paths, 3))
         )
         self.load_s = np.zeros(self.ranks)
         self.rest_s = np.zeros(self.ranks)
@@ -79,13 +76,12 @@ class Costs:
 
     def _make_room(self, count: int) -> None:
         found, rows = self.messages, 2 * count
-        if len(found.message_s) >= count and (not self._handled or len(found.send_s) >= count):
+        if len(found.message_s) >= count:
             return
 
         def grown(old: Array, fill: float, *shape: int) -> Array:
             new = np.full(shape, fill, old.dtype)
-            if old.shape[1] == shape[1]:
-                new[: len(old)] = old
+            new[: len(old)] = old
             return new
 
         found.message_s = grown(found.message_s, 0.0, rows, self.workers)

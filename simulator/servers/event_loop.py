@@ -35,6 +35,7 @@ EVENTS, OPERATIONS, MADE, UNUSED, FREE = (
     int(one) for one in (Count.EVENTS, Count.OPERATIONS, Count.UPDATES_MADE, Count.UNUSED, Count.FREE)
 )
 CLASSES, QUEUE, HEAP = int(Count.CLASSES), int(Count.QUEUE), int(Count.HEAP)
+GRADIENTS, BYTES_SENT = int(Count.GRADIENTS), int(Count.BYTES_SENT)
 SOURCE, TO, KIND, STEP, NEXT = (
     int(one) for one in (Message.SOURCE, Message.TO, Message.KIND, Message.STEP, Message.NEXT)
 )
@@ -85,7 +86,7 @@ def go_on(state: State, rank: int) -> int:
     while True:
         node, phase = state.node[rank], state.phase[rank]
         kind = state.nodes[node, 0]
-        if state.counts[SPANS] + 2 >= len(state.spans):
+        if state.counts[SPANS] + 2 >= len(state.spans) or state.counts[GRADIENTS] + 2 >= len(state.gradients) > 1:
             return RECORDS
         if phase == BEGINS:
             state.counts[OPERATIONS] += 1
@@ -113,13 +114,13 @@ def go_on(state: State, rank: int) -> int:
                     state.counts[OPERATIONS] -= 1
                     return STEP_TIMES
                 state.begun_s[rank] = state.seconds[NOW]
-                work_s = state.step_s[rank, step % state.step_s.shape[1]]
+                work_s = state.step_s[step % len(state.step_s), rank]
                 if work_s > 0.0:
                     state.phase[rank] = ENDS
                     schedule(state, work_s, RANK, rank)
                     return WAITING
             note(state, rank, COMPUTE, step, 0, -1, -1.0)
-            note_gradient(state, rank)
+            note_gradient(state, rank, step)
 
         elif kind == CHARGES:
             if phase == BEGINS:
@@ -158,7 +159,7 @@ def go_on(state: State, rank: int) -> int:
                     schedule(state, state.send_s[what, worker], RANK, rank)
                     return WAITING
             note(state, rank, SEND, state.step[rank], state.kind_bytes[what], -1, -1.0)
-            state.sent_bytes[rank] += state.kind_bytes[what]
+            state.counts[BYTES_SENT] += state.kind_bytes[what]
 
         elif kind == RECEIVES:
             if phase == BEGINS:

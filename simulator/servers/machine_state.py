@@ -38,7 +38,10 @@ class Count(IntEnum):
     CLASSES = 13
     """classes of flows"""
     FLOWS_BEGUN = 14
-    SIZE = 15
+    GRADIENTS = 15
+    """rows in the record of gradients"""
+    BYTES_SENT = 16
+    SIZE = 17
 
 
 class Second(IntEnum):
@@ -203,7 +206,7 @@ class State(NamedTuple):
     charge_s: Any
     """(charges, R)"""
     step_s: Any
-    """(W, steps) the times of gradients, by the step modulo the number of columns"""
+    """(steps, W) the times of gradients, by the step modulo the number of rows"""
     step_until: Any
     """(W,) the first step whose time is not known"""
     message_s: Any
@@ -245,10 +248,10 @@ class State(NamedTuple):
     """(., 5): rank, step, version read, version applied, samples"""
     updates_s: Any
     gradients: Any
-    """(W,) number of gradients that have ended"""
-    starts_s: Any
-    """(W, 2): the first and last start of a gradient"""
+    """(., 2): rank and step of each gradient, in the order of their ends; one row if they are not counted"""
+    gradients_s: Any
+    """(., 2): start and end"""
     activity_s: Any
-    """(R, 5): seconds by activity"""
-    sent_bytes: Any
-    """(R,)"""
+    """(R, 5): seconds of loading, computing, updates, communication and waits"""
+    span_counts: Any
+    """(5,): number of spans by activity"""

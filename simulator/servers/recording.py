@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from paceline.simulator.servers.machine_state import Count, Second, State
+from paceline.simulator.servers.machine_state import Activity, Count, Second, State
 
-SPANS, NOW, END = int(Count.SPANS), int(Second.NOW), int(Second.END)
+SPANS, GRADIENTS, NOW, END = int(Count.SPANS), int(Count.GRADIENTS), int(Second.NOW), int(Second.END)
+RECEIVE, COMMUNICATION, WAIT = int(Activity.RECEIVE), int(Activity.SEND), int(Activity.RECEIVE)
+"""sends and receives are communication; the last column of the seconds is that of waits"""
 
 
 def note(state: State, rank: int, activity: int, step: int, nbytes: int, source: int, ready_s: float) -> None:
@@ -21,7 +23,14 @@ def note(state: State, rank: int, activity: int, step: int, nbytes: int, source:
     """
     now_s, start_s = state.seconds[NOW], state.begun_s[rank]
     state.seconds[END] = max(state.seconds[END], now_s)
-    state.activity_s[rank, activity] += now_s - start_s
+    state.span_counts[activity] += 1
+    if activity == RECEIVE:  # it waits until the message has been sent
+        turn_s = min(max(ready_s, start_s), now_s)
+        state.activity_s[rank, WAIT] += turn_s - start_s
+        start_of_share_s = turn_s
+    else:
+        start_of_share_s = start_s
+    state.activity_s[rank, min(activity, COMMUNICATION)] += now_s - start_of_share_s
     if state.kept[rank]:
         row = state.counts[SPANS]
         state.counts[SPANS] = row + 1
@@ -35,10 +44,12 @@ def note(state: State, rank: int, activity: int, step: int, nbytes: int, source:
         state.spans_s[row, 2] = ready_s
 
 
-def note_gradient(state: State, rank: int) -> None:
-    """Counts a gradient that ends now."""
-    start_s = state.begun_s[rank]
-    if state.gradients[rank] == 0:
-        state.starts_s[rank, 0] = start_s
-    state.starts_s[rank, 1] = start_s
-    state.gradients[rank] += 1
+def note_gradient(state: State, rank: int, step: int) -> None:
+    """Records a gradient that ends now, if gradients of all ranks are counted."""
+    if len(state.gradients) > 1:
+        row = state.counts[GRADIENTS]
+        state.counts[GRADIENTS] = row + 1
+        state.gradients[row, 0] = rank
+        state.gradients[row, 1] = step
+        state.gradients_s[row, 0] = state.begun_s[rank]
+        state.gradients_s[row, 1] = state.seconds[NOW]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.runtime.update_log import Update
 from paceline.records.trace import Activity as Name
 from paceline.records.trace import Schedule, Snapshot, Span, Trace
-from paceline.simulator.servers.machine_state import Activity, Count, State
+from paceline.records.value_counts import view
+from paceline.records.whole_cohorts import add_ended_gradients, add_updates, note_change, note_evaluation
+from paceline.simulator.servers.machine_state import Activity, Count, Second, State
 
 NAMES: dict[Activity, Name] = {
     Activity.LOAD: "load",
@@ -33,6 +36,7 @@ class Evaluations:
         self._vector = job.learner.initial()
         self._latest = Snapshot(0.0, 0, 0, self._vector)
         self._next: float = schedule.every
+        self._score = job.learner.evaluate(self._vector) if job.budget.scored else None
         self._keep(self._latest)
 
     @property
@@ -58,6 +62,7 @@ class Evaluations:
         else:
             self._add_by_count(times_s, versions, totals)
         self._latest = Snapshot(float(times_s[-1]), int(versions[-1]), int(totals[-1]), self._vector)
+        note_change(self._trace, self._latest.time_s)
 
     def _add_by_count(self, times_s: np.ndarray, versions: np.ndarray, totals: np.ndarray) -> None:
         counts, every = versions if self._schedule.unit == "updates" else totals, self._schedule.every
@@ -88,7 +93,8 @@ class Evaluations:
 
     def _keep(self, shot: Snapshot) -> None:
         self._shown_version = shot.version
-        self._trace.snapshots.append(shot)
+        self._trace.snapshots.append(replace(shot, score=self._score))
+        note_evaluation(self._trace, shot.time_s)
 
 
 class Records:
@@ -97,36 +103,54 @@ class Records:
     Args:
         job: the run's job.
         schedule: when weights are evaluated.
+        trace: the empty record.
     """
 
-    def __init__(self, job: Job, schedule: Schedule) -> None:
-        self.trace = Trace()
-        self.evaluations = Evaluations(job, schedule, self.trace)
+    def __init__(self, job: Job, schedule: Schedule, trace: Trace) -> None:
+        self.trace = trace
+        self.evaluations = Evaluations(job, schedule, trace)
 
     def flush(self, state: State) -> None:
         """Moves all records to the trace."""
-        self._flush_spans(state, int(state.counts[Count.SPANS]))
         self._flush_updates(state, int(state.counts[Count.UPDATES]))
-        state.counts[Count.SPANS] = state.counts[Count.UPDATES] = 0
+        self._flush_gradients(state, int(state.counts[Count.GRADIENTS]))
+        self._flush_spans(state, int(state.counts[Count.SPANS]))
+        state.counts[[Count.SPANS, Count.UPDATES, Count.GRADIENTS]] = 0
 
     def _flush_spans(self, state: State, count: int) -> None:
         names, trace = [NAMES[one] for one in Activity], self.trace
-        spans, heard = trace.spans, trace.heard
         rows = zip(state.spans[:count].tolist(), state.spans_s[:count].tolist(), strict=True)
+        spans = []
         for (rank, activity, step, nbytes, source), (start_s, end_s, ready_s) in rows:
             if activity == Activity.RECEIVE:
                 spans.append(Span(rank, "main", "receive", None, step, start_s, end_s, nbytes, ready_s))
-                heard.append((rank, source))
+                trace.hear(rank, source, "")
             else:
                 spans.append(Span(rank, "main", names[activity], None, step, start_s, end_s, nbytes))
-        trace.hearers.extend([""] * (len(heard) - len(trace.hearers)))
+        list.extend(trace.spans, spans)  # they have been counted
 
     def _flush_updates(self, state: State, count: int) -> None:
         rows, times_s = state.updates[:count], state.updates_s[:count]
-        self.evaluations.add(times_s, rows[:, 3], rows[:, 4])
-        self.trace.updates.extend(
-            [
-                Update(time_s, rank, step, read, held, held - read, samples)
-                for time_s, (rank, step, read, held, samples) in zip(times_s.tolist(), rows.tolist(), strict=True)
-            ]
-        )
+        ranks, steps, read, held, samples = (rows[:, column].copy() for column in range(5))
+        add_updates(self.trace, times_s.copy(), ranks, steps, read, held, held - read, samples)
+        self.evaluations.add(times_s, held, samples)
+
+    def _flush_gradients(self, state: State, count: int) -> None:
+        if self.trace.counters is not None:
+            rows, times_s = state.gradients[:count], state.gradients_s[:count]
+            add_ended_gradients(self.trace, rows[:, 0], rows[:, 1], times_s[:, 0], times_s[:, 1])
+
+    def close(self, state: State) -> None:
+        """Writes the sums over all ranks, and evaluates the last weights."""
+        self.evaluations.close()
+        if (counters := self.trace.counters) is None:
+            return
+        counters.gradients.gaps.flush()
+        counters.bytes_sent += int(state.counts[Count.BYTES_SENT])
+        counters.last_end_s = max(counters.last_end_s, float(state.seconds[Second.END]))
+        for activity, number in zip(Activity, state.span_counts.tolist(), strict=True):
+            if number:
+                counters.spans[NAMES[activity]] += number
+        for column, name in enumerate(("load", "compute", "update", "communication", "wait")):
+            if (seconds := state.activity_s[:, column]).any():
+                view(counters.seconds[name])[:] += seconds

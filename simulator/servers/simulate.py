@@ -41,6 +41,7 @@ def simulate_servers(
     schedule: Schedule,
     progress: Progress | None = None,
     hosts: HostCosts = NO_COSTS,
+    record: Callable[[], Trace] = Trace,
     *,
     run: Callable[[State], int] | None = None,
 ) -> Trace:
@@ -53,6 +54,7 @@ def simulate_servers(
         schedule: when the weights being learned are evaluated.
         progress: called with the samples so far and the virtual time.
         hosts: what the hosts of the ranks cost and share.
+        record: returns an empty record, see `records.sampled.new_trace`; by default all records are kept.
         run: the event loop; None: the compiled one.
 
     Returns:
@@ -64,14 +66,14 @@ def simulate_servers(
     if (reason := why_not(job, timing, network, schedule, hosts)) is not None:
         raise NotCompiled(reason)
     try:
-        return CompiledRun(job, timing, network, schedule, progress, hosts, run or machine_code()).run()
+        return CompiledRun(job, timing, network, schedule, progress, hosts, run or machine_code(), record()).run()
     except Unforeseen as found:
         if found.args[1:] != ("server",):
             raise NotCompiled(found.args[0]) from found
         reason = str(found.args[0])
     try:
-        again = CompiledRun(job, timing, network, schedule, progress, hosts, run or machine_code(), reason=reason)
-        return again.run()
+        loop = run or machine_code()
+        return CompiledRun(job, timing, network, schedule, progress, hosts, loop, record(), reason=reason).run()
     except Unforeseen as found:
         raise NotCompiled(found.args[0]) from found
 
@@ -91,6 +93,7 @@ class CompiledRun:
         progress: Progress | None,
         hosts: HostCosts,
         run: Callable[[State], int],
+        trace: Trace,
         *,
         reason: str | None = None,
     ) -> None:
@@ -98,9 +101,9 @@ class CompiledRun:
         self.server = Rank(job.workers)
         self.grants = OwnGrants(together=False)
         self.rule = StopRule(job.limit, together=False, grants=self.grants)
-        self.records = Records(job, schedule)
+        self.records = Records(job, schedule, trace)
         self.templates = {"worker": Template(job, "worker"), "server": Template(job, "server")}
-        self.arrays = Arrays(job, timing, network, hosts.handling, self.templates)  # type: ignore[arg-type]
+        self.arrays = Arrays(job, timing, network, hosts.handling, self.templates, trace.keeping)  # type: ignore[arg-type]
         self.outside: OutsideServer | None = None
         self._checked: dict[str, int] = {"worker": 0, "server": 0}
 
@@ -115,6 +118,7 @@ class CompiledRun:
         while (found := Exit(self._run(self.state))) is not Exit.DONE:
             self._outside_machine_code(found)
         self.records.flush(self.state)
+        self.records.close(self.state)
         if not (self.state.phase == Phase.OVER).all():
             raise NotCompiled("programs wait for something that does not happen")
         return self._close()
@@ -144,7 +148,7 @@ class CompiledRun:
             case Exit.UNDERIVED | Exit.NEW_MESSAGE:
                 self._derive(rank, new_message=found is Exit.NEW_MESSAGE)
             case Exit.STEP_TIMES:
-                self.arrays.draw_steps(rank)
+                self.arrays.steps.draw(rank, state.step[:-1])
             case Exit.RECORDS:
                 self.flush()
             case Exit.MESSAGES:
@@ -202,7 +206,6 @@ class CompiledRun:
 
     def _close(self) -> Trace:
         trace, state = self.records.trace, self.state
-        self.records.evaluations.close()
         trace.wall_s = float(state.seconds[Second.END])
         trace.stop_reason = self.grants.why or self.job.budget.usual_end
         trace.notes.update(events=int(state.counts[Count.EVENTS]), operations=int(state.counts[Count.OPERATIONS]))

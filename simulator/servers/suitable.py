@@ -5,6 +5,7 @@ from __future__ import annotations
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import StalenessKind
 from paceline.algorithms.core.values import Null, Rank, Samples
+from paceline.records.goals import SMOOTHING, Goal
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.kernel.timing import Timing
@@ -29,7 +30,7 @@ def why_not(job: Job, timing: Timing, network: Network, schedule: Schedule, host
         return "the method has no server"
     if not isinstance(job.learner.initial(), Null):
         return "gradients are computed (learning is not none)"
-    if job.budget.scored or schedule.probes is not None or schedule.drift is not None:
+    if _may_end(job) or schedule.probes is not None or schedule.drift is not None:
         return "weights are evaluated while it runs"
     if job.method.staleness_kind is StalenessKind.LOCAL_AGE:
         return "staleness is counted in local steps"
@@ -37,6 +38,12 @@ def why_not(job: Job, timing: Timing, network: Network, schedule: Schedule, host
         if job.samples(me, 3) != Samples(int(me.rank), job.workers, 3, job.batch):
             return "batches vary"
     return _costs(job, timing, hosts) or supported(network)
+
+
+def _may_end(job: Job) -> bool:
+    """Returns whether an evaluation may end the run: a learner without numbers always has the same evaluation."""
+    goal, score = Goal(job.budget), job.learner.evaluate(job.learner.initial())
+    return job.budget.scored and any(goal.reached(score) is not None for _ in range(SMOOTHING + 1))
 
 
 def _costs(job: Job, timing: Timing, hosts: HostCosts) -> str | None:
