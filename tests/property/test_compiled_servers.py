@@ -1,0 +1,138 @@
+"""Compiled runs of methods with a server against the event-by-event simulator, on random scenarios."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline import load
+from paceline.records.keeping import Keeping
+from paceline.records.sampled import new_trace
+from paceline.records.trace import Trace
+from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
+from paceline.simulator.runs.interference import processors_of
+from paceline.simulator.runs.plan_timing import PlanTiming
+from paceline.simulator.runs.run import cluster_network
+from paceline.simulator.runs.servers import receiving_of
+from paceline.simulator.interpreter.host_costs import HostCosts
+from paceline.simulator.servers.reasons import NotCompiled
+from paceline.simulator.servers.shapes import split
+from paceline.simulator.servers.simulate import simulate_servers
+
+METHODS: tuple[Any, ...] = (
+    "async-sgd",
+    "async-msgd",
+    "async-easgd",
+    {"name": "async-easgd", "sends": "delta"},
+    "async-measgd",
+    "downpour",
+    {"name": "downpour", "n_push": 2, "n_fetch": 3, "answer": "before"},
+    {"name": "eamsgd", "period": 3},
+    "dc-asgd",
+    {"name": "softsync", "n": 2},
+    {"name": "softsync", "n": 2, "damping": "none"},
+    {"name": "k-async", "k": 2},
+    {"name": "k-batch-async", "k": 2},
+    "backup-workers",
+    "ssp",
+    {"name": "ssp", "pull": "when-stale", "slack": 1},
+)
+DERIVED = ("async-sgd", "async-msgd", "async-easgd", "async-measgd", "downpour", "eamsgd", "k-async", "k-batch-async")
+
+
+def named(method: Any) -> str:
+    return method if isinstance(method, str) else str(method["name"])
+
+
+@st.composite
+def scenarios(draw: st.DrawFn, method: Any) -> dict[str, Any]:
+    counts = draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
+    nodes = [
+        {
+            "count": count,
+            "workers_per_node": draw(st.integers(2, 4)),
+            "device": {"name": f"d{place}", "overhead": f"{draw(st.integers(1, 9))} ms", "per_sample": "0.5 ms"},
+        }
+        for place, count in enumerate(counts)
+    ]
+    link = draw(st.sampled_from(["eth-1g", "eth-10g"]))
+    topology = draw(st.sampled_from([{"topology": "star"}, {"topology": "fat-tree", "k": 4}]))
+    jitter = draw(st.sampled_from([{"distribution": "lognorm", "sigma": 0.3}, {"distribution": "gamma", "shape": 9.0}]))
+    return {
+        "name": "servers",
+        "algorithms": [method],
+        "workload": {"model": draw(st.sampled_from(["digits-mlp", "digits-cnn"])), "learning": "none", "batch_per_worker": 16},
+        "cluster": {
+            "nodes": nodes,
+            "network": {**topology, "link": link, "library": draw(st.sampled_from(["plain", "mpi"]))},
+            "step_time": jitter,
+            "server": {"receive": "shared"},
+            "charges": {"core_bandwidth": "10 GB/s", "device_bandwidth": "100 GB/s"} if draw(st.booleans()) else {},
+        },
+        "evaluate": {"every": draw(st.sampled_from(["100 samples", "7 updates", "0.5 s"]))},
+        "stop": draw(st.sampled_from([{"epochs": 4}, {"seconds": "1 s"}, {"updates": 60}])),
+        "seed": draw(st.integers(0, 9)),
+    }
+
+
+def both(plan: Plan, *, free: bool, keeping: Keeping | None = None) -> tuple[Trace, Trace]:
+    """Simulates a plan with both engines, on its cluster or on a network without costs."""
+    found = []
+    for engine in (simulate_job, simulate_servers):
+        network = NoCost() if free else cluster_network(plan)
+        handling = receiving_of(plan, None if free else network)  # type: ignore[arg-type]
+        hosts = HostCosts(handling=handling, processors=processors_of(plan))
+        record = Trace if keeping is None else partial(new_trace, plan.job, keeping)
+        given_record: Any = record() if engine is simulate_job else record
+        found.append(engine(plan.job, PlanTiming(plan), network, plan.schedule(), None, hosts, given_record))
+    return found[0], found[1]
+
+
+def near(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
+
+
+def check_same(events: Trace, compiled: Trace) -> None:
+    """Requires equal records, times to 1e-9."""
+    assert len(events.spans) == len(compiled.spans)
+    for one, other in zip(by_rank(events), by_rank(compiled), strict=True):
+        assert one[:5] == other[:5] and one.bytes == other.bytes, (one, other)
+        assert near(one.start_s, other.start_s) and near(one.end_s, other.end_s), (one, other)
+    assert [row[1:] for row in events.updates] == [row[1:] for row in compiled.updates]
+    assert all(near(one.time_s, other.time_s) for one, other in zip(events.updates, compiled.updates, strict=True))
+    assert histogram(events) == histogram(compiled)
+    assert [shot.version for shot in events.snapshots] == [shot.version for shot in compiled.snapshots]
+    assert near(events.wall_s, compiled.wall_s) and events.stop_reason == compiled.stop_reason
+    states = [{rank: split(state) for rank, state in trace.states.items()} for trace in (events, compiled)]
+    assert states[0] == states[1]
+
+
+def by_rank(trace: Trace) -> list[Any]:
+    return sorted(trace.spans, key=lambda span: span.rank)  # stable: the order inside a rank counts
+
+
+def histogram(trace: Trace) -> Counter[int]:
+    return Counter(row.staleness for row in trace.updates)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: "-".join(map(str, method.values())) if isinstance(method, dict) else method)
+@settings(max_examples=6)
+@given(data=st.data())
+def test_equals_the_event_by_event_simulator(method: Any, data: st.DataObject) -> None:
+    (plan,) = load(data.draw(scenarios(method))).plans()
+    try:
+        events, compiled = both(plan, free=data.draw(st.booleans()))
+    except NotCompiled as found:
+        pytest.fail(f"not compiled: {found}")
+    check_same(events, compiled)
+    if named(method) in DERIVED:
+        assert compiled.notes["server"]["where"] == "machine code"
