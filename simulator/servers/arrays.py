@@ -16,8 +16,9 @@ from paceline.simulator.network.network import Network
 from paceline.simulator.servers.costs import Costs
 from paceline.simulator.servers.event_loop import FIRST_OF_STATE, TEMPORARIES
 from paceline.simulator.servers.machine_state import Count, Message, Second, State, What
-from paceline.simulator.servers.shapes import Shape, built, split
+from paceline.simulator.servers.shapes import Shape, built
 from paceline.simulator.servers.step_times import StepTimes
+from paceline.simulator.servers.symbols import value_of
 from paceline.simulator.servers.tables import Tables
 from paceline.simulator.servers.templates import Template
 
@@ -125,21 +126,18 @@ class Arrays:
         Args:
             outside: whether the server's program runs outside of machine code.
         """
-        state, job = self.state, self._job
-        worker = self._templates["worker"]
-        state.node[:-1] = self.tables.row("worker", worker.roots[worker.first])
-        for rank, me in enumerate(job.team[:-1] if outside else job.team):
-            shape, integers = split(job.method.begin(me, job.learner.initial()))
-            role = "worker" if rank < self._workers else "server"
-            assert shape == self._templates[role].first, "all workers begin with states of one shape"
-            base = int(state.base[rank])
-            state.registers[base + TEMPORARIES] = rank
-            state.registers[base + FIRST_OF_STATE : base + FIRST_OF_STATE + len(integers)] = integers
-        if not outside:
-            server = self._templates["server"]
-            state.node[-1] = self.tables.row("server", server.roots[server.first])
-        for rank in range(self._ranks):  # as SimPy begins processes: one after the other
-            state.queue[rank] = rank, rank * int(What.KINDS) + int(What.RANK)
+        state, every = self.state, np.arange(self._ranks)
+        for role, ranks in (("worker", every[:-1]), ("server", every[-1:])):
+            template = self._templates[role]  # type: ignore[index]
+            if role == "server" and outside:
+                break
+            state.node[ranks] = self.tables.row(role, template.roots[template.first])  # type: ignore[arg-type]
+            base = state.base[ranks]
+            state.registers[base + TEMPORARIES] = ranks
+            for place, content in enumerate(template.first_integers):
+                state.registers[base + FIRST_OF_STATE + place] = [value_of(content, [rank]) for rank in ranks.tolist()]
+        state.queue[: self._ranks, 0] = every  # as SimPy begins processes: one after the other
+        state.queue[: self._ranks, 1] = every * int(What.KINDS) + int(What.RANK)
         state.counts[Count.QUEUE] = state.counts[Count.SEQUENCE] = self._ranks
 
     # --- templates ------------------------------------------------------------------------------------------------

@@ -212,7 +212,8 @@ class CompiledRun:
         reason = "its program was derived" if self._reason is None else self._reason
         where = "machine code" if self._reason is None else "Python"
         trace.notes["server"] = {"where": where, "reason": reason}
-        self._final_states(trace)
+        if trace.keeping.whole:
+            self._final_states(trace)
         return trace
 
     def _final_states(self, trace: Trace) -> None:

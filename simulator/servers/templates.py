@@ -43,7 +43,7 @@ from paceline.simulator.servers.nodes import (
     Updates,
 )
 from paceline.simulator.servers.shapes import LARGEST, Shape, built, split
-from paceline.simulator.servers.symbols import Condition, Real, Sum, Symbol, Unforeseen, content_of
+from paceline.simulator.servers.symbols import Condition, Path, Real, Sum, Symbol, Unforeseen, content_of
 
 MOST_BRANCHES = 1000
 """branches by numbers, and shapes of states, that a template may have; beyond, every step may take a new path, and
@@ -60,6 +60,29 @@ class NodeOfRank:
         raise Unforeseen("it uses the ranks on its node")
 
     __len__ = __contains__ = __iter__  # type: ignore[assignment]
+
+
+class Undecided:
+    """Takes the place of a path where a program must not decide by its rank."""
+
+    def decide(self, condition: Condition) -> bool:
+        """Raises `Unforeseen`."""
+        raise Unforeseen("its initial state depends on its rank")
+
+
+def symbolic_context(job: Job, role: Role, path: Path) -> RankContext:
+    """Returns the context of a rank: for workers, of any worker, with a symbol for its rank.
+
+    Args:
+        job: the run's job.
+        role: the role.
+        path: the path on which the symbol occurs.
+    """
+    if role == "server":
+        return job.team[-1]
+    rank: Any = Symbol.register(path, 0)
+    node: Any = NodeOfRank()
+    return replace(job.team[0], rank=rank, node=node)
 
 
 class Template:
@@ -84,8 +107,8 @@ class Template:
         """number of registers"""
         self.complete = self.most_state = self.most_inputs = 0
         """number of complete paths; the most integers of a state, and the most inputs of an update"""
-        first = job.team[0] if role == "worker" else job.team[-1]
-        self.first, _ = split(job.method.begin(first, job.learner.initial()))
+        me = symbolic_context(job, role, Undecided())
+        self.first, self.first_integers = _contents(job.method.begin(me, job.learner.initial()))
 
     def root(self, shape: Shape) -> int:
         """Returns the node with which a step begins from a state of this shape."""
@@ -205,9 +228,7 @@ class Exploration:
         """the answers so far"""
         self._known: dict[tuple[Sum, str], bool] = {}
         self._decisions: list[Decision] = []
-        me = self._job.team[0] if self._role == "worker" else self._job.team[-1]
-        rank: Any = Symbol.register(self, 0) if self._role == "worker" else me.rank
-        self._me: RankContext = me if self._role == "server" else replace(me, rank=rank, node=NodeOfRank())  # type: ignore[arg-type]
+        self._me = symbolic_context(self._job, self._role, self)
         self.registers = 1
         self._state = built(root, self._new_registers(root.count))
         routine: Routine[Any] = self._job.method.enter(self._me, self._state)
