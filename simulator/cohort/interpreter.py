@@ -30,6 +30,7 @@ from paceline.algorithms.runtime.program_errors import check_start
 from paceline.algorithms.runtime.stop_rule import next_step
 from paceline.algorithms.runtime.update_log import Update, UpdateLog
 from paceline.records.trace import Trace
+from paceline.simulator.cohort.batch_copies import BatchCopies, CopyPaths
 from paceline.simulator.cohort.classes import Contexts, OneOfClass, Places, RankClass, Times
 from paceline.simulator.cohort.group_sets import GroupSets, Membership
 from paceline.simulator.cohort.of_one import of_one
@@ -44,6 +45,7 @@ from paceline.simulator.cohort.values import Gradients
 from paceline.simulator.cohort.varying import of_ranks, vary
 from paceline.simulator.interpreter.weights_owner import WeightsOwner
 from paceline.simulator.kernel.timing import Timing
+from paceline.topologies.catalogue.staging import Staging
 
 WHY = {
     ops.Send: "it sends messages",
@@ -69,6 +71,7 @@ class CohortRun:
         classes: the ranks of each class.
         contexts: creates the contexts of classes.
         overlaps: whether communication may take place while a rank computes.
+        copying: the links of the copies of batches, and what is copied; None: batches are on the devices.
     """
 
     def __init__(
@@ -82,12 +85,17 @@ class CohortRun:
         contexts: Contexts,
         *,
         overlaps: bool = True,
+        copying: tuple[CopyPaths, Staging] | None = None,
     ) -> None:
         self.job, self._timing, self._owner, self._overlaps = job, timing, owner, overlaps
         self._classes = [self._class(number, ranks, contexts, trace) for number, ranks in enumerate(classes)]
         self._works = [OwnWork(timing, one.ranks) for one in self._classes]
         self._records = Recorder(trace, self._classes, job.workers)
         self._gradients = Gradients(job.learner)
+        self._copies: BatchCopies | None = None
+        if copying is not None:
+            workers = [one for one in self._classes if one.me.role == "worker"]
+            self._copies = BatchCopies(*copying, workers, self._records, getattr(prices, "use", None))
         self._rooms = Rooms(GroupSets(), prices, lasts=not trace.keeping.whole)
         self._scheduler = Scheduler()
         self._states: dict[int, Any] = {}
@@ -142,6 +150,8 @@ class CohortRun:
 
     def _main(self, task: CohortTask, lane: Lane) -> Steps:
         self._states[task.own.number] = yield from self._drive(task, lane)
+        if self._copies is not None:
+            self._copies.close(task.own, task.now_s)
 
     def _drive(self, task: CohortTask, lane: Lane) -> Steps:
         """Performs the operations of a program until it ends; returns its answer."""
@@ -186,7 +196,7 @@ class CohortRun:
         if not self._overlaps:
             raise NotACohort("communication slows down gradients that are computed at the same time")
         promise = TimedPromise(lambda: "something that was started")
-        name = task.own.names.take(task.now_s, promise)
+        name = task.own.names.take(task.now_s, promise, task)
         stream = task.stream if lane is None else line
         return CohortTask(task.own, name, promise, task.now_s, lane, line, stream, task.step)
 
@@ -226,10 +236,12 @@ class CohortRun:
 
     # --- own work -----------------------------------------------------------------------------------------------
 
-    def _load(self, task: CohortTask, op: ops.Load) -> Batch:
+    def _load(self, task: CohortTask, op: ops.Load) -> Steps:
         work = self._works[task.own.number]
         task.pass_s(work.rest_s())
         begun_s = task.now_s
+        if self._copies is not None:
+            yield from self._copies.take(task, op.samples)
         task.pass_s(work.load_s(op.samples.count))
         self._records.span(task.own, task.name, "load", op.samples.index, begun_s, task.now_s)
         return Batch(op.samples, None)
@@ -279,7 +291,7 @@ class CohortRun:
         buckets = op.parts(task.own.me.layout)
         parts = [TimedPromise(partial("the gradient of {}".format, bucket.name)) for bucket in buckets]
         child = self._beside(task, task.line)
-        child.promise.waited = True  # its parts are waited for
+        child.promise.waiter = task  # it waits for its parts
         steps = self._layer_gradients(child, op, weights, list(zip(buckets, parts, strict=True)))
         self._scheduler.begin(child, self._carried(child, steps))
         return tuple([handles.give(part) for part in parts])
@@ -295,7 +307,7 @@ class CohortRun:
         forward, backward = ([share * total_s for share in shares] for shares in self._timing.layer_shares())
         given, begun_s = op.weights, task.now_s
         if isinstance(given, Weights):
-            busy_s, before_s = sum(forward), begun_s
+            busy_s, before_s = sum(forward, np.zeros(task.own.count)), begun_s
             task.pass_s(busy_s)
         else:
             given, busy_s, begun_s = yield from self._forward(task, weights, forward, samples.index)
@@ -324,7 +336,7 @@ class CohortRun:
         for layer, promise, seconds in zip(task.own.me.layout.layers, promises, shares, strict=True):
             if not promise.settled:
                 yield promise
-            promise.waited = True
+            promise.waiter = task
             task.until(promise)
             held.append(promise.result())
             span_s = task.now_s
@@ -376,7 +388,7 @@ class CohortRun:
 
     def _wait(self, task: CohortTask, op: ops.Wait[Any]) -> Any:
         promise = task.own.handles.entry(op.handle)
-        promise.waited = True
+        promise.waiter = task
         return self._awaited(task, promise)
 
     def _awaited(self, task: CohortTask, promise: TimedPromise) -> Steps:
@@ -393,7 +405,7 @@ class CohortRun:
                 yield promise
         if least == len(promises):
             for promise in promises:
-                promise.waited = True
+                promise.waiter = task
                 task.until(promise)
             return handles.answers(task.line, promises, least)
         return handles.answers(task.line, promises, least, self._found(task, promises, least))
@@ -412,7 +424,7 @@ class CohortRun:
         task.now_s = later_s
         found = np.flatnonzero(done[:, 0]).tolist()
         for place in found:
-            promises[place].waited = True
+            promises[place].waiter = task
         return tuple(found)
 
 

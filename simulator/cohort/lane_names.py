@@ -25,12 +25,13 @@ class LaneNames:
         self._users: list[list[tuple[TimedPromise, NDArray[np.bool_] | None]]] = []
         """what uses each number, with the ranks at which it does; None: all"""
 
-    def take(self, now_s: Times, promise: TimedPromise) -> Any:
+    def take(self, now_s: Times, promise: TimedPromise, starter: object) -> Any:
         """Returns the name of a new lane: a text, or an array of numbers if it differs between ranks.
 
         Args:
             now_s: the time at each rank.
             promise: ends when the lane is not used any more.
+            starter: the task that begins something in it.
         """
         left = np.ones(len(now_s), dtype=bool)
         names = np.zeros(len(now_s), dtype=np.int64)
@@ -39,7 +40,7 @@ class LaneNames:
             if number == len(self._users):
                 self._users.append([])
                 self._begun_s.append(np.full(len(now_s), -np.inf))
-            free = left & self._free(number, now_s)
+            free = left & self._free(number, now_s, starter)
             if free.any():
                 everywhere = bool(free.all())
                 self._users[number].append((promise, None if everywhere else free))
@@ -51,7 +52,7 @@ class LaneNames:
             number += 1
         return names
 
-    def _free(self, number: int, now_s: Times) -> NDArray[np.bool_]:
+    def _free(self, number: int, now_s: Times, starter: object) -> NDArray[np.bool_]:
         """Returns at which ranks a number is free; forgets what has ended at all ranks."""
         free, kept = np.ones(len(now_s), dtype=bool), []
         for promise, ranks in self._users[number]:
@@ -62,10 +63,10 @@ class LaneNames:
             else:
                 busy = promise.ends_s > now_s
                 same = promise.ends_s == now_s
-                if same.any():
-                    busy |= same & (self._begun_s[number] == now_s)
-                    if not promise.waited and (same & (self._begun_s[number] < now_s)).any():
+                if same.any() and promise.waiter is not starter:  # else it has given its lane back
+                    if promise.waiter is not None or (same & (self._begun_s[number] < now_s)).any():
                         raise NotACohort("an operation begins at the instant at which another one of its rank ends")
+                    busy |= same
             if ranks is not None:
                 busy &= ranks
             if busy.any():

@@ -7,7 +7,7 @@ are kept that may overlap with later ones: of sets that have ports in common wit
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence
 from itertools import product
 
 import numpy as np
@@ -34,7 +34,7 @@ class PortUse:
         self._pairs: dict[tuple[int, int], Pairs] = {}
         self._intervals: dict[tuple[int, str], list[tuple[Times, Times]]] = {}
 
-    def add(self, groups: int, ports: Sequence[Set[Port]]) -> None:
+    def add(self, groups: int, ports: Sequence[Collection[Port]]) -> None:
         """Adds the ports of a collective.
 
         Args:
@@ -44,7 +44,7 @@ class PortUse:
         known = self._ports.setdefault(groups, [set() for _ in ports])
         before = sum(map(len, known))
         for mine, more in zip(known, ports, strict=True):
-            mine |= more
+            mine.update(more)
         if sum(map(len, known)) > before:
             self._pairs = {key: pairs for key, pairs in self._pairs.items() if groups not in key}
 
@@ -103,4 +103,4 @@ def _check(pairs: Pairs, begun_s: Times, done_s: Times, other_begun_s: Times, ot
         return
     early, late = np.minimum(done_s[one], other_done_s[two]), np.maximum(begun_s[one], other_begun_s[two])
     if (late < early * (1 - SAME)).any():
-        raise NotACohort("two of its collectives use the same links at the same time")
+        raise NotACohort("two of its collectives, or a collective and a copy, use the same links at the same time")

@@ -7,7 +7,7 @@ takes the time that the network states for it alone. `port_use` checks that it i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class Entered:
     """
 
     groups: GroupSet
-    kind: str
+    kind: Any
     nbytes: int
     roots: Places | None
     stream: str
@@ -88,7 +88,7 @@ class Modelled:
     """
 
     def __init__(self, network: ClusterNetwork) -> None:
-        self._network, self._use = network, PortUse()
+        self._network, self.use = network, PortUse()
         self._seconds: dict[tuple[int, str, int, bytes], Times] = {}
         self._done_s: dict[tuple[int, str], Times] = {}
 
@@ -99,7 +99,7 @@ class Modelled:
         queue = one.groups.number, one.stream
         begun_s = np.maximum(last_s, self._done_s.get(queue, 0.0))
         done_s = self._done_s[queue] = begun_s + self._seconds[key]
-        self._use.used(one.groups.number, one.stream, begun_s, done_s)
+        self.use.used(one.groups.number, one.stream, begun_s, done_s)
         return done_s
 
     def _priced(self, one: Entered) -> Times:
@@ -112,7 +112,7 @@ class Modelled:
                 raise NotACohort("a link is broken")
             seconds.append(alone_s)
             ports.append(on)
-        self._use.add(one.groups.number, ports)
+        self.use.add(one.groups.number, ports)
         return np.array(seconds)
 
 

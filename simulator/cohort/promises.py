@@ -19,8 +19,8 @@ class TimedPromise(Promise):
     """when it ended at each rank; None before it has settled"""
     last_s: NDArray[np.float64] | None = None
     """for a collective: when the last member of each rank's group entered, if that is recorded"""
-    waited: bool = False
-    """whether a program has waited for it"""
+    waiter: object = None
+    """the task that has waited for it last"""
 
     def end_at(self, ends_s: NDArray[np.float64], answer: Any = None) -> None:
         """Settles it.

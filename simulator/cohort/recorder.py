@@ -72,7 +72,8 @@ class Recorder:
             last_s: the last entry, for collectives.
             key: the name of the collective; a function of places if it differs between ranks.
         """
-        self.wall_s = max(self.wall_s, float(ends_s.max()))
+        if activity != "copy":  # a copy that nothing waits for may end after the programs
+            self.wall_s = max(self.wall_s, float(ends_s.max()))
         places: Any = slice(None)
         if self._kept is not None:
             assert self.trace.counters is not None, "sampled records are counted"
@@ -108,8 +109,11 @@ class Recorder:
             own: the class.
             rows: a row for each input, whose values may differ between ranks.
         """
-        for row in rows:
-            columns = tuple(of_ranks(value, own.count) if not isinstance(value, np.ndarray) else value for value in row)
+        values: Any
+        for values in rows:
+            columns = tuple(
+                of_ranks(value, own.count) if not isinstance(value, np.ndarray) else value for value in values
+            )
             if self.trace.counters is None:
                 self.trace.updates.extend(map(Update._make, zip(*(column.tolist() for column in columns), strict=True)))
             elif len(self._classes) == 1:
@@ -125,11 +129,12 @@ class Recorder:
             own: the class.
             rows: a row for each input, whose values may differ between ranks.
         """
-        for row in rows:
+        values: Any
+        for values in rows:
             columns = [
                 repeat(value) if isinstance(value, str)
                 else (value if isinstance(value, np.ndarray) else of_ranks(value, own.count)).tolist()
-                for value in row
+                for value in values
             ]  # fmt: skip
             self.trace.layers.extend(map(LayerUpdate._make, zip(*columns)))  # noqa: B905  # the layer has no end
 

@@ -55,7 +55,7 @@ def answers(groups: GroupSet, parts: Sequence[Contribution], roots: Places | Non
         result = _of_roots(groups, parts, roots)
     else:
         result = _reduced(groups, parts, op)
-    found = []
+    found: list[Any] = []
     for part in parts:
         here = part.membership
         if isinstance(op, Reduce) and not _at_roots(part, roots):
@@ -107,7 +107,8 @@ def sums(groups: GroupSet, rows: Rows) -> Rows:
         rows: the values of all members, group by group.
     """
     if len(groups.groups) == 1 and rows.shape[1] > 1:
-        return np.add.reduce(rows, axis=0)[np.newaxis]  # NumPy adds rows one after the other
+        whole: Rows = np.add.reduce(rows, axis=0)[np.newaxis]  # NumPy adds rows one after the other
+        return whole
     found = np.empty((len(groups.groups), rows.shape[1]), dtype=rows.dtype)
     for size in np.unique(groups.sizes).tolist():
         chosen = np.flatnonzero(groups.sizes == size)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from paceline.algorithms.core.operations import AllGather, Barrier, Broadcast, Reduce
-from paceline.algorithms.runtime.collective_matching import Collective, check_collective
+from paceline.algorithms.core.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
+from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.simulator.cohort.classes import Places, RankClass, Times
 from paceline.simulator.cohort.group_sets import GroupSet, GroupSets, Membership
 from paceline.simulator.cohort.prices import Entered, Prices
@@ -60,7 +60,7 @@ class Rooms:
         """
         here = self._sets.membership(own, op.group)
         roots = _roots(here, op)
-        check_collective(_of_first(here, op), own.first)
+        _check(op)
         turn = self._positions[own.number, here.groups.number, stream]
         self._positions[own.number, here.groups.number, stream] += 1
         key, signature = (here.groups.number, stream, turn), _signature(op)
@@ -105,12 +105,10 @@ class Rooms:
             promise.end_at(part.membership.spread(ends_s), answer)
 
 
-def _of_first(here: Membership, op: Collective) -> Collective:
-    """Returns the operation of the first rank of the class, for checks that are alike at all ranks."""
-    group = here.groups.groups[int(here.group_of[0])]
-    if isinstance(op, Reduce | Broadcast):
-        return replace(op, group=group, root=of_ranks(op.root, len(here.group_of))[0].item())
-    return replace(op, group=group)
+def _check(op: Collective) -> None:
+    """Refuses an unknown reduction; ranks and roots that are no members are found when their places are looked up."""
+    if isinstance(op, AllReduce | Reduce) and op.op not in ("sum", "mean"):
+        raise NotACohort("it requests an unknown reduction")
 
 
 def _signature(op: Collective) -> tuple[Any, ...]:

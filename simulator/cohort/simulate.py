@@ -15,6 +15,7 @@ from paceline.algorithms.core.errors import PacelineError
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
 from paceline.records.trace import Schedule, Trace
+from paceline.simulator.cohort.batch_copies import CopyPaths
 from paceline.simulator.cohort.classes import Contexts, Places, divided
 from paceline.simulator.cohort.interpreter import CohortRun
 from paceline.simulator.cohort.prices import prices_of
@@ -26,6 +27,8 @@ from paceline.simulator.interpreter.weights_owner import Progress, WeightsOwner
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.interference import WHOLE, Processors
 from paceline.simulator.network.network import Network
+from paceline.simulator.network.node_memory import NodeMemory
+from paceline.topologies.catalogue.staging import Staging
 
 
 def simulate_cohort(
@@ -53,22 +56,20 @@ def simulate_cohort(
 
     Raises:
         NotACohort: the run cannot be vectorised.
-
-    >>> from paceline.records.trace import Schedule
-    >>> from paceline.simulator.network.network import NoCost
-    >>> from paceline.algorithms.methods.baseline import SyncSgd
-    >>> from paceline.testing.contract.jobs import job_of  # doctest: +SKIP
     """
     if (reason := why_not(job, timing, schedule, hosts)) is not None:
         raise NotACohort(reason)
     contexts = Contexts(job.team)
     classes = contexts.roles()
     overlaps = hosts.processors is None or not hosts.processors.used
+    copying = _copying(job, hosts)
     while True:
         trace = record()
         try:
             owner = WeightsOwner(job, copy(schedule), trace, progress)
-            run = CohortRun(job, timing, prices_of(network), owner, trace, classes, contexts, overlaps=overlaps)
+            run = CohortRun(
+                job, timing, prices_of(network), owner, trace, classes, contexts, overlaps=overlaps, copying=copying
+            )
             run.run()
         except Diverges as diverges:
             classes = _refined(classes, diverges)
@@ -112,8 +113,15 @@ def why_not(job: Job, timing: Timing, schedule: Schedule, hosts: HostCosts) -> s
         return "the distances between workers are measured"
     if hosts.supply is not None:
         return "its batches are read from storage"
-    if hosts.staging is not None and hosts.staging.network.cluster.staging is not None:
-        return "batches and values are copied between hosts and devices"
+    if (copied := _copied(hosts)) is not None:
+        memory, staging = copied
+        if memory.network.fabric.buffers.copied:
+            return "the library copies vectors between hosts and devices"
+        if staging.batches == "pageable" or staging.prefetch > 1:
+            return "batches are copied from pageable memory, or more than one ahead"
+        sockets = [memory.network.cluster.socket_of(rank) for rank in job.team[0].workers]
+        if None in sockets and any(socket is not None for socket in sockets):
+            return "the batches of some workers are copied to devices, and those of others are not"
     handling = hosts.handling
     if handling.lane_s or handling.wait_s or handling.start_s is not NO_COSTS.handling.start_s or hosts.snapshot_s:
         return "starts and stored weights cost processor time on the measured machine"
@@ -122,6 +130,27 @@ def why_not(job: Job, timing: Timing, schedule: Schedule, hosts: HostCosts) -> s
     if any(timing.timeline(me.rank) is not None for me in job.team):
         return "workers crash or are slower for some time"
     return None
+
+
+def _copied(hosts: HostCosts) -> tuple[NodeMemory, Staging] | None:
+    """Returns the memories and links by which batches and vectors may be copied; None if nothing is."""
+    if hosts.staging is None or (staging := hosts.staging.network.cluster.staging) is None:
+        return None
+    return hosts.staging, staging
+
+
+def _copying(job: Job, hosts: HostCosts) -> tuple[CopyPaths, Staging] | None:
+    """Returns how batches are copied; None if they are not."""
+    if (copied := _copied(hosts)) is None:
+        return None
+    memory, staging = copied
+    if (
+        staging.batches == "none"
+        or staging.sample_bytes <= 0
+        or memory.network.cluster.socket_of(job.team[0].rank) is None
+    ):
+        return None
+    return CopyPaths(memory, job.workers), staging
 
 
 def _own_devices(job: Job, processors: Processors) -> bool:

@@ -5,7 +5,7 @@
 * A program may use a `Varying` only in ways that do not depend on the rank. A branch on it, its use as an index, as a
   key or in a text raises `Diverges` with the ranks that agree. So whether control flow depends on the rank is detected
   by running the program, and a method does not have to declare it.
-* Integers are 64 bits wide. A product or shift that might not fit raises `NotACohort`, because Python's would be larger.
+* Integers are 64 bits wide. A product that might not fit raises `NotACohort`, because Python's would be larger.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Varying:
             raise NotACohort("its control flow or its keys depend on a number that differs between ranks")
         raise Diverges(self.values == self.values[0])
 
-    __index__ = __int__ = __float__ = __hash__ = __str__ = __repr__ = __format__ = _like_first  # type: ignore[assignment]
+    __index__ = __int__ = __float__ = __hash__ = __str__ = __repr__ = __format__ = _like_first
 
     def __neg__(self) -> Any:
         return vary(-self.values)

@@ -78,6 +78,7 @@ class NodeMemory:
     def __init__(self, network: ClusterNetwork) -> None:
         self._network, self._routes = network, cache(self._found)
         self._to_device = cache(self._device_path)
+        self._memories = {memory_port(node.name): node.memory.bytes_per_s for node in network.cluster.nodes}
 
     def begin(self, rank: Rank, action: Action, nbytes: int) -> Copying | None:
         """Begins an access.
@@ -129,6 +130,17 @@ class NodeMemory:
         ports, limit = (self._port(rank), *path.ports), path.limit_bytes_per_s
         flow = self._network.copy(ports, nbytes, limit, slows_collectives=few)
         return DeviceCopy(flow, path.latency_s)
+
+    def path_to_device(self, rank: Rank) -> Path:
+        """Returns the links of copies to the device of a rank, without the memory of its node."""
+        path = self._to_device(rank, "to device")
+        assert path is not None, "the rank's data are copied"
+        return path
+
+    def capacity_of(self, port: Port) -> float:
+        """Returns the bytes per second of a link or of the memory of a node."""
+        capacity = self._network.fabric.capacity
+        return capacity[port] if port in capacity else self._memories[port]
 
     def copy_by_core(self, rank: Rank, nbytes: float) -> simpy.Event:
         """Begins a copy inside the memory of a rank's node by one core, which reads and writes every byte.

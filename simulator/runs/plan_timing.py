@@ -108,10 +108,11 @@ class PlanTimes:
         plan: the plan.
         ranks: the ranks.
         late_s: seconds that are added to each gradient.
+        scales: a factor on the time of each rank's gradients; None: 1.
     """
 
-    def __init__(self, plan: Plan, ranks: Sequence[int], late_s: float = 0.0) -> None:
-        self._plan, self._late_s, self._count = plan, late_s, len(ranks)
+    def __init__(self, plan: Plan, ranks: Sequence[int], late_s: float = 0.0, scales: Factors | None = None) -> None:
+        self._plan, self._late_s, self._count, self._scales = plan, late_s, len(ranks), scales
         varying = [plan.varying(Rank(rank)) for rank in ranks]
         self._slowness = np.array([slowness for _, _, slowness in varying])
         self._devices = _alike([device for device, _, _ in varying])
@@ -142,7 +143,7 @@ class PlanTimes:
             for places, blocks in self._jitters:
                 factors[places] = blocks.factors(step)
         found: Factors = base_s * factors * self._slowness * self._plan.time_dilation + self._late_s
-        return found
+        return found if self._scales is None else self._scales * found
 
 
 def _alike(things: Sequence[Any]) -> list[tuple[Any, Any]]:

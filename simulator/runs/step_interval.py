@@ -18,13 +18,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import numpy as np
+
 from paceline.algorithms.core.values import Rank
 from paceline.records import Run
 from paceline.records.prediction_interval import StepFactors
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.kernel.timing import Timing
-from paceline.simulator.runs.plan_timing import PlanTiming
+from paceline.simulator.runs.plan_timing import PlanTimes, PlanTiming
 from paceline.simulator.runs.short_runs import Length, mean_of, shortened, windows_of, without_learning
 from paceline.topologies.catalogue.device import Interval
 
@@ -49,8 +51,10 @@ class ScaledTiming(PlanTiming):
         factor = 1.0 if self.factors is None else self.factors[rank]
         return factor * super().compute_s(rank, step, samples)
 
-    def many(self, ranks: Sequence[int]) -> None:
-        """Returns None: the times of these short runs are computed one by one."""
+    def many(self, ranks: Sequence[int]) -> PlanTimes | None:
+        """Returns the times of many ranks together, as for `PlanTiming`."""
+        factors = None if self.factors is None else np.array([self.factors[Rank(rank)] for rank in ranks])
+        return None if self.costs.gradients else PlanTimes(self.plan, ranks, self.costs.late_s, factors)
 
 
 def step_factors(plan: Plan, perform: Perform, made: Run) -> StepFactors | None:

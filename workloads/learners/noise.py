@@ -56,6 +56,27 @@ class Noise:
         total = sum(2**level * self._row(level, number) for level, number in _pieces(first, count))
         return np.asarray(total) / count
 
+    def means(self, starts: NDArray[np.int64], count: int) -> Array | None:
+        """Returns the means over several batches as rows, each with the bits of `mean`.
+
+        Args:
+            starts: the number of each batch's first sample.
+            count: samples of each batch.
+
+        Returns:
+            The rows; None unless every batch is one aligned group.
+        """
+        level = count.bit_length() - 1
+        if count != 2**level or level > TOP or (starts % count).any():
+            return None
+        blocks, places = np.divmod(starts // count, self._height)
+        rows = np.empty((len(starts), self.dimensions))
+        for block in np.unique(blocks).tolist():
+            mine = blocks == block
+            rows[mine] = self._block(level, block)[places[mine]]
+        means: Array = 2**level * rows / count
+        return means
+
     def _row(self, level: int, number: int) -> Array:
         """Returns the mean over the group with this number of 2^level samples."""
         block, place = divmod(number, self._height)

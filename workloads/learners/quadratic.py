@@ -155,6 +155,25 @@ class Quadratic(OneByOne):
         pull = self.curvature * offset
         return pull + data, float(np.vecdot(0.5 * pull + data, offset))
 
+    @may_diverge
+    def stacked_gradients(self, vectors: Array, starts: NDArray[np.int64], count: int) -> tuple[Array, Array] | None:
+        """Computes the gradients of many ranks, each with the bits of `gradient`.
+
+        Args:
+            vectors: w of all, shape (dimensions,), or of each, shape (ranks, dimensions).
+            starts: the number of each batch's first sample.
+            count: samples of each batch.
+
+        Returns:
+            The gradients as rows, and the losses; None if the noise has to be drawn batch by batch.
+        """
+        if (means := self._noise.means(starts, count)) is None:
+            return None
+        data, offset = self._noise_scale * means, vectors - self.target
+        pull = self.curvature * offset
+        mean = data + 0.5 * pull
+        return pull + data, np.vecdot(mean, offset)
+
     def layer_gradients(self, vector: Array, data: Array, ready: Callable[[str, Array], None]) -> float:
         """Like `gradient`, but calls `ready` with each layer's part, last layer first; returns the loss."""
         gradient, loss = self.gradient(vector, data)

@@ -1,0 +1,204 @@
+"""The copies of batches to devices, of all ranks together.
+
+* With a depth of 1, the copy of the next batch begins when the program takes a batch; with 0, the program waits for the
+  copy of its batch. The copies of the n-th batches of all ranks form a round.
+* The copies of a round share the links and the memory of their nodes max-min fairly; their ends are those of
+  `max_min.play`. If all copies of a node begin at one instant, they take as long as in any other such round.
+* Rounds that overlap in a node would have to be simulated together; such runs are given up.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from paceline.algorithms.core.values import Rank, Samples
+from paceline.records.trace import COPY_TO_DEVICE
+from paceline.simulator.cohort.classes import RankClass, Times
+from paceline.simulator.cohort.port_use import SAME, PortUse
+from paceline.simulator.cohort.promises import TimedPromise
+from paceline.simulator.cohort.recorder import Recorder
+from paceline.simulator.cohort.tasks import CohortTask, Steps
+from paceline.simulator.cohort.unsuitable import NotACohort
+from paceline.simulator.cohort.varying import of_ranks
+from paceline.simulator.flows import compiled
+from paceline.simulator.flows.flow_engine import Port
+from paceline.simulator.flows.network_state import whole_network
+from paceline.simulator.network.network import memory_port
+from paceline.simulator.network.node_memory import MOST_SLOWED, NodeMemory
+from paceline.topologies.catalogue.staging import Staging
+from paceline.workloads.reading import following
+
+COPIES = -1
+"""the number by which `PortUse` knows the copies of each node"""
+
+
+class CopyPaths:
+    """The links of the copies of all ranks, and how long copies take.
+
+    Args:
+        memory: the memories of the nodes.
+        workers: the number of workers, all of which have batches to copy.
+    """
+
+    def __init__(self, memory: NodeMemory, workers: int) -> None:
+        cluster = memory.network.cluster
+        numbers: dict[Port, int] = {}
+        capacity: list[float] = []
+        self._routes: list[list[int]] = []
+        self.latency_s = np.zeros(workers)
+        self.node = np.array([cluster.node_of(Rank(rank)) for rank in range(workers)])
+        self.firsts = np.flatnonzero(np.diff(self.node, prepend=-1))
+        """the first rank of each node that has workers"""
+        self.ports: list[set[Port]] = [set() for _ in self.firsts]
+        place = np.cumsum(np.diff(self.node, prepend=-1) != 0) - 1
+        for rank in range(workers):
+            path = memory.path_to_device(Rank(rank))
+            ports = (memory_port(cluster.nodes[int(self.node[rank])].name), *path.ports)
+            self.ports[place[rank]].update(ports)
+            route = []
+            for port in ports:
+                if port not in numbers:
+                    numbers[port] = len(capacity)
+                    capacity.append(memory.capacity_of(port))
+                route.append(numbers[port])
+            if np.isfinite(path.limit_bytes_per_s):
+                route.append(len(capacity))
+                capacity.append(path.limit_bytes_per_s)
+            self._routes.append(route)
+            self.latency_s[rank] = path.latency_s
+        self.slows_collectives = cluster.workers <= MOST_SLOWED
+        self._capacity = np.array(capacity)
+        self._apart = sum(map(len, self.ports)) == len(set().union(*self.ports))
+        self._alike: dict[bytes, Times] = {}
+
+    def ends_s(self, starts_s: Times, nbytes: Times) -> Times:
+        """Returns when the last byte of each rank's copy has passed.
+
+        Args:
+            starts_s: when each rank's copy begins.
+            nbytes: its bytes.
+        """
+        places = np.repeat(np.arange(len(self.firsts)), np.diff(np.append(self.firsts, len(starts_s))))
+        together = np.maximum.reduceat(starts_s, self.firsts) == np.minimum.reduceat(starts_s, self.firsts)
+        if not self._apart or not together.any():
+            return self._played(starts_s, nbytes)
+        key = nbytes.tobytes()
+        if key not in self._alike:
+            self._alike[key] = self._played(np.zeros(len(starts_s)), nbytes)
+        ends_s = starts_s + self._alike[key]
+        if not together.all():
+            rest = np.flatnonzero(~together[places])
+            ends_s[rest] = self._played(starts_s, nbytes, rest)
+        return ends_s
+
+    def _played(self, starts_s: Times, nbytes: Times, ranks: Any = None) -> Times:
+        """Simulates the copies of some ranks; by default of all."""
+        ranks = np.arange(len(starts_s)) if ranks is None else ranks
+        order = ranks[np.argsort(starts_s[ranks], kind="stable")]
+        hops = np.array([len(self._routes[rank]) for rank in order.tolist()])
+        routes = np.concatenate([self._routes[rank] for rank in order.tolist()])
+        net: Any = whole_network(self._capacity, hops, routes)
+        net.flows["remaining"] = nbytes[order]
+        times_s = starts_s[order].copy()
+        compiled.machine_code().play(net, times_s)
+        found = np.empty(len(starts_s))
+        found[order] = times_s
+        ends_s: Times = found[ranks]
+        return ends_s
+
+
+@dataclass(eq=False, slots=True)
+class _Round:
+    """The copies of one batch of every rank."""
+
+    starts_s: dict[int, Times] = field(default_factory=dict)
+    nbytes: dict[int, Times] = field(default_factory=dict)
+    promises: dict[int, TimedPromise] = field(default_factory=dict)
+    step: int = 0
+
+
+class BatchCopies:
+    """The copies of the batches of a run.
+
+    Args:
+        paths: the links of the copies.
+        staging: what is copied, and how.
+        classes: the classes of workers.
+        records: the record.
+        use: the ports that collectives use; None if these are not modelled.
+    """
+
+    def __init__(
+        self, paths: CopyPaths, staging: Staging, classes: list[RankClass], records: Recorder, use: PortUse | None
+    ) -> None:
+        self._paths, self._staging, self._classes, self._records = paths, staging, classes, records
+        self._use = use if paths.slows_collectives else None
+        if self._use is not None:
+            self._use.add(COPIES, paths.ports)
+        self._ahead: dict[int, tuple[Samples, TimedPromise]] = {}
+        """the batch of each class that is copied ahead"""
+        self._turns: defaultdict[int, int] = defaultdict(int)
+        self._rounds: dict[int, _Round] = {}
+        self._busy_s: Times | None = None
+        """when the last copies of each node ended"""
+        self.last_s: dict[int, Times] = {}
+        """when the last copy of each rank of a class ended"""
+
+    def take(self, task: CohortTask, samples: Samples) -> Steps:
+        """Waits until a batch is on the device."""
+        own = task.own
+        if not self._staging.ahead:
+            promise = self._request(own, samples, task.now_s)
+        else:
+            if own.number not in self._ahead:
+                self._ahead[own.number] = samples, self._request(own, samples, task.now_s)
+            expected, promise = self._ahead[own.number]
+            if expected != samples:
+                raise NotACohort("it takes other batches than those that are copied ahead")
+        if not promise.settled:
+            yield promise
+        task.until(promise)
+        if self._staging.ahead:
+            coming = following(samples)
+            self._ahead[own.number] = coming, self._request(own, coming, task.now_s)
+
+    def _request(self, own: RankClass, samples: Samples, now_s: Times) -> TimedPromise:
+        turn = self._turns[own.number]
+        self._turns[own.number] += 1
+        one = self._rounds.setdefault(turn, _Round(step=samples.index))
+        promise = one.promises[own.number] = TimedPromise(lambda: "the copy of a batch")
+        one.starts_s[own.number] = now_s
+        one.nbytes[own.number] = of_ranks(samples.count, own.count) * self._staging.sample_bytes
+        if len(one.promises) == len(self._classes):
+            self._settle(self._rounds.pop(turn))
+        return promise
+
+    def _settle(self, one: _Round) -> None:
+        paths = self._paths
+        starts_s, nbytes = np.empty(len(paths.node)), np.empty(len(paths.node))
+        for own in self._classes:
+            starts_s[own.ranks], nbytes[own.ranks] = one.starts_s[own.number], one.nbytes[own.number]
+        begun_s = np.minimum.reduceat(starts_s, paths.firsts)
+        if self._busy_s is not None and (begun_s < self._busy_s * (1 - SAME)).any():
+            raise NotACohort("copies of successive batches overlap in a node")
+        ends_s = paths.ends_s(starts_s, nbytes)
+        self._busy_s = np.maximum.reduceat(ends_s, paths.firsts)
+        if self._use is not None:
+            self._use.used(COPIES, "", begun_s, self._busy_s)
+        ends_s = ends_s + paths.latency_s
+        for own in self._classes:
+            mine = self.last_s[own.number] = ends_s[own.ranks]
+            sizes = np.rint(one.nbytes[own.number]).astype(np.int64)
+            self._records.span(
+                own, COPY_TO_DEVICE, "copy", one.step, one.starts_s[own.number], mine, nbytes=sizes, key="batch"
+            )
+            one.promises[own.number].end_at(mine)
+
+    def close(self, own: RankClass, now_s: Times) -> None:
+        """Checks that the copies of a class had ended when its program ended, because it would have ended them."""
+        if own.number in self.last_s and (self.last_s[own.number] > now_s).any():
+            raise NotACohort("a batch is being copied when its program ends")

@@ -1,0 +1,230 @@
+"""The vectorised interpreter writes the rows of the event-by-event one, on random scenarios."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline import load
+from paceline.algorithms import METHODS
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.periodic import HbsSgd
+from paceline.records.keeping import Keeping
+from paceline.records.sampled import new_trace
+from paceline.records.trace import Schedule, Trace
+from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.cohort.simulate import simulate_cohort
+from paceline.simulator.cohort.unsuitable import NotACohort
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, Network, NoCost
+from paceline.simulator.runs.engine import run_job
+from paceline.simulator.runs.run import perform
+from paceline.workloads import build
+from tests.clusters import star
+from tests.support import FixedTiming, built, job_of, placed
+
+SAME = 1e-9
+"""relative difference of times; all methods have equal ones on most networks"""
+IN_STEP = (
+    *("sequential-sgd", "sync-sgd", "sync-easgd2", "sync-easgd3", "hbs-sgd", "k-avg", "sasgd", "hsgd", "layerwise-sgd"),
+    *("agd", "layerwise-agd", "chip-partitioned-sgd", "post-local-sgd", "diloco"),
+)
+"""methods whose runs are vectorised on every network"""
+LAYERWISE = ("layerwise-sgd", "layerwise-agd", "layerwise-sgd-lazy", "layerwise-sgd-next-forward")
+BY_TIMES = ("layerwise-sgd-lazy", "layerwise-sgd-next-forward")
+"""methods that are vectorised unless the order of events of a rank decides"""
+Pair = tuple[Trace, Trace]
+COUNTS = st.one_of(
+    st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    st.builds(lambda nodes, each: [each] * nodes, st.integers(1, 16), st.integers(1, 4)),
+)
+
+
+def networks(nodes: list[list[int]]) -> dict[str, Network]:
+    return {
+        "free": NoCost(),
+        "measured": MeasuredNetwork(lambda _, members, size: 0.1 + 1e-3 * (size + members), lambda _: 0.25),
+        "modelled": ClusterNetwork(star(*map(len, nodes), latency_s=0.015625)),
+    }
+
+
+def drawn_timing(seed: int, ranks: int, work: float) -> FixedTiming:
+    factors = np.random.default_rng(seed).lognormal(0.0, 0.3, (ranks, 64))
+    return FixedTiming(compute=lambda rank, step: float(factors[rank, step]), work=work, load=work / 2)
+
+
+def assert_same(found: Trace, expected: Trace) -> None:
+    """Compares all rows; texts and numbers have to be equal, and times to differ by rounding only."""
+    for table in ("spans", "updates", "layers"):
+        mine, other = (sorted(map(sortable, getattr(trace, table))) for trace in (found, expected))
+        assert [exact(row) for row in mine] == [exact(row) for row in other]
+        np.testing.assert_allclose([times(row) for row in mine], [times(row) for row in other], rtol=SAME, atol=0)
+    assert found.wall_s == pytest.approx(expected.wall_s, rel=SAME)
+    assert found.stop_reason == expected.stop_reason
+    shots = [[(shot.version, shot.samples) for shot in trace.snapshots] for trace in (found, expected)]
+    assert shots[0] == shots[1]
+    for one, shot in zip(found.snapshots, expected.snapshots, strict=True):
+        assert one.time_s == pytest.approx(shot.time_s, rel=SAME)
+        if isinstance(shot.vector, np.ndarray):
+            assert one.vector.tobytes() == shot.vector.tobytes()
+    assert repr(sorted(found.states.items())) == repr(sorted(expected.states.items()))
+    assert found.notes["operations"] == expected.notes["operations"]
+
+
+def sortable(row: Any) -> tuple[Any, ...]:
+    """Puts what is no time first, so that rounding does not change the order."""
+    named = row._asdict()
+    fixed = [str(value) for name, value in named.items() if not name.endswith("_s")]
+    return (*fixed, *[value for name, value in named.items() if name.endswith("_s") and value is not None])
+
+
+def exact(row: tuple[Any, ...]) -> list[str]:
+    return [value for value in row if isinstance(value, str)]
+
+
+def times(row: tuple[Any, ...]) -> list[float]:
+    return [value for value in row if not isinstance(value, str)]
+
+
+def both(job: Job, timing: FixedTiming, network: str, nodes: list[list[int]], schedule: Schedule) -> Pair:
+    found = simulate_cohort(job, timing, networks(nodes)[network], schedule)
+    return found, simulate_job(job, timing, networks(nodes)[network], copy.copy(schedule))
+
+
+@pytest.mark.parametrize(
+    ("name", "network"),
+    [(name, "free") for name in IN_STEP if "layerwise" not in name]
+    + [(name, network) for name in IN_STEP for network in ("measured", "modelled")],
+)
+@given(counts=COUNTS, seed=st.integers(0, 999), work=st.sampled_from([0.0, 0.0625]), steps=st.integers(1, 6))
+def test_rows_are_those_of_the_event_by_event_interpreter(
+    name: str, network: str, counts: list[int], seed: int, work: float, steps: int
+) -> None:
+    method = built(name)
+    nodes = suited(method, counts)
+    timing = drawn_timing(seed, sum(map(len, nodes)), work)
+    found, expected = both(job_of(method, nodes=nodes, steps=steps), timing, network, nodes, Schedule(every=2))
+    assert_same(found, expected)
+
+
+def suited(method: Method, counts: list[int]) -> list[list[int]]:
+    nodes = placed(counts)
+    if method.problems(nodes):  # type: ignore[arg-type]
+        nodes = [[rank for node in nodes for rank in node]][:1]
+    if method.name == "chip-partitioned-sgd":
+        nodes = [nodes[0][:8]]  # the job's batch has as many samples
+    return nodes
+
+
+@pytest.mark.parametrize(
+    ("name", "network"),
+    [(name, "free") for name in (*BY_TIMES, "layerwise-sgd", "layerwise-agd")]
+    + [(name, network) for name in BY_TIMES for network in ("measured", "modelled")],
+)
+@given(counts=COUNTS, seed=st.integers(0, 999), steps=st.integers(1, 4))
+def test_methods_that_depend_on_times_are_vectorised_or_refused(
+    name: str, network: str, counts: list[int], seed: int, steps: int
+) -> None:
+    nodes = placed(counts)
+    timing = drawn_timing(seed, sum(counts), 0.0625)
+    job = job_of(built(name), nodes=nodes, steps=steps)
+    found = run_job(job, timing, networks(nodes)[network], Schedule(every=1), engine="cohort")
+    assert found.notes["engine"]["name"] == "cohort" or "operation" in found.notes["engine"]["reason"]
+    assert_same(found, simulate_job(job, timing, networks(nodes)[network], Schedule(every=1)))
+
+
+@given(size=st.sampled_from([2, 3]), groups=st.integers(1, 6), seed=st.integers(0, 999))
+def test_groups_of_consecutive_ranks(size: int, groups: int, seed: int) -> None:
+    nodes = placed([size * groups])
+    timing = drawn_timing(seed, size * groups, 0.0)
+    job = job_of(HbsSgd(k1=1, k2=3, group=size), nodes=nodes, steps=7)
+    assert_same(*both(job, timing, "measured", nodes, Schedule(every=1)))
+
+
+@given(limit_s=st.floats(0.5, 9.0), seed=st.integers(0, 999))
+def test_a_limit_of_seconds_ends_it_at_the_same_step(limit_s: float, seed: int) -> None:
+    nodes, timing = placed([2, 2]), drawn_timing(seed, 4, 0.0625)
+    job = job_of(built("k-avg"), nodes=nodes, steps=8, seconds=limit_s)
+    assert_same(*both(job, timing, "modelled", nodes, Schedule(every=1)))
+
+
+def plan_of(name: str, *changes: str) -> Plan:
+    (plan,) = load(
+        "fat-tree-128",
+        ["cluster.nodes[0].count=4", "stop.updates=5", *changes],
+        algorithms=[name],
+    ).plans()
+    return plan
+
+
+@pytest.mark.parametrize("name", ["sync-sgd", "hbs-sgd", "hsgd", "k-avg", "layerwise-sgd"])
+@pytest.mark.parametrize("prefetch", [0, 1])
+def test_a_cluster_of_the_catalogue_with_copies_of_batches(name: str, prefetch: int) -> None:
+    plan = plan_of(name, f"cluster.staging.prefetch={prefetch}", "stop.samples=null", "stop.epochs=null")
+    found, expected = (perform(plan, plan.schedule(), engine=engine) for engine in ("cohort", "events"))
+    assert found.notes["engine"]["name"] == "cohort", found.notes["engine"]
+    assert_same(found, expected)
+    assert any(span.activity == "copy" for span in found.spans)
+
+
+def test_collectives_that_share_links_with_copies_are_refused() -> None:
+    plan = plan_of("agd", "stop.samples=null")
+    found, expected = (perform(plan, plan.schedule(), engine=engine) for engine in ("cohort", "events"))
+    assert found.notes["engine"]["name"] == "events"
+    assert "the same links at the same time" in found.notes["engine"]["reason"]
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("name", ["sync-sgd", "k-avg", "hsgd", "layerwise-sgd"])
+def test_counters_of_sampled_records_are_the_same(name: str) -> None:
+    nodes = placed([3, 2, 2])
+    job, timing = job_of(built(name), nodes=nodes, steps=6), drawn_timing(3, 7, 0.0625)
+    keeping = Keeping.of("sampled", 7, 42, 1)
+    found = simulate_cohort(
+        job, timing, networks(nodes)["modelled"], Schedule(1), record=lambda: new_trace(job, keeping)
+    )
+    expected = simulate_job(job, timing, networks(nodes)["modelled"], Schedule(1), trace=new_trace(job, keeping))
+    assert found.counters is not None
+    assert expected.counters is not None
+    assert sorted(map(str, found.spans)) == sorted(map(str, expected.spans))
+    for mine, other in ((found.counters, expected.counters),):
+        assert dict(mine.spans) == dict(other.spans)
+        assert mine.bytes_sent == other.bytes_sent
+        assert {key: list(value) for key, value in mine.seconds.items() if any(value)} == {
+            key: pytest.approx(list(value), rel=SAME) for key, value in other.seconds.items() if any(value)
+        }
+        assert list(mine.gradients.number) == list(other.gradients.number)
+        assert mine.gradients.between.total_s == pytest.approx(other.gradients.between.total_s, rel=SAME)
+        assert mine.updates.inputs == other.updates.inputs
+        assert mine.updates.progress.number == other.updates.progress.number
+        assert mine.updates.staleness.histogram == other.updates.staleness.histogram
+
+
+@pytest.mark.parametrize("name", sorted(set(METHODS) - set(IN_STEP) - set(BY_TIMES)))
+def test_other_methods_are_refused_with_a_reason(name: str) -> None:
+    method = built(name)
+    nodes = suited(method, [2, 2])
+    job = job_of(method, nodes=nodes, steps=4)
+    with pytest.raises(NotACohort, match=r"messages|clock|do not step together"):
+        simulate_cohort(job, FixedTiming(), NoCost(), Schedule(every=1))
+
+
+@pytest.mark.parametrize("name", ["sync-sgd", "hbs-sgd", "k-avg", "sasgd", "diloco", "layerwise-sgd", "hsgd"])
+@given(nodes=st.integers(1, 8), each=st.integers(1, 8), seed=st.integers(1, 99), batch=st.sampled_from([1, 4, 12, 32]))
+def test_weights_on_the_quadratic_problem_have_the_same_bits(
+    name: str, nodes: int, each: int, seed: int, batch: int
+) -> None:
+    counts = placed([each] * nodes)
+    problem = build("quadratic", learning="quadratic", seed=seed)
+    budget = Budget(samples=5 * batch * nodes * each)
+    ranks = [[Rank(rank) for rank in node] for node in counts]
+    job = Job.of(built(name), ranks, problem, batch=batch, budget=budget, seed=seed)
+    timing = drawn_timing(seed, nodes * each, 0.0625)
+    assert_same(*both(job, timing, "measured", counts, Schedule(every=1)))
