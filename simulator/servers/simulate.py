@@ -119,7 +119,7 @@ class CompiledRun:
             self._outside_machine_code(found)
         self.records.flush(self.state)
         self.records.close(self.state)
-        if not (self.state.phase == Phase.OVER).all():
+        if not (self.state.phase == Phase.OVER).all():  # the event-by-event simulator describes the deadlock
             raise NotCompiled("programs wait for something that does not happen")
         return self._close()
 
@@ -242,5 +242,3 @@ class _of:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Unforeseen) and len(error.args) == 1:
             error.args = (*error.args, self._role)
-
-

@@ -390,5 +390,3 @@ def _content(value: Any) -> Sum:
 def _contents(value: Any) -> tuple[Shape, tuple[Sum, ...]]:
     shape, integers = split(value)
     return shape, tuple([_content(one) for one in integers])
-
-

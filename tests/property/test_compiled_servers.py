@@ -70,7 +70,11 @@ def scenarios(draw: st.DrawFn, method: Any) -> dict[str, Any]:
     return {
         "name": "servers",
         "algorithms": [method],
-        "workload": {"model": draw(st.sampled_from(["digits-mlp", "digits-cnn"])), "learning": "none", "batch_per_worker": 16},
+        "workload": {
+            "model": draw(st.sampled_from(["digits-mlp", "digits-cnn"])),
+            "learning": "none",
+            "batch_per_worker": 16,
+        },
         "cluster": {
             "nodes": nodes,
             "network": {**topology, "link": link, "library": draw(st.sampled_from(["plain", "mpi"]))},
@@ -124,7 +128,9 @@ def histogram(trace: Trace) -> Counter[int]:
     return Counter(row.staleness for row in trace.updates)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: "-".join(map(str, method.values())) if isinstance(method, dict) else method)
+@pytest.mark.parametrize(
+    "method", METHODS, ids=lambda method: "-".join(map(str, method.values())) if isinstance(method, dict) else method
+)
 @settings(max_examples=6)
 @given(data=st.data())
 def test_equals_the_event_by_event_simulator(method: Any, data: st.DataObject) -> None:
