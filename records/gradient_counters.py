@@ -202,7 +202,7 @@ class GradientCounters:
             starts_s: its start.
             ends_s: its end.
         """
-        number, first, last_s, last = map(view, (self.number, self.first_s, self.last_s, self._last))
+        number, first, last_s, last = view(self.number), view(self.first_s), view(self.last_s), view(self._last)
         order = np.argsort(ranks, kind="stable")
         begins = np.flatnonzero(np.diff(ranks[order], prepend=-1))  # of the rows of each worker
         ends = np.append(begins[1:], len(order)) - 1

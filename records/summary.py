@@ -26,9 +26,9 @@ from paceline.records.goals import SMOOTHING, has_diverged
 from paceline.records.metrics import Histogram, finite, histogram
 from paceline.records.pace import Asked, PaceFigures, pace_figures
 from paceline.records.prediction_interval import PredictionInterval
+from paceline.records.record_figures import RecordFigures
 from paceline.records.staleness import NAMES, NotionFigures, figures, measured
 from paceline.records.tables import ACTIVITIES, Tables
-from paceline.records.record_figures import RecordFigures
 from paceline.records.targets import Axes, TargetFigures, axes_of, target_figures
 from paceline.records.trace import LostRank, LostUpdates, Reads
 

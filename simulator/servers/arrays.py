@@ -14,8 +14,8 @@ from paceline.simulator.interpreter.cpu_overheads import Handling
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.network import Network
 from paceline.simulator.servers.costs import Costs
-from paceline.simulator.servers.event_loop import FIRST_OF_STATE, TEMPORARIES
-from paceline.simulator.servers.machine_state import Count, Message, Second, State, What
+from paceline.simulator.servers.node_steps import FIRST_OF_STATE, TEMPORARIES
+from paceline.simulator.servers.machine_state import Count, Message, Row, Second, State, What
 from paceline.simulator.servers.shapes import Shape, built
 from paceline.simulator.servers.step_times import StepTimes
 from paceline.simulator.servers.symbols import value_of
@@ -54,7 +54,7 @@ class Arrays:
         self.shapes: list[Shape] = []
         """the shape of each kind of message"""
         self._sizes: dict[int, int] = {}
-        self._widths = {"worker": 0, "server": 0}
+        self._widths: dict[Role, int] = {"worker": 0, "server": 0}
         self._payload, self._charges = 8, 0
         workers, ranks = job.workers, job.workers + 1
         self._ranks, self._workers = ranks, workers
@@ -66,15 +66,9 @@ class Arrays:
             heap_s=np.zeros(0),
             heap=np.zeros((0, 2), integers),
             queue=np.zeros((0, 2), integers),
-            node=np.zeros(ranks, integers),
-            phase=np.zeros(ranks, integers),
+            ranks=np.zeros((ranks, int(Row.SIZE)), integers),
             begun_s=np.zeros(ranks),
-            step=np.zeros(ranks, integers),
-            held=np.full(ranks, -1, integers),
-            inbox=np.full((ranks, 2), -1, integers),
             registers=np.zeros(0, integers),
-            base=np.zeros(ranks, integers),
-            spare=np.zeros(ranks, integers),
             messages=np.zeros((0, int(Message.SIZE)), integers),
             sent_s=np.zeros(0),
             payload=np.zeros((0, self._payload), integers),
@@ -116,6 +110,7 @@ class Arrays:
             span_counts=np.zeros(5, integers),
         )
         self.state.counts[Count.RESUME] = -1
+        self.state.ranks[:, [Row.HELD, Row.INBOX_FIRST, Row.INBOX_LAST]] = -1
         self._make_pool(pool)
 
     # --- the beginning --------------------------------------------------------------------------------------------
@@ -131,8 +126,8 @@ class Arrays:
             template = self._templates[role]  # type: ignore[index]
             if role == "server" and outside:
                 break
-            state.node[ranks] = self.tables.row(role, template.roots[template.first])  # type: ignore[arg-type]
-            base = state.base[ranks]
+            state.ranks[ranks, Row.NODE] = self.tables.row(role, template.roots[template.first])  # type: ignore[arg-type]
+            base = state.ranks[ranks, Row.BASE]
             state.registers[base + TEMPORARIES] = ranks
             for place, content in enumerate(template.first_integers):
                 state.registers[base + FIRST_OF_STATE + place] = [value_of(content, [rank]) for rank in ranks.tolist()]
@@ -232,7 +227,7 @@ class Arrays:
                 self._allocate({role: factor * (TEMPORARIES + template.registers) + spare})
             offset = self._widths[role] - spare
             ranks = slice(0, self._workers) if role == "worker" else slice(self._workers, None)
-            self.state.spare[ranks] = self.state.base[ranks] + offset
+            self.state.ranks[ranks, Row.SPARE] = self.state.ranks[ranks, Row.BASE] + offset
 
     def _allocate(self, widths: dict[Role, int]) -> None:
         state, old = self.state, dict(self._widths)
@@ -245,7 +240,7 @@ class Arrays:
         kept = min(old["server"], server)
         first = self._workers * old["worker"]
         registers[self._workers * worker : self._workers * worker + kept] = state.registers[first : first + kept]
-        state.base[:] = np.arange(self._ranks) * worker
+        state.ranks[:, Row.BASE] = np.arange(self._ranks) * worker
         self.state = state._replace(registers=registers)
 
     # --- room -----------------------------------------------------------------------------------------------------
@@ -289,7 +284,8 @@ class Arrays:
         """Returns a queue of at least this size, a power of two, with the same events."""
         state = self.state
         if size <= len(state.queue):
-            return state.queue
+            unchanged: np.ndarray = state.queue
+            return unchanged
         queue = np.zeros((size, 2), np.int64)
         first, count = int(state.counts[Count.QUEUE_FIRST]), int(state.counts[Count.QUEUE])
         if count:

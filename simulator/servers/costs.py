@@ -15,6 +15,7 @@ from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, Network, NoCost
 from paceline.simulator.servers.reasons import NotCompiled
+from paceline.simulator.servers.shapes import Shape
 from paceline.simulator.servers.shared_ports import SharedPorts
 
 Array = np.ndarray
@@ -53,15 +54,15 @@ class Costs:
         self._kinds = 0
         processed = [np.zeros((2, self.workers)) if self._handled else NONE for _ in range(3)]
         paths = (2, self.workers) if self.ports is not None else (1, 1)
-        self.messages = KindCosts(
-            np.zeros((2, self.workers)), *processed, np.full(paths, -1, np.int64), np.zeros((*paths, 3))
-        )
+        send_s, receive_s, copy_s = processed
+        path_class, path_s = np.full(paths, -1, np.int64), np.zeros((*paths, 3))
+        self.messages = KindCosts(np.zeros((2, self.workers)), send_s, receive_s, copy_s, path_class, path_s)
         self.load_s = np.zeros(self.ranks)
         self.rest_s = np.zeros(self.ranks)
         for rank in range(self.workers):
             self.load_s[rank], self.rest_s[rank] = timing.load_s(Rank(rank), job.batch), timing.rest_s(Rank(rank))
 
-    def add_kinds(self, kinds: Mapping[tuple[Role, object], int], sizes: Mapping[int, int]) -> None:
+    def add_kinds(self, kinds: Mapping[tuple[Role, Shape], int], sizes: Mapping[int, int]) -> None:
         """Adds the times of new kinds of messages.
 
         Args:

@@ -1,9 +1,7 @@
 """The compiled event loop: replays templates with the events, and their order, of `simulator.interpreter`.
 
 * `go_on` lets one rank go on through its nodes until it waits. `run` processes events and calls it.
-* Both return an `Exit` if something has to be done outside of machine code; the rank then goes on where it was.
-* The steps of a message are those of `interpreter.mail` and `network.ClusterNetwork`, with the same events, so that
-  events of equal times have the same order.
+* Both return if something has to be done outside of machine code; the rank then goes on where it was.
 """
 
 from __future__ import annotations
@@ -12,65 +10,37 @@ from collections.abc import Callable
 from functools import cache
 
 from paceline.simulator.flows.compiled import compiled
-from paceline.simulator.servers import event_heap, messages, port_sharing, recording
-from paceline.simulator.servers.event_heap import queued_first, schedule, take_first, take_queued
-from paceline.simulator.servers.machine_state import Activity, Count, Exit, Kind, Message, Phase, Second, State, What
-from paceline.simulator.servers.messages import arrive, passed, post, take_from_inbox
+from paceline.simulator.servers import event_heap, messages, node_steps, port_sharing, recording
+from paceline.simulator.servers.event_heap import queued_first, take_first, take_queued
+from paceline.simulator.servers.machine_state import Count, Exit, Kind, Phase, Row, Second, State, What
+from paceline.simulator.servers.messages import arrive, passed
+from paceline.simulator.servers.node_steps import (
+    LEFT,
+    WAITING,
+    charge,
+    compute,
+    compute_temporaries,
+    decide,
+    load,
+    next_step,
+    receive,
+    send,
+    update,
+)
 from paceline.simulator.servers.port_sharing import NEVER, NEXT_END, ORDER, advance_port, end_flow, ends_now, share_port
-from paceline.simulator.servers.recording import note, note_gradient
 
-LOAD, COMPUTE, UPDATE, SEND, RECEIVE = (int(one) for one in Activity)
 UNDERIVED, LOADS, COMPUTES, CHARGES, SENDS, RECEIVES, DECIDES, UPDATES_KIND, NEXT_STEPS, ENDS_KIND, OUTSIDE = (
     int(one) for one in Kind
 )
-BEGINS, RESTED, ENDS, WAITS, HEARD, BUSY, OVER = (int(one) for one in Phase)
-RANK, TURN, ARRIVAL, SENT, LATENCY, PASSED = (
-    int(one) for one in (What.RANK, What.TURN, What.ARRIVAL, What.SENT, What.LATENCY, What.PASSED)
-)
+BEGINS, BUSY, ENDS, OVER = int(Phase.BEGINS), int(Phase.BUSY), int(Phase.ENDS), int(Phase.OVER)
+NODE, PHASE, BASE = int(Row.NODE), int(Row.PHASE), int(Row.BASE)
+RANK, TURN, ARRIVAL, PASSED = (int(one) for one in (What.RANK, What.TURN, What.ARRIVAL, What.PASSED))
 KINDS = int(What.KINDS)
-DONE, EXIT_UNDERIVED, NEW_MESSAGE, STEP_TIMES, RECORDS, MESSAGES, SERVER, STOP, BAD_RECEIVER = (
-    int(one) for one in Exit
-)
-NOW, LIMIT_S = int(Second.NOW), int(Second.LIMIT)
-SPANS, UPDATES, RESUME, LIMIT = (int(one) for one in (Count.SPANS, Count.UPDATES, Count.RESUME, Count.LIMIT))
-EVENTS, OPERATIONS, MADE, UNUSED, FREE = (
-    int(one) for one in (Count.EVENTS, Count.OPERATIONS, Count.UPDATES_MADE, Count.UNUSED, Count.FREE)
-)
-CLASSES, QUEUE, HEAP = int(Count.CLASSES), int(Count.QUEUE), int(Count.HEAP)
-GRADIENTS, BYTES_SENT = int(Count.GRADIENTS), int(Count.BYTES_SENT)
-SOURCE, TO, KIND, STEP, NEXT = (
-    int(one) for one in (Message.SOURCE, Message.TO, Message.KIND, Message.STEP, Message.NEXT)
-)
-WAITING = -2
-"""the answer of `go_on` if the rank waits or has ended"""
-ADD, REMAINDER, QUOTIENT, SET = 0, 1, 2, 3
-"""kinds of instructions"""
-TEMPORARIES = 16
-"""registers for numbers that a node computes; they come before the others"""
-FIRST_OF_STATE = TEMPORARIES + 1
-"""the register of the first integer of a state, after that of the rank"""
-
-
-def operand(state: State, base: int, number: int) -> int:
-    """Returns the value of an operand: a register plus a constant."""
-    register = state.operands[number, 0]
-    constant = state.operands[number, 1]
-    return int(constant if register < 0 else state.registers[base + register] + constant)
-
-
-def compute_temporaries(state: State, base: int, first: int, count: int) -> None:
-    """Computes the numbers of a node that are more than a register plus a constant."""
-    for line in range(first, first + count):
-        kind, target = state.instructions[line, 0], base + state.instructions[line, 1]
-        source, number = state.instructions[line, 2], state.instructions[line, 3]
-        if kind == SET:
-            state.registers[target] = number
-        elif kind == ADD:
-            state.registers[target] += state.registers[base + source] * number
-        elif kind == REMAINDER:
-            state.registers[target] = state.registers[base + source] % number
-        else:
-            state.registers[target] = state.registers[base + source] // number
+DONE, EXIT_UNDERIVED, RECORDS, SERVER = (int(one) for one in (Exit.DONE, Exit.UNDERIVED, Exit.RECORDS, Exit.SERVER))
+NOW = int(Second.NOW)
+SPANS, RESUME, EVENTS, OPERATIONS = (int(one) for one in (Count.SPANS, Count.RESUME, Count.EVENTS, Count.OPERATIONS))
+CLASSES, QUEUE, QUEUE_FIRST, HEAP = (int(one) for one in (Count.CLASSES, Count.QUEUE, Count.QUEUE_FIRST, Count.HEAP))
+GRADIENTS = int(Count.GRADIENTS)
 
 
 def go_on(state: State, rank: int) -> int:
@@ -81,173 +51,47 @@ def go_on(state: State, rank: int) -> int:
         rank: the rank.
 
     Returns:
-        `WAITING`, or an exit.
+        `WAITING`, or `LEFT` minus an exit.
     """
-    server = len(state.step) - 1
-    base = state.base[rank]
     while True:
-        node, phase = state.node[rank], state.phase[rank]
-        kind = state.nodes[node, 0]
+        node, phase = state.ranks[rank, NODE], state.ranks[rank, PHASE]
         if state.counts[SPANS] + 2 >= len(state.spans) or state.counts[GRADIENTS] + 2 >= len(state.gradients) > 1:
-            return RECORDS
-        if phase == BEGINS:
-            state.counts[OPERATIONS] += 1
-            if state.nodes[node, 7] > 0:
-                compute_temporaries(state, base, state.nodes[node, 6], state.nodes[node, 7])
-        then = state.nodes[node, 1]
+            return LEFT - RECORDS
+        if phase == BEGINS and state.nodes[node, 7] > 0:
+            compute_temporaries(state, state.ranks[rank, BASE], state.nodes[node, 6], state.nodes[node, 7])
+        then = perform(state, rank, node, phase)
+        if then < 0:
+            return then
+        state.counts[OPERATIONS] += 1
+        state.ranks[rank, NODE] = then
+        state.ranks[rank, PHASE] = BEGINS
 
-        if kind == LOADS:
-            if phase == BEGINS and state.rest_s[rank] > 0.0:
-                state.phase[rank] = RESTED
-                schedule(state, state.rest_s[rank], RANK, rank)
-                return WAITING
-            if phase != ENDS:
-                state.begun_s[rank] = state.seconds[NOW]
-                if state.load_s[rank] > 0.0:
-                    state.phase[rank] = ENDS
-                    schedule(state, state.load_s[rank], RANK, rank)
-                    return WAITING
-            note(state, rank, LOAD, operand(state, base, state.nodes[node, 2]), 0, -1, -1.0)
 
-        elif kind == COMPUTES:
-            step = operand(state, base, state.nodes[node, 2])
-            if phase == BEGINS:
-                if step >= state.step_until[rank]:
-                    state.counts[OPERATIONS] -= 1
-                    return STEP_TIMES
-                state.begun_s[rank] = state.seconds[NOW]
-                work_s = state.step_s[step % len(state.step_s), rank]
-                if work_s > 0.0:
-                    state.phase[rank] = ENDS
-                    schedule(state, work_s, RANK, rank)
-                    return WAITING
-            note(state, rank, COMPUTE, step, 0, -1, -1.0)
-            note_gradient(state, rank, step)
-
-        elif kind == CHARGES:
-            if phase == BEGINS:
-                state.begun_s[rank] = state.seconds[NOW]
-                work_s = state.charge_s[state.nodes[node, 2], rank]
-                if work_s > 0.0:
-                    state.phase[rank] = ENDS
-                    schedule(state, work_s, RANK, rank)
-                    return WAITING
-            note(state, rank, UPDATE, state.step[rank], 0, -1, -1.0)
-
-        elif kind == SENDS:
-            to, what = operand(state, base, state.nodes[node, 2]), state.nodes[node, 3]
-            worker = rank if rank != server else to
-            if phase == BEGINS:
-                if to < 0 or to > server or to == rank:
-                    return BAD_RECEIVER
-                if state.counts[UNUSED] == 0:
-                    state.counts[OPERATIONS] -= 1
-                    return MESSAGES
-                state.begun_s[rank] = state.seconds[NOW]
-                message = state.counts[FREE]
-                state.counts[FREE] = state.messages[message, NEXT]
-                state.counts[UNUSED] -= 1
-                state.messages[message, SOURCE] = rank
-                state.messages[message, TO] = to
-                state.messages[message, KIND] = what
-                state.messages[message, STEP] = state.step[rank]
-                state.sent_s[message] = state.seconds[NOW]
-                first = state.nodes[node, 4]
-                for place in range(state.nodes[node, 5]):
-                    state.payload[message, place] = operand(state, base, first + place)
-                post(state, message)
-                if state.send_s.shape[0] > 1 and state.send_s[what, worker] > 0.0:
-                    state.phase[rank] = BUSY
-                    schedule(state, state.send_s[what, worker], RANK, rank)
-                    return WAITING
-            note(state, rank, SEND, state.step[rank], state.kind_bytes[what], -1, -1.0)
-            state.counts[BYTES_SENT] += state.kind_bytes[what]
-
-        elif kind == RECEIVES:
-            if phase == BEGINS:
-                state.begun_s[rank] = state.seconds[NOW]
-                state.held[rank] = take_from_inbox(state, rank)
-                if state.held[rank] < 0:
-                    state.phase[rank] = WAITS
-                    return WAITING
-            message = state.held[rank]
-            if phase == BEGINS or phase == WAITS:
-                if state.receive_s.shape[0] > 1:
-                    what = state.messages[message, KIND]
-                    worker = state.messages[message, SOURCE] if rank == server else rank
-                    taken_s = max(state.begun_s[rank], state.sent_s[message]) + state.receive_s[what, worker]
-                    done_s = max(taken_s, state.seconds[NOW] + state.copy_s[what, worker])
-                    left_s = max(0.0, done_s - state.seconds[NOW])
-                    if left_s > 0.0:
-                        state.phase[rank] = ENDS
-                        schedule(state, left_s, RANK, rank)
-                        return WAITING
-            what = state.messages[message, KIND]
-            if phase != HEARD:
-                source = state.messages[message, SOURCE]
-                note(state, rank, RECEIVE, state.step[rank], state.kind_bytes[what], source, state.sent_s[message])
-                state.phase[rank] = HEARD
-            then = state.children[state.nodes[node, 2], what]
-            if then < 0:
-                return NEW_MESSAGE
-            first = base + state.nodes[node, 3]
-            state.registers[first] = state.messages[message, SOURCE]
-            for place in range(state.kind_integers[what]):
-                state.registers[first + 1 + place] = state.payload[message, place]
-            state.messages[message, NEXT] = state.counts[FREE]
-            state.counts[FREE] = message
-            state.counts[UNUSED] += 1
-
-        elif kind == DECIDES:
-            difference, relation = operand(state, base, state.nodes[node, 2]), state.nodes[node, 3]
-            holds = difference < 0 or (relation == 1 and difference == 0)
-            if relation == 2:
-                holds = difference == 0
-            then = state.nodes[node, 4] if holds else state.nodes[node, 5]
-
-        elif kind == UPDATES_KIND:
-            count, first = state.nodes[node, 4], state.nodes[node, 3]
-            if state.counts[UPDATES] + count > len(state.updates):
-                state.counts[OPERATIONS] -= 1
-                return RECORDS
-            held = operand(state, base, state.nodes[node, 2])
-            for place in range(count):
-                row = state.counts[UPDATES]
-                state.updates[row, 0] = operand(state, base, first + 4 * place)
-                state.updates[row, 1] = operand(state, base, first + 4 * place + 1)
-                state.updates[row, 2] = operand(state, base, first + 4 * place + 2)
-                state.updates[row, 3] = held
-                state.updates[row, 4] = operand(state, base, first + 4 * place + 3)
-                state.updates_s[row] = state.seconds[NOW]
-                state.counts[UPDATES] = row + 1
-            state.counts[MADE] += 1
-
-        elif kind == NEXT_STEPS:
-            step = operand(state, base, state.nodes[node, 2])
-            if phase == BEGINS:
-                first, count = state.nodes[node, 3], state.nodes[node, 4]
-                spare = state.spare[rank]
-                for place in range(count):
-                    state.registers[spare + place] = operand(state, base, first + place)
-                for place in range(count):
-                    state.registers[base + FIRST_OF_STATE + place] = state.registers[spare + place]
-                state.step[rank] = step
-                if rank == server and (step >= state.counts[LIMIT] or state.seconds[NOW] >= state.seconds[LIMIT_S]):
-                    state.phase[rank] = ENDS
-                    return STOP
-
-        elif kind == ENDS_KIND:
-            state.phase[rank] = OVER
-            return WAITING
-
-        elif kind == OUTSIDE:
-            return SERVER
-        else:
-            state.counts[OPERATIONS] -= 1
-            return EXIT_UNDERIVED
-
-        state.node[rank] = then
-        state.phase[rank] = BEGINS
+def perform(state: State, rank: int, node: int, phase: int) -> int:
+    """Performs a node; returns what the functions of `node_steps` return."""
+    kind = state.nodes[node, 0]
+    if kind == LOADS:
+        then = load(state, rank, node, phase)
+    elif kind == COMPUTES:
+        then = compute(state, rank, node, phase)
+    elif kind == CHARGES:
+        then = charge(state, rank, node, phase)
+    elif kind == SENDS:
+        then = send(state, rank, node, phase)
+    elif kind == RECEIVES:
+        then = receive(state, rank, node, phase)
+    elif kind == DECIDES:
+        then = decide(state, rank, node)
+    elif kind == UPDATES_KIND:
+        then = update(state, rank, node)
+    elif kind == NEXT_STEPS:
+        then = next_step(state, rank, node, phase)
+    elif kind == ENDS_KIND:
+        state.ranks[rank, PHASE] = OVER
+        then = WAITING
+    else:
+        then = LEFT - (SERVER if kind == OUTSIDE else EXIT_UNDERIVED)
+    return then
 
 
 def run(state: State) -> int:
@@ -264,7 +108,7 @@ def run(state: State) -> int:
         if rank >= 0:
             left = go_on(state, rank)
             if left != WAITING:
-                return left
+                return LEFT - left
             state.counts[RESUME] = -1
         which = next_flow_end(state)
         if which >= 0:
@@ -278,9 +122,9 @@ def run(state: State) -> int:
             return DONE
         state.counts[EVENTS] += 1
         what, number = found % KINDS, found // KINDS
-        if what == RANK or what == TURN:
-            if what == RANK and state.phase[number] == BUSY:
-                state.phase[number] = ENDS
+        if what == RANK or what == TURN:  # noqa: PLR1714, SIM109  # machine code is faster without a tuple
+            if state.ranks[number, PHASE] == BUSY:
+                state.ranks[number, PHASE] = ENDS
             state.counts[RESUME] = number
         elif what == ARRIVAL:
             arrive(state, number)
@@ -306,12 +150,11 @@ def next_flow_end(state: State) -> int:
     at_s, order = state.class_s[best, NEXT_END], state.class_counts[best, ORDER]
     if state.counts[QUEUE] > 0 and at_s > state.seconds[NOW]:
         return -1
-    if state.counts[QUEUE] > 0 and order > state.queue[state.counts[event_heap.QUEUE_FIRST], 0]:
+    if state.counts[QUEUE] > 0 and order > state.queue[state.counts[QUEUE_FIRST], 0]:
         return -1
-    if state.counts[HEAP] > 0:
-        if state.heap_s[0] < at_s or (state.heap_s[0] == at_s and state.heap[0, 0] < order):
-            return -1
-    return best
+    if state.counts[HEAP] == 0 or state.heap_s[0] > at_s:
+        return best
+    return -1 if state.heap_s[0] < at_s or state.heap[0, 0] < order else best
 
 
 def flows_end(state: State, which: int) -> None:
@@ -335,7 +178,8 @@ def machine_code() -> Callable[[State], int]:
         *(port_sharing.advance_port, port_sharing.share_port, port_sharing.begin_flow, port_sharing.end_flow),
         *(port_sharing.ends_now, recording.note, recording.note_gradient, messages.pair_of),
         *(messages.take_from_inbox, messages.deliver, messages.arrive, messages.serve, messages.carry),
-        *(messages.set_out, messages.passed, messages.post),
-        *(operand, compute_temporaries, go_on, next_flow_end, flows_end),
+        *(messages.set_out, messages.passed, messages.post, node_steps.operand, node_steps.compute_temporaries),
+        *(node_steps.works, load, compute, charge, send, receive, node_steps.takes_processor, decide, update),
+        *(next_step, perform, go_on, next_flow_end, flows_end),
     )
     return compiled(run, parts)

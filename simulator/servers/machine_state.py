@@ -131,6 +131,23 @@ class Phase(IntEnum):
     """the program has ended"""
 
 
+class Row(IntEnum):
+    """Columns of `State.ranks`."""
+
+    NODE = 0
+    PHASE = 1
+    STEP = 2
+    HELD = 3
+    """the message that the rank is receiving"""
+    INBOX_FIRST = 4
+    INBOX_LAST = 5
+    BASE = 6
+    """where the registers of the rank begin"""
+    SPARE = 7
+    """where the rank has room for the integers of a state"""
+    SIZE = 8
+
+
 class Activity(IntEnum):
     """The activity of a span."""
 
@@ -173,19 +190,10 @@ class State(NamedTuple):
     queue: Any
     """(., 2): order and what"""
     # ranks
-    node: Any
-    phase: Any
+    ranks: Any
+    """(R, columns): see `Row`; one row is one line of a processor's cache"""
     begun_s: Any
-    step: Any
-    held: Any
-    """the message that the rank is receiving"""
-    inbox: Any
-    """(R, 2): first and last message"""
     registers: Any
-    base: Any
-    """(R,) where the registers of the rank begin"""
-    spare: Any
-    """(R,) where the rank has room for the integers of a state"""
     # messages
     messages: Any
     sent_s: Any

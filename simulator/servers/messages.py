@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from paceline.simulator.servers.event_heap import schedule
-from paceline.simulator.servers.machine_state import Count, Message, Phase, Second, State, What
+from paceline.simulator.servers.machine_state import Count, Message, Phase, Row, Second, State, What
 from paceline.simulator.servers.port_sharing import begin_flow
 
 SOURCE, TO, KIND, STEP, NEXT, BEHIND, ARRIVED, THROUGH, FOLLOWER = (int(one) for one in list(Message)[:9])
 NOW, CLASSES = int(Second.NOW), int(Count.CLASSES)
 WAITS = int(Phase.WAITS)
+PHASE, HELD, FIRST, LAST = (int(one) for one in (Row.PHASE, Row.HELD, Row.INBOX_FIRST, Row.INBOX_LAST))
 TURN, ARRIVAL, SENT, LATENCY, PASSED = (
     int(one) for one in (What.TURN, What.ARRIVAL, What.SENT, What.LATENCY, What.PASSED)
 )
@@ -17,14 +18,14 @@ TURN, ARRIVAL, SENT, LATENCY, PASSED = (
 def pair_of(state: State, message: int) -> int:
     """Returns the number of the pair of ranks of a message: two for each worker, to the server and back."""
     source = state.messages[message, SOURCE]
-    return int(2 * source if source != len(state.step) - 1 else 2 * state.messages[message, TO] + 1)
+    return int(2 * source if source != len(state.ranks) - 1 else 2 * state.messages[message, TO] + 1)
 
 
 def take_from_inbox(state: State, rank: int) -> int:
     """Removes the oldest message from the inbox of a rank; returns it, or -1."""
-    message = state.inbox[rank, 0]
+    message = state.ranks[rank, FIRST]
     if message >= 0:
-        state.inbox[rank, 0] = state.messages[message, NEXT]
+        state.ranks[rank, FIRST] = state.messages[message, NEXT]
     return int(message)
 
 
@@ -32,18 +33,19 @@ def deliver(state: State, message: int) -> None:
     """Gives a message to its receiver if that waits, else puts it into the inbox."""
     to = state.messages[message, TO]
     state.messages[message, NEXT] = -1
-    if state.phase[to] == WAITS and state.held[to] < 0:
-        state.held[to] = message
+    if state.ranks[to, PHASE] == WAITS and state.ranks[to, HELD] < 0:
+        state.ranks[to, HELD] = message
         schedule(state, 0.0, TURN, to)
-    elif state.inbox[to, 0] < 0:
-        state.inbox[to, 0] = state.inbox[to, 1] = message
+    elif state.ranks[to, FIRST] < 0:
+        state.ranks[to, FIRST] = message
+        state.ranks[to, LAST] = message
     else:
-        state.messages[state.inbox[to, 1], NEXT] = message
-        state.inbox[to, 1] = message
+        state.messages[state.ranks[to, LAST], NEXT] = message
+        state.ranks[to, LAST] = message
 
 
 def arrive(state: State, message: int) -> None:
-    """Delivers a message that arrives, unless an earlier one of its pair is still in flight; and later ones after it."""
+    """Delivers a message that has arrived, and later ones of its pair, unless an earlier one is still in flight."""
     pair = pair_of(state, message)
     state.messages[message, ARRIVED] = 1
     while state.pairs[pair, 0] >= 0 and state.messages[state.pairs[pair, 0], ARRIVED] == 1:

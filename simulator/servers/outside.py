@@ -14,8 +14,8 @@ from paceline.algorithms.core.program import Lane
 from paceline.algorithms.core.values import Message as Received
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.stop_rule import next_step
-from paceline.simulator.servers.event_loop import FIRST_OF_STATE
-from paceline.simulator.servers.machine_state import Count, Kind, Message, Phase, Second
+from paceline.simulator.servers.node_steps import FIRST_OF_STATE
+from paceline.simulator.servers.machine_state import Count, Kind, Message, Phase, Row, Second
 from paceline.simulator.servers.nodes import Outside
 from paceline.simulator.servers.shapes import Shape, built, split
 from paceline.simulator.servers.symbols import Unforeseen
@@ -53,7 +53,7 @@ class OutsideServer:
         self._write(self._receive, Kind.RECEIVES, -1, self._children, FIRST_OF_STATE)
         self._write(self._end, Kind.ENDS, -1)
         self._need(8)
-        run.state.node[run.server] = self._out
+        run.state.ranks[run.server, Row.NODE] = self._out
 
     def _write(self, row: int, *columns: int) -> None:
         self._tables.nodes.array[row] = 0
@@ -117,11 +117,11 @@ class OutsideServer:
         self._arrays.update_outside()
         self._tables.children[self._children, :] = self._out
         state = self._arrays.state
-        state.node[self._run.server], state.phase[self._run.server] = row, Phase.BEGINS
+        state.ranks[self._run.server, [Row.NODE, Row.PHASE]] = row, Phase.BEGINS
 
     def _next_step(self, state: Any) -> Any:
         run, step = self._run, int(state.step)
-        run.state.step[run.server] = step
+        run.state.ranks[run.server, Row.STEP] = step
         now_s = float(run.state.seconds[Second.NOW])
         return next_step(run.job, self._me, step, now_s, run.rule.grant, run.rule.stop)
 
@@ -151,15 +151,15 @@ class OutsideServer:
             self._arrays.update()
         self._arrays.update_outside()
         state = self._arrays.state
-        first = int(state.base[self._run.server]) + FIRST_OF_STATE
+        first = int(state.ranks[self._run.server, Row.BASE]) + FIRST_OF_STATE
         state.registers[first] = to
         state.registers[first + 1 : first + 1 + len(integers)] = integers
 
     def _heard(self) -> Received:
         """Returns the message that the event loop has received."""
         state, server = self._run.state, self._run.server
-        kind = int(state.messages[state.held[server], Message.KIND])
+        kind = int(state.messages[state.ranks[server, Row.HELD], Message.KIND])
         shape: Shape = self._arrays.shapes[kind]
-        first = int(state.base[server]) + FIRST_OF_STATE
+        first = int(state.ranks[server, Row.BASE]) + FIRST_OF_STATE
         source, *integers = state.registers[first : first + 1 + shape.count].tolist()
         return Received(Rank(source), built(shape, integers))

@@ -7,9 +7,9 @@ one shape differ only in integers, so that a program treats them alike as far as
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from paceline.algorithms.core.values import Group, Special
 from paceline.simulator.servers.symbols import Condition, Symbol, Unforeseen
@@ -68,7 +68,7 @@ def _split(value: Any, integers: list[Any]) -> Shape:
         return INTEGER
     if isinstance(value, CONSTANTS):
         return Shape(Shape, (kind, value))
-    if (names := _fields(kind)) is not None:
+    if (names := _fields(cast(Hashable, kind))) is not None:
         parts = tuple([_split(getattr(value, name), integers) for name in names])
     elif kind is tuple or kind is list:
         parts = tuple([_split(part, integers) for part in value])
@@ -78,7 +78,7 @@ def _split(value: Any, integers: list[Any]) -> Shape:
 
 
 @cache
-def _fields(kind: type) -> tuple[str, ...] | None:
+def _fields(kind: Any) -> tuple[str, ...] | None:
     """Returns the names of the fields of a frozen dataclass; None for other types."""
     if not dataclasses.is_dataclass(kind) or not kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         return None
@@ -97,7 +97,7 @@ def _builder(shape: Shape) -> Callable[[Sequence[Any], int], Any]:
         return lambda integers, at: integers[at]
     if shape.kind is Shape:
         constant = shape.parts[1]
-        return lambda integers, at: constant
+        return lambda _integers, _at: constant
     makers, starts, at = [], [], 0
     for part in shape.parts:
         makers.append(_builder(part))

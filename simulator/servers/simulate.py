@@ -19,8 +19,9 @@ from paceline.simulator.interpreter.weights_owner import Progress
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.network import Network
 from paceline.simulator.servers.arrays import Arrays
-from paceline.simulator.servers.event_loop import FIRST_OF_STATE, TEMPORARIES, machine_code
-from paceline.simulator.servers.machine_state import Count, Exit, Message, Phase, Second, State
+from paceline.simulator.servers.event_loop import machine_code
+from paceline.simulator.servers.machine_state import Count, Exit, Message, Phase, Row, Second, State
+from paceline.simulator.servers.node_steps import FIRST_OF_STATE, TEMPORARIES
 from paceline.simulator.servers.nodes import Ends, NextSteps
 from paceline.simulator.servers.outside import OutsideServer
 from paceline.simulator.servers.reasons import NotCompiled
@@ -119,7 +120,9 @@ class CompiledRun:
             self._outside_machine_code(found)
         self.records.flush(self.state)
         self.records.close(self.state)
-        if not (self.state.phase == Phase.OVER).all():  # the event-by-event simulator describes the deadlock
+        if not (
+            self.state.ranks[:, Row.PHASE] == Phase.OVER
+        ).all():  # the event-by-event simulator describes the deadlock
             raise NotCompiled("programs wait for something that does not happen")
         return self._close()
 
@@ -128,7 +131,7 @@ class CompiledRun:
         for role, template in self.templates.items():
             if role == "server" and self._reason is not None:
                 continue
-            with _of(role):
+            with _Of(role):
                 template.root(template.first)
         self.arrays.update()
         self.arrays.begin(outside=self._reason is not None)
@@ -148,7 +151,7 @@ class CompiledRun:
             case Exit.UNDERIVED | Exit.NEW_MESSAGE:
                 self._derive(rank, new_message=found is Exit.NEW_MESSAGE)
             case Exit.STEP_TIMES:
-                self.arrays.steps.draw(rank, state.step[:-1])
+                self.arrays.steps.draw(rank, state.ranks[:-1, Row.STEP])
             case Exit.RECORDS:
                 self.flush()
             case Exit.MESSAGES:
@@ -170,10 +173,10 @@ class CompiledRun:
 
     def _derive(self, rank: int, *, new_message: bool) -> None:
         role = "server" if rank == self.server else "worker"
-        template, number = self.templates[role], int(self.state.node[rank]) // 2
-        with _of(role):
+        template, number = self.templates[role], int(self.state.ranks[rank, Row.NODE]) // 2
+        with _Of(role):
             if new_message:
-                kind = int(self.state.messages[self.state.held[rank], Message.KIND])
+                kind = int(self.state.messages[self.state.ranks[rank, Row.HELD], Message.KIND])
                 template.branch(number, self.arrays.shapes[kind])
             else:
                 template.derive(number)
@@ -189,10 +192,10 @@ class CompiledRun:
     def _stop(self) -> None:
         """Asks the stop rule for the server's next step; if there is none, the rest of its program runs outside."""
         state, template = self.state, self.templates["server"]
-        node = template.nodes[int(state.node[self.server]) // 2]
+        node = template.nodes[int(state.ranks[self.server, Row.NODE]) // 2]
         assert isinstance(node, NextSteps), "only a next step can be a stop"
         present = self.state_of(self.server, node.shape)
-        step, now_s = int(state.step[self.server]), float(state.seconds[Second.NOW])
+        step, now_s = int(state.ranks[self.server, Row.STEP]), float(state.seconds[Second.NOW])
         self.grants.note(self.server, step)
         if next_step(self.job, self.job.team[-1], step, now_s, self.rule.grant, self.rule.stop) is not None:
             return
@@ -201,7 +204,7 @@ class CompiledRun:
 
     def state_of(self, rank: int, shape: Shape) -> object:
         """Returns the state with which a rank begins a step, from its registers."""
-        first = int(self.state.base[rank]) + FIRST_OF_STATE
+        first = int(self.state.ranks[rank, Row.BASE]) + FIRST_OF_STATE
         return built(shape, self.state.registers[first : first + shape.count].tolist())
 
     def _close(self) -> Trace:
@@ -219,8 +222,8 @@ class CompiledRun:
     def _final_states(self, trace: Trace) -> None:
         state, template = self.state, self.templates["worker"]
         for rank in range(self.job.workers):
-            node: Ends = template.nodes[int(state.node[rank]) // 2]
-            registers = state.registers[int(state.base[rank]) + TEMPORARIES :]
+            node: Ends = template.nodes[int(state.ranks[rank, Row.NODE]) // 2]
+            registers = state.registers[int(state.ranks[rank, Row.BASE]) + TEMPORARIES :]
             trace.states[Rank(rank)] = built(node.shape, [value_of(one, registers) for one in node.integers])
         assert self.outside is not None, "a server ends outside of machine code"
         trace.states[self.server] = self.outside.final
@@ -230,7 +233,7 @@ class CompiledRun:
         return nbytes(built(shape, [0] * shape.count))
 
 
-class _of:
+class _Of:
     """Names the role whose program raised `Unforeseen`."""
 
     def __init__(self, role: str) -> None:

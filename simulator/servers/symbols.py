@@ -70,7 +70,7 @@ class Real:
     def _refused(self, *_: Any) -> NoReturn:
         raise Unforeseen("it decides by a quotient or a power of step numbers or versions")
 
-    __bool__ = __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = _refused  # type: ignore[assignment]
+    __bool__ = __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = _refused
     __int__ = __float__ = __index__ = _refused
 
 
@@ -208,7 +208,7 @@ class Symbol:
         return self._compared(other, "==", negated=True)
 
     def __bool__(self) -> bool:
-        return not self == 0
+        return bool(self != 0)
 
     # --- what a template cannot represent -------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ class NodeOfRank:
     def __iter__(self) -> Iterator[Any]:
         raise Unforeseen("it uses the ranks on its node")
 
-    __len__ = __contains__ = __iter__  # type: ignore[assignment]
+    __len__ = __contains__ = __iter__
 
 
 class Undecided:
@@ -278,7 +278,7 @@ class Exploration:
     def hear(self, shape: Shape) -> None:
         """Gives the program a message of this shape."""
         self._given = Given(self._given, shape)
-        source = self._new_registers(1)[0] if self._role == "server" else self._source()
+        source: Any = self._new_registers(1)[0] if self._role == "server" else self._source()
         self._answer = Message(source, built(shape, self._new_registers(shape.count)))
 
     def _source(self) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,13 +16,13 @@ from paceline.records.keeping import Keeping
 from paceline.records.sampled import new_trace
 from paceline.records.trace import Trace
 from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from paceline.simulator.runs.interference import processors_of
 from paceline.simulator.runs.plan_timing import PlanTiming
 from paceline.simulator.runs.run import cluster_network
 from paceline.simulator.runs.servers import receiving_of
-from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.servers.reasons import NotCompiled
 from paceline.simulator.servers.shapes import split
 from paceline.simulator.servers.simulate import simulate_servers
@@ -64,8 +63,9 @@ def scenarios(draw: st.DrawFn, method: Any) -> dict[str, Any]:
         }
         for place, count in enumerate(counts)
     ]
+    model = draw(st.sampled_from(["digits-mlp", "digits-cnn"]))
     link = draw(st.sampled_from(["eth-1g", "eth-10g"]))
-    topology = draw(st.sampled_from([{"topology": "star"}, {"topology": "fat-tree", "k": 4}]))
+    topology: dict[str, Any] = draw(st.sampled_from([{"topology": "star"}, {"topology": "fat-tree", "k": 4}]))
     jitter = draw(st.sampled_from([{"distribution": "lognorm", "sigma": 0.3}, {"distribution": "gamma", "shape": 9.0}]))
     return {
         "name": "servers",
