@@ -14,8 +14,8 @@ from paceline.simulator.interpreter.cpu_overheads import Handling
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.network import Network
 from paceline.simulator.servers.costs import Costs
-from paceline.simulator.servers.node_steps import FIRST_OF_STATE, TEMPORARIES
 from paceline.simulator.servers.machine_state import Count, Message, Row, Second, State, What
+from paceline.simulator.servers.node_steps import FIRST_OF_STATE, TEMPORARIES
 from paceline.simulator.servers.shapes import Shape, built
 from paceline.simulator.servers.step_times import StepTimes
 from paceline.simulator.servers.symbols import value_of

@@ -27,7 +27,16 @@ from paceline.simulator.servers.node_steps import (
     send,
     update,
 )
-from paceline.simulator.servers.port_sharing import NEVER, NEXT_END, ORDER, advance_port, end_flow, ends_now, share_port
+from paceline.simulator.servers.port_sharing import (
+    NEVER,
+    NEXT_END,
+    ORDER,
+    SINCE,
+    advance_port,
+    end_flow,
+    ends_now,
+    share_port,
+)
 
 UNDERIVED, LOADS, COMPUTES, CHARGES, SENDS, RECEIVES, DECIDES, UPDATES_KIND, NEXT_STEPS, ENDS_KIND, OUTSIDE = (
     int(one) for one in Kind
@@ -122,7 +131,7 @@ def run(state: State) -> int:
             return DONE
         state.counts[EVENTS] += 1
         what, number = found % KINDS, found // KINDS
-        if what == RANK or what == TURN:  # noqa: PLR1714, SIM109  # machine code is faster without a tuple
+        if what == RANK or what == TURN:  # noqa: SIM109  # machine code is faster without a tuple
             if state.ranks[number, PHASE] == BUSY:
                 state.ranks[number, PHASE] = ENDS
             state.counts[RESUME] = number
@@ -161,10 +170,10 @@ def flows_end(state: State, which: int) -> None:
     """Ends the flows of a class that end now; at least one does."""
     state.seconds[NOW] = max(state.seconds[NOW], state.class_s[which, NEXT_END])
     port = state.class_port[which]
+    lasted_s = state.seconds[NOW] - state.class_s[which, SINCE]
     advance_port(state, port)
-    message = end_flow(state, which)
-    passed(state, PASSED, message)
-    while ends_now(state, which):
+    passed(state, PASSED, end_flow(state, which))
+    while ends_now(state, which, lasted_s):
         passed(state, PASSED, end_flow(state, which))
     share_port(state, port)
     state.counts[EVENTS] += 1

@@ -182,16 +182,13 @@ def takes_processor(state: State, rank: int, message: int) -> bool:
     if left_s > 0.0:
         state.ranks[rank, PHASE] = ENDS
         schedule(state, left_s, RANK, rank)
-    return left_s > 0.0
+    return bool(left_s > 0.0)
 
 
 def decide(state: State, rank: int, node: int) -> int:
     """Returns the node that follows by the relation of a number to 0."""
     difference, relation = operand(state, state.ranks[rank, BASE], state.nodes[node, 2]), state.nodes[node, 3]
-    if relation == 2:
-        holds = difference == 0
-    else:
-        holds = difference < 0 or (relation == 1 and difference == 0)
+    holds = difference == 0 if relation == 2 else difference < 0 or (relation == 1 and difference == 0)
     return int(state.nodes[node, 4] if holds else state.nodes[node, 5])
 
 

@@ -14,8 +14,8 @@ from paceline.algorithms.core.program import Lane
 from paceline.algorithms.core.values import Message as Received
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.stop_rule import next_step
-from paceline.simulator.servers.node_steps import FIRST_OF_STATE
 from paceline.simulator.servers.machine_state import Count, Kind, Message, Phase, Row, Second
+from paceline.simulator.servers.node_steps import FIRST_OF_STATE
 from paceline.simulator.servers.nodes import Outside
 from paceline.simulator.servers.shapes import Shape, built, split
 from paceline.simulator.servers.symbols import Unforeseen

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from paceline.simulator.flows.max_min import CLOSE
+from paceline.simulator.flows.max_min import CLOSE, TICK
 from paceline.simulator.servers.machine_state import Count, Second, State
 
 RATE, PASSED, SINCE, NEXT_END = 0, 1, 2, 3
@@ -133,9 +133,16 @@ def share_port(state: State, port: int) -> None:
     state.counts[SEQUENCE] += 1
 
 
-def ends_now(state: State, which: int) -> bool:
-    """Returns whether the first flow of a class has passed its bytes, up to rounding."""
+def ends_now(state: State, which: int, lasted_s: float) -> bool:
+    """Returns whether the first flow of a class has passed its bytes, up to the tolerance of `max_min.together`.
+
+    Args:
+        state: the state, advanced to the present time.
+        which: the class.
+        lasted_s: how long the rates have been as they are.
+    """
     if state.class_counts[which, FLOWS] == 0:
         return False
     missing = state.class_heap_s[which, 0] - state.class_s[which, PASSED]
-    return bool(missing <= CLOSE * state.class_heap_s[which, 0])
+    tolerance_s = CLOSE * lasted_s + TICK * state.seconds[NOW]
+    return bool(missing <= tolerance_s * state.class_s[which, RATE])

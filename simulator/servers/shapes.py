@@ -80,7 +80,8 @@ def _split(value: Any, integers: list[Any]) -> Shape:
 @cache
 def _fields(kind: Any) -> tuple[str, ...] | None:
     """Returns the names of the fields of a frozen dataclass; None for other types."""
-    if not dataclasses.is_dataclass(kind) or not kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    parameters = getattr(kind, "__dataclass_params__", None)
+    if parameters is None or not parameters.frozen:
         return None
     return tuple(field.name for field in dataclasses.fields(kind))
 

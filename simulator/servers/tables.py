@@ -8,8 +8,8 @@ import numpy as np
 
 from paceline.algorithms.core.method import Role
 from paceline.algorithms.core.operations import Charge
-from paceline.simulator.servers.node_steps import ADD, QUOTIENT, REMAINDER, SET, TEMPORARIES
 from paceline.simulator.servers.machine_state import Kind
+from paceline.simulator.servers.node_steps import ADD, QUOTIENT, REMAINDER, SET, TEMPORARIES
 from paceline.simulator.servers.nodes import (
     Charges,
     Computes,
