@@ -49,6 +49,7 @@ class OutsideServer:
         self._operands, self._most = 0, 0
         self._row = self._tables.charges.setdefault(("server", None), len(self._tables.charges))
         self._children = self._tables.receives.setdefault(self._receive, len(self._tables.receives))
+        self._tables.update()  # makes room for the receive
         self._write(self._charge, Kind.CHARGES, self._out, self._row)
         self._write(self._receive, Kind.RECEIVES, -1, self._children, FIRST_OF_STATE)
         self._write(self._end, Kind.ENDS, -1)

@@ -152,5 +152,7 @@ class Records:
             if number:
                 counters.spans[NAMES[activity]] += number
         for column, name in enumerate(("load", "compute", "update", "communication", "wait")):
-            if (seconds := state.activity_s[:, column]).any():
+            seconds = state.activity_s[:, column]
+            seen = seconds.any() if name == "wait" else state.span_counts[column] > 0
+            if seen:  # as for `Counters.add_span`, activities without spans have no entry
                 view(counters.seconds[name])[:] += seconds
