@@ -114,6 +114,31 @@ def add_gradients(trace: Trace, step: int | Integers, starts_s: Floats, ends_s: 
         trace.counters.gradients.add_all(step, starts_s, ends_s)
 
 
+def add_ended_gradients(trace: Trace, ranks: Integers, steps: Integers, starts_s: Floats, ends_s: Floats) -> None:
+    """Counts gradients of any workers in the order of their ends; without effect if all records are kept.
+
+    Call it after `add_updates` for the updates of the same time: it completes the ages of the updates that were kept.
+
+    Args:
+        trace: the record of the run.
+        ranks: the worker of each.
+        steps: its step.
+        starts_s: its start.
+        ends_s: its end.
+    """
+    if trace.counters is None or not len(ranks):
+        return
+    trace.counters.gradients.add_ended(ranks, steps, starts_s, ends_s)
+    if isinstance(trace.updates, SampledUpdates) and (awaited := list(trace.updates.awaited)):
+        keys = ranks * 2**32 + steps
+        order = np.argsort(keys)
+        wanted = np.array([rank * 2**32 + step for rank, step in awaited])
+        places = order[np.minimum(np.searchsorted(keys[order], wanted), len(order) - 1)]
+        for (rank, step), place, key in zip(awaited, places.tolist(), wanted.tolist(), strict=True):
+            if keys[place] == key:
+                trace.updates.began(rank, step, float(starts_s[place]))
+
+
 def add_updates(
     trace: Trace,
     times_s: Floats,

@@ -87,7 +87,7 @@ def takes_deltas(me: RankContext, state: Any) -> Program[Any]:
             state = yield from landed(state, message.value)
         yield from Send(message.source, state.weights)
         state = replace(state, step=step.number + 1)
-    while team.living - stopped:
+    while not team.living <= stopped:
         received = yield from team.receive()
         if received is None:
             continue

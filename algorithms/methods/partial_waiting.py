@@ -162,7 +162,7 @@ class KSync(ParameterServer):
         for worker in sorted(team.living):
             yield from Send(worker, Stop())
         gone: set[Rank] = set()
-        while team.living - gone:
+        while not team.living <= gone:
             message = yield from team.receive()
             if message is not None and isinstance(message.value, Stop):
                 gone.add(message.source)

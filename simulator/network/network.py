@@ -182,9 +182,13 @@ class MeasuredNetwork:
         self._env, self._channels = env, Channels(env)
 
     def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
+        return self._env.timeout(self.message_seconds(source, to, nbytes))
+
+    def message_seconds(self, source: Rank, to: Rank, nbytes: int) -> float:
+        """Returns the seconds of a message; arguments as in `message`."""
         memory = self._memory
         cost_s = memory.message_s if memory is not None and memory.joins(source, to) else self._message_s
-        return self._env.timeout(cost_s(nbytes))
+        return cost_s(nbytes)
 
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
         return self._channels.serve(op.group, stream, self.collective_cost_s(type(op).__name__, op.group, nbytes))

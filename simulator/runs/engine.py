@@ -1,4 +1,4 @@
-"""Chooses the interpreter of a simulated run: vectorised over ranks where the run allows it, otherwise event by event.
+"""Chooses the interpreter of a simulated run: vectorised over ranks, compiled for a server, otherwise event by event.
 
 * All interpreters run the same programs and write the same records. So the choice is made by the size of the run, and
   by trying: the vectorised interpreter stops as soon as it finds something that it cannot do, and says what.
@@ -20,11 +20,23 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.weights_owner import Progress
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.network import Network
+from paceline.simulator.servers.reasons import NotCompiled
+from paceline.simulator.servers.simulate import simulate_servers
 
 Engine = Literal["auto", "events", "cohort", "compiled"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 FEWEST_RANKS = 32
 """ranks from which `auto` tries the vectorised interpreter; provenance: ours, with 16 both take about as long"""
+COMPILED_STEPS = 30_000
+"""worker steps from which `auto` tries the compiled event loop; provenance: ours, the event-by-event simulator needs
+about as long for them as numba for compiling once on a machine, some 20 s"""
+
+
+def worth_compiling(job: Job) -> bool:
+    """Returns whether a run of a method with a server has so many steps that loading compiled code pays."""
+    if job.team[-1].role != "server":
+        return False
+    return job.limit is None or job.limit * job.samples_per_step >= COMPILED_STEPS * job.batch
 
 
 def run_job(
@@ -47,8 +59,9 @@ def run_job(
         schedule: when the weights being learned are evaluated; it serves one run.
         progress: called with the samples so far and the virtual time.
         hosts: what the hosts of the ranks cost and share.
-        engine: `events` and `cohort` demand an interpreter, but a run that the vectorised one cannot do is run event by
-            event; `auto` tries the vectorised one if there are many ranks.
+        engine: `events`, `cohort` and `compiled` demand an interpreter, but a run that it cannot do is run event by
+            event; `auto` tries the vectorised one if there are many ranks, and the compiled one for methods with a
+            server if there are many steps.
         record: returns an empty record, see `records.sampled.new_trace`; by default all records are kept.
 
     Returns:
@@ -61,15 +74,30 @@ def run_job(
     """
     if engine not in ENGINES:
         raise InputError(f"engine: found {engine!r}, expected one of {', '.join(ENGINES)}")
+    refused = ""
+    if engine == "compiled" or (engine == "auto" and worth_compiling(job)):
+        try:
+            trace = simulate_servers(job, timing, network, schedule, progress, hosts, record)
+        except NotCompiled as found:
+            refused = f"it cannot be compiled: {found}"
+        else:
+            where = trace.notes["server"]
+            trace.notes["engine"] = {
+                "name": "compiled",
+                "reason": f"it has a server, whose program ran in {where['where']}: {where['reason']}",
+            }
+            return trace
     if engine == "events":
         reason = "it was requested"
+    elif engine == "compiled":
+        reason = refused
     elif engine == "auto" and len(job.team) < FEWEST_RANKS:
         reason = f"there are fewer than {FEWEST_RANKS} ranks, for which it is as fast"
     else:
         try:
             trace = simulate_cohort(job, timing, network, schedule, progress, hosts, record)
         except NotACohort as found:
-            reason = f"the vectorised interpreter cannot run it: {found}"
+            reason = refused or f"the vectorised interpreter cannot run it: {found}"
         else:
             trace.notes["engine"] = {"name": "cohort", "reason": "all ranks run the same program in step"}
             return trace
