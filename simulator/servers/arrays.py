@@ -22,8 +22,8 @@ from paceline.simulator.servers.symbols import value_of
 from paceline.simulator.servers.tables import Tables
 from paceline.simulator.servers.templates import Template
 
-ROWS = 1 << 16
-"""rows of the records between two returns to Python"""
+ROWS, ROWS_OF_WORKER = 1 << 16, 4
+"""rows of the records between two returns to Python, in all and for each worker: counting takes time for each rank"""
 
 
 class Arrays:
@@ -58,7 +58,7 @@ class Arrays:
         self._payload, self._charges = 8, 0
         workers, ranks = job.workers, job.workers + 1
         self._ranks, self._workers = ranks, workers
-        pool = 2 * workers + 64
+        pool, rows = 2 * workers + 64, max(ROWS, ROWS_OF_WORKER * workers)
         integers = np.int64
         self.state = State(
             counts=np.zeros(int(Count.SIZE), integers),
@@ -102,10 +102,10 @@ class Arrays:
             kept=np.array([keeping.keeps(me.rank) for me in job.team], np.uint8),
             spans=np.zeros((ROWS, 5), integers),
             spans_s=np.zeros((ROWS, 3)),
-            updates=np.zeros((ROWS, 5), integers),
-            updates_s=np.zeros(ROWS),
-            gradients=np.zeros((1 if keeping.whole else ROWS, 2), integers),
-            gradients_s=np.zeros((1 if keeping.whole else ROWS, 2)),
+            updates=np.zeros((rows, 5), integers),
+            updates_s=np.zeros(rows),
+            gradients=np.zeros((1 if keeping.whole else rows, 2), integers),
+            gradients_s=np.zeros((1 if keeping.whole else rows, 2)),
             activity_s=np.zeros((ranks, 5)),
             span_counts=np.zeros(5, integers),
         )
