@@ -14,9 +14,9 @@ from pydantic_core import PydanticCustomError
 
 from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.cli.actions import Ask
-from paceline.cli.expected import duration
 from paceline.cli.output import Output
 from paceline.records.document import to_json
+from paceline.reports.comparison.words import duration
 
 if TYPE_CHECKING:
     from paceline.records.store import NumberedFolder

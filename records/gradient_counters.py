@@ -127,7 +127,19 @@ class GradientCounters:
     ([2], 0.5, 0.5)
     """
 
-    __slots__ = ("_before", "_before_s", "_last", "_open", "_redone_s", "between", "first_s", "gaps", "last_s", "number", "workers")
+    __slots__ = (
+        "_before",
+        "_before_s",
+        "_last",
+        "_open",
+        "_redone_s",
+        "between",
+        "first_s",
+        "gaps",
+        "last_s",
+        "number",
+        "workers",
+    )
 
     def __init__(self, workers: int) -> None:
         self.workers = workers

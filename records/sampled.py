@@ -55,14 +55,15 @@ class SampledRows(list[R], Generic[R]):
         if begun_s is None:
             self.awaited[row.rank, row.step].append(place)
 
-    def began(self, rank: int, step: int) -> None:
+    def began(self, rank: int, step: int, start_s: float | None = None) -> None:
         """Computes the ages of rows whose gradient is recorded after the update, as in a concurrent exchange.
 
         Args:
             rank: the gradient's rank.
             step: its step.
+            start_s: when it began; None: as the counters of gradients know it.
         """
-        begun_s = self._gradients.begun_s(rank, step)
+        begun_s = self._gradients.begun_s(rank, step) if start_s is None else start_s
         for place in self.awaited.pop((rank, step), ()):
             row = self[place]
             if (row.rank, row.step) == (rank, step) and begun_s is not None:  # else the row has been replaced

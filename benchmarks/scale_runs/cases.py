@@ -35,7 +35,7 @@ class Case:
     def scenario(self) -> dict[str, Any]:
         """Returns the scenario: workers with jitter on a fat tree of InfiniBand links, evaluated only at both ends.
 
-        The nodes are those of the shipped scenario fat-tree-100k: eight GPUs behind PCIe switches, and one network card.
+        The nodes are those of the scenario fat-tree-100k: eight GPUs behind PCIe switches, and one network card.
         """
         nodes = self.workers // self.gpus_per_node
         batch = 32

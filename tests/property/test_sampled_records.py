@@ -18,7 +18,17 @@ from paceline.records.keeping import FULL, Keeping
 from paceline.records.value_counts import RESOLUTION
 from paceline.simulator.runs.run import perform
 
-METHODS = ("sync-sgd", "async-sgd", "softsync", "ssp", "layerwise-sgd", "layerwise-agd", "agd", "k-avg", "diloco")
+METHODS: tuple[str, ...] = (
+    "sync-sgd",
+    "async-sgd",
+    "softsync",
+    "ssp",
+    "layerwise-sgd",
+    "layerwise-agd",
+    "agd",
+    "k-avg",
+    "diloco",
+)
 METHODS += ("hbs-sgd", "easgd", "async-easgd", "gossip", "backup-workers", "ad-psgd", "downpour")
 EVALUATIONS = ("3 updates", "0.05 s", "100 samples")
 
