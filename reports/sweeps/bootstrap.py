@@ -39,7 +39,7 @@ def tail(count: int) -> float:
         count: n, the number of values that are resampled, at least 2.
 
     >>> round(tail(5), 5), round(tail(100), 4)
-    (0.00096, 0.023)
+    (0.00095, 0.0231)
     """
     from scipy.special import ndtr
 

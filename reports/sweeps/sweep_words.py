@@ -272,6 +272,8 @@ def _goal(table: Table, means: Rows) -> Iterator[str]:
         + (f" ({row['workers']} workers)" if table.sizes else "")
         for _, row in first.iterrows()
     ]
+    if len(places) > SPELLED_OUT:
+        places = [*places[:SPELLED_OUT], f"{len(places) - SPELLED_OUT} more"]
     verb = f"are {listed(places)}, {equally}" if equally else f"is {places[0]}"
     yield f"Soonest at {goal} {verb}: {seconds(first.iloc[0]['time_to_accuracy_s'])} s."
     if missed := len(means) - len(reached):

@@ -42,7 +42,7 @@ def together(text: str) -> tuple[Axis, ...]:
 
     >>> together("cluster.nodes[0].count=1..4x2 with workload.batch_per_worker=64,32,16")[1].values
     ('64', '32', '16')
-    >>> together("a=1,2 with b=1,2,3")
+    >>> together("a=1,2 with b=1,2,3")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     paceline...ScenarioError: --vary a with b: found 2 and 3 values, expected equally many of paths that change together
     """
@@ -84,7 +84,7 @@ def axis(text: str) -> Axis:
     Axis(path='cluster.nodes[0].count', values=('1', '2', '4', '8', '12'))
     >>> axis("cluster.network.link=eth-10g,{latency: 2 us, bandwidth: 100 Gbit/s}").values
     ('eth-10g', '{latency: 2 us, bandwidth: 100 Gbit/s}')
-    >>> axis("workload.batch_per_worker=8..4")
+    >>> axis("workload.batch_per_worker=8..4")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     paceline...ScenarioError: --vary workload.batch_per_worker: found '8..4', expected a range upwards
     """

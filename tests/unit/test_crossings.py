@@ -135,7 +135,7 @@ def test_enough_seeds_have_an_interval() -> None:
 
 
 def test_an_interval_that_leaves_the_axis_says_so() -> None:
-    """Means up to 1.72 (four times 1.8, once 1.4) have all but less than 0.00096 of the resamples: 50 / 1.72 = 29.1."""
+    """Means up to 1.72 (four times 1.8, once 1.4) have all but less than 0.00095 of the resamples: 50 / 1.72 = 29.1."""
     times: dict[str, Times] = {
         "a": lambda _workers, seed: 1.0 + 0.4 * (seed - 2),
         "b": lambda workers, _: 50 / workers,
