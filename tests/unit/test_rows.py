@@ -37,7 +37,7 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], list[
     def install(seen: Callable[[], Any]) -> list[Any]:
         found: list[Any] = []
 
-        def simulate(scenario: Any, progress: Any, keep: Callable[[Run], Run]) -> list[Run]:
+        def simulate(scenario: Any, progress: Any, keep: Callable[[Run], Run], engine: str) -> list[Run]:
             runs = []
             for plan in scenario.plans():
                 found.append(seen())
