@@ -157,7 +157,7 @@ class Progress:
         Raises:
             KeyError: an evaluation was not marked.
         """
-        marks: dict[float, int] = dict(self._marks)
+        marks: dict[float, int] = dict(self._marks)  # pyright: ignore[reportAssignmentType]
         return [marks[time_s] for time_s in times_s]
 
 

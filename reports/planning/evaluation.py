@@ -67,7 +67,7 @@ def row_of(run: Run, target: Target) -> Row:
         run: the run.
         target: the target.
     """
-    summary: Mapping[str, Any] = run.summary
+    summary: Mapping[str, Any] = dict(run.summary)
     extrapolated = summary.get("extrapolated")
     time_s = summary[f"time_to_{target.aim}_s"] if extrapolated is None else extrapolated["time_to_target_s"]
     return {

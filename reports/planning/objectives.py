@@ -103,7 +103,7 @@ def parse_objectives(text: str) -> tuple[Objective, ...]:
     ('cost', 'time')
     """
     names = [part.strip() for part in text.split(",")]
-    found = tuple(one for name in names for one in OBJECTIVES if one == name)
+    found: tuple[Objective, ...] = tuple(one for name in names for one in OBJECTIVES if one == name)
     if len(found) != len(names) or len(set(names)) != len(names):
         raise InputError(f"--minimise: found {text!r}, expected one or more of {', '.join(OBJECTIVES)}, each once")
     return found

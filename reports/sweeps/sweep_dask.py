@@ -113,7 +113,7 @@ def _client(jobs: int, scheduler: str | None) -> Iterator[Any]:
                 n_workers=jobs,
                 threads_per_worker=1,
                 processes=True,
-                dashboard_address=None,
+                dashboard_address=None,  # pyright: ignore[reportArgumentType]  # documented: no dashboard
                 silence_logs=logging.CRITICAL,
             )
             client = distributed.Client(cluster)

@@ -47,7 +47,7 @@ def changes_for_gpus(scenario: Scenario, text: str) -> list[str]:
             f"{GPUS}: found {len(nodes)} kinds of nodes in cluster.nodes, expected one; vary the number of nodes of a "
             "kind: --vary 'cluster.nodes[0].count=1..16x2'"
         )
-    if isinstance(nodes, tuple) and nodes[0].groups is not None:
+    if isinstance(nodes, tuple) and nodes and nodes[0].groups is not None:
         raise ScenarioError(
             f"{GPUS}: found nodes that are divided into groups of cores, expected GPUs; vary the number of nodes: "
             "--vary 'cluster.nodes[0].count=1..16x2'"

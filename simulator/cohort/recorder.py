@@ -143,7 +143,7 @@ class Recorder:
         while True:
             for waiting in self._waiting:
                 while waiting and len(waiting[0]) > 3:
-                    add_updates(self.trace, *waiting.popleft())
+                    add_updates(self.trace, *waiting.popleft())  # pyright: ignore[reportArgumentType]  # see the types of `_waiting`
             workers = [one for one in self._classes if one.me.role == "worker"]
             if not all(self._waiting[one.number] for one in workers):
                 return

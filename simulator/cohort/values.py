@@ -47,7 +47,7 @@ class Gradients:
         self._sizes_only = isinstance(initial, Null)
         if not self._sizes_only and not isinstance(initial, np.ndarray):
             raise NotACohort("its vectors are tensors of torch")
-        if getattr(type(learner), "gradients", None) is not OneByOne.gradients:
+        if getattr(type(learner), "gradients", None) is not OneByOne.gradients:  # pyright: ignore[reportAttributeAccessIssue]  # its self is a learner
             raise NotACohort("its problem computes several gradients at once, in an order that the run determines")
         self._learner = learner
 

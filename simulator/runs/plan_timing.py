@@ -118,7 +118,7 @@ class PlanTimes:
         self._devices = _alike([device for device, _, _ in varying])
         every = np.asarray(ranks)
         self._jitters = [
-            (places, JitterBlocks(jitter, plan.seed, every[places]))
+            (places, JitterBlocks(jitter, plan.seed, every[places]))  # pyright: ignore[reportArgumentType]  # an array, too
             for jitter, places in _alike([jitter for _, jitter, _ in varying])
         ]
 

@@ -178,7 +178,7 @@ class Template:
                 other = self.add(Underived(exploration.root, decision.otherwise))
                 rest = self.add(Underived(exploration.root, None))
                 yes, no = (rest, other) if decision.value else (other, rest)
-                self.nodes[number] = Decides(decision.content, decision.relation, yes, no)
+                self.nodes[number] = Decides(decision.content, decision.relation, yes, no)  # pyright: ignore[reportArgumentType]
                 self.changed.append(number)
                 number = rest
             self.registers = max(self.registers, exploration.registers)
@@ -228,7 +228,7 @@ class Exploration:
         """the answers so far"""
         self._known: dict[tuple[Sum, str], bool] = {}
         self._decisions: list[Decision] = []
-        self._me = symbolic_context(self._job, self._role, self)
+        self._me = symbolic_context(self._job, self._role, self)  # pyright: ignore[reportArgumentType]
         self.registers = 1
         self._state = built(root, self._new_registers(root.count))
         routine: Routine[Any] = self._job.method.enter(self._me, self._state)

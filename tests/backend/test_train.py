@@ -75,7 +75,7 @@ def test_a_measured_run_has_every_key_and_table_of_a_simulated_one(trained: list
             summary.keys() - {"pace"}
             == other.summary.keys()
             == Summary.__annotations__.keys()
-            - {"faults", "reads", "extrapolated", "pace", "failed_ranks", "prediction_interval"}
+            - {"faults", "reads", "extrapolated", "pace", "failed_ranks", "prediction_interval", "records"}
         )
         assert summary["step_s"].keys() == StepTime.__annotations__.keys()
         assert summary["time_fraction"].keys() == set(ACTIVITIES)

@@ -122,7 +122,7 @@ def test_counted_figures_are_those_of_complete_tables(
 def test_faults_and_shares_of_kept_ranks_are_exact() -> None:
     chosen = scenario("sync-sgd", 4, 12, "3 updates", 1, crashes=True)
     everyone = Keeping("sampled", frozenset(map(Rank, range(4))), 5, 1)
-    full, sampled = run_of(chosen, FULL).summary, run_of(chosen, everyone).summary
+    full, sampled = dict[str, Any](run_of(chosen, FULL).summary), dict[str, Any](run_of(chosen, everyone).summary)
     assert full["faults"]["crashes"] == 2 and full["faults"]["lost_s"] > 0
     assert sampled["faults"] == pytest.approx(full["faults"])
     assert sampled["time_fraction"] == pytest.approx(full["time_fraction"])

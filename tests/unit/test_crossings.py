@@ -105,7 +105,7 @@ def test_a_size_that_one_algorithm_does_not_reach_is_left_out() -> None:
 
 
 def test_the_last_of_several_changes_counts() -> None:
-    order = dict(zip(SIZES, (2.0, 0.5, 2.0, 2.0, 0.5, 0.5, 0.5), strict=True))
+    order: dict[int, float] = dict(zip(SIZES, (2.0, 0.5, 2.0, 2.0, 0.5, 0.5, 0.5), strict=True))
     table = table_of({"a": lambda _workers, _: 1.0, "b": lambda workers, _: order[workers]})
     found = only(table)
     assert found.repeated and found.at == pytest.approx(8 * math.sqrt(2))

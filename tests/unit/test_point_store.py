@@ -99,7 +99,7 @@ def test_numbers_survive_exactly(tmp_path: Path) -> None:
     store.put("ab12", {"wall_s": np.float64(0.1) + 0.2, "steps": np.int64(7), "none": None, "order": {"b": 1, "a": 2}})
     found = store.get("ab12")
     assert found == {"wall_s": 0.1 + 0.2, "steps": 7, "none": None, "order": {"b": 1, "a": 2}}
-    assert list(found["order"]) == ["b", "a"]
+    assert list(found["order"]) == ["b", "a"]  # pyright: ignore[reportOptionalSubscript]
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1}', '{"format": 0, "key": "ab12", "row": {}}', '"x"'])
