@@ -90,10 +90,10 @@ def measure(method: str, workers: int, total_steps: int) -> Speed:
     plan = plan_of(method, workers, per_worker)
     network = reusable_network(plan, None)
     warm_up = max(2, plan.job.method.longest_period(workers))  # until every kind of step has happened
-    perform(plan_of(method, workers, warm_up), Schedule(every=math.inf), network=network)
+    perform(plan_of(method, workers, warm_up), Schedule(every=math.inf), network=network, engine="events")
     with collected_seldom():
         before_bytes, before_s = resident_bytes(), time.process_time()
-        trace = perform(plan, Schedule(every=math.inf), network=network)
+        trace = perform(plan, Schedule(every=math.inf), network=network, engine="events")
         run_s, grown_bytes = time.process_time() - before_s, resident_bytes() - before_bytes
         before_s = time.process_time()
         run = Run.of(trace, job=plan.job, kind="simulated", scenario={}, name=method, algorithm=method)
