@@ -48,12 +48,12 @@ class EagerDiLoCo(NesterovRounds):
 
     name = "eager-diloco"
     source = "Kale, Douillard, Donchev 2025, 'Eager Updates for Overlapped Communication and Computation in DiLoCo', \
-arXiv 2502.12996"
+arXiv 2502.12996, Algorithm 3"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.BOUNDED_STALENESS})
 
     updates: Literal["eager", "delayed"] = "eager"
-    """whether a worker's own share is replaced by that of the present round; provenance: the source has both, and
-    better results with eager ones"""
+    """whether a worker's own share is replaced by that of the present round; provenance: Algorithms 3 and 2 of the
+    source, which has better results with eager ones"""
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: self.period - 1}

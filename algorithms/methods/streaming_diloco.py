@@ -151,8 +151,8 @@ class StreamingDiLoCo(NesterovRounds):
     pattern: Literal["strided", "sequential"] = "strided"
     """which layers a fragment has: every F-th, or consecutive ones; provenance: the source has both"""
     overlap: int = 1
-    """τ, local steps between the start of an exchange and its application, below the period; provenance: the source
-    trains with 1 step in its largest runs"""
+    """τ, local steps between the start of an exchange and its application, below the period; provenance: 1 in
+    the longest runs of the source, as Kale et al. 2025 name them"""
     alpha: float = 0.5
     """α, the share of a worker's own weights when a fragment is applied; provenance: the source plots 0 and 0.5"""
     quantization: Quantization | None = None

@@ -346,7 +346,8 @@ def the_weights_are_mixed(run: AnyOrder, rank: Rank, parts: Any, due: Any, alpha
             mixed = alpha * part.of(local) + (1 - alpha) * part.of(entry.op.weights.vector)
             local = part.put(local, mixed, whole=len(parts) == 1)
         elif isinstance(entry.op, NextStep) and local is not None:
-            assert (entry.op.state.weights.vector == local).all()
+            state: Any = entry.op.state
+            assert (state.weights.vector == local).all()
     assert left == []
 
 
