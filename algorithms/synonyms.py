@@ -87,9 +87,20 @@ SYNONYMS = (
     ),
     Synonym(
         names=("local-sgd", "parallel-sgd", "periodic-averaging", "model-averaging"),
-        methods=("k-avg", "post-local-sgd", "hbs-sgd", "diloco"),
+        methods=("k-avg", "post-local-sgd", "hbs-sgd", "slowmo", "diloco"),
         text="k-avg is local SGD: K local steps, then an average of all weights; post-local-sgd starts synchronously; "
-        "hbs-sgd averages in groups more often; diloco has an outer optimizer",
+        "hbs-sgd averages in groups more often; slowmo and diloco have an outer optimizer",
+    ),
+    Synonym(
+        names=("slow-momentum", "bmuf"),
+        methods=("slowmo",),
+        text="slowmo is slow momentum: local steps, an average of all weights, and a heavy-ball step on the change",
+    ),
+    Synonym(
+        names=("overlapped-diloco", "fragmented-diloco", "delayed-diloco"),
+        methods=("streaming-diloco", "eager-diloco"),
+        text="streaming-diloco exchanges fragments while local steps go on; eager-diloco exchanges a round's changes "
+        "during the next round, and updates: delayed is its naive form",
     ),
     Synonym(
         names=("fedavg", "federated-averaging", "federated-learning"),

@@ -10,8 +10,10 @@ from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.delayed import Agd
-from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd
+from paceline.algorithms.methods.eager_diloco import EagerDiLoCo
+from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
+from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 from paceline.records.trace import Trace
 from paceline.simulator.kernel.crash_timeline import Timeline
 from paceline.testing.contract.jobs import Bowl, Vector, job_of
@@ -116,7 +118,10 @@ BRIEF: dict[str, Method] = {
         KAvg(k=2),
         Sasgd(period=2),
         PostLocalSgd(switch=2, period=2),
+        SlowMo(period=2),
         DiLoCo(period=2),
+        StreamingDiLoCo(period=2),
+        EagerDiLoCo(period=2),
         Agd(delay=2),
     )
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -158,3 +159,68 @@ def flat(blocks: Iterable[Any]) -> Any:
 def basis(matrix: Any) -> Any:
     """Returns orthonormal columns that span the columns of the matrix."""
     return library(matrix).linalg.qr(matrix)[0]
+
+
+def nearest(vector: Any, table: list[float]) -> Any:
+    """Returns the position of the nearest number of a table for each number; halfway between two, that of the larger.
+
+    Args:
+        vector: the numbers, an array or a tensor of any shape.
+        table: ascending numbers, at most 256.
+
+    Returns:
+        Bytes, with the shape of the vector.
+
+    >>> nearest(np.array([0.4, 0.5, 9.0]), [0.0, 1.0, 2.0])
+    array([0, 1, 2], dtype=uint8)
+    """
+    middles = [(one + other) / 2 for one, other in pairwise(table)]
+    if isinstance(vector, np.ndarray):
+        return np.searchsorted(np.array(middles, dtype=vector.dtype), vector, side="right").astype(np.uint8)
+    import torch
+
+    bounds = torch.tensor(middles, dtype=vector.dtype, device=vector.device)
+    return torch.bucketize(vector, bounds, out_int32=True, right=True).to(torch.uint8)
+
+
+def looked_up(positions: Any, table: list[float], like: Any) -> Any:
+    """Returns the numbers of a table at these positions.
+
+    Args:
+        positions: bytes.
+        table: numbers.
+        like: a vector with the dtype and device of the result.
+    """
+    return library(like).asarray(table, dtype=like.dtype, device=like.device)[_index(positions)]
+
+
+def repeated(numbers: Any, times: int, count: int) -> Any:
+    """Repeats each number and returns the first ones of the result.
+
+    Args:
+        numbers: a vector.
+        times: how often each is repeated.
+        count: the length of the result.
+    """
+    return library(numbers).broadcast_to(numbers[:, None], (len(numbers), times)).reshape(-1)[:count]
+
+
+def packed_halves(numbers: Any) -> Any:
+    """Packs two numbers below 16 into each byte, the first one into the lower half.
+
+    >>> packed_halves(np.array([1, 2, 3], dtype=np.uint8))
+    array([33,  3], dtype=uint8)
+    """
+    padded = join([numbers, zeros(len(numbers) % 2, numbers)])
+    return padded[0::2] | (padded[1::2] << 4)
+
+
+def unpacked_halves(packed: Any, count: int) -> Any:
+    """Reverses `packed_halves`.
+
+    Args:
+        packed: bytes.
+        count: how many numbers there are.
+    """
+    module = library(packed)
+    return module.stack([packed & 15, packed >> 4], 1).reshape(-1)[:count]

@@ -39,7 +39,8 @@ SAME = 1e-9
 """relative difference of times; all methods have equal ones on most networks"""
 IN_STEP = (
     *("sequential-sgd", "sync-sgd", "sync-easgd2", "sync-easgd3", "hbs-sgd", "k-avg", "sasgd", "hsgd", "layerwise-sgd"),
-    *("agd", "layerwise-agd", "chip-partitioned-sgd", "post-local-sgd", "diloco"),
+    *("agd", "layerwise-agd", "chip-partitioned-sgd", "post-local-sgd", "slowmo", "diloco"),
+    *("streaming-diloco", "eager-diloco"),
 )
 """methods whose runs are vectorised on every network"""
 LAYERWISE = ("layerwise-sgd", "layerwise-agd", "layerwise-sgd-lazy", "layerwise-sgd-next-forward")
@@ -260,7 +261,10 @@ def test_other_methods_are_refused_with_a_reason(name: str) -> None:
         simulate_cohort(job, FixedTiming(), NoCost(), Schedule(every=1))
 
 
-@pytest.mark.parametrize("name", ["sync-sgd", "hbs-sgd", "k-avg", "sasgd", "diloco", "layerwise-sgd", "hsgd"])
+ROUNDS = ("slowmo", "diloco", "streaming-diloco", "eager-diloco")
+
+
+@pytest.mark.parametrize("name", ["sync-sgd", "hbs-sgd", "k-avg", "sasgd", *ROUNDS, "layerwise-sgd", "hsgd"])
 @examples(3, 200)
 @given(nodes=st.integers(1, 8), each=st.integers(1, 8), seed=st.integers(1, 99), batch=st.sampled_from([1, 4, 12, 32]))
 def test_weights_on_the_quadratic_problem_have_the_same_bits(

@@ -20,8 +20,11 @@ from paceline.algorithms.core.rules import Chain, Clip, Momentum, ScaleByLearnin
 from paceline.algorithms.core.traffic import COMBINE, ELASTIC_PULL, Traffic
 from paceline.algorithms.core.values import Contribution, Layer, Layout, Rank
 from paceline.algorithms.methods.delay_compensated import Backups, DcAsgd
+from paceline.algorithms.methods.eager_diloco import REPLACED, EagerDiLoCo
 from paceline.algorithms.methods.gossip import HALFWAY, halfway
+from paceline.algorithms.methods.outer import CHANGE, HEAVY_BALL, NESTEROV, outer_step
 from paceline.algorithms.methods.parameter_server import Push, Softsync
+from paceline.algorithms.methods.streaming_diloco import MIXED
 from paceline.algorithms.methods.sync_elastic import MOVE, SyncEasgd2
 
 COUNT = 4096
@@ -125,6 +128,19 @@ def test_looking_ahead(name: str) -> None:
     chain, x = CHAINS[name], vector()
     memory = chain.init(x)
     assert counted(lambda: chain.look_ahead(x, memory)) == chain.look_ahead_traffic
+
+
+@pytest.mark.parametrize(("nesterov", "traffic"), [(True, NESTEROV), (False, HEAVY_BALL)])
+def test_the_outer_step(nesterov: bool, traffic: Traffic) -> None:
+    x, y = vector(), vector(1)
+    assert counted(lambda: outer_step(x, y, vector(2), 0.7, 0.9, nesterov=nesterov)) == traffic
+    assert counted(lambda: x - y) == CHANGE
+
+
+def test_eager_updates_and_mixing() -> None:
+    x, y, z = vector(), vector(1), vector(2)
+    assert counted(lambda: EagerDiLoCo().with_own(x, y, z, 4)) == REPLACED
+    assert counted(lambda: 0.5 * x + (1 - 0.5) * y) == MIXED
 
 
 def test_elastic_rules_and_averages() -> None:
