@@ -12,6 +12,7 @@ from paceline.algorithms import find
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.operations import Charge
+from paceline.algorithms.core.quantization import Quantization
 from paceline.algorithms.core.values import Layer, Layout, Rank
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
@@ -51,6 +52,9 @@ def streaming(row: Row, **settings: object) -> Method:
 METHODS: Mapping[str, Callable[[Row], Method]] = {
     "data-parallel": lambda _: find("layerwise-sgd-next-forward")(),
     "diloco": lambda _: find("diloco")(period=PERIOD, inner="sgd"),
+    "streaming": lambda row: streaming(row, overlap=0),
+    "overlapped": lambda row: streaming(row, overlap=OVERLAP),
+    "overlapped-fp4": lambda row: streaming(row, overlap=OVERLAP, quantization=Quantization()),
 }
 """our method for each of the paper's"""
 
