@@ -17,9 +17,9 @@ Columns:
 The paper publishes the layers, the seconds of a step, the period and the size of fragments. It does not publish how
 many bits its simulator counts for a parameter, the cost of an all-reduce, or the share of the forward pass. We assume
 16 bits, a ring of two workers, and a third. The rows of DiLoCo up to 80 % determine one number, the bytes relative to
-these assumptions (--scale; default: fitted to these rows). All other rows are predictions. The paper's simulator starts
-the exchange of a layer as soon as its backward pass ends, and the next forward pass waits for it only when it arrives at
-the layer. Our programs exchange a fragment after the whole inner step. Up to 80 % this does not matter for DiLoCo.
+these assumptions (--scale; default: fitted to these rows). All other rows are predictions. The simulator of the paper
+starts the exchange of a layer when its backward pass ends, and only the next forward pass of this layer waits for it.
+Our programs exchange a fragment after the whole inner step. Up to 80 % this does not matter for DiLoCo.
 """
 
 from __future__ import annotations
