@@ -15,11 +15,13 @@ from paceline.algorithms.methods.delay_compensated import DcAsgd
 from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
 from paceline.algorithms.methods.downpour import Downpour
 from paceline.algorithms.methods.dynamic_batch import DbsSgd
+from paceline.algorithms.methods.eager import EagerSgd
 from paceline.algorithms.methods.elastic import Easgd
 from paceline.algorithms.methods.gossip import Gossip
 from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd
 from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd
+from paceline.algorithms.methods.noloco import NoLoCo
 from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd, Softsync, SyncSgdPs
 from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
@@ -39,6 +41,7 @@ METHODS: dict[str, type[Method]] = {
         *(LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, Agd, LayerwiseAgd),
         *(ChipPartitionedSgd,),
         *(BackupWorkers, KSync, KAsync, KBatchAsync, Gossip, AdPsgd, PostLocalSgd, DiLoCo, DcAsgd),
+        *(NoLoCo, EagerSgd),
     )
 }
 _REFERENCES: dict[type[Method], str] = {}
