@@ -28,12 +28,8 @@ from paceline.algorithms.methods.gossip import HALFWAY, halfway, order_of
 from paceline.algorithms.methods.local_sgd import DiLoCo, Outer
 from paceline.algorithms.methods.survivors import without
 
-CHANGE = COMBINE
-"""memory traffic of a round's change"""
-MOMENTUM = 2 * SCALE + COMBINE
-"""memory traffic of the velocity with the change"""
-PULL = SCALE + 2 * COMBINE
-"""memory traffic of the term that pulls the slow weights of a pair together"""
+OUTER_STEP = COMBINE + (2 * SCALE + COMBINE) + (SCALE + 2 * COMBINE) + COMBINE
+"""memory traffic of a round's change, the velocity, the term that pulls slow weights together, and the sum"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +124,7 @@ class NoLoCo(DiLoCo):
             The state after the outer step, and the living workers.
         """
         own = mean = Round(state.start, state.start - state.weights.vector)
-        peer, traffic = self.peer(me, state.step // self.period - 1), CHANGE + MOMENTUM + PULL + COMBINE
+        peer, traffic = self.peer(me, state.step // self.period - 1), OUTER_STEP
         if peer is not None and peer in living:
             yield from Send(peer, own)
             try:

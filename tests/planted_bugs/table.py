@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.planted_bugs import elastic, impure, replicas, servers, states, timing
+from tests.planted_bugs import elastic, impure, partial, replicas, servers, states, timing
 from tests.planted_bugs.bug import PlantedBug
 
 BUGS: tuple[PlantedBug, ...] = (
     *elastic.BUGS,
     *servers.BUGS,
     *replicas.BUGS,
+    *partial.BUGS,
     *states.BUGS,
     *impure.BUGS,
     *timing.BUGS,

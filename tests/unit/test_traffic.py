@@ -21,6 +21,7 @@ from paceline.algorithms.core.traffic import COMBINE, ELASTIC_PULL, Traffic
 from paceline.algorithms.core.values import Contribution, Layer, Layout, Rank
 from paceline.algorithms.methods.delay_compensated import Backups, DcAsgd
 from paceline.algorithms.methods.gossip import HALFWAY, halfway
+from paceline.algorithms.methods.noloco import OUTER_STEP, NoLoCo, Round
 from paceline.algorithms.methods.parameter_server import Push, Softsync
 from paceline.algorithms.methods.sync_elastic import MOVE, SyncEasgd2
 
@@ -134,6 +135,14 @@ def test_elastic_rules_and_averages() -> None:
     (me,) = build_team(method, [[Rank(0)]], Layout(LAYERS))
     assert counted(lambda: method.moved(me, c, x)) == MOVE
     assert counted(lambda: halfway(x, c)) == HALFWAY
+
+
+def test_the_outer_step_of_noloco() -> None:
+    """Without what `halfway` declares for the peer's two vectors."""
+    method, x, y = NoLoCo(), vector(), vector(1)
+    (me, _) = build_team(method, [[Rank(0)], [Rank(1)]], Layout(LAYERS))
+    state = replace(method.begin(me, x), velocity=vector(2))
+    assert counted(lambda: method.outer(state, Round(x, x - y))) == OUTER_STEP
 
 
 @pytest.mark.parametrize("damping", ["none", "inverse"])
