@@ -129,8 +129,8 @@ SYNONYMS = (
     Synonym(
         names=("partial-allreduce", "partial-collectives", "solo-allreduce", "majority-allreduce"),
         methods=("eager-sgd", "backup-workers"),
-        text="eager-sgd has partial all-reduces, begun by the first worker (collective: solo) or by a random one (majority); "
-        "backup-workers drops late gradients at a server instead of adding them to the next update",
+        text="eager-sgd has partial all-reduces, begun by the first worker (collective: solo) or by a random one "
+        "(majority); backup-workers drops late gradients at a server instead of adding them to the next update",
     ),
     Synonym(
         names=("delayed-sgd", "pipe-sgd"),

@@ -171,6 +171,7 @@ class Dies(Bowl):
         ("k-sync", 2, signal.SIGTERM),
         ("diloco", 0, signal.SIGKILL),
         ("ad-psgd", 0, signal.SIGKILL),
+        ("noloco", 1, signal.SIGKILL),
     ],
 )
 def test_a_worker_dies_and_the_others_reach_the_end(name: str, rank: int, how: signal.Signals) -> None:

@@ -139,10 +139,10 @@ def test_elastic_rules_and_averages() -> None:
 
 def test_the_outer_step_of_noloco() -> None:
     """Without what `halfway` declares for the peer's two vectors."""
-    method, x, y = NoLoCo(), vector(), vector(1)
+    method, x, y, z = NoLoCo(), vector(), vector(1), vector(3)
     (me, _) = build_team(method, [[Rank(0)], [Rank(1)]], Layout(LAYERS))
     state = replace(method.begin(me, x), velocity=vector(2))
-    assert counted(lambda: method.outer(state, Round(x, x - y))) == OUTER_STEP
+    assert counted(lambda: method.outer(state, Round(z, x - y))) == OUTER_STEP
 
 
 @pytest.mark.parametrize("damping", ["none", "inverse"])
