@@ -21,7 +21,9 @@ from paceline.algorithms.methods.gossip import Gossip
 from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd
 from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
+from paceline.algorithms.methods.noloco import NoLoCo
 from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd, Softsync, SyncSgdPs
+from paceline.algorithms.methods.partial_collectives import EagerSgd
 from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.algorithms.methods.ssp import Ssp
@@ -40,8 +42,8 @@ METHODS: dict[str, type[Method]] = {
         *(HbsSgd, KAvg, Sasgd, Hsgd),
         *(LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, Agd, LayerwiseAgd),
         *(ChipPartitionedSgd,),
-        *(BackupWorkers, KSync, KAsync, KBatchAsync, Gossip, AdPsgd),
-        *(PostLocalSgd, SlowMo, DiLoCo, StreamingDiLoCo, EagerDiLoCo, DcAsgd),
+        *(BackupWorkers, KSync, KAsync, KBatchAsync, Gossip, AdPsgd, EagerSgd, DcAsgd),
+        *(PostLocalSgd, SlowMo, DiLoCo, StreamingDiLoCo, EagerDiLoCo, NoLoCo),
     )
 }
 _REFERENCES: dict[type[Method], str] = {}

@@ -138,6 +138,12 @@ SYNONYMS = (
         same=False,
     ),
     Synonym(
+        names=("partial-allreduce", "partial-collectives", "solo-allreduce", "majority-allreduce"),
+        methods=("eager-sgd", "backup-workers"),
+        text="eager-sgd has partial all-reduces, begun by the first worker (collective: solo) or by a random one "
+        "(majority); backup-workers drops late gradients at a server instead of adding them to the next update",
+    ),
+    Synonym(
         names=("delayed-sgd", "pipe-sgd"),
         methods=("agd", "layerwise-agd"),
         text="agd applies the mean gradient of d steps before, so that its all-reduce has d steps to hide behind",

@@ -12,6 +12,7 @@ from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.delayed import Agd
 from paceline.algorithms.methods.eager_diloco import EagerDiLoCo
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
+from paceline.algorithms.methods.noloco import NoLoCo
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 from paceline.records.trace import Trace
@@ -123,6 +124,7 @@ BRIEF: dict[str, Method] = {
         StreamingDiLoCo(period=2),
         EagerDiLoCo(period=2),
         Agd(delay=2),
+        NoLoCo(period=2),
     )
 }
 """methods whose rule would not show in a few steps with the defaults"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.values import Contribution
 from paceline.algorithms.methods.ad_psgd import AdPsgd
 from paceline.algorithms.methods.async_elastic import AsyncEasgd, Eamsgd
 from paceline.algorithms.methods.baseline import SyncSgd
@@ -18,6 +20,7 @@ from paceline.algorithms.methods.elastic import Easgd
 from paceline.algorithms.methods.gossip import Gossip
 from paceline.algorithms.methods.layerwise import LayerwiseSgdNextForward
 from paceline.algorithms.methods.parameter_server import AsyncSgd
+from paceline.algorithms.methods.partial_collectives import EagerSgd
 from paceline.algorithms.methods.partial_waiting import KSync
 from paceline.algorithms.methods.periodic import HbsSgd
 from paceline.algorithms.methods.ssp import Ssp
@@ -45,6 +48,7 @@ METHODS: list[Method] = [
     LayerwiseSgdNextForward(),
     Gossip(),
     AdPsgd(),
+    EagerSgd(),
 ]
 """methods that together use all operations except shared cells"""
 
@@ -63,14 +67,24 @@ class MethodsContract(Contract):
 
 
 def it_runs_to_its_budget(job: Job, trace: Trace) -> None:
-    """The owner of the weights takes its steps, and the updates use as many samples. AGD leaves its last in flight."""
+    """The owner of the weights takes its steps, and the updates use as many samples.
+
+    AGD leaves its last gradients in flight, and the states of eager SGD may hold some that were not sent.
+    """
     assert job.limit is not None, "the budget of these jobs is in samples"
     keepers = [trace.states[me.rank].step for me in job.team if me.role == job.method.weights_owner]
     assert [sum(keepers)] == [job.limit] if job.method.independent else set(keepers) == {job.limit}
     in_flight = int(job.method.bounds(job.workers).get(Guarantee.EXACT_DELAY, 0))
     if Guarantee.CONSTANT_TOTAL not in job.method.guarantees:  # where each gradient has a batch of its own
-        assert sum(row.samples for row in trace.updates) == (job.limit - in_flight) * job.samples_per_step
+        kept = sum(one.samples for state in trace.states.values() for one in unsent(state))
+        assert sum(row.samples for row in trace.updates) + kept == (job.limit - in_flight) * job.samples_per_step
     assert set(trace.states) == {me.rank for me in job.team}
+
+
+def unsent(state: Any) -> tuple[Contribution, ...]:
+    """The gradients that a final state of eager SGD holds."""
+    held = getattr(state, "unsent", None)
+    return () if held is None else held.origins
 
 
 def gradients_are_applied_once(trace: Trace) -> None:

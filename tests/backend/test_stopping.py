@@ -17,6 +17,7 @@ from paceline.records.goals import Goal
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
+from paceline.testing.contract.methods import unsent
 from tests.backend.jobs import run_for_real
 from tests.support import TWO_BY_TWO, FixedTiming, built, job_of, nodes_for
 from tests.thorough import WAYS, sampled
@@ -57,7 +58,8 @@ def check_ends(job: Job, trace: Trace) -> None:
     if Guarantee.CONSTANT_TOTAL not in job.method.guarantees:  # where each gradient has a batch of its own
         delay = int(job.method.bounds(job.workers).get(Guarantee.EXACT_DELAY, 0))
         taken = sum(steps) if job.method.independent else steps[0] - delay
-        assert sum(update.samples for update in trace.updates) == taken * job.samples_per_step
+        kept = sum(one.samples for state in trace.states.values() for one in unsent(state))
+        assert sum(update.samples for update in trace.updates) + kept == taken * job.samples_per_step
 
 
 def check_ends_soon(trace: Trace, seconds: float) -> None:

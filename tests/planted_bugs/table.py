@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.planted_bugs import elastic, impure, replicas, rounds, servers, states, timing
+from tests.planted_bugs import elastic, impure, partial, replicas, rounds, servers, states, timing
 from tests.planted_bugs.bug import PlantedBug
 
 BUGS: tuple[PlantedBug, ...] = (
@@ -10,6 +10,7 @@ BUGS: tuple[PlantedBug, ...] = (
     *servers.BUGS,
     *replicas.BUGS,
     *rounds.BUGS,
+    *partial.BUGS,
     *states.BUGS,
     *impure.BUGS,
     *timing.BUGS,

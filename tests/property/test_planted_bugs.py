@@ -27,6 +27,8 @@ SAMPLE = {
     "k-async-counts-twice",
     "sync-sgd-crossed-collectives",
     "direct-exchange-without-tag",
+    "noloco-moves-before-it-sends",
+    "eager-sgd-clears-the-buffer",
     "sync-sgd-forgets-momentum",
     "sync-sgd-reads-the-clock",
     "sync-sgd-ps-filed-by-time",

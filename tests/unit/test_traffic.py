@@ -22,6 +22,7 @@ from paceline.algorithms.core.values import Contribution, Layer, Layout, Rank
 from paceline.algorithms.methods.delay_compensated import Backups, DcAsgd
 from paceline.algorithms.methods.eager_diloco import REPLACED, EagerDiLoCo
 from paceline.algorithms.methods.gossip import HALFWAY, halfway
+from paceline.algorithms.methods.noloco import PAIR_STEP, NoLoCo, Round
 from paceline.algorithms.methods.outer import CHANGE, HEAVY_BALL, NESTEROV, outer_step
 from paceline.algorithms.methods.parameter_server import Push, Softsync
 from paceline.algorithms.methods.streaming_diloco import MIXED
@@ -150,6 +151,14 @@ def test_elastic_rules_and_averages() -> None:
     (me,) = build_team(method, [[Rank(0)]], Layout(LAYERS))
     assert counted(lambda: method.moved(me, c, x)) == MOVE
     assert counted(lambda: halfway(x, c)) == HALFWAY
+
+
+def test_the_outer_step_of_noloco() -> None:
+    """Without what `halfway` declares for the peer's two vectors."""
+    method, x, y, z = NoLoCo(), vector(), vector(1), vector(3)
+    (me, _) = build_team(method, [[Rank(0)], [Rank(1)]], Layout(LAYERS))
+    state = replace(method.begin(me, x), velocity=vector(2))
+    assert counted(lambda: method.after_pair(state, Round(z, x - y))) == PAIR_STEP
 
 
 @pytest.mark.parametrize("damping", ["none", "inverse"])
