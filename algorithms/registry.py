@@ -8,6 +8,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.naming import whole
 from paceline.algorithms.methods.ad_psgd import AdPsgd
+from paceline.algorithms.methods.async_diloco import AsyncDiLoCo
 from paceline.algorithms.methods.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
 from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
 from paceline.algorithms.methods.chip_partitioned import ChipPartitionedSgd
@@ -38,7 +39,7 @@ METHODS: dict[str, type[Method]] = {
         *(HbsSgd, KAvg, Sasgd, Hsgd),
         *(LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, Agd, LayerwiseAgd),
         *(ChipPartitionedSgd,),
-        *(BackupWorkers, KSync, KAsync, KBatchAsync, Gossip, AdPsgd, PostLocalSgd, DiLoCo, DcAsgd),
+        *(BackupWorkers, KSync, KAsync, KBatchAsync, Gossip, AdPsgd, PostLocalSgd, DiLoCo, AsyncDiLoCo, DcAsgd),
     )
 }
 _REFERENCES: dict[type[Method], str] = {}
