@@ -152,6 +152,10 @@ class AsyncDiLoCo(DiLoCo):
         return OuterOptimizer(self.outer, self.outer_learning_rate, self.outer_momentum, self.arrivals(workers), self.c)
 
     @property
+    def even_steps(self) -> bool:
+        return not self.dylu
+
+    @property
     def measures(self) -> bool:
         """Whether workers measure their steps."""
         return self.dylu and self.speeds is None
@@ -171,9 +175,8 @@ class AsyncDiLoCo(DiLoCo):
         if me.role == "server":
             memory = self.outer_optimizer(len(me.workers)).init(vector)
             return AsyncServer(0, weights, memory, step_s=(None,) * len(me.workers))
-        steps = self.round_steps(me.rank, (None,) * len(me.workers), me.workers.ranks)
         inner = self.rule(me.layout.layers).init(vector)
-        return RoundState(0, weights, inner, start=vector, steps=steps)
+        return RoundState(0, weights, inner, start=vector, steps=self.first_steps(me))
 
     @program
     def worker(self, me: RankContext, state: RoundState) -> Program[RoundState]:
@@ -258,12 +261,16 @@ class AsyncDiLoCo(DiLoCo):
         mean = new if before is None else before + self.smoothing * (new - before)
         return (*step_s[:rank], mean, *step_s[rank + 1 :])
 
+    def first_steps(self, me: RankContext) -> int:
+        """Returns the steps of a worker's first round: H until its speed is known."""
+        return self.period if self.speeds is None else self.round_steps(me.rank, (), me.workers.ranks)
+
     def round_steps(self, rank: Rank, step_s: Sequence[float | None], living: Collection[Rank]) -> int:
-        """Returns H_i: the steps of a worker's next round. H until it has been measured.
+        """Returns H_i: the steps of a worker's next round.
 
         Args:
             rank: the worker.
-            step_s: mean seconds of a local step by rank, as far as they have been measured.
+            step_s: mean seconds of a local step by rank, as far as they have been measured; used without `speeds`.
             living: the living workers, of which v_max is the fastest.
         """
         if not self.dylu:
