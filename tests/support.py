@@ -9,6 +9,7 @@ from paceline.algorithms import METHODS
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.async_diloco import AsyncDiLoCo
 from paceline.algorithms.methods.delayed import Agd
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
@@ -117,6 +118,7 @@ BRIEF: dict[str, Method] = {
         Sasgd(period=2),
         PostLocalSgd(switch=2, period=2),
         DiLoCo(period=2),
+        AsyncDiLoCo(period=3, buffer_size=2, c=0.25),
         Agd(delay=2),
     )
 }

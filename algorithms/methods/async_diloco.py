@@ -12,20 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any, ClassVar
 
 from paceline.algorithms.core.guarantees import AnyGuarantee, Guarantee
 from paceline.algorithms.core.method import RankContext, StalenessKind
 from paceline.algorithms.core.operations import Charge, NextStep, Now, Receive, RecordUpdate, Send
-from paceline.algorithms.core.option_groups import COUNT, NOT_NEGATIVE, SHARE, Range
+from paceline.algorithms.core.option_groups import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, SHARE, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain
 from paceline.algorithms.core.steps import gradient_at
 from paceline.algorithms.core.traffic import COMBINE, NOTHING
 from paceline.algorithms.core.values import Contribution, Rank, Step, Weights
 from paceline.algorithms.methods.delayed_nesterov import OuterKind, OuterOptimizer
-from paceline.algorithms.methods.local_sgd import DiLoCo
+from paceline.algorithms.methods.inner_optimizer import InnerOptimizer
 from paceline.algorithms.methods.parameter_server import Stop, server_of
 from paceline.algorithms.methods.pull_on_demand import Packet, ServerState, WorkerState, close
 from paceline.algorithms.methods.survivors import LivingWorkers, survives
@@ -73,7 +72,7 @@ class AsyncServer(ServerState):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AsyncDiLoCo(DiLoCo):
+class AsyncDiLoCo(InnerOptimizer):
     """DiLoCo without rounds in step: the server applies each worker's round on arrival, by a delayed Nesterov momentum.
 
     worker i, H_i times:             x_i ← one step of the inner optimizer
@@ -96,7 +95,21 @@ class AsyncDiLoCo(DiLoCo):
         {Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS}
     )
     has_server: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, Range]] = {"buffer_size": COUNT, "c": NOT_NEGATIVE, "smoothing": SHARE}
+    ranges: ClassVar[Mapping[str, Range]] = {
+        "outer_learning_rate": POSITIVE,
+        "outer_momentum": FRACTION,
+        "buffer_size": COUNT,
+        "c": NOT_NEGATIVE,
+        "smoothing": SHARE,
+    }
+
+    period: int = 8
+    """H, inner steps in a round of the fastest worker; provenance: as in diloco"""
+    outer_learning_rate: float = 0.7
+    """R; provenance: as in diloco; with outer = nesterov the authors' notebook has 0.07, of pseudo-gradients that it
+    divides by √P"""
+    outer_momentum: float = 0.9
+    """M; provenance: as in diloco; the authors' notebook has the same"""
 
     outer: OuterKind = "delayed-nesterov"
     """the outer optimizer; the others are those with which the source compares its own; sgd does not use M"""
@@ -284,7 +297,9 @@ class AsyncDiLoCo(DiLoCo):
 
 
 def local_steps(period: int, part: float, whole: float) -> int:
-    """Returns ⌊(part / whole) · period⌋, computed exactly, and at least 1.
+    """Returns ⌊(part / whole) · period⌋, and at least 1; a relative 1e-9 below a whole number counts as that.
+
+    Two clocks that differ by rounding would otherwise cost a worker a step.
 
     Args:
         period: H.
@@ -294,4 +309,4 @@ def local_steps(period: int, part: float, whole: float) -> int:
     >>> [local_steps(10, speed, 3.0) for speed in (3.0, 2.0, 1.0, 0.1)]
     [10, 6, 3, 1]
     """
-    return max(1, int(Fraction(part) / Fraction(whole) * period))
+    return max(1, int(part / whole * period * (1 + 1e-9)))

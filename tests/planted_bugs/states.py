@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from paceline.algorithms.core.method import RankContext, Replica
-from paceline.algorithms.core.operations import NextStep
+from paceline.algorithms.core.operations import NextStep, Receive, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import apply_gradient, average_gradient, gradient_at, local_step
 from paceline.algorithms.core.values import GradientResult
+from paceline.algorithms.methods.async_diloco import AsyncDiLoCo, Push, RoundState
 from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.parameter_server import Stop, server_of
 from tests.planted_bugs.bug import planted
 from tests.planted_bugs.replicas import EverySecond
 
@@ -102,9 +104,45 @@ class KeepsTheFirstBatch(SyncSgd):
         return state
 
 
+@dataclass(frozen=True, kw_only=True)
+class RoundsOfTwo(AsyncDiLoCo):
+    """`async-diloco` with rounds of two steps."""
+
+    name = "async-diloco-rounds-of-two"
+
+    period: int = 2
+    dylu: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountsTheRoundInAVariable(RoundsOfTwo):
+    """The steps of a round are counted in a local variable, so a restarted worker takes too many."""
+
+    name = "async-diloco-counts-in-a-variable"
+
+    @program
+    def worker(self, me: RankContext, state: RoundState) -> Program[RoundState]:
+        rule, server, taken = self.rule(me.layout.layers), server_of(me), 0
+        while True:
+            if state.waits:
+                answer = (yield from Receive(server)).value
+                if isinstance(answer, Stop):
+                    return state
+                state, taken = state.next_round(answer), 0
+            if not (step := (yield from NextStep(state))):
+                return state
+            state = yield from self.inner_step(rule, state, step)
+            taken += 1
+            if taken == state.steps:
+                change = state.start - state.weights.vector
+                yield from Send(server, Push(change, state.origins, asks=True))
+                state = replace(state, waits=True)
+
+
 BUGS = (
     planted(ForgetsMomentum(), WithMomentum(), "complete-state"),
     planted(CountsInAVariable(), EverySecond(), "complete-state"),
     planted(AppliesAgain(), SyncSgd(), "complete-state", "gradients-once"),
     planted(KeepsTheFirstBatch(), SyncSgd(), "complete-state", "gradients-once"),
+    planted(CountsTheRoundInAVariable(), RoundsOfTwo(), "complete-state"),
 )
