@@ -115,25 +115,24 @@ class RoundsOfTwo(AsyncDiLoCo):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountsTheRoundInAVariable(RoundsOfTwo):
-    """The steps of a round are counted in a local variable, so a restarted worker takes too many."""
+class KeepsTheLastRound(RoundsOfTwo):
+    """A worker keeps the gradients of earlier rounds in its state, so the server counts them again."""
 
-    name = "async-diloco-counts-in-a-variable"
+    name = "async-diloco-keeps-the-last-round"
 
     @program
     def worker(self, me: RankContext, state: RoundState) -> Program[RoundState]:
-        rule, server, taken = self.rule(me.layout.layers), server_of(me), 0
+        rule, server = self.rule(me.layout.layers), server_of(me)
         while True:
             if state.waits:
                 answer = (yield from Receive(server)).value
                 if isinstance(answer, Stop):
                     return state
-                state, taken = state.next_round(answer), 0
+                state = replace(state.next_round(answer), origins=state.origins)
             if not (step := (yield from NextStep(state))):
                 return state
             state = yield from self.inner_step(rule, state, step)
-            taken += 1
-            if taken == state.steps:
+            if len(state.origins) % state.steps == 0:
                 change = state.start - state.weights.vector
                 yield from Send(server, Push(change, state.origins, asks=True))
                 state = replace(state, waits=True)
@@ -144,5 +143,5 @@ BUGS = (
     planted(CountsInAVariable(), EverySecond(), "complete-state"),
     planted(AppliesAgain(), SyncSgd(), "complete-state", "gradients-once"),
     planted(KeepsTheFirstBatch(), SyncSgd(), "complete-state", "gradients-once"),
-    planted(CountsTheRoundInAVariable(), RoundsOfTwo(), "complete-state"),
+    planted(KeepsTheLastRound(), RoundsOfTwo(), "gradients-once", "conserves-messages"),
 )
