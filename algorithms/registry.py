@@ -8,6 +8,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.naming import whole
 from paceline.algorithms.methods.ad_psgd import AdPsgd
+from paceline.algorithms.methods.async_diloco import AsyncDiLoCo
 from paceline.algorithms.methods.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
 from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
 from paceline.algorithms.methods.chip_partitioned import ChipPartitionedSgd
@@ -43,7 +44,7 @@ METHODS: dict[str, type[Method]] = {
         *(LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, Agd, LayerwiseAgd),
         *(ChipPartitionedSgd,),
         *(BackupWorkers, KSync, KAsync, KBatchAsync, Gossip, AdPsgd, EagerSgd, DcAsgd),
-        *(PostLocalSgd, SlowMo, DiLoCo, StreamingDiLoCo, EagerDiLoCo, NoLoCo),
+        *(PostLocalSgd, SlowMo, DiLoCo, StreamingDiLoCo, EagerDiLoCo, AsyncDiLoCo, NoLoCo),
     )
 }
 _REFERENCES: dict[type[Method], str] = {}

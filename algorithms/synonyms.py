@@ -103,6 +103,12 @@ SYNONYMS = (
         "during the next round, and updates: delayed is its naive form",
     ),
     Synonym(
+        names=("async-local-sgd", "asynchronous-local-sgd", "delayed-nesterov", "dylu"),
+        methods=("async-diloco",),
+        text="async-diloco applies rounds of local steps on arrival by a delayed Nesterov momentum, with dynamic local "
+        "updates (dylu)",
+    ),
+    Synonym(
         names=("fedavg", "federated-averaging", "federated-learning"),
         methods=("k-avg",),
         text="k-avg is FedAvg with every client in every round, K local steps in each and equal weights in the average",

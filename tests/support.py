@@ -9,6 +9,7 @@ from paceline.algorithms import METHODS
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.async_diloco import AsyncDiLoCo
 from paceline.algorithms.methods.delayed import Agd
 from paceline.algorithms.methods.eager_diloco import EagerDiLoCo
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
@@ -123,6 +124,7 @@ BRIEF: dict[str, Method] = {
         DiLoCo(period=2),
         StreamingDiLoCo(period=2),
         EagerDiLoCo(period=2),
+        AsyncDiLoCo(period=3, buffer_size=2, c=0.25),
         Agd(delay=2),
         NoLoCo(period=2),
     )

@@ -29,6 +29,7 @@ PERIODS: dict[tuple[str, str], tuple[int, ...]] = {
     ("streaming-diloco", "period"): (4, 8, 16, 32),
     ("eager-diloco", "period"): (4, 8, 16, 32),
     ("noloco", "period"): (4, 8, 16, 32),
+    ("async-diloco", "period"): (4, 8, 16, 32),
     ("hbs-sgd", "k2"): (4, 8, 16),
     ("ssp", "slack"): (1, 3, 8),
     ("softsync", "n"): (1, 2, 4),

@@ -69,10 +69,10 @@ def simulate_servers(
         raise NotCompiled(reason)
     loop, reason, repeats = run or machine_code(), None, True
     while True:
-        attempt = CompiledRun(
-            job, timing, network, schedule, progress, hosts, loop, record(), reason=reason, repeats=repeats
-        )
         try:
+            attempt = CompiledRun(
+                job, timing, network, schedule, progress, hosts, loop, record(), reason=reason, repeats=repeats
+            )
             return attempt.run()
         except Unrepeated:
             repeats = False

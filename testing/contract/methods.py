@@ -75,7 +75,7 @@ def it_runs_to_its_budget(job: Job, trace: Trace) -> None:
     keepers = [trace.states[me.rank].step for me in job.team if me.role == job.method.weights_owner]
     assert [sum(keepers)] == [job.limit] if job.method.independent else set(keepers) == {job.limit}
     in_flight = int(job.method.bounds(job.workers).get(Guarantee.EXACT_DELAY, 0))
-    if Guarantee.CONSTANT_TOTAL not in job.method.guarantees:  # where each gradient has a batch of its own
+    if job.method.even_steps:
         kept = sum(one.samples for state in trace.states.values() for one in unsent(state))
         assert sum(row.samples for row in trace.updates) + kept == (job.limit - in_flight) * job.samples_per_step
     assert set(trace.states) == {me.rank for me in job.team}

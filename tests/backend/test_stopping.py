@@ -55,7 +55,7 @@ def check_ends(job: Job, trace: Trace) -> None:
     steps = [trace.states[me.rank].step for me in job.team if me.role == job.method.weights_owner]
     assert job.method.independent or len(set(steps)) == 1
     assert 0 < max(steps) < ENDLESS
-    if Guarantee.CONSTANT_TOTAL not in job.method.guarantees:  # where each gradient has a batch of its own
+    if job.method.even_steps:
         delay = int(job.method.bounds(job.workers).get(Guarantee.EXACT_DELAY, 0))
         taken = sum(steps) if job.method.independent else steps[0] - delay
         kept = sum(one.samples for state in trace.states.values() for one in unsent(state))

@@ -230,6 +230,22 @@ METHODS = (
         tests=("property/test_local.py",),
     ),
     Mutant(
+        name="delayed-nesterov-keeps-its-sum",
+        file="algorithms/methods/delayed_nesterov.py",
+        old="return part + share * velocity, OuterMemory(number, velocity)",
+        new="return part + share * velocity, OuterMemory(number, velocity, total)",
+        bug="The delayed momentum adds up the pseudo-gradients of all periods.",
+        tests=("property/test_async_diloco.py",),
+    ),
+    Mutant(
+        name="async-diloco-fastest-of-all",
+        file="algorithms/methods/async_diloco.py",
+        old="least = min(seconds for other in living",
+        new="least = min(seconds for other in range(len(step_s))",
+        bug="A dead worker still counts as the fastest one, so all others take fewer steps.",
+        tests=("property/test_async_diloco.py",),
+    ),
+    Mutant(
         name="sasgd-mean-for-sum",
         file="algorithms/methods/periodic.py",
         old='key=f"everyone {state.step}", op="sum"',

@@ -37,6 +37,7 @@ METHODS: tuple[Any, ...] = (
     "downpour",
     {"name": "downpour", "n_push": 2, "n_fetch": 3, "answer": "before"},
     {"name": "eamsgd", "period": 3},
+    {"name": "async-diloco", "period": 3, "dylu": False},
     "dc-asgd",
     {"name": "softsync", "n": 2},
     {"name": "softsync", "n": 2, "damping": "none"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from paceline.algorithms.core.rules import Chain, Clip, Momentum, ScaleByLearnin
 from paceline.algorithms.core.traffic import COMBINE, ELASTIC_PULL, Traffic
 from paceline.algorithms.core.values import Contribution, Layer, Layout, Rank
 from paceline.algorithms.methods.delay_compensated import Backups, DcAsgd
+from paceline.algorithms.methods.delayed_nesterov import OuterOptimizer
 from paceline.algorithms.methods.eager_diloco import REPLACED, EagerDiLoCo
 from paceline.algorithms.methods.gossip import HALFWAY, halfway
 from paceline.algorithms.methods.noloco import PAIR_STEP, NoLoCo, Round
@@ -159,6 +161,27 @@ def test_the_outer_step_of_noloco() -> None:
     (me, _) = build_team(method, [[Rank(0)], [Rank(1)]], Layout(LAYERS))
     state = replace(method.begin(me, x), velocity=vector(2))
     assert counted(lambda: method.after_pair(state, Round(z, x - y))) == PAIR_STEP
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "c"),
+    [
+        ("sgd", 1, 0.0),
+        ("heavy-ball", 1, 0.0),
+        ("nesterov", 1, 0.0),
+        ("delayed-nesterov", 1, 0.5),
+        ("delayed-nesterov", 3, 0.0),
+        ("delayed-nesterov", 3, 0.25),
+    ],
+)
+def test_outer_optimizers(kind: Any, count: int, c: float) -> None:
+    outer, x = OuterOptimizer(kind, 0.7, 0.9, count, c), vector()
+    memory = outer.init(x)
+    for arrival in range(4):
+        change = vector(arrival + 1)
+        found = counted(partial(outer.update, x, change, memory))
+        assert found == outer.traffic(memory), arrival
+        x, memory = outer.update(x, change, memory)
 
 
 @pytest.mark.parametrize("damping", ["none", "inverse"])
