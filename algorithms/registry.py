@@ -11,6 +11,7 @@ from paceline.algorithms.methods.ad_psgd import AdPsgd
 from paceline.algorithms.methods.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
 from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
 from paceline.algorithms.methods.chip_partitioned import ChipPartitionedSgd
+from paceline.algorithms.methods.decoupled_momentum import DeMo
 from paceline.algorithms.methods.delay_compensated import DcAsgd
 from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
 from paceline.algorithms.methods.downpour import Downpour
@@ -39,6 +40,7 @@ METHODS: dict[str, type[Method]] = {
         *(LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, Agd, LayerwiseAgd),
         *(ChipPartitionedSgd,),
         *(BackupWorkers, KSync, KAsync, KBatchAsync, Gossip, AdPsgd, PostLocalSgd, DiLoCo, DcAsgd),
+        *(DeMo,),
     )
 }
 _REFERENCES: dict[type[Method], str] = {}
