@@ -7,6 +7,7 @@ from pathlib import Path
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.naming import whole
+from paceline.algorithms.methods.accumulating import Acco
 from paceline.algorithms.methods.ad_psgd import AdPsgd
 from paceline.algorithms.methods.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
 from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
@@ -40,7 +41,7 @@ METHODS: dict[str, type[Method]] = {
         *(LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, Agd, LayerwiseAgd),
         *(ChipPartitionedSgd,),
         *(BackupWorkers, KSync, KAsync, KBatchAsync, Gossip, AdPsgd, PostLocalSgd, DiLoCo, DcAsgd),
-        *(DeMo,),
+        *(DeMo, Acco),
     )
 }
 _REFERENCES: dict[type[Method], str] = {}
