@@ -22,6 +22,7 @@ from paceline.algorithms.methods.gossip import Gossip
 from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd
 from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd
+from paceline.algorithms.methods.overlapped_rounds import Co2
 from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd, Softsync, SyncSgdPs
 from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
@@ -41,7 +42,7 @@ METHODS: dict[str, type[Method]] = {
         *(LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, Agd, LayerwiseAgd),
         *(ChipPartitionedSgd,),
         *(BackupWorkers, KSync, KAsync, KBatchAsync, Gossip, AdPsgd, PostLocalSgd, DiLoCo, DcAsgd),
-        *(DeMo, Acco),
+        *(DeMo, Acco, Co2),
     )
 }
 _REFERENCES: dict[type[Method], str] = {}

@@ -11,6 +11,7 @@ from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.delayed import Agd
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd
+from paceline.algorithms.methods.overlapped_rounds import Co2
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.records.trace import Trace
 from paceline.simulator.kernel.crash_timeline import Timeline
@@ -118,6 +119,7 @@ BRIEF: dict[str, Method] = {
         PostLocalSgd(switch=2, period=2),
         DiLoCo(period=2),
         Agd(delay=2),
+        Co2(period=2),
     )
 }
 """methods whose rule would not show in a few steps with the defaults"""

@@ -132,6 +132,15 @@ def sign(vector: Any) -> Any:
     return vector if isinstance(vector, Special) else library(vector).sign(vector)
 
 
+def clipped(vector: Any, limit: float) -> Any:
+    """Returns each number, at least −limit and at most limit; a vector without numbers itself.
+
+    >>> clipped(np.array([-3.0, 0.5]), 1.0)
+    array([-1. ,  0.5])
+    """
+    return vector if isinstance(vector, Special) else library(vector).clip(vector, -limit, limit)
+
+
 def like(numbers: np.ndarray, vector: Any) -> Any:
     """Returns numbers as an array or a tensor with the dtype and the device of a vector."""
     return library(vector).asarray(numbers, dtype=vector.dtype, device=vector.device)
