@@ -40,6 +40,16 @@ def cosines(side: int) -> Any:
     return matrix
 
 
+def cosines_like(side: int, vector: Any) -> Any:
+    """Returns the same matrix with the dtype and the device of a vector."""
+    return _converted(side, arrays.library(vector), vector.dtype, vector.device)
+
+
+@functools.cache
+def _converted(side: int, module: Any, dtype: Any, device: Any) -> Any:
+    return module.asarray(cosines(side), dtype=dtype, device=device)
+
+
 @dataclass(frozen=True, slots=True)
 class Tiling:
     """The tiles of a layer of `count` numbers, each with `side` rows and columns."""
@@ -72,11 +82,6 @@ class Tiling:
         """Numbers in all tiles, with the padding."""
         return self.tiles * self.area
 
-    @property
-    def flops(self) -> int:
-        """Floating-point operations of a transform: two products, each 2 s operations for a number."""
-        return 4 * self.side * self.size
-
 
 def coefficients(vector: Any, tilings: Sequence[Tiling]) -> Any:
     """Returns D X Dᵀ of every tile X, concatenated.
@@ -89,7 +94,7 @@ def coefficients(vector: Any, tilings: Sequence[Tiling]) -> Any:
         return replace(vector, count=sum(tiling.size for tiling in tilings))
     found, at = [], 0
     for tiling in tilings:
-        d = arrays.like(cosines(tiling.side), vector)
+        d = cosines_like(tiling.side, vector)
         layer = vector[at : at + tiling.count]
         if missing := tiling.size - tiling.count:
             layer = join([layer, arrays.zeros(missing, vector)])
@@ -109,7 +114,7 @@ def numbers(spectrum: Any, tilings: Sequence[Tiling]) -> Any:
         return replace(spectrum, count=sum(tiling.count for tiling in tilings))
     found, at = [], 0
     for tiling in tilings:
-        d = arrays.like(cosines(tiling.side), spectrum)
+        d = cosines_like(tiling.side, spectrum)
         layer = spectrum[at : at + tiling.size].reshape(tiling.tiles, tiling.side, tiling.side)
         found.append((d.T @ layer @ d).reshape(-1)[: tiling.count])
         at += tiling.size

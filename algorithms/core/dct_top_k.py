@@ -16,7 +16,7 @@ from paceline.algorithms.core.operations import AllGather, Charge
 from paceline.algorithms.core.option_groups import COUNT, Options, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.sparse import Sparse
-from paceline.algorithms.core.traffic import COMBINE, COPY, NOTHING, SCALE, ZEROS, Traffic
+from paceline.algorithms.core.traffic import COMBINE, COPY, NOTHING, READ, SCALE, ZEROS, Traffic
 from paceline.algorithms.core.values import Group, Layer, Null, join, length
 
 TRANSFORM = 2 * SCALE + COPY
@@ -80,19 +80,19 @@ class DctTopK(Options):
         """Returns the memory in which nothing is unsent."""
         return Unsent(0 * vector, tuple(Tiling.of(layer, self.chunk) for layer in layers))
 
-    def charge(self, vector: Any, memory: Unsent, *, also: Traffic = NOTHING, transforms: int = 2) -> Charge:
+    def charge(self, vector: Any, *, also: Traffic = NOTHING, transforms: int = 2) -> Charge:
         """Returns the cost of compressing: the total, its transform, the selection, and the reverse for what is unsent.
+
+        A transform has two products, each 2 s operations for a number, as if no layer were smaller than a tile.
 
         Args:
             vector: the vector to compress.
-            memory: it has the tiles.
             also: further memory traffic on vectors of this size.
             transforms: how many transforms are computed in all.
         """
         summed = COMBINE if self.decay == 1 else SCALE + COMBINE
-        traffic = summed + TRANSFORM + SCALE + self.opening + COMBINE + also
-        flops = transforms * sum(tiling.flops for tiling in memory.tilings)
-        return Charge("compress", vector.nbytes, flops, traffic=traffic)
+        traffic = summed + TRANSFORM + SCALE + READ + self.opening + COMBINE + also
+        return Charge("compress", vector.nbytes, transforms * 4 * self.chunk * length(vector), traffic=traffic)
 
     def compress(self, vector: Any, memory: Unsent) -> tuple[Spectrum, Unsent]:
         """Returns the message and the new memory.
@@ -125,9 +125,11 @@ class DctTopK(Options):
     @program
     def averaged(self, group: Group, vector: Any, key: str, memory: Unsent) -> Program[tuple[Any, Unsent]]:
         """Returns the reverse transform of the mean of all members' coefficients, and the new memory."""
-        members, counted = len(group), ZEROS + COMBINE if self.average_over == "senders" else NOTHING
-        gathering = members * (ZEROS + counted) + (members - 1) * COMBINE + SCALE + TRANSFORM
-        yield from self.charge(vector, memory, also=gathering, transforms=3)
+        members = len(group)
+        summed = members * ZEROS + (members - 1) * COMBINE
+        counted = summed + SCALE + COMBINE if self.average_over == "senders" else NOTHING
+        gathering = summed + counted + SCALE + TRANSFORM
+        yield from self.charge(vector, also=gathering, transforms=3)
         message, memory = self.compress(vector, memory)
         everyone = yield from AllGather(value=message.coefficients.packed(), group=group, key=key)
         parts = [Sparse.unpacked(part, message.coefficients.count) for part in everyone]
