@@ -31,6 +31,7 @@ SAMPLE = {
     "sync-sgd-reads-the-clock",
     "sync-sgd-ps-filed-by-time",
     "k-avg-period-by-speed",
+    "acco-applies-its-own-half",
 }
 BY_NAME = {bug.name: bug for bug in BUGS}
 EVERY_BUG = pytest.mark.parametrize("name", sampled(BY_NAME, SAMPLE))
