@@ -11,6 +11,7 @@ from paceline.algorithms.core.lazy_imports import deferred
 if TYPE_CHECKING:
     from paceline.algorithms.core.adam import AdamW
     from paceline.algorithms.core.compression import Compression, PowerSgd, TopK, average_compressed
+    from paceline.algorithms.core.dct_top_k import DctTopK
     from paceline.algorithms.core.errors import (
         DeadlockError,
         InputError,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
         Momentum,
         OptimizerState,
         ScaleByLearningRate,
+        Sign,
         Stateless,
         StepContext,
         Transform,
@@ -113,6 +115,7 @@ else:
             "Compression": "core.compression",
             "Constant": "core.schedules",
             "Contribution": "core.values",
+            "DctTopK": "core.dct_top_k",
             "DeadlockError": "core.errors",
             "Evaluation": "core.job",
             "Exponential": "core.schedules",
@@ -160,6 +163,7 @@ else:
             "ScaleByLearningRate": "core.rules",
             "Send": "core.operations",
             "SgdMethod": "core.method",
+            "Sign": "core.rules",
             "StalenessKind": "core.method",
             "Start": "core.operations",
             "Stateless": "core.rules",
@@ -213,6 +217,7 @@ __all__ = [
     "Compression",
     "Constant",
     "Contribution",
+    "DctTopK",
     "DeadlockError",
     "Evaluation",
     "Exponential",
@@ -258,6 +263,7 @@ __all__ = [
     "ScaleByLearningRate",
     "Send",
     "SgdMethod",
+    "Sign",
     "StalenessKind",
     "Start",
     "Stateless",

@@ -7,11 +7,13 @@ from pathlib import Path
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.naming import whole
+from paceline.algorithms.methods.accumulating import Acco
 from paceline.algorithms.methods.ad_psgd import AdPsgd
 from paceline.algorithms.methods.async_diloco import AsyncDiLoCo
 from paceline.algorithms.methods.async_elastic import AsyncEasgd, AsyncMeasgd, Eamsgd
 from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
 from paceline.algorithms.methods.chip_partitioned import ChipPartitionedSgd
+from paceline.algorithms.methods.decoupled_momentum import DeMo
 from paceline.algorithms.methods.delay_compensated import DcAsgd
 from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
 from paceline.algorithms.methods.downpour import Downpour
@@ -23,6 +25,7 @@ from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd
 from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
 from paceline.algorithms.methods.noloco import NoLoCo
+from paceline.algorithms.methods.overlapped_rounds import Co2
 from paceline.algorithms.methods.parameter_server import AsyncMsgd, AsyncSgd, Softsync, SyncSgdPs
 from paceline.algorithms.methods.partial_collectives import EagerSgd
 from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, KBatchAsync, KSync
@@ -43,7 +46,7 @@ METHODS: dict[str, type[Method]] = {
         *(HbsSgd, KAvg, Sasgd, Hsgd),
         *(LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, Agd, LayerwiseAgd),
         *(ChipPartitionedSgd,),
-        *(BackupWorkers, KSync, KAsync, KBatchAsync, Gossip, AdPsgd, EagerSgd, DcAsgd),
+        *(BackupWorkers, KSync, KAsync, KBatchAsync, Gossip, AdPsgd, EagerSgd, DcAsgd, DeMo, Acco, Co2),
         *(PostLocalSgd, SlowMo, DiLoCo, StreamingDiLoCo, EagerDiLoCo, AsyncDiLoCo, NoLoCo),
     )
 }

@@ -14,6 +14,7 @@ from paceline.algorithms.methods.delayed import Agd
 from paceline.algorithms.methods.eager_diloco import EagerDiLoCo
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
 from paceline.algorithms.methods.noloco import NoLoCo
+from paceline.algorithms.methods.overlapped_rounds import Co2
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 from paceline.records.trace import Trace
@@ -127,6 +128,7 @@ BRIEF: dict[str, Method] = {
         AsyncDiLoCo(period=3, buffer_size=2, c=0.25),
         Agd(delay=2),
         NoLoCo(period=2),
+        Co2(period=2),
     )
 }
 """methods whose rule would not show in a few steps with the defaults"""

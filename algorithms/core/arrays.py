@@ -103,6 +103,50 @@ def largest(vector: Any, count: int) -> Any:
     return found.to({4: torch.int32, 8: torch.int64}[vector.itemsize])
 
 
+def largest_of_rows(matrix: Any, count: int) -> Any:
+    """Returns the positions of the numbers of largest magnitude in each row, row by row, in ascending order.
+
+    Args:
+        matrix: the numbers.
+        count: how many positions of each row.
+
+    Returns:
+        A vector of positions in the matrix, counted row by row: integers as wide as the numbers.
+
+    >>> largest_of_rows(np.array([[1.0, -5.0, 0.0, 3.0], [0.0, 0.0, 2.0, 1.0]]), 2)
+    array([1, 3, 6, 7])
+    """
+    rows, width = matrix.shape
+    if isinstance(matrix, np.ndarray):
+        places = np.sort(np.argpartition(-abs(matrix), count - 1, axis=1)[:, :count], axis=1)
+        places += width * np.arange(rows)[:, None]
+        return places.reshape(-1).astype(object if matrix.dtype == object else f"i{matrix.itemsize}")
+    import torch
+
+    found = torch.topk(abs(matrix), count, dim=1, sorted=False).indices.sort(dim=1).values
+    found += width * torch.arange(rows, device=matrix.device)[:, None]
+    return found.reshape(-1).to({4: torch.int32, 8: torch.int64}[matrix.itemsize])
+
+
+def sign(vector: Any) -> Any:
+    """Returns −1, 0 or 1 for each number; a vector without numbers itself."""
+    return vector if isinstance(vector, Special) else library(vector).sign(vector)
+
+
+def clipped(vector: Any, limit: float) -> Any:
+    """Returns each number, at least −limit and at most limit; a vector without numbers itself.
+
+    >>> clipped(np.array([-3.0, 0.5]), 1.0)
+    array([-1. ,  0.5])
+    """
+    return vector if isinstance(vector, Special) else library(vector).clip(vector, -limit, limit)
+
+
+def like(numbers: np.ndarray, vector: Any) -> Any:
+    """Returns numbers as an array or a tensor with the dtype and the device of a vector."""
+    return library(vector).asarray(numbers, dtype=vector.dtype, device=vector.device)
+
+
 def taken(vector: Any, positions: Any) -> Any:
     """Returns the numbers at these positions."""
     return vector[_index(positions)]

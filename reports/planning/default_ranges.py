@@ -30,6 +30,8 @@ PERIODS: dict[tuple[str, str], tuple[int, ...]] = {
     ("eager-diloco", "period"): (4, 8, 16, 32),
     ("noloco", "period"): (4, 8, 16, 32),
     ("async-diloco", "period"): (4, 8, 16, 32),
+    ("co2", "period"): (2, 4, 8, 16),
+    ("acco", "accumulate"): (1, 2, 4),
     ("hbs-sgd", "k2"): (4, 8, 16),
     ("ssp", "slack"): (1, 3, 8),
     ("softsync", "n"): (1, 2, 4),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import Method
-from paceline.algorithms.core.values import Contribution
+from paceline.algorithms.core.values import Contribution, parts_of
 from paceline.algorithms.methods.ad_psgd import AdPsgd
 from paceline.algorithms.methods.async_elastic import AsyncEasgd, Eamsgd
 from paceline.algorithms.methods.baseline import SyncSgd
@@ -69,22 +70,32 @@ class MethodsContract(Contract):
 def it_runs_to_its_budget(job: Job, trace: Trace) -> None:
     """The owner of the weights takes its steps, and the updates use as many samples.
 
-    AGD leaves its last gradients in flight, and the states of eager SGD may hold some that were not sent.
+    If all workers take the budget's steps together, a gradient may wait for an update in a worker's state instead, as
+    the last ones do with an exact delay.
     """
     assert job.limit is not None, "the budget of these jobs is in samples"
     keepers = [trace.states[me.rank].step for me in job.team if me.role == job.method.weights_owner]
     assert [sum(keepers)] == [job.limit] if job.method.independent else set(keepers) == {job.limit}
-    in_flight = int(job.method.bounds(job.workers).get(Guarantee.EXACT_DELAY, 0))
+    applied = {(row.rank, row.step) for row in trace.updates}
+    together = not (job.method.has_server or job.method.independent)
+    held = contributions(trace.states) if together else set()
+    waiting = sum(one.samples for one in held if (one.rank, one.step) not in applied)
     if job.method.even_steps:
-        kept = sum(one.samples for state in trace.states.values() for one in unsent(state))
-        assert sum(row.samples for row in trace.updates) + kept == (job.limit - in_flight) * job.samples_per_step
+        assert sum(row.samples for row in trace.updates) + waiting == job.limit * job.samples_per_step
+    if (delay := job.method.bounds(job.workers).get(Guarantee.EXACT_DELAY)) is not None:
+        assert waiting == delay * job.samples_per_step
     assert set(trace.states) == {me.rank for me in job.team}
 
 
-def unsent(state: Any) -> tuple[Contribution, ...]:
-    """The gradients that a final state of eager SGD holds."""
-    held = getattr(state, "unsent", None)
-    return () if held is None else held.origins
+def contributions(value: Any) -> set[Contribution]:
+    """Returns the origins of gradients that a state holds, at any depth."""
+    if isinstance(value, Contribution):
+        return {value}
+    if isinstance(value, Mapping):
+        return contributions(tuple(value.values()))
+    if isinstance(value, tuple | list):
+        return {one for part in value for one in contributions(part)}
+    return contributions(tuple(getattr(value, name) for name in parts_of(type(value)) or ()))
 
 
 def gradients_are_applied_once(trace: Trace) -> None:

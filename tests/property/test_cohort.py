@@ -39,7 +39,7 @@ SAME = 1e-9
 """relative difference of times; all methods have equal ones on most networks"""
 IN_STEP = (
     *("sequential-sgd", "sync-sgd", "sync-easgd2", "sync-easgd3", "hbs-sgd", "k-avg", "sasgd", "hsgd", "layerwise-sgd"),
-    *("agd", "layerwise-agd", "chip-partitioned-sgd", "post-local-sgd", "slowmo", "diloco"),
+    *("agd", "layerwise-agd", "chip-partitioned-sgd", "post-local-sgd", "slowmo", "diloco", "acco", "co2"),
     *("streaming-diloco", "eager-diloco"),
 )
 """methods whose runs are vectorised on every network"""

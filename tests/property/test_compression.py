@@ -20,6 +20,7 @@ from paceline.algorithms.core.compression import (
     TopK,
     decompressed,
 )
+from paceline.algorithms.core.dct_top_k import DctTopK
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.operations import RecordUpdate, Send
 from paceline.algorithms.core.values import Layer, Null, Rank, Samples, join, nbytes, norm
@@ -40,8 +41,8 @@ from tests.support import FixedTiming, job_of
 
 SEEDS = st.integers(0, 9999)
 LAYERS = [Layer("first", 0, 132), Layer("second", 132, 162)]  # 12 by 11, and 6 by 5
-BOTH: list[Compression] = [TopK(ratio=0.1), PowerSgd(rank=2)]
-EITHER = pytest.mark.parametrize("compression", BOTH, ids=lambda compression: compression.kind)
+EVERY: list[Compression] = [TopK(ratio=0.1), PowerSgd(rank=2), DctTopK(chunk=8, k=8)]
+EITHER = pytest.mark.parametrize("compression", EVERY, ids=lambda compression: compression.kind)
 
 
 def numbers(seed: int, count: int = 162) -> Any:
@@ -81,6 +82,17 @@ def test_power_sgd_loses_nothing_either(seed: int, steps: int, rank: int) -> Non
         message, memory = compression.compress(numbers(seed + step), memory)
         came, sent = came + numbers(seed + step), sent + decompressed(message)
     np.testing.assert_allclose(sent + memory.kept, came, rtol=0, atol=1e-12)
+
+
+@given(seed=SEEDS, steps=st.integers(1, 6), chunk=st.integers(1, 12), k=st.integers(1, 9))
+def test_cosines_lose_nothing_either(seed: int, steps: int, chunk: int, k: int) -> None:
+    """In float64, to the roundings of a few sums of up to 2 · 12 products."""
+    compression, came, sent = DctTopK(chunk=chunk, k=k), np.zeros(162), np.zeros(162)
+    memory = compression.begin(came, LAYERS)
+    for step in range(steps):
+        message, memory = compression.compress(numbers(seed + step), memory)
+        came, sent = came + numbers(seed + step), sent + decompressed(message)
+    np.testing.assert_allclose(sent + memory.vector, came, rtol=0, atol=1e-12)
 
 
 @dataclass(frozen=True)
@@ -168,10 +180,12 @@ def test_an_average_of_factors_loses_nothing(data: st.DataObject, workers: int, 
 # --- how near a message comes ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compression", [TopK(ratio=1.0), PowerSgd(rank=11)], ids=lambda compression: compression.kind)
+@pytest.mark.parametrize(
+    "compression", [TopK(ratio=1.0), PowerSgd(rank=11), DctTopK(chunk=8, k=64)], ids=lambda one: one.kind
+)
 @given(seed=SEEDS)
 def test_everything_is_the_identity(compression: Compression, seed: int) -> None:
-    """A share of 1, and the full rank of both layers; the latter to rounding."""
+    """A share of 1, the full rank of both layers, and all coefficients; the latter two to rounding."""
     memory = compression.begin(np.zeros(162), LAYERS)
     for step in range(3):
         message, memory = compression.compress(numbers(seed + step), memory)
@@ -233,7 +247,9 @@ def test_a_vector_without_numbers_has_the_same_size(compression: Compression) ->
     assert (
         nbytes(empty)
         == nbytes(message)
-        == {"top-k": 2 * 16 * 4, "power-sgd": 2 * (12 + 11 + 6 + 5) * 4}[compression.kind]
+        == {"top-k": 2 * 16 * 4, "power-sgd": 2 * (12 + 11 + 6 + 5) * 4, "dct-top-k": 2 * (3 + 1) * 8 * 4}[
+            compression.kind
+        ]
     )
     assert decompressed(empty) == Null(162)
 
@@ -270,7 +286,9 @@ def test_a_run_that_diverges_goes_on(compression: Compression) -> None:
 
 @EITHER
 def test_fewer_bytes_are_sent(compression: Compression) -> None:
-    """Of n numbers: P · share with top-k; the factors' numbers with PowerSGD, over which two all-reduces go."""
+    """Of n numbers: P · share with top-k, of numbers or coefficients; the factors' numbers with PowerSGD, over which two
+    all-reduces go.
+    """
     for learner in (build("digits-mlp", seed=1), build("digits-mlp", learning="none", seed=1)):
         plain, smaller = (
             sent_bytes(job_of(SyncSgd(compression=choice), 4, steps=5, learner=learner))
@@ -278,11 +296,12 @@ def test_fewer_bytes_are_sent(compression: Compression) -> None:
         )
         factors = 2 * (65 + 64 + 26 + 25)  # 4160 and 650 numbers
         assert smaller / plain == pytest.approx(
-            {"top-k": 4 * 0.1, "power-sgd": factors / 4810}[compression.kind], rel=1e-3
+            {"top-k": 4 * 0.1, "power-sgd": factors / 4810, "dct-top-k": 4 * (65 + 11) * 8 / 4810}[compression.kind],
+            rel=1e-3,
         )
 
 
-@pytest.mark.parametrize("compression", [TopK(), PowerSgd()], ids=lambda compression: compression.kind)
+@pytest.mark.parametrize("compression", [TopK(), PowerSgd(), DctTopK()], ids=lambda compression: compression.kind)
 def test_it_learns(compression: Compression) -> None:
     """Digits, four workers, 20 epochs: the accuracy is that without compression (97 % of test samples)."""
     learner = build("digits-mlp", seed=1)

@@ -34,6 +34,7 @@ SAMPLE = {
     "sync-sgd-ps-filed-by-time",
     "k-avg-period-by-speed",
     "streaming-diloco-mixes-outer",
+    "acco-applies-its-own-half",
 }
 BY_NAME = {bug.name: bug for bug in BUGS}
 EVERY_BUG = pytest.mark.parametrize("name", sampled(BY_NAME, SAMPLE))

@@ -17,7 +17,7 @@ from paceline.algorithms.core import rules
 from paceline.algorithms.core.adam import AdamW
 from paceline.algorithms.core.lars import Lars, LayerRates
 from paceline.algorithms.core.method import build_team
-from paceline.algorithms.core.rules import Chain, Clip, Momentum, ScaleByLearningRate, WeightDecay
+from paceline.algorithms.core.rules import Chain, Clip, Momentum, ScaleByLearningRate, Sign, WeightDecay
 from paceline.algorithms.core.traffic import COMBINE, ELASTIC_PULL, Traffic
 from paceline.algorithms.core.values import Contribution, Layer, Layout, Rank
 from paceline.algorithms.methods.delay_compensated import Backups, DcAsgd
@@ -93,6 +93,8 @@ CHAINS = {
     "lars": Chain((LayerRates(Lars(), SCALING), SCALING), LAYERS),
     "lars with decay and momentum": Chain((LayerRates(Lars(), SCALING, 1e-4, 0.9), SCALING, Momentum(0.9)), LAYERS),
     "lars of one layer": Chain((LayerRates(Lars(), SCALING), SCALING)),
+    "sign": Chain((Sign(), SCALING)),
+    "sign": Chain((Sign(), SCALING)),
     "adamw": Chain((AdamW(), SCALING)),
     "nothing": Chain(()),
 }
