@@ -26,7 +26,7 @@ from paceline.algorithms.core.traffic import COMBINE, SCALE
 from paceline.algorithms.core.values import Rank, Weights
 from paceline.algorithms.methods.gossip import HALFWAY, halfway, order_of
 from paceline.algorithms.methods.outer import NesterovRounds, Outer
-from paceline.algorithms.methods.survivors import without
+from paceline.algorithms.methods.survivors import survives, without
 
 PAIR_STEP = COMBINE + (2 * SCALE + COMBINE) + (SCALE + 2 * COMBINE) + COMBINE
 """memory traffic of a round's change, the velocity, the term that pulls slow weights together, and the sum"""
@@ -87,6 +87,9 @@ class NoLoCo(NesterovRounds):
         if sum(map(len, nodes)) < 2:
             found.append("name: found 1 worker, expected 2 or more, since a worker averages with another")
         return found
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.BOUNDED_STALENESS: self.period - 1, **survives(workers - 1)}
 
     def peer(self, me: RankContext, number: int) -> Rank | None:
         """Returns the worker's peer in a round; None if it is the one that is left over.
