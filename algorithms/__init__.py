@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     )
     from paceline.algorithms.core.option_groups import Options
     from paceline.algorithms.core.program import Program, Routine, program
+    from paceline.algorithms.core.quantization import Quantization
     from paceline.algorithms.core.rules import (
         Chain,
         Clip,
@@ -148,6 +149,7 @@ else:
             "PowerSgd": "core.compression",
             "Program": "core.program",
             "ProgramError": "core.errors",
+            "Quantization": "core.quantization",
             "Rank": "core.values",
             "RankContext": "core.method",
             "Receive": "core.operations",
@@ -246,6 +248,7 @@ __all__ = [
     "PowerSgd",
     "Program",
     "ProgramError",
+    "Quantization",
     "Rank",
     "RankContext",
     "Receive",
