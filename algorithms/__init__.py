@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     )
     from paceline.algorithms.core.option_groups import Options
     from paceline.algorithms.core.program import Program, Routine, program
+    from paceline.algorithms.core.quantization import Quantization
     from paceline.algorithms.core.rules import (
         Chain,
         Clip,
@@ -151,6 +152,7 @@ else:
             "PowerSgd": "core.compression",
             "Program": "core.program",
             "ProgramError": "core.errors",
+            "Quantization": "core.quantization",
             "Rank": "core.values",
             "RankContext": "core.method",
             "Receive": "core.operations",
@@ -251,6 +253,7 @@ __all__ = [
     "PowerSgd",
     "Program",
     "ProgramError",
+    "Quantization",
     "Rank",
     "RankContext",
     "Receive",

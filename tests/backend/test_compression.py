@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 
 from paceline.algorithms.core.compression import Compression, PowerSgd, TopK
+from paceline.algorithms.core.quantization import Quantization
 from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 from paceline.checking.anyorder import AnyOrder
 from paceline.records.tables import assemble
 from paceline.records.trace import Trace
@@ -50,3 +54,21 @@ def test_the_same_weights_for_fewer_bytes(compression: Compression, left: float,
         np.testing.assert_array_equal(plain(state.weights.vector), plain(real.weights))
     whole = STEPS * 2 * 3 * 4810 * np.dtype(precision).itemsize
     assert sent_bytes(real) / whole == pytest.approx(left, rel=5e-3)
+
+
+@pytest.mark.parametrize("name", ["e3m0", "e4m3"])
+def test_quantised_fragments_are_the_same_bits(name: Literal["e3m0", "e4m3"]) -> None:
+    """Bytes travel through gloo as they are, and are summed in rank order, so all weights are equal bit for bit."""
+    kind = Quantization(format=name)
+    method = StreamingDiLoCo(inner="sgd", learning_rate=0.1, period=2, quantization=kind)
+    job = job_with(method, build("digits-mlp", seed=3), steps=STEPS)
+    with torch_threads(1):
+        expected = AnyOrder(job).run()
+    real = run_for_real(job)
+    for rank, state in real.states.items():
+        np.testing.assert_array_equal(plain(state.weights.vector), plain(expected.states[rank].weights.vector))
+        np.testing.assert_array_equal(plain(state.start), plain(expected.states[rank].start))
+    layers = [layer.stop - layer.start for layer in job.learner.layout.layers]
+    assert len(layers) == 2, "each is a fragment"
+    workers = job.workers
+    assert sent_bytes(real) == STEPS // 2 * workers * (workers - 1) * sum(map(kind.message_bytes, layers))

@@ -137,8 +137,8 @@ def test_looking_ahead(name: str) -> None:
 
 @pytest.mark.parametrize(("nesterov", "traffic"), [(True, NESTEROV), (False, HEAVY_BALL)])
 def test_the_outer_step(nesterov: bool, traffic: Traffic) -> None:
-    x, y = vector(), vector(1)
-    assert counted(lambda: outer_step(x, y, vector(2), 0.7, 0.9, nesterov=nesterov)) == traffic
+    x, y, z = vector(), vector(1), vector(2)
+    assert counted(lambda: outer_step(x, y, z, 0.7, 0.9, nesterov=nesterov)) == traffic
     assert counted(lambda: x - y) == CHANGE
 
 
