@@ -111,7 +111,7 @@ def test_the_outer_step_is_the_stated_rule() -> None:
     for entry in run.log:
         if isinstance(entry.op, Send):
             rounds[int(entry.move.rank)].append(entry.op.value)
-    velocity = dict.fromkeys(range(4), 0 * run.job.learner.initial())
+    velocity: dict[int, Any] = dict.fromkeys(range(4), 0 * run.job.learner.initial())
     for number in range(2):
         for me in run.job.team:
             rank, peer = int(me.rank), int(method.peer(me, number))  # type: ignore[arg-type]
