@@ -39,9 +39,7 @@ def acco(**given: Any) -> Acco:
 
 
 @given(data=st.data(), workers=st.integers(1, 3), accumulate=st.integers(1, 3), steps=st.integers(0, 13))
-def test_both_halves_are_those_of_the_paper(
-    data: st.DataObject, workers: int, accumulate: int, steps: int
-) -> None:
+def test_both_halves_are_those_of_the_paper(data: st.DataObject, workers: int, accumulate: int, steps: int) -> None:
     """Exactly: y_{t+1} = θ_t − η h_t and θ_{t+1} = θ_t − η (h_t + g_t) / 2, with h_t at y_t and g_t at θ_t."""
     learner = UnlikeBowl()
     run = AnyOrder(job_of(acco(accumulate=accumulate), workers, steps=steps, learner=learner))
@@ -63,7 +61,10 @@ def test_both_halves_are_those_of_the_paper(
         history = [op.weights.vector for op in applied(run, Rank(rank))]
         assert len(history) == landed
         assert all((mine == one).all() for mine, one in zip(history, expected, strict=False))
-    assert all(row.staleness == (1 if row.step // accumulate % 2 == 0 and row.step >= accumulate else 0) for row in trace.updates)
+    assert all(
+        row.staleness == (1 if row.step // accumulate % 2 == 0 and row.step >= accumulate else 0)
+        for row in trace.updates
+    )
 
 
 @given(data=st.data(), workers=st.integers(1, 3), accumulate=st.integers(1, 2), rounds=st.integers(1, 3))
