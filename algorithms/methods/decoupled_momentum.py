@@ -37,7 +37,8 @@ class DeMo(SgdMethod):
     ranges: ClassVar[Mapping[str, Range]] = {"chunk": DctTopK.ranges["chunk"]}
 
     learning_rate: float = 0.01
-    """η; provenance: ours, for the digits; a step by the sign moves every weight by η. The authors' 1B model has 4e-4"""
+    """η; provenance: ours, for the digits; a step by the sign moves every weight by η. The authors' model of 1 billion
+    parameters has 4e-4"""
     momentum: float = 0.999
     """μ, the decay of each worker's own momentum; provenance: `compression_decay` of the authors' code"""
     chunk: int = 64

@@ -63,7 +63,8 @@ class Co2(SgdMethod):
     """G, by which a late change is divided; provenance: `co2_gap_penalty` of the authors' code, a constant there. The
     paper's formula for it was not found in text"""
     clip: float | None = None
-    """c, the limit of each number of the momentum; None: no limit; provenance: `co2_clip` of the authors' code is off"""
+    """c, the limit of each number of the momentum; None: no limit; provenance: `co2_clip` of the authors' code is
+    off"""
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: self.period - 1}
