@@ -27,7 +27,7 @@ from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled, first
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork
+from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, Network
 from tests.clusters import star
 from tests.exact import UnlikeBowl, applied, averages, ends
 from tests.support import FixedTiming, Uneven, job_of, placed
@@ -83,6 +83,12 @@ def streamed(plain: DiLoCo, **options: Any) -> StreamingDiLoCo:
     return StreamingDiLoCo(**given | options)
 
 
+def made(network: str, counts: list[int]) -> Network:
+    if network == "modelled":
+        return ClusterNetwork(star(*counts, latency_s=0.015625))
+    return MeasuredNetwork(lambda _, members, size: 0.1 + 1e-3 * (size + members), lambda _: 0.25)
+
+
 @pytest.mark.parametrize("inner", ["sgd", "adamw"])
 @pytest.mark.parametrize("network", ["measured", "modelled"])
 @examples(5, 100)
@@ -96,13 +102,12 @@ def test_that_limit_takes_the_time_of_diloco(
     draw = np.random.default_rng(seed)
     times = draw.uniform(0.5, 2.0, (sum(counts), 12))
     timing = FixedTiming(lambda rank, step: float(times[rank, step]), work=0.125)
-    nets = {
-        "measured": lambda: MeasuredNetwork(lambda _, members, size: 0.1 + 1e-3 * (size + members), lambda _: 0.25),
-        "modelled": lambda: ClusterNetwork(star(*counts, latency_s=0.015625)),
-    }
     found, expected = (
         simulate_job(
-            job_of(one, nodes=placed(counts), steps=8, learner=Uneven()), timing, nets[network](), Schedule(every=1)
+            job_of(one, nodes=placed(counts), steps=8, learner=Uneven()),
+            timing,
+            made(network, counts),
+            Schedule(every=1),
         )
         for one in (same, plain)
     )
