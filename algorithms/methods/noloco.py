@@ -76,7 +76,7 @@ class NoLoCo(NesterovRounds):
     """M; provenance: the authors' configurations of NoLoCo; the default of their class is 0.9"""
     pull: float | None = None
     """G; None: the outer learning rate; provenance: the authors' code, where both are one number"""
-    weight_decay: float | None = 0.0  # type: ignore[assignment]  # as in Rounds
+    weight_decay: float | None = 0.0
     """the inner optimizer's decay; None is its own default; provenance: the authors' code has Adam without decay"""
     seed: int = 0
     """seed of the random pairs, the same on all workers; provenance: ours, independent of the run's seed, so that runs
