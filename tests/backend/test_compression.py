@@ -38,9 +38,9 @@ def sent_bytes(trace: Trace) -> int:
 def test_the_same_weights_for_fewer_bytes(compression: Compression, left: float, precision: Precision) -> None:
     """Positions travel as floats through gloo, bit by bit.
 
-    Top-k, of numbers or coefficients, adds in rank order, so its weights are equal bit for bit. The two sums of PowerSGD
-    are gloo's, which adds in another order: one rounding of each is allowed, 16 in total (1.8 were seen; without
-    compression 0.7).
+    Top-k, of numbers or coefficients, adds in rank order, so its weights are equal bit for bit. The two sums of
+    PowerSGD are gloo's, which adds in another order: one rounding of each is allowed, 16 in total (1.8 were seen;
+    without compression 0.7).
     """
     learner = build("digits-mlp", seed=3, dtype=precision)
     job = job_with(SyncSgd(compression=compression), learner, steps=STEPS)
