@@ -44,7 +44,7 @@ from paceline.algorithms.core.option_groups import COUNT, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.traffic import COMBINE
 from paceline.algorithms.core.values import Contribution, GradientResult, Message, Rank, Vector, Weights
-from paceline.algorithms.methods.eager_guarantees import fresh_quorum, gradients_kept
+from paceline.algorithms.methods.partial_guarantees import fresh_quorum, gradients_kept
 
 
 @lru_cache(maxsize=1024)

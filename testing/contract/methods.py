@@ -95,7 +95,8 @@ def contributions(value: Any) -> set[Contribution]:
         return contributions(tuple(value.values()))
     if isinstance(value, tuple | list):
         return {one for part in value for one in contributions(part)}
-    return contributions(tuple(getattr(value, name) for name in parts_of(type(value)) or ()))
+    kind: type = type(value)
+    return contributions(tuple(getattr(value, name) for name in parts_of(kind) or ()))
 
 
 def gradients_are_applied_once(trace: Trace) -> None:

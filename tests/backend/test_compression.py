@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.core.compression import Compression, PowerSgd, TopK
+from paceline.algorithms.core.dct_top_k import DctTopK
 from paceline.algorithms.core.quantization import Quantization
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
@@ -34,21 +35,23 @@ def sent_bytes(trace: Trace) -> int:
     ("compression", "left"),
     [
         pytest.param(TopK(ratio=0.05), 4 * 0.05, id="top-k"),  # P · share
+        pytest.param(DctTopK(chunk=8, k=8), 4 * (65 + 11) * 8 / 4810, id="dct-top-k"),  # P · share of the tiles
         pytest.param(PowerSgd(rank=2), 2 * (65 + 64 + 26 + 25) / 4810, id="power-sgd"),  # of 4160 and 650 numbers
     ],
 )
 def test_the_same_weights_for_fewer_bytes(compression: Compression, left: float, precision: Precision) -> None:
     """Positions travel as floats through gloo, bit by bit.
 
-    Top-k adds in rank order, so its weights are equal bit for bit. The two sums of PowerSGD are gloo's, which adds in
-    another order: one rounding of each is allowed, 16 in total (1.8 were seen; without compression 0.7).
+    Top-k, of numbers or coefficients, adds in rank order, so its weights are equal bit for bit. The two sums of
+    PowerSGD are gloo's, which adds in another order: one rounding of each is allowed, 16 in total (1.8 were seen;
+    without compression 0.7).
     """
     learner = build("digits-mlp", seed=3, dtype=precision)
     job = job_with(SyncSgd(compression=compression), learner, steps=STEPS)
     with torch_threads(1):
         expected = plain(AnyOrder(job).run().weights)
     real = run_for_real(job)
-    rounding = 0.0 if isinstance(compression, TopK) else 2 * STEPS * float(np.finfo(precision).eps)
+    rounding = 0.0 if isinstance(compression, TopK | DctTopK) else 2 * STEPS * float(np.finfo(precision).eps)
     np.testing.assert_allclose(plain(real.weights), expected, rtol=0, atol=rounding * np.abs(expected).max())
     for state in real.states.values():
         np.testing.assert_array_equal(plain(state.weights.vector), plain(real.weights))
