@@ -1,7 +1,8 @@
 """Links: latency and bandwidth of one direction.
 
 Rules of this file: latency is one way, for a small message, as measured by the message layer named in `provenance`;
-bandwidth is the sustained rate of that layer, not the nominal one. FOUND means published by the named source; MEMORY
+bandwidth is the sustained rate of that layer, not the nominal one. A link whose bandwidth varies over time has its mean
+bandwidth. FOUND means published by the named source; MEMORY
 means remembered, with the confidence that follows, and is never claimed as validation.
 
 A message layer changes its protocol with the size of messages, so a link may have pieces, each with its own α and β up
@@ -14,6 +15,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from typing import Literal
+
+from paceline.topologies.graphs.variation import Variation
 
 Medium = Literal["memory", "nvlink", "pcie", "network"]
 """the medium of a hop, fastest first; a communication library tunes itself for the slowest on a route"""
@@ -34,13 +37,17 @@ class Link:
 
     Args:
         latency_s: α, from one end to the other.
-        bytes_per_s: 1 / β, the bandwidth of all messages in one direction together.
+        bytes_per_s: 1 / β, the bandwidth of all messages in one direction together; of a line with a slower upload,
+            that of the upload.
         provenance: where the values come from.
         medium: the medium of the link.
         pieces: where α and β change with the size, smallest first; larger messages have the link's own values.
         fitted_bytes: the largest message to which its values were fitted; None if they were not, or it is not known.
         send_s: the part of the latency that the sender's processor needs for one message at a time.
         receive_s: the part of the latency that the receiver's processor needs for one message at a time.
+        download_bytes_per_s: the bandwidth towards the node, if it is larger than that from the node to the network;
+            None if both are equal. Only the links of a star may have it.
+        variation: how the bandwidth varies over time; None: it does not.
 
     >>> round(LINKS["eth-10g"].message_s(1_150_000) * 1e3, 3)
     1.02
@@ -57,6 +64,8 @@ class Link:
     fitted_bytes: float | None = None
     send_s: float = 0.0
     receive_s: float = 0.0
+    download_bytes_per_s: float | None = None
+    variation: Variation | None = None
 
     def piece(self, nbytes: float) -> Piece:
         """Returns α and β of a message of so many bytes."""
