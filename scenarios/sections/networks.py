@@ -81,9 +81,7 @@ class LinkPart(Part):
     fitted_up_to: fields.Size | None = Field(
         default=None, description="the largest message that these values were fitted to, if they were"
     )
-    variation: LinkVariation = Field(
-        default=None, description="how the bandwidth varies over time; none: it does not"
-    )
+    variation: LinkVariation = Field(default=None, description="how the bandwidth varies over time; none: it does not")
 
     @model_validator(mode="before")
     @classmethod
@@ -281,7 +279,7 @@ class NetworkPart(Part):
         inside = self.intra_node_link
         faults: list[Fault] = []
         if inside.download is not None:
-            faults.append((("intra_node_link", "download"), expected("none inside a host"), inside.download))
+            faults.append((("intra_node_link", "download"), expected("none inside a host"), RATE.text(inside.download)))
         if inside.variation is not None:
             words = "none: only links between nodes vary over time"
             faults.append((("intra_node_link", "variation"), expected(words), inside.variation.cv))
