@@ -328,9 +328,8 @@ class ClusterPart(Part):
         """Returns the mistakes of nodes with links of their own."""
         if not isinstance(self.nodes, tuple) or (self.network.topology == "star" and self.network.file is None):
             return []
-        words = (
-            f"none in a {'file' if self.network.file else self.network.topology}: only in a star has a node one link"
-        )
+        where = "file" if self.network.file else self.network.topology
+        words = f"none in a {where}: only in a star has a node one link"
         return [
             (("nodes", index, "link"), expected(words), part.link.name)
             for index, part in enumerate(self.nodes)

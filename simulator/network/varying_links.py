@@ -55,7 +55,8 @@ class VaryingLinks:
 
         Args:
             clock: the run's clock.
-            flows, contention: the parts of the network that each redraw affects.
+            flows: the flows of the run, whose rates change.
+            contention: the collectives of the run.
             wanted: returns whether the run waits for something that a background callback will do.
         """
         self._clock, self._flows, self._contention, self._wanted = clock, flows, contention, wanted

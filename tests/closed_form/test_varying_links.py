@@ -101,9 +101,8 @@ def test_a_fault_multiplies_the_bandwidth_of_the_moment() -> None:
     """From the start on half of the bandwidth is left, whatever it is: as a message of twice the bytes."""
     law = Variation(cv=0.4, every_s=2.0)
     plain = varying_star(1, 1, host0=law, host1=law)
-    halved = replace(
-        plain, link_faults=(fault("host1", "switch", 0.0, rate=0.5), fault("host0", "switch", 0.0, rate=0.5))
-    )
+    faults = fault("host1", "switch", 0.0, rate=0.5), fault("host0", "switch", 0.0, rate=0.5)
+    halved = replace(plain, link_faults=faults)
     assert ends(halved, [(0.0, 0, 1, 5000)]) == pytest.approx(ends(plain, [(0.0, 0, 1, 10_000)]), rel=1e-12)
 
 

@@ -67,12 +67,16 @@ def test_every_port_carries_the_bytes_of_its_messages(cluster: Cluster, data: st
     network, clock = ClusterNetwork(cluster, seed=data.draw(st.integers(0, 5))), Clock()
     network.attach(clock)
     expected: dict[str, float] = {}
+
+    def send(source: int, to: int, nbytes: int) -> None:
+        network.message(Rank(source), Rank(to), nbytes)
+
     for begin_s, (source, to), nbytes in messages:
         for port in network.fabric.path(Rank(source), Rank(to), nbytes).ports:
             expected[port] = expected.get(port, 0.0) + nbytes
         timer = clock.timeout(begin_s, (source, to, nbytes))
         assert timer.callbacks is not None
-        timer.callbacks.append(lambda one: network.message(Rank(one.value[0]), Rank(one.value[1]), one.value[2]))
+        timer.callbacks.append(lambda one: send(*one.value))
     clock.run()
     carried = {port: nbytes for port, nbytes in network.carried_bytes.items() if nbytes}
     assert carried == pytest.approx({port: nbytes for port, nbytes in expected.items() if nbytes}, rel=1e-9)

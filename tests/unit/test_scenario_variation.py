@@ -101,8 +101,10 @@ def test_wrong_values_are_told_all_at_once_and_end_with_2(tmp_path: Path) -> Non
         f"{place}.correlation: found 1, expected a number from 0 to less than 1",
         f"{place}.floor: found -1, expected a number from 0 to less than 1",
         f"{place}.sigma: unknown key; there are cv, every, correlation, floor, provenance",
-        "cluster.network.variation: found 'always', expected links or none, or a mapping such as {cv: 0.3, every: 10 s, "
-        "correlation: 0.8}",
+        (
+            "cluster.network.variation: found 'always', expected links or none, or a mapping such as {cv: 0.3, "
+            "every: 10 s, correlation: 0.8}"
+        ),
     ]
 
 
@@ -144,7 +146,8 @@ def test_all_methods_see_the_same_bandwidths() -> None:
     plans = load(scenario({"link": PLAIN, "variation": VARIES}, algorithms=methods)).plans()
     seen = []
     for number, plan in enumerate(plans):
-        network, clock = cluster_network(plan), Clock()
+        network: ClusterNetwork = cluster_network(plan)
+        clock = Clock()
         network.attach(clock)
         if number:
             network.message(Rank(0), Rank(1), 10**8)
@@ -227,12 +230,16 @@ def test_a_download_is_faster_than_an_upload() -> None:
 def test_a_download_is_larger_and_in_a_star() -> None:
     link = {"latency": "0 s", "bandwidth": "4 MB/s", "download": "1 MB/s"}
     assert told(scenario({"link": link})) == [
-        "network.link.download: found '1000000.0 B/s', expected more than the bandwidth 4000000.0 B/s, which is that of "
-        "the upload"
+        (
+            "network.link.download: found '1000000.0 B/s', expected more than the bandwidth 4000000.0 B/s, which is "
+            "that of the upload"
+        )
     ]
     assert told(scenario({"link": "home-cable", "topology": "ring"})) == [
-        "network.link.download: found '62500000.0 B/s', expected none in a ring: only in a star is it clear which "
-        "direction is the download"
+        (
+            "network.link.download: found '62500000.0 B/s', expected none in a ring: only in a star is it clear which "
+            "direction is the download"
+        )
     ]
     (line,) = told(scenario({"link": {**PLAIN, "upload": "1 MB/s"}}))
     assert line.startswith("network.link.upload: unknown key (did you mean bandwidth?); there are like, name, ")

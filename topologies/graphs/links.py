@@ -107,8 +107,7 @@ CLOUD = Variation(
     "US and Europe; stable over time as Lai, Chowdhury and Madhyastha (HotCloud 2018) say. Interval and correlation "
     "INFERENCE",
 )
-"""between regions of one cloud. The spread of two values was taken as standard deviation: their difference over √2 times
-their mean"""
+"""between regions of one cloud. The standard deviation of two values is their difference over √2"""
 INTERNET = Variation(
     cv=0.2,
     provenance="INFERENCE from cv 0.21 between different clouds, DERIVED as for regions of one cloud (2574 pairs, "
@@ -185,20 +184,20 @@ LINKS: dict[str, Link] = {
             fitted_bytes=GKE_BYTES,
         ),
         _wide("wan-region-5g", 36.0, 5000.0, CLOUD, "between cloud regions of a continent; one flow and, on small "
-              "instances, all: bandwidth FOUND at most 5 Gbit/s (Amazon EC2 User Guide); latency FOUND, half of 72.7 ms "
-              "between AWS in Virginia and California (measured in 2017)"),
+              "instances, all: bandwidth FOUND at most 5 Gbit/s (Amazon EC2 User Guide); latency FOUND, half of the "
+              "72.7 ms between AWS in Virginia and California (a published table, 2017)"),
         _wide("wan-transatlantic-5g", 40.0, 5000.0, CLOUD, "US-East to Western Europe; bandwidth as wan-region-5g; "
-              "latency FOUND, half of 80.5 ms between AWS in Virginia and Ireland (measured in 2017)"),
+              "latency FOUND, half of the 80.5 ms between AWS in Virginia and Ireland (that table)"),
         _wide("wan-transpacific-5g", 73.0, 5000.0, CLOUD, "US-East to Japan; bandwidth as wan-region-5g; "
-              "latency FOUND, half of 145.3 ms between AWS in Virginia and Tokyo (measured in 2017)"),
+              "latency FOUND, half of the 145.3 ms between AWS in Virginia and Tokyo (that table)"),
         _wide("wan-1g", 30.0, 1000.0, INTERNET, "a site with 1 Gbit/s on the Internet; nominal bandwidth: INFERENCE; "
               "latency MEMORY medium"),
-        _wide("wan-100m", 30.0, 100.0, INTERNET, "a site with 100 Mbit/s on the Internet; nominal bandwidth: INFERENCE; "
-              "latency MEMORY medium"),
-        _wide("home-cable", 15.0, 20.0, CABLE, "a home on a cable; upload and download INFERENCE within FOUND ranges of "
-              "5 to 35 Mbit/s and 50 to 1200 Mbit/s (Comcast, network management); latency MEMORY low", 500.0),
-        _wide("home-fibre", 10.0, 1000.0, FIBRE, "a home on a fibre; equal in both directions, as FOUND (Comcast, up to "
-              "2 Gbit/s); bandwidth and latency MEMORY low"),
+        _wide("wan-100m", 30.0, 100.0, INTERNET, "a site with 100 Mbit/s on the Internet; nominal bandwidth: "
+              "INFERENCE; latency MEMORY medium"),
+        _wide("home-cable", 15.0, 20.0, CABLE, "a home on a cable; upload and download INFERENCE within FOUND ranges "
+              "of 5 to 35 Mbit/s and 50 to 1200 Mbit/s (Comcast, network management); latency MEMORY low", 500.0),
+        _wide("home-fibre", 10.0, 1000.0, FIBRE, "a home on a fibre; equal in both directions, as FOUND (Comcast, up "
+              "to 2 Gbit/s); bandwidth and latency MEMORY low"),
         _link("loopback", 60.0, 4.0, "gloo over TCP; both measured on two cores, which it is bound by"),
     )
 }  # fmt: skip
