@@ -54,7 +54,7 @@ class Link(Builder):
     latency: Time | None = None
     """one way: '20 us'"""
     bandwidth: Bandwidth | None = None
-    """in each direction: '10 Gbit/s'; the mean, if it varies"""
+    """in each direction: '10 Gbit/s'"""
     like: str | None = None
     """the name of a link of `paceline list links` whose values hold where none are given"""
     download: Bandwidth | None = None
@@ -74,7 +74,7 @@ class Link(Builder):
     fitted_up_to: Size | None = None
     """the largest message that these values were fitted to, if they were"""
     variation: Variation | Values | str | None = None
-    """how the bandwidth varies over time; none: it does not"""
+    """how the bandwidth varies over time around `bandwidth`, its mean; none: it does not"""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

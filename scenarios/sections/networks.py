@@ -62,9 +62,7 @@ class LinkPart(Part):
     )
     name: fields.Name = Field(default="inline", description="a name for tables and figures")
     latency: fields.Time = Field(description="a time with its unit, one way: '20 us'")
-    bandwidth: fields.Rate = Field(
-        description="a bandwidth with its unit, in each direction: '10 Gbit/s'; the mean, if it varies"
-    )
+    bandwidth: fields.Rate = Field(description="a bandwidth with its unit, in each direction: '10 Gbit/s'")
     download: fields.Rate | None = Field(
         default=None,
         description="the bandwidth towards the node, if it is larger than that from the node; only in a star",
@@ -81,7 +79,9 @@ class LinkPart(Part):
     fitted_up_to: fields.Size | None = Field(
         default=None, description="the largest message that these values were fitted to, if they were"
     )
-    variation: LinkVariation = Field(default=None, description="how the bandwidth varies over time; none: it does not")
+    variation: LinkVariation = Field(
+        default=None, description="how the bandwidth varies over time around `bandwidth`, its mean; none: it does not"
+    )
 
     @model_validator(mode="before")
     @classmethod
