@@ -137,6 +137,8 @@ def prices_of(network: Network) -> Prices:
     if type(network) is ClusterNetwork:
         if network.cluster.link_faults:
             raise NotACohort("links fail during it")
+        if network.cluster.graph.varying:
+            raise NotACohort("the bandwidths of links vary during it")
         return Modelled(network)
     raise NotACohort(
         f"its network is a {type(network).__name__}, whose members enter and leave one by one or which "

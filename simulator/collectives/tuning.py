@@ -183,7 +183,7 @@ class Tuner:
         if not long or few == 0 or not few <= MOST_MESSAGES < every:
             return few
         paths = plan.message_paths
-        capacity = paths.capacities(self._fabric.capacity)
+        capacity = paths.capacities(self._fabric.mean_capacity)
         if not capacity.all():
             return few
         parts = enumerate(plan.pattern.parts)
@@ -237,7 +237,7 @@ class Tuner:
         if not plan.pattern.parts:
             return plan.base_s
         paths = plan.message_paths
-        capacity = paths.capacities(self._fabric.capacity)
+        capacity = paths.capacities(self._fabric.mean_capacity)
         if not capacity.all():
             return math.inf
         ready = [

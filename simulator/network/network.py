@@ -2,9 +2,10 @@
 
 * A network returns SimPy events that have not been processed yet. It does not know programs.
 * `attach` gives a network the clock of a run. A cluster's network may serve several runs one after the other, and keeps
-  the plans of their collectives; with link faults it serves one run, because links change during it.
+  the plans of their collectives. If links fail or vary over time, it serves one run, because links change during it.
 * All messages and collectives of a run share the links of a graph.
-* `outages` handles links that fail during a run; it is not used without link faults.
+* `outages` handles links that fail during a run, `varying_links` those whose bandwidth varies; each is used only if
+  there are such links.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.kernel.lanes import Steps
 from paceline.simulator.kernel.simpy_events import Activity, after, come, upon
 from paceline.simulator.network.outages import Outages
+from paceline.simulator.network.varying_links import VaryingLinks
 from paceline.topologies.catalogue.libraries import LIBRARIES
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.faults.link_faults import changes
@@ -221,6 +223,7 @@ class ClusterNetwork:
         routing: the rule that chooses paths; with "auto", the rule that is usual for this kind of graph.
         library: the library whose protocols collectives use.
         fabric: ports and paths, if they are not simply those of the graph.
+        seed: the seed of the run, from which links whose bandwidth varies draw it.
     """
 
     def __init__(
@@ -230,16 +233,18 @@ class ClusterNetwork:
         routing: Rule = "auto",
         library: str = "plain",
         fabric: GraphFabric | None = None,
+        seed: int = 0,
     ) -> None:
         transport = transport_of(cluster.graph)
         buffers = host_buffers(cluster, LIBRARIES[library], transport) if library in LIBRARIES else None
         self.fabric = fabric or GraphFabric(cluster, routing, buffers=buffers)
         self.tuner = Tuner(self.fabric, collective, library, transport)
-        self.cluster = cluster
+        self.cluster, self._seed = cluster, seed
         self._changes = changes(cluster.graph, cluster.link_faults)
         self._alone: dict[CollectivePlan, Alone] = {}
 
     def attach(self, env: simpy.Environment) -> None:
+        varying = VaryingLinks(self.fabric, self.cluster.graph.varying, self._seed)
         memories = {memory_port(node.name): node.memory.bytes_per_s for node in self.cluster.nodes}
         self._env, self._flows = env, Flows(env, self.fabric.capacity | memories)
         self._contention = Contention(env, self.fabric, self._carry, self._alone)
@@ -252,11 +257,14 @@ class ClusterNetwork:
         if self._changes:
             assert isinstance(env, Clock), "link faults need a clock with background callbacks"
             self._outages = Outages(env, self._changes, self.fabric, self._flows, self._contention, self.tuner)
+        if self.cluster.graph.varying:
+            assert isinstance(env, Clock), "links that vary need a clock with background callbacks"
+            varying.run(env, self._flows, self._contention, self._awaits_repair)
 
     def for_another_run(self) -> Self:
         """Returns a network for a further run on this cluster, which knows the plans of collectives so far.
 
-        With link faults it is of no use, since links change during a run.
+        It is of no use if links fail or vary over time, since they change during a run.
         """
         return copy.copy(self)  # `attach` replaces everything that belongs to one run
 
@@ -272,6 +280,9 @@ class ClusterNetwork:
 
     def standing(self) -> list[str]:
         return [] if self._outages is None else self._outages.standing()
+
+    def _awaits_repair(self) -> bool:
+        return self._outages is not None and self._outages.awaited()
 
     # --- memory ---------------------------------------------------------------------------------------------------
 

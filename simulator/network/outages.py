@@ -23,7 +23,8 @@ from paceline.simulator.flows.fabric import GraphFabric, Path
 from paceline.simulator.flows.flow_engine import Flows, Port
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.kernel.simpy_events import upon
-from paceline.topologies.faults.link_faults import Change, Ends
+from paceline.topologies.faults.link_faults import Change
+from paceline.topologies.graphs.graph import Ends
 from paceline.topologies.graphs.routing import port
 
 
@@ -86,6 +87,10 @@ class Outages:
     def _arrived(self, event: simpy.Event) -> None:
         del self._under_way[event]
 
+    def awaited(self) -> bool:
+        """Returns whether messages wait for a repair and there are changes of links ahead."""
+        return bool(self._changes) and bool(self.standing())
+
     def standing(self) -> list[str]:
         """Returns a description of the messages that each broken link blocks."""
         still: dict[Ends, list[Moving]] = {}
@@ -107,7 +112,7 @@ class Outages:
 
     def _schedule_next(self) -> None:
         if self._changes:
-            self._clock.meanwhile(self._changes[0].at_s, self._apply_next, lambda: bool(self.standing()))
+            self._clock.meanwhile(self._changes[0].at_s, self._apply_next, self.awaited)
 
     def _apply_next(self) -> None:
         change = self._changes.popleft()

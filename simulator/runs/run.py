@@ -159,7 +159,7 @@ def reusable_network(
         network: as for `simulate`.
         message_cost: as for `simulate`.
     """
-    if network is not None or not message_cost or plan.cluster.link_faults:
+    if network is not None or not message_cost or plan.cluster.links_change:
         return network
     return cluster_network(plan)
 
@@ -290,7 +290,7 @@ def cluster_network(plan: Plan, kind: type[N] = ClusterNetwork) -> N:  # type: i
         kind: the class of the network.
     """
     wires = plan.scenario.cluster.network
-    return kind(plan.cluster, wires.allreduce_algorithm, wires.routing, wires.library)
+    return kind(plan.cluster, wires.allreduce_algorithm, wires.routing, wires.library, seed=plan.seed)
 
 
 def _between(plan: Plan, network: Network | Measured | None) -> Profile | None:

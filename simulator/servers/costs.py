@@ -145,4 +145,6 @@ def supported(network: Network) -> str | None:
         return None
     if type(network) is not ClusterNetwork:
         return f"messages pass a {type(network).__name__}"
+    if network.cluster.graph.varying:
+        return "the bandwidths of links vary during the run"
     return "links fail during the run" if network.cluster.link_faults else None
