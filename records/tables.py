@@ -17,7 +17,8 @@
   the mean time between starts of its gradients, staleness of its inputs of updates, clock gaps, and the length of its
   spans by activity, in which lanes that are busy at once all count. A maximum without values is −1.
 * `links` exists for simulated runs on a cluster's graph, see `records.links`. Its rows are sorted by utilisation.
-* Rows of other tables are sorted by time, ties by rank. So the tables do not depend on the order in which a trace was written.
+* Rows of other tables are sorted by time, ties by rank. So the tables do not depend on the order in which a trace was
+  written.
 """
 
 from __future__ import annotations

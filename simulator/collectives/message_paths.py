@@ -54,7 +54,9 @@ class MessagePaths:
         """Returns the bytes on each path, given those of each message in the order of parts and rounds."""
         if not self.of:
             return np.zeros(0)
-        found: Amounts = np.bincount(np.concatenate([one for part in self.of for one in part]), nbytes, len(self.source))
+        found: Amounts = np.bincount(
+            np.concatenate([one for part in self.of for one in part]), nbytes, len(self.source)
+        )
         return found
 
     def by_port(self, of_path: Amounts) -> Amounts:

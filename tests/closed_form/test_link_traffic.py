@@ -39,7 +39,9 @@ def run(name: str, counts: list[int], collective: str = "auto") -> tuple[Trace, 
 def test_each_link_of_a_ring_carries_almost_two_vectors(p: int) -> None:
     _, network, size = run("sync-sgd", [1] * p, "ring")
     each = pytest.approx(STEPS * 2 * (p - 1) / p * size)
-    assert carried(network) == {port: each for host in range(p) for port in (f"host{host}>switch", f"switch>host{host}")}
+    assert carried(network) == {
+        port: each for host in range(p) for port in (f"host{host}>switch", f"switch>host{host}")
+    }
 
 
 @pytest.mark.parametrize(("pattern", "vectors"), [("recursive-doubling", 3), ("halving-doubling", 2 * 7 / 8)])

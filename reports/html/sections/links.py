@@ -25,9 +25,11 @@ def links_section(runs: Sequence[Run]) -> Section | None:
         return None
     seed = f"Of each method seed {shown[0].seed} is shown. " if len({run.seed for run in runs}) > 1 else ""
     words = [
-        f"{seed}A link is one direction of a connection of the cluster. Its utilisation is the bytes that it carried, "
-        "divided by its bandwidth times the length of the run; so it is a mean over the run, and a link may be full for "
-        "some time although its mean is small.",
+        (
+            f"{seed}A link is one direction of a connection of the cluster. Its utilisation is the bytes that it "
+            "carried, divided by its bandwidth times the length of the run. It is a mean over the run: a link may be "
+            "full for some time although its mean is small."
+        ),
         *(f"{run.algorithm}: {' '.join(link_sentences(run.summary))}" for run in shown),
     ]
     return Section(id="links", title="Links", words=words, parts=[_busiest(shown), _kinds(shown), _grid(shown)])
