@@ -1,6 +1,6 @@
 """What each link of a cluster graph carried during a simulated run: the table `links`, and its figures.
 
-* A row is one direction of a link, or of several parallel links between the same two vertices. Messages between ranks of
+* A row is one direction of a link, or of several parallel links between two vertices. Messages between ranks of
   one vertex pass no link of the graph; the path out of a rank and the path into a rank are rows, too, if they carried
   something.
 * utilisation = bytes / (bandwidth · wall_s), with the bandwidth that the link has without faults.

@@ -21,17 +21,26 @@ def links_of(network: ClusterNetwork) -> Links | None:
     if network.traffic is None:
         return None
     carried, cluster = network.traffic.by_port(), network.cluster
-    rows: list[tuple[str, str, str, str, float, float]] = []
-    for one in cluster.graph.striped().connections:
-        for here, there in (one.ends, one.ends[::-1]):
-            nbytes = carried.get(port(here, there), 0.0)
-            rows.append((here, there, one.link.name, one.link.medium, nbytes, one.bytes_per_s))
+    pairs = [(*ends, one.link) for one in cluster.graph.striped().connections for ends in (one.ends, one.ends[::-1])]
+    ports = [port(here, there) for here, there, _ in pairs]
+    bandwidth = [one.bytes_per_s for one in cluster.graph.striped().connections for _ in range(2)]
     for rank in map(Rank, range(cluster.workers + 1)):
-        out, into = carried.get(f"out of rank {rank}", 0.0), carried.get(f"into rank {rank}", 0.0)
-        if out or into:
-            link, vertex = cluster.nodes[cluster.node_of(rank)].intra_node_link, cluster.vertex_of(rank)
-            here = f"rank {rank}"
-            rows.append((here, vertex, link.name, link.medium, out, link.bytes_per_s))
-            rows.append((vertex, here, link.name, link.medium, into, link.bytes_per_s))
-    source, target, kind, medium, nbytes, bandwidth = zip(*rows, strict=True) if rows else ((),) * 6
-    return Links(source, target, kind, medium, np.array(nbytes, dtype=float), np.array(bandwidth, dtype=float))
+        ways = (f"out of rank {rank}", f"into rank {rank}")
+        if not any(carried.get(way) for way in ways):
+            continue
+        link, vertex, name = (
+            cluster.nodes[cluster.node_of(rank)].intra_node_link,
+            cluster.vertex_of(rank),
+            f"rank {rank}",
+        )
+        pairs += [(name, vertex, link), (vertex, name, link)]
+        ports += ways
+        bandwidth += [link.bytes_per_s] * 2
+    return Links(
+        source=[here for here, _, _ in pairs],
+        target=[there for _, there, _ in pairs],
+        kind=[link.name for _, _, link in pairs],
+        medium=[link.medium for _, _, link in pairs],
+        nbytes=np.array([carried.get(one, 0.0) for one in ports], dtype=float),
+        bandwidth=np.array(bandwidth, dtype=float),
+    )
