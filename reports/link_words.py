@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from paceline.records import Run
+from paceline.records.links import LinkFigures
 from paceline.reports.comparison.words import listed
 from paceline.reports.explanation.formulas import size
 from paceline.reports.plain_table import plain_table
@@ -27,7 +28,7 @@ def used_words(utilisation: float) -> str:
     return f"{100 * utilisation:.0f} %" if utilisation >= 0.0995 or not utilisation else f"{100 * utilisation:.2g} %"
 
 
-def name_of(link: Mapping[str, Any]) -> str:
+def name_of(link: Mapping[Any, Any]) -> str:
     """Returns the name of a link, given a row of the table or the entry of a summary.
 
     >>> name_of({"from": "host3", "to": "switch"})
@@ -63,6 +64,13 @@ def link_sentences(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"Below 1 %: all links of {listed(idle)}."
 
 
+def figures_of(run: Run) -> LinkFigures:
+    """Returns the figures of the links of a run that counted them."""
+    figures = run.summary.get("links")
+    assert figures is not None, "its links were counted"
+    return figures
+
+
 def links_table(run: Run, *, named: bool = False) -> Table:
     """Returns a table of the busiest links, at most `MOST_ROWS` of them.
 
@@ -70,7 +78,7 @@ def links_table(run: Run, *, named: bool = False) -> Table:
         run: a run whose links were counted.
         named: whether the title names the algorithm and the seed.
     """
-    rows, every = run.tables.links.head(MOST_ROWS).to_dict("records"), run.summary["links"]["links"]
+    rows, every = run.tables.links.head(MOST_ROWS).to_dict("records"), figures_of(run)["links"]
     of = f" of {run.algorithm}, seed {run.seed}" if named else ""
     found = plain_table(f"Busiest links{of}, {len(rows)} of {every}", first="link")
     for header in ("kind", "carried", "capacity\nGB/s", "used"):

@@ -54,15 +54,12 @@ class MessagePaths:
         """Returns the bytes on each path, given those of each message in the order of parts and rounds."""
         if not self.of:
             return np.zeros(0)
-        found: Amounts = np.bincount(
-            np.concatenate([one for part in self.of for one in part]), nbytes, len(self.source)
-        )
-        return found
+        of = np.concatenate([one for part in self.of for one in part])
+        return np.bincount(of, nbytes, len(self.source)).astype(np.float64, copy=False)
 
     def by_port(self, of_path: Amounts) -> Amounts:
         """Returns the bytes through each port, given those of each path."""
-        found: Amounts = np.bincount(self.passes, np.repeat(of_path, self.hops), len(self.ports))
-        return found
+        return np.bincount(self.passes, np.repeat(of_path, self.hops), len(self.ports)).astype(np.float64, copy=False)
 
     def capacities(self, capacity: Mapping[Port, float]) -> Amounts:
         """Returns the bytes per second of each port."""

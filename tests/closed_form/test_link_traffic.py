@@ -57,7 +57,7 @@ def test_the_links_of_a_server_carry_every_update_both_ways(workers: int) -> Non
     Rank W is the server, on node 0 with rank 0. A worker begins with weights of its own.
     """
     trace, network, size = run("async-sgd", [1] * workers)
-    updates, found = Counter(row.rank for row in trace.updates), carried(network)
+    updates, found = Counter[int](row.rank for row in trace.updates), carried(network)
     for host in range(1, workers):
         assert found[f"host{host}>switch"] == (updates[host] + 1) * size
         assert found[f"switch>host{host}"] == updates[host] * size
@@ -129,7 +129,7 @@ def test_the_table_has_the_busiest_links_and_the_summary_counts_all() -> None:
 
 
 def test_equally_busy_links_keep_the_order_of_the_graph() -> None:
-    sizes = 7.0 * (1 + 1e-13 * np.arange(5))
+    sizes = 7.0 * (1 + 1e-13 * np.arange(5, dtype=np.float64))
     assert replace(some(5), nbytes=sizes).busiest(3.0) == [0, 1, 2, 3, 4]
     assert replace(some(5), nbytes=sizes * np.array([1, 1, 2, 1, 2])).busiest(3.0) == [2, 4, 0, 1, 3]
 

@@ -264,7 +264,7 @@ def test_a_run_without_records_has_a_report() -> None:
     run = simulated_runs()[0]
     empty = {name: getattr(run.tables, name).head(0) for name in ("spans", "updates", "evaluations")}
     report = report_of_runs([replace(run, tables=replace(run.tables, **empty))])
-    assert titles(report) == ["Summary", "Time", "Scenario", "Versions"] and render(report)
+    assert titles(report) == ["Summary", "Time", "Links", "Scenario", "Versions"] and render(report)
 
 
 def test_ranks_are_thinned_evenly() -> None:

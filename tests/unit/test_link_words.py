@@ -58,7 +58,9 @@ def test_stored_runs_show_their_links(runs: list[Run], tmp_path: Path) -> None:
     stored = save(runs[0], tmp_path)
     assert stored.path is not None
     again = read_run(stored.path)
-    assert again.tables.links.equals(runs[0].tables.links) and again.summary["links"] == runs[0].summary["links"]
+    assert again.tables.links.equals(runs[0].tables.links) and again.summary.get("links") == runs[0].summary.get(
+        "links"
+    )
     shown = CliRunner().invoke(app, ["show", str(stored.path)], catch_exceptions=False).stdout
     assert "Busiest links, 8 of 12" in shown
     assert "The busiest link is switch -> host0 (eth-1g): 231 kB" in " ".join(shown.split())

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from paceline.records import Run
 from paceline.reports.explanation.formulas import size
 from paceline.reports.html.charts.style import LEGEND, colour_of, figure
-from paceline.reports.link_words import name_of, used_words
+from paceline.reports.link_words import figures_of, name_of, used_words
 
 MOST_BARS = 16
 """links of a chart; provenance: ours"""
@@ -55,7 +55,7 @@ def kinds_chart(runs: Sequence[Run]) -> go.Figure:
     made = figure("", "bytes on all links of the kind, GB", barmode="group", legend=LEGEND, height=360)
     names = [run.algorithm for run in runs]
     for run in runs:
-        kinds = run.summary["links"]["kinds"]
+        kinds = figures_of(run)["kinds"]
         made.add_bar(
             x=[one["kind"] for one in kinds],
             y=[one["bytes"] / 1e9 for one in kinds],

@@ -11,7 +11,7 @@ from paceline.reports.html.charts.links import busiest_chart, height_of, kinds_c
 from paceline.reports.html.report_parts import Chart, Grid, Section
 from paceline.reports.html.sections.timeline import first_seeds
 from paceline.reports.html.timeline_data import label_of
-from paceline.reports.link_words import link_sentences, used_words
+from paceline.reports.link_words import figures_of, link_sentences, used_words
 
 
 def links_section(runs: Sequence[Run]) -> Section | None:
@@ -49,7 +49,7 @@ def _busiest(shown: Sequence[Run]) -> Chart:
 
 
 def _kinds(shown: Sequence[Run]) -> Chart:
-    totals = listed([f"{run.algorithm} {size(run.summary['links']['total_bytes'])}" for run in shown])
+    totals = listed([f"{run.algorithm} {size(figures_of(run)['total_bytes'])}" for run in shown])
     return Chart(
         title="Bytes by kind of link",
         words="A message counts on every link that it passes. Methods that average inside a node first carry less "
@@ -71,7 +71,7 @@ def _grid(shown: Sequence[Run]) -> Grid:
             used_words(kind["max_utilisation"]),
         ]
         for run in shown
-        for kind in run.summary["links"]["kinds"]
+        for kind in figures_of(run)["kinds"]
     ]
     return Grid(
         title="Links by kind",
