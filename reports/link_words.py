@@ -9,8 +9,7 @@ from rich.table import Table
 
 from paceline.records import Run
 from paceline.records.links import LinkFigures
-from paceline.reports.comparison.words import listed
-from paceline.reports.explanation.formulas import size
+from paceline.reports.comparison.words import listed, size
 from paceline.reports.plain_table import plain_table
 
 MOST_ROWS = 8

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from paceline.reports.explanation.formulas import size
+from paceline.reports.comparison.words import size
 from paceline.reports.link_words import used_words
 from paceline.reports.sweeps.sweep_table import LINK, Table, label
 

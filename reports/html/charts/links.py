@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from paceline.records import Run
-from paceline.reports.explanation.formulas import size
+from paceline.reports.comparison.words import size
 from paceline.reports.html.charts.style import LEGEND, colour_of, figure
 from paceline.reports.link_words import figures_of, name_of, used_words
 

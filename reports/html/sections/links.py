@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.records import Run
-from paceline.reports.comparison.words import listed
-from paceline.reports.explanation.formulas import size
+from paceline.reports.comparison.words import listed, size
 from paceline.reports.html.charts.links import busiest_chart, height_of, kinds_chart
 from paceline.reports.html.report_parts import Chart, Grid, Section
 from paceline.reports.html.sections.timeline import first_seeds
