@@ -261,8 +261,7 @@ class Tuner:
             for other, along in zip(plan.pattern.parts, paths.of, strict=True):
                 if number < len(other):
                     np.add.at(of_path, along[number], other[number].nbytes)
-            loads = np.bincount(paths.passes, np.repeat(of_path, paths.hops), len(paths.ports))
-            busiest = paths.most(loads / capacity)[path]
+            busiest = paths.most(paths.by_port(of_path) / capacity)[path]
             passing = np.maximum(busiest, one.nbytes / paths.limit_bytes_per_s[path])
             rows.append((passing, paths.latency_s[path]))
         return rows

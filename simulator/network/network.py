@@ -23,6 +23,7 @@ from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.contention import Alone, Contention, alone_on
+from paceline.simulator.collectives.link_traffic import LinkTraffic
 from paceline.simulator.collectives.patterns import Kind
 from paceline.simulator.collectives.protocols import transport_of
 from paceline.simulator.collectives.tuning import Tuner
@@ -242,12 +243,16 @@ class ClusterNetwork:
         self.cluster, self._seed = cluster, seed
         self._changes = changes(cluster.graph, cluster.link_faults)
         self._alone: dict[CollectivePlan, Alone] = {}
+        self.traffic: LinkTraffic | None = None
+        """what the links carry in the present run; None before a run, and if its interpreter does not count it"""
 
     def attach(self, env: simpy.Environment) -> None:
         varying = VaryingLinks(self.fabric, self.cluster.graph.varying, self._seed)
         memories = {memory_port(node.name): node.memory.bytes_per_s for node in self.cluster.nodes}
         self._env, self._flows = env, Flows(env, self.fabric.capacity | memories)
-        self._contention = Contention(env, self.fabric, self._carry, self._alone)
+        traffic = self.traffic = LinkTraffic()
+        self._on_route = traffic.routes
+        self._contention = Contention(env, self.fabric, self._carry, self._alone, traffic)
         self._last: dict[tuple[Rank, Rank], PendingMessage] = {}
         """the last message of each pair"""
         self._queues: dict[tuple[Group, str], simpy.Event] = {}
@@ -256,7 +261,7 @@ class ClusterNetwork:
         self._outages: Outages | None = None
         if self._changes:
             assert isinstance(env, Clock), "link faults need a clock with background callbacks"
-            self._outages = Outages(env, self._changes, self.fabric, self._flows, self._contention, self.tuner)
+            self._outages = Outages(env, self._changes, self.fabric, self._flows, self._contention, self.tuner, traffic)
         if self.cluster.graph.varying:
             assert isinstance(env, Clock), "links that vary need a clock with background callbacks"
             varying.run(env, self._flows, self._contention, self._awaits_repair)
@@ -274,6 +279,7 @@ class ClusterNetwork:
         return self._flows.carried_bytes
 
     def _carry(self, source: Rank, to: Rank, nbytes: float, path: Path) -> simpy.Event:
+        self._on_route[path.ports] += nbytes
         if self._outages is not None:
             return self._outages.carry(source, to, nbytes, path)
         return self._flows.begin(path.ports, nbytes, path.limit_bytes_per_s)
@@ -300,6 +306,7 @@ class ClusterNetwork:
         Returns:
             An event for its end.
         """
+        self._on_route[ports] += nbytes
         flow = self._flows.begin(ports, nbytes, limit_bytes_per_s)
         if slows_collectives:
             self._contention.message(flow, ports)
@@ -313,6 +320,7 @@ class ClusterNetwork:
     def cancel_copy(self, flow: simpy.Event) -> None:
         """Ends a flow that `copy` has begun, whatever is left of it."""
         if not flow.triggered:
+            self._on_route[self._flows.route(flow)] -= self._flows.remaining(flow)
             self._flows.cancel(flow)
             self._contention.passed(flow)
 

@@ -18,6 +18,7 @@ import simpy
 
 from paceline.algorithms.core.values import Rank
 from paceline.simulator.collectives.contention import Contention
+from paceline.simulator.collectives.link_traffic import LinkTraffic
 from paceline.simulator.collectives.tuning import Tuner
 from paceline.simulator.flows.fabric import GraphFabric, Path
 from paceline.simulator.flows.flow_engine import Flows, Port
@@ -45,6 +46,7 @@ class Outages:
         clock: the run's clock.
         changes: the changes of links, in order of time.
         fabric, flows, contention, tuner: the parts of the network that each change affects.
+        traffic: counts what links carry; the rest of a rerouted transfer is counted on its new route.
     """
 
     def __init__(
@@ -55,9 +57,11 @@ class Outages:
         flows: Flows,
         contention: Contention,
         tuner: Tuner,
+        traffic: LinkTraffic,
     ) -> None:
         self._clock, self._changes = clock, deque(changes)
         self._fabric, self._flows, self._contention, self._tuner = fabric, flows, contention, tuner
+        self._traffic = traffic
         self._under_way: dict[simpy.Event, Moving] = {}
         self._broken: dict[Ends, float] = {}
         """the broken links, and the time since which each is broken"""
@@ -154,6 +158,7 @@ class Outages:
                 continue
             ports = self._fabric.path(one.source, one.to, one.nbytes).ports
             if ports != one.ports:
+                self._traffic.moved(one.ports, ports, self._flows.remaining(event) if one.nbytes else 0.0)
                 one.ports = ports
                 self._contention.moved(event, ports)
                 if one.nbytes:

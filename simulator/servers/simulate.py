@@ -217,6 +217,7 @@ class CompiledRun:
 
     def _close(self) -> Trace:
         trace, state = self.records.trace, self.state
+        self.arrays.costs.note_traffic()
         trace.wall_s = float(state.seconds[Second.END])
         trace.stop_reason = self.grants.why or self.job.budget.usual_end
         trace.notes.update(events=int(state.counts[Count.EVENTS]), operations=int(state.counts[Count.OPERATIONS]))

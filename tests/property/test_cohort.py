@@ -34,6 +34,7 @@ from paceline.workloads import build
 from tests.clusters import star
 from tests.support import FixedTiming, built, job_of, placed
 from tests.thorough import examples
+from tests.traffic import assert_same_links, assert_same_traffic
 
 SAME = 1e-9
 """relative difference of times; all methods have equal ones on most networks"""
@@ -82,6 +83,8 @@ def assert_same(found: Trace, expected: Trace) -> None:
             assert one.vector.tobytes() == shot.vector.tobytes()
     assert repr(sorted(found.states.items())) == repr(sorted(expected.states.items()))
     assert found.notes["operations"] == expected.notes["operations"]
+    if expected.links is not None:  # it was simulated as a plan
+        assert_same_links(found.links, expected.links)
 
 
 def sortable(row: Any) -> tuple[Any, ...]:
@@ -100,8 +103,11 @@ def times(row: tuple[Any, ...]) -> list[float]:
 
 
 def both(job: Job, timing: FixedTiming, network: str, nodes: list[list[int]], schedule: Schedule) -> Pair:
-    found = simulate_cohort(job, timing, networks(nodes)[network], schedule)
-    return found, simulate_job(job, timing, networks(nodes)[network], copy.copy(schedule))
+    mine, other = (networks(nodes)[network] for _ in range(2))
+    found = simulate_cohort(job, timing, mine, schedule)
+    expected = simulate_job(job, timing, other, copy.copy(schedule))
+    assert_same_traffic(mine, other)
+    return found, expected
 
 
 @pytest.mark.parametrize(
