@@ -56,10 +56,11 @@ def shares_chart(shares: Mapping[str, Mapping[str, float]], y: str = "") -> go.F
 
 
 def shares_of_runs(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
-    """Returns the fractions of the workers' time by algorithm and kind: means over seeds."""
+    """Returns the fractions of the workers' time by algorithm and kind: means over seeds, one algorithm together."""
     both = len({run.kind for run in runs}) > 1
+    names = list(dict.fromkeys(run.algorithm for run in runs))
     groups: dict[str, list[Run]] = {}
-    for run in runs:
+    for run in sorted(runs, key=lambda run: names.index(run.algorithm)):
         groups.setdefault(f"{run.algorithm}, {run.kind}" if both else run.algorithm, []).append(run)
     return {
         name: {activity: fmean(run.summary["time_fraction"][activity] for run in mine) for activity in ACTIVITIES}

@@ -29,7 +29,7 @@ def scenario_section(scenario: Mapping[str, Any], assumptions: Sequence[str] = (
                 title="Where the values of presets come from",
                 columns=["preset", "values", "source"],
                 rows=presets,
-                words="FOUND: in the named source. DERIVED: computed from others. MEMORY: remembered, with how sure. "
+                words="FOUND: in the named source. DERIVED: computed from others. MEMORY: known, but no text was found. "
                 "INFERENCE: estimated from similar cases.",
             )
         )
