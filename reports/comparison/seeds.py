@@ -116,4 +116,5 @@ def _missed(aim: Aim, times: Mapping[str, Sequence[float | None]], *, alone: boo
 def _how(aim: Aim, runs: Sequence[Run]) -> str:
     """Describes the interpolation of the times and their resolution."""
     gaps = [gap for run in runs if (gap := run.summary[aim.resolution]) is not None]  # type: ignore[literal-required]
-    return f"Times are {runs[0].summary['interpolation']}; around the target, evaluations lie up to {max(gaps):.3g} s apart."
+    how = runs[0].summary["interpolation"]
+    return f"Times are {how}; around the target, evaluations lie up to {max(gaps):.3g} s apart."

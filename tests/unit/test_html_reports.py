@@ -121,6 +121,48 @@ def test_measured_curves_are_apart_from_simulated_ones() -> None:
     assert measured.x[-1] == pytest.approx(2 * simulated.x[-1])
 
 
+def test_the_first_chart_of_staleness_shows_every_method_by_its_own_kind() -> None:
+    runs = [*simulated_runs(), *as_measured(simulated_runs())]
+    found = [one for one in charts(report_of_runs(runs)) if one.choice == "Kind of staleness"]
+    assert {one.title for one in found} >= {"How often each staleness occurs", "Mean staleness of each rank"}
+    for chart in found:
+        first, *others = chart.variants
+        assert first == "each method's own" and {"iteration delay", "version lag"} <= set(others)
+        names = [line.name.partition(":")[0] for line in chart.variants[first].data if line.showlegend is not False]
+        assert names == [f"{name}, {kind}" for name in ("sync-sgd", "async-sgd") for kind in ("simulated", "measured")]
+
+
+def test_rates_of_many_runs_are_drawn_method_by_method() -> None:
+    few = [*simulated_runs(), *as_measured(simulated_runs())]
+    many = [*few, *(replace(run, algorithm=f"other {run.algorithm}") for run in few)]
+    for runs, choices in ((few, [""]), (many, ["sync-sgd", "async-sgd", "other sync-sgd", "other async-sgd", "all"])):
+        (chart,) = [one for one in charts(report_of_runs(runs)) if one.title == "Throughput during the run"]
+        assert list(chart.variants) == choices
+        assert len(next(iter(chart.variants.values())).data) == (4 if choices == [""] else 2)
+
+
+def test_simulated_and_measured_shares_of_a_method_are_neighbours() -> None:
+    runs = [*simulated_runs(), *as_measured(simulated_runs())]
+    expected = [f"{name}, {kind}" for name in ("sync-sgd", "async-sgd") for kind in ("simulated", "measured")]
+    assert list(shares_of_runs(runs)) == expected
+
+
+def test_the_rows_of_a_sweep_have_readable_units() -> None:
+    report = report_of_sweep(sweep_table())
+    (grid,) = [part for one in report.sections for part in one.parts if getattr(part, "title", "") == "All runs"]
+    frame = sweep_table().frame
+    shown = dict(zip(grid.columns, grid.rows[0], strict=True))
+    assert shown["step, ms"] == f"{1e3 * frame['step_s_mean'][0]:.4g}"
+    assert shown["accuracy, %"] == f"{100 * frame['final_accuracy'][0]:.1f}"
+    assert not any("e+" in cell for row in grid.rows for cell in row)
+
+
+def test_a_counterexample_names_no_folder_of_the_machine(tmp_path: Path) -> None:
+    report = report_of_check([counterexample(tmp_path)])
+    words = " ".join(text for section in report.sections for text in section.words)
+    assert str(Path(__file__).parent) not in words and "violates" in words
+
+
 def test_a_sweep_marks_where_lines_cross() -> None:
     report = report_of_sweep(sweep_table())
     (chart,) = [one for one in charts(report) if one.title.startswith("Throughput")]
