@@ -70,7 +70,7 @@ def _largest_mean(rows: Mapping[str, tuple[Notion, float]]) -> float:
 
 
 def _charts(kinds: Kinds) -> list[Chart]:
-    alt = listed([f"{kind}: {_means(rows)}" for kind, rows in kinds.items()])
+    alt = listed([f"{kind}: {_means(rows)}" for kind, rows in kinds.items() if kind != OWN])
     return [
         Chart(
             title="How often each staleness occurs",
@@ -88,7 +88,7 @@ def _charts(kinds: Kinds) -> list[Chart]:
             choice="Kind of staleness",
             height=340,
         ),
-        *_courses(kinds, alt),
+        *_courses({kind: rows for kind, rows in kinds.items() if kind != OWN}, alt),
     ]
 
 
