@@ -269,5 +269,5 @@ def _run(plan: Plan, trace: Trace, paced: bool, launch: Launch, *, goes_on: bool
         checkpoints=None if last is None or goes_on else last.path.parent,
     )
     if "pace" in run.summary and (words := say_pace(run.summary["pace"], plan.time_dilation)) is not None:
-        warnings.append(f"{plan.name}: {words}")
+        warnings.append(f"{plan.name} with seed {plan.seed}: {words}")
     return run

@@ -72,6 +72,7 @@ def _row(option: Any) -> list[str]:
     names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
     kind = "" if option.is_flag else _kind(option)
     default = option.default if option.show_default and option.default not in (None, False, [], ()) else ""
+    default = option.opts[0] if default is True else default  # of --report, --no-report
     default = "" if callable(default) else str(default)
     return [f"{names} {f'`{kind}`' if kind else ''}", f"`{default}`" if default else "", _plain(option.help or "")]
 

@@ -45,6 +45,8 @@ def _soonest(comparison: Comparison) -> str:
         times = f"{_time(predicted, best)} simulated, {_time(measured, best)} measured"
         if len(found) == 1:
             return f"{best} reaches {goal} soonest, as predicted: {times}."
+        if len(found) == len(compared) > 2:
+            return f"No method reaches {goal} soonest ({why(measured[best])}), as predicted: {best} in {times}."
         return f"{listed(found)} reach {goal} soonest, equally ({why(measured[best])}), as predicted: {times}."
     equally = f", equally ({why(measured[best])})" if len(found) > 1 else ""
     return (

@@ -56,7 +56,7 @@ def _reached(summaries: Summaries, aim: str) -> int | None:
 def soonest(runs: Sequence[Run]) -> str:
     """Describes which algorithm reaches the target first, and whether the seeds distinguish it from the others."""
     aim, runs = aim_of(runs[0].summary), finished(runs)
-    if aim is None or not runs:
+    if aim is None or not runs or not any(map(_learns, runs)):
         return ""
     times = {name: [run.summary[aim.path] for run in mine] for name, mine in by_algorithm(runs).items()}  # type: ignore[literal-required]
     whole = {name: mine for name, mine in times.items() if None not in mine}
@@ -65,6 +65,11 @@ def soonest(runs: Sequence[Run]) -> str:
     if whole:
         sentences.append(_how(aim, runs))
     return " ".join(sentences)
+
+
+def _learns(run: Run) -> bool:
+    """Whether a run has an accuracy or a loss, so that it could have reached a target."""
+    return bool(run.scenario.get("workload", {}).get("learning") != "none")
 
 
 def _first(aim: Aim, times: Mapping[str, Sequence[float]], algorithms: int) -> str:
@@ -116,4 +121,5 @@ def _missed(aim: Aim, times: Mapping[str, Sequence[float | None]], *, alone: boo
 def _how(aim: Aim, runs: Sequence[Run]) -> str:
     """Describes the interpolation of the times and their resolution."""
     gaps = [gap for run in runs if (gap := run.summary[aim.resolution]) is not None]  # type: ignore[literal-required]
-    return f"Times are {runs[0].summary['interpolation']}; around the target these lie up to {max(gaps):.3g} s apart."
+    how = runs[0].summary["interpolation"]
+    return f"Times are {how}; around the target, evaluations lie up to {max(gaps):.3g} s apart."

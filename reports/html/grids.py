@@ -10,6 +10,9 @@ from rich.text import Text
 
 from paceline.reports.html.report_parts import Grid
 
+UNITS = {"s", "ms", "%"}
+"""units that tables for a terminal write below the name of a column"""
+
 
 def grid_of(table: Table, *, words: str = "", folded: bool = False) -> Grid:
     """Converts a table for a terminal.
@@ -33,12 +36,13 @@ def grid_of(table: Table, *, words: str = "", folded: bool = False) -> Grid:
 
 
 def _header(text: str) -> str:
-    """Joins the lines of a header; a word that was divided is joined again.
+    """Joins the lines of a header: the parts of a word, and a unit after a comma.
 
-    >>> _header("stale-\\nness"), _header("wall\\ns")
-    ('staleness', 'wall s')
+    >>> _header("stale-\\nness"), _header("wall\\ns"), _header("accu-\\nracy %"), _header("samples\\n/s")
+    ('staleness', 'wall, s', 'accuracy, %', 'samples/s')
     """
-    return text.replace("-\n", "").replace("\n", " ")
+    words = text.replace("-\n", "").replace("\n/", "/").split()
+    return " ".join(words[:-1]) + f", {words[-1]}" if len(words) > 1 and words[-1] in UNITS else " ".join(words)
 
 
 def _plain(cell: Any) -> str:

@@ -55,17 +55,17 @@ def _cluster(scenario: Mapping[str, Any]) -> Cluster | None:
 
 def _built(cluster: Cluster) -> Iterator[Preset]:
     """Yields the links, the shape of the graph, devices, hosts and storage of a cluster."""
-    links = {one.link.name: one.link for one in cluster.graph.connections}
+    links = {one.link.name: (one.link, "each hop: ") for one in cluster.graph.connections}
     shared = [node.intra_node_link for node in cluster.nodes if len(set(node.seats)) < node.workers]
-    links |= {link.name: link for link in shared}
-    for name, link in links.items():
-        values = f"latency {quantity(link.latency_s, 's')}, bandwidth {quantity(link.bytes_per_s, 'B/s')}"
+    links |= {link.name: (link, "") for link in shared}
+    for name, (link, part) in links.items():
+        values = f"{part}latency {quantity(link.latency_s, 's')}, bandwidth {quantity(link.bytes_per_s, 'B/s')}"
         yield Preset(f"link {name}", values, link.provenance)
         if (variation := link.variation) is not None:
             values = f"bandwidth varies over time: cv {variation.cv:g}, every {quantity(variation.every_s, 's')}"
             yield Preset(f"link {name}", values, variation.provenance)
     graph = cluster.graph
-    yield Preset(f"shape {graph.name}", f"{len(graph.vertices):,} vertices", graph.provenance)
+    yield Preset(f"topology {graph.name}", f"{len(graph.vertices):,} vertices", graph.provenance)
     for device in {node.device.name: node.device for node in cluster.nodes}.values():
         yield Preset(f"device {device.name}", "time of a gradient", device.provenance)
         if device.rates is not None:

@@ -63,16 +63,16 @@ class Panel:
 
 
 PANELS = (
-    Panel("Speed-up", "speed_up", "samples/s over the smallest cluster's", "log", lambda ratio: ratio),
+    Panel("Speed-up", "speed_up", "over the smallest cluster", "log", lambda ratio: ratio),
     Panel("Efficiency", "efficiency", "speed-up per worker", "share", lambda _: 1.0),
     Panel("Throughput", "samples_per_s", "samples/s", "log", interval="samples_per_s"),
     Panel("Step time", "step_s_mean", "ms between a worker's gradients", "log", interval="step_s", factor=1e3),
     Panel("Staleness", "staleness_mean", "mean, as each method counts it", "steps"),
     Panel("Communication", "time_fraction_communication", "share of the workers' time", "share"),
     Panel("Waiting", "time_fraction_wait", "share of the workers' time", "share"),
-    Panel("Time to accuracy", "time_to_accuracy_s", "s", "log", interval="time_to_accuracy_s"),
+    Panel("Time to accuracy", "time_to_accuracy_s", "seconds", "log", interval="time_to_accuracy_s"),
     Panel("Speed-up to accuracy", "speed_up_to_accuracy", "over the smallest cluster", "log", lambda ratio: ratio),
-    Panel("Time to loss", "time_to_loss_s", "s", "log", interval="time_to_loss_s"),
+    Panel("Time to loss", "time_to_loss_s", "seconds", "log", interval="time_to_loss_s"),
     Panel("Speed-up to loss", "speed_up_to_loss", "over the smallest cluster", "log", lambda ratio: ratio),
     Panel("Cost", "cost_usd", "USD for the whole run", "log"),
     Panel("Cost to accuracy", "cost_to_accuracy_usd", "USD", "log"),

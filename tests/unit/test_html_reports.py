@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -38,6 +39,8 @@ from paceline.reports.html.sections.counterexamples import scoped
 from paceline.reports.html.thinning import MOST_SPANS
 from paceline.reports.html.timeline_data import timeline_of
 from paceline.reports.sweeps.stored_sweep import stored_table
+from paceline.scenarios import load
+from paceline.simulator.runs.run import simulate
 from tests.report_samples import (
     PLAN_TRIALS,
     as_measured,
@@ -119,6 +122,64 @@ def test_measured_curves_are_apart_from_simulated_ones() -> None:
         for kind in ("simulated", "measured")
     )
     assert measured.x[-1] == pytest.approx(2 * simulated.x[-1])
+
+
+def test_the_first_chart_of_staleness_shows_every_method_by_its_own_kind() -> None:
+    runs = [*simulated_runs(), *as_measured(simulated_runs())]
+    titles = ("How often each staleness occurs", "Mean staleness of each rank")
+    found = [one for one in charts(report_of_runs(runs)) if one.title in titles]
+    assert len(found) == 2
+    for chart in found:
+        first, *others = chart.variants
+        assert first == "each method's own" and {"iteration delay", "version lag"} <= set(others)
+        names = [line.name.partition(":")[0] for line in chart.variants[first].data if line.showlegend is not False]
+        assert names == [f"{name}, {kind}" for name in ("sync-sgd", "async-sgd") for kind in ("simulated", "measured")]
+
+
+def test_rates_of_many_runs_are_drawn_method_by_method() -> None:
+    few = [*simulated_runs(), *as_measured(simulated_runs())]
+    many = [*few, *(replace(run, algorithm=f"other {run.algorithm}") for run in few)]
+    for runs, choices in ((few, [""]), (many, ["sync-sgd", "async-sgd", "other sync-sgd", "other async-sgd", "all"])):
+        (chart,) = [one for one in charts(report_of_runs(runs)) if one.title == "Throughput during the run"]
+        assert list(chart.variants) == choices
+        assert len(next(iter(chart.variants.values())).data) == (4 if choices == [""] else 2)
+
+
+def test_the_rate_of_equal_steps_is_a_level_line() -> None:
+    run = next(one for one in simulated_runs() if one.algorithm == "sync-sgd")
+    rows = [run.tables.updates.iloc[[0]].assign(time_s=0.1 * number, samples=128) for number in range(1, 41)]
+    updates = pd.concat(rows, ignore_index=True)
+    made = replace(
+        run,
+        tables=replace(run.tables, updates=updates),
+        summary={**run.summary, "wall_s": 4.0, "periods": 40.0, "longest_period": 1},
+        trace=None,
+    )
+    x, y = rates(made, "samples")
+    assert len(x) == 10
+    np.testing.assert_allclose(y, 1280, rtol=1e-6)
+
+
+def test_simulated_and_measured_shares_of_a_method_are_neighbours() -> None:
+    runs = [*simulated_runs(), *as_measured(simulated_runs())]
+    expected = [f"{name}, {kind}" for name in ("sync-sgd", "async-sgd") for kind in ("simulated", "measured")]
+    assert list(shares_of_runs(runs)) == expected
+
+
+def test_the_rows_of_a_sweep_have_readable_units() -> None:
+    report = report_of_sweep(sweep_table())
+    (grid,) = [part for one in report.sections for part in one.parts if getattr(part, "title", "") == "All runs"]
+    frame = sweep_table().frame
+    shown = dict(zip(grid.columns, grid.rows[0], strict=True))
+    assert shown["step, ms"] == f"{1e3 * frame['step_s_mean'][0]:.4g}"
+    assert shown["accuracy, %"] == f"{100 * frame['final_accuracy'][0]:.1f}"
+    assert not any("e+" in cell for row in grid.rows for cell in row)
+
+
+def test_a_counterexample_names_no_folder_of_the_machine(tmp_path: Path) -> None:
+    report = report_of_check([counterexample(tmp_path)])
+    words = " ".join(text for section in report.sections for text in section.words)
+    assert str(Path(__file__).parent) not in words and "violates" in words
 
 
 def test_a_sweep_marks_where_lines_cross() -> None:
@@ -258,6 +319,12 @@ def test_a_large_run_is_thinned_and_the_report_says_so() -> None:
     assert len(render(report).encode()) < 10e6
     raw = base64.b64decode(data.document()["spans"]["start"]["data"])
     np.testing.assert_array_equal(np.frombuffer(raw, dtype="<f8"), data.spans["start"])
+
+
+def test_a_simulation_of_times_alone_says_nothing_of_a_target() -> None:
+    (run,) = simulate(load("quickstart", ["stop.epochs=1", "workload.learning=none"], algorithms=["sync-sgd"]))
+    words = " ".join(text for section in report_of_runs([run]).sections for text in section.words)
+    assert run.summary["target_accuracy"] == 0.93 and "reached" not in words
 
 
 def test_a_run_without_records_has_a_report() -> None:

@@ -130,7 +130,9 @@ def test_who_is_soonest(runs: list[Run], words: str) -> None:
 
 
 def test_how_finely_a_time_is_told() -> None:
-    assert soonest(at("agd", 0.5)).endswith("on the mean of the last 1; around the target these lie up to 1 s apart.")
+    assert soonest(at("agd", 0.5)).endswith(
+        "on the mean of the last 1; around the target, evaluations lie up to 1 s apart."
+    )
 
 
 def test_the_table_has_a_line_for_each_algorithm_and_fits() -> None:

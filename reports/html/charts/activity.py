@@ -56,10 +56,11 @@ def shares_chart(shares: Mapping[str, Mapping[str, float]], y: str = "") -> go.F
 
 
 def shares_of_runs(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
-    """Returns the fractions of the workers' time by algorithm and kind: means over seeds."""
+    """Returns the fractions of the workers' time by algorithm and kind: means over seeds, one algorithm together."""
     both = len({run.kind for run in runs}) > 1
+    names = list(dict.fromkeys(run.algorithm for run in runs))
     groups: dict[str, list[Run]] = {}
-    for run in runs:
+    for run in sorted(runs, key=lambda run: names.index(run.algorithm)):
         groups.setdefault(f"{run.algorithm}, {run.kind}" if both else run.algorithm, []).append(run)
     return {
         name: {activity: fmean(run.summary["time_fraction"][activity] for run in mine) for activity in ACTIVITIES}
@@ -117,6 +118,9 @@ def rate_chart(runs: Sequence[Run], column: str, unit: str, factor: float = 1.0)
 def rates(run: Run, column: str) -> tuple[NDArray[Any], NDArray[Any]]:
     """Returns the middles of windows in s, and the quantity per second in each.
 
+    A window has at least four steps of a worker, and each amount is spread over the time since the event before it.
+    Otherwise the number of events in a window, such as 1 or 2, would look like a change of the rate.
+
     Args:
         run: the run.
         column: samples, of updates; or bytes, of sends and collectives.
@@ -124,6 +128,11 @@ def rates(run: Run, column: str) -> tuple[NDArray[Any], NDArray[Any]]:
     table = run.tables.updates if column == "samples" else run.tables.spans
     times = table["time_s" if column == "samples" else "end_s"].to_numpy()
     wall_s, weight = run.summary["wall_s"], update_weight(run) if column == "samples" else 1.0
-    windows = int(np.clip(len(np.unique(times)) // 4, 1, WINDOWS))
-    amounts, edges = np.histogram(times, bins=windows, range=(0.0, wall_s or 1.0), weights=table[column].to_numpy())
-    return (edges[:-1] + edges[1:]) / 2, amounts * weight / (edges[1] - edges[0])
+    end_s = wall_s or 1.0
+    steps = int(run.summary["periods"] * run.summary["longest_period"])  # of a worker
+    edges = np.linspace(0.0, end_s, int(np.clip(steps // 4, 1, WINDOWS)) + 1)
+    order = np.argsort(times, kind="stable")
+    moments = np.concatenate([[0.0], np.clip(times[order], 0.0, end_s), [end_s]])
+    amounts = np.concatenate([[0.0], table[column].to_numpy()[order], [0.0]])
+    made = np.diff(np.interp(edges, moments, np.cumsum(amounts)))
+    return (edges[:-1] + edges[1:]) / 2, made * weight / (edges[1] - edges[0])

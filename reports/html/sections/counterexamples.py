@@ -63,7 +63,7 @@ def _section(one: Counterexample, number: int) -> Section:
     return Section(
         id=f"counterexample-{number}",
         title=f"{story.method}: {story.guarantee}",
-        words=[f"{story.method} violates {story.guarantee}: {story.words}", story.setting],
+        words=[f"{story.method} violates {story.guarantee}: {story.first_words}", story.setting],
         parts=[
             Picture(
                 title="The messages of the run",

@@ -133,7 +133,7 @@ def points_section(table: Table) -> Section:
         if table.frame[name].notna().any()
     ]
     rows = [
-        ["–" if pd.isna(value) else _cell(value) for value in row]
+        ["–" if pd.isna(value) else _cell(name, value) for name, value in zip(columns, row, strict=True)]
         for row in table.frame[columns].head(MOST_ROWS).astype(object).itertuples(index=False)
     ]
     short = short_names(table.paths)
@@ -165,12 +165,12 @@ def points_section(table: Table) -> Section:
 
 HEADERS = {
     "samples_per_s": "samples/s",
-    "step_s_mean": "step, s",
+    "step_s_mean": "step, ms",
     "staleness_mean": "staleness",
     "wall_s": "time, s",
     "time_to_accuracy_s": "time to accuracy, s",
     "time_to_loss_s": "time to loss, s",
-    "final_accuracy": "accuracy",
+    "final_accuracy": "accuracy, %",
     "final_loss": "loss",
 }
 """headers of columns"""
@@ -178,5 +178,15 @@ MOST_ROWS = 500
 """rows of the table of all runs; provenance: ours"""
 
 
-def _cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _cell(name: str, value: Any) -> str:
+    """Formats a value in the unit of its header.
+
+    >>> _cell("samples_per_s", 13070.4), _cell("step_s_mean", 0.0448), _cell("final_accuracy", 0.9), _cell("seed", 2)
+    ('13,070', '44.8', '90.0', '2')
+    """
+    if not isinstance(value, float):
+        return str(value)
+    if name == "final_accuracy":
+        return f"{100 * value:.1f}"
+    scaled = 1e3 * value if name == "step_s_mean" else value
+    return f"{scaled:,.0f}" if abs(scaled) >= 1e3 else f"{scaled:.4g}"

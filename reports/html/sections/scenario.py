@@ -29,8 +29,8 @@ def scenario_section(scenario: Mapping[str, Any], assumptions: Sequence[str] = (
                 title="Where the values of presets come from",
                 columns=["preset", "values", "source"],
                 rows=presets,
-                words="FOUND: in the named source. DERIVED: computed from others. MEMORY: remembered, with how sure. "
-                "INFERENCE: estimated from similar cases.",
+                words="FOUND: in the named source. DERIVED: computed from others. MEMORY: known, but no text was "
+                "found. INFERENCE: estimated from similar cases.",
             )
         )
     if devices:

@@ -25,6 +25,8 @@ def staleness_section(runs: Sequence[Run]) -> Section | None:
     """
     shown = first_seeds(runs)
     both = len({run.kind for run in shown}) > 1
+    names = list(dict.fromkeys(run.algorithm for run in shown))
+    shown = sorted(shown, key=lambda run: names.index(run.algorithm))  # a method's simulation beside its measurement
     kinds: dict[str, dict[str, tuple[Notion, float]]] = {}
     for run in shown:
         label = f"{run.algorithm}, {run.kind}" if both else run.algorithm
@@ -34,6 +36,7 @@ def staleness_section(runs: Sequence[Run]) -> Section | None:
     if not kinds:
         return None
     kinds = dict(sorted(kinds.items(), key=lambda entry: (entry[0] == CLOCK_GAP, -_largest_mean(entry[1]))))
+    charts = _with_all(kinds)
     seed = f" Figures are those of seed {shown[0].seed}." if len(shown) < len(runs) else ""
     return Section(
         id="staleness",
@@ -44,8 +47,22 @@ def staleness_section(runs: Sequence[Run]) -> Section | None:
                 f"learning down, but waiting for fresh ones costs time. Methods count it in different ways.{seed}"
             ),
         ],
-        parts=[*_charts(kinds), _grid(kinds)],
+        parts=[*_charts(charts), _grid(kinds), _meanings(kinds)],
     )
+
+
+OWN = "each method's own"
+"""the choice of all methods together, each with the kind by which it counts"""
+
+
+def _with_all(kinds: Kinds) -> Kinds:
+    """Adds in front a choice of all methods, if their own kinds are several: one chart then shows every method."""
+    own = [rows for kind, rows in kinds.items() if kind != CLOCK_GAP]
+    if len(own) < 2:
+        return kinds
+    labels = list(kinds.get(CLOCK_GAP, {})) or list(dict.fromkeys(label for rows in own for label in rows))
+    together = {label: rows[label] for label in labels for rows in own if label in rows}
+    return {OWN: together, **kinds}
 
 
 def _largest_mean(rows: Mapping[str, tuple[Notion, float]]) -> float:
@@ -53,7 +70,7 @@ def _largest_mean(rows: Mapping[str, tuple[Notion, float]]) -> float:
 
 
 def _charts(kinds: Kinds) -> list[Chart]:
-    alt = listed([f"{kind}: {_means(rows)}" for kind, rows in kinds.items()])
+    alt = listed([f"{kind}: {_means(rows)}" for kind, rows in kinds.items() if kind != OWN])
     return [
         Chart(
             title="How often each staleness occurs",
@@ -71,7 +88,7 @@ def _charts(kinds: Kinds) -> list[Chart]:
             choice="Kind of staleness",
             height=340,
         ),
-        *_courses(kinds, alt),
+        *_courses({kind: rows for kind, rows in kinds.items() if kind != OWN}, alt),
     ]
 
 
@@ -106,9 +123,15 @@ def _means(rows: Mapping[str, tuple[Notion, float]]) -> str:
 
 def _grid(kinds: Kinds) -> Grid:
     rows = [
-        [label, kind, f"{notion.figures['mean'] or 0.0:.3f}", str(notion.figures["max"]), COUNTS[kind]]
+        [label, kind, f"{notion.figures['mean'] or 0.0:.2f}", str(notion.figures["max"])]
         for kind, mine in kinds.items()
         for label, (notion, _) in mine.items()
     ]
-    columns = ["run", "kind", "mean", "largest", "what is counted"]
+    columns = ["run", "kind", "mean", "largest"]
     return Grid(title="Staleness by kind", columns=columns, rows=rows, numeric=frozenset({2, 3}))
+
+
+def _meanings(kinds: Kinds) -> Grid:
+    return Grid(
+        title="What each kind counts", columns=["kind", "counts"], rows=[[kind, COUNTS[kind]] for kind in kinds]
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+from plotly.graph_objects import Figure
 
 from paceline.records import Run
 from paceline.reports.comparison.words import listed
@@ -52,7 +54,11 @@ def _parts(runs: Sequence[Run], shown: Sequence[Run]) -> Iterator[Chart | Grid]:
             words="Training samples whose gradients were applied, per second. A steady line means that the rate of the "
             "whole run can be trusted; a falling line means that something slows the workers down.",
             alt=f"Line chart of samples per second. Means of whole runs: {rates}.",
-            variants={"": rate_chart([run for run in shown if len(run.tables.updates)], "samples", "samples/s")},
+            variants=_by_method(
+                [run for run in shown if len(run.tables.updates)],
+                lambda mine: rate_chart(mine, "samples", "samples/s"),
+            ),
+            choice="Method",
         )
     sending = [run for run in shown if run.tables.spans["bytes"].sum() > 0]
     if sending:
@@ -61,9 +67,22 @@ def _parts(runs: Sequence[Run], shown: Sequence[Run]) -> Iterator[Chart | Grid]:
             words="Messages and collectives count where they are sent, when they end. Runs do not record the load of "
             "single links, so this chart does not say which link is busiest.",
             alt="Line chart of megabytes per second that all recorded ranks send together.",
-            variants={"": rate_chart(sending, "bytes", "MB/s", MEGABYTES)},
+            variants=_by_method(sending, lambda mine: rate_chart(mine, "bytes", "MB/s", MEGABYTES)),
+            choice="Method",
         )
     yield _grid(runs)
+
+
+MOST_LINES = 4
+"""lines that vary fast and can still be told apart in one chart; provenance: ours"""
+
+
+def _by_method(runs: Sequence[Run], draw: Callable[[Sequence[Run]], Figure]) -> dict[str, Figure]:
+    """Draws a few runs together; of more, each method alone, and then all of them."""
+    if len(runs) <= MOST_LINES:
+        return {"": draw(runs)}
+    names = dict.fromkeys(run.algorithm for run in runs)
+    return {name: draw([run for run in runs if run.algorithm == name]) for name in names} | {"all": draw(runs)}
 
 
 def _grid(runs: Sequence[Run]) -> Grid:
