@@ -76,15 +76,23 @@ def it_runs_to_its_budget(job: Job, trace: Trace) -> None:
     assert job.limit is not None, "the budget of these jobs is in samples"
     keepers = [trace.states[me.rank].step for me in job.team if me.role == job.method.weights_owner]
     assert [sum(keepers)] == [job.limit] if job.method.independent else set(keepers) == {job.limit}
-    applied = {(row.rank, row.step) for row in trace.updates}
-    together = not (job.method.has_server or job.method.independent)
-    held = contributions(trace.states) if together else set()
-    waiting = sum(one.samples for one in held if (one.rank, one.step) not in applied)
+    waiting = waiting_samples(job, trace)
     if job.method.even_steps:
         assert sum(row.samples for row in trace.updates) + waiting == job.limit * job.samples_per_step
     if (delay := job.method.bounds(job.workers).get(Guarantee.EXACT_DELAY)) is not None:
         assert waiting == delay * job.samples_per_step
     assert set(trace.states) == {me.rank for me in job.team}
+
+
+def waiting_samples(job: Job, trace: Trace) -> int:
+    """Returns the samples of gradients that wait for an update in the final states.
+
+    It is 0 unless all workers take their steps together: a server has what it has received.
+    """
+    if job.method.has_server or job.method.independent:
+        return 0
+    applied = {(row.rank, row.step) for row in trace.updates}
+    return sum(one.samples for one in contributions(trace.states) if (one.rank, one.step) not in applied)
 
 
 def contributions(value: Any) -> set[Contribution]:
