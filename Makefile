@@ -5,10 +5,13 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 RUNNABLE := .venv/.runnable
 
-.PHONY: demo test test-all lint types reference docs packages wheel check bench constraints clean
+.PHONY: demo test test-all lint types mypy pyright reference docs packages wheel test-wheel check bench constraints clean
 
 demo: $(RUNNABLE)  ## the main job: every method of the quickstart scenario, simulated beside measured
 	$(BIN)/paceline compare scenarios/quickstart.yaml
+
+# Tests start hundreds of Python processes: they share compiled bytecode, also where the environment turns that off.
+export PYTHONDONTWRITEBYTECODE :=
 
 # Each process begins with a half of the tests, in order, and takes what is left from the other when it is done: so
 # tests of one file share what they set up, and real runs (tests/attacks, tests/backend) begin one at a time.
@@ -26,8 +29,12 @@ lint: $(INSTALLED)
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
 
-types: $(INSTALLED)
+types: mypy pyright
+
+mypy: $(INSTALLED)
 	$(BIN)/mypy
+
+pyright: $(INSTALLED)
 	$(BIN)/pyright
 
 reference: $(INSTALLED)  ## the page of all scenario keys, which a test compares with the schema
@@ -42,6 +49,9 @@ packages: $(INSTALLED)  ## the picture of the packages, which a test compares wi
 wheel: $(INSTALLED)  ## by way of the source archive, so that nothing left over from an older build gets in
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
+
+test-wheel: wheel  ## installs the wheel in an environment of its own, and tests it there
+	.ci/test-wheel
 
 bench: $(INSTALLED)  ## every benchmark in a short form; figures, machine and versions in bench.json
 	$(BIN)/python benchmarks/run_all.py --out bench.json

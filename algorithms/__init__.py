@@ -11,6 +11,7 @@ from paceline.algorithms.core.lazy_imports import deferred
 if TYPE_CHECKING:
     from paceline.algorithms.core.adam import AdamW
     from paceline.algorithms.core.compression import Compression, PowerSgd, TopK, average_compressed
+    from paceline.algorithms.core.dct_top_k import DctTopK
     from paceline.algorithms.core.errors import (
         DeadlockError,
         InputError,
@@ -53,12 +54,14 @@ if TYPE_CHECKING:
     )
     from paceline.algorithms.core.option_groups import Options
     from paceline.algorithms.core.program import Program, Routine, program
+    from paceline.algorithms.core.quantization import Quantization
     from paceline.algorithms.core.rules import (
         Chain,
         Clip,
         Momentum,
         OptimizerState,
         ScaleByLearningRate,
+        Sign,
         Stateless,
         StepContext,
         Transform,
@@ -113,6 +116,7 @@ else:
             "Compression": "core.compression",
             "Constant": "core.schedules",
             "Contribution": "core.values",
+            "DctTopK": "core.dct_top_k",
             "DeadlockError": "core.errors",
             "Evaluation": "core.job",
             "Exponential": "core.schedules",
@@ -148,6 +152,7 @@ else:
             "PowerSgd": "core.compression",
             "Program": "core.program",
             "ProgramError": "core.errors",
+            "Quantization": "core.quantization",
             "Rank": "core.values",
             "RankContext": "core.method",
             "Receive": "core.operations",
@@ -160,6 +165,7 @@ else:
             "ScaleByLearningRate": "core.rules",
             "Send": "core.operations",
             "SgdMethod": "core.method",
+            "Sign": "core.rules",
             "StalenessKind": "core.method",
             "Start": "core.operations",
             "Stateless": "core.rules",
@@ -213,6 +219,7 @@ __all__ = [
     "Compression",
     "Constant",
     "Contribution",
+    "DctTopK",
     "DeadlockError",
     "Evaluation",
     "Exponential",
@@ -246,6 +253,7 @@ __all__ = [
     "PowerSgd",
     "Program",
     "ProgramError",
+    "Quantization",
     "Rank",
     "RankContext",
     "Receive",
@@ -258,6 +266,7 @@ __all__ = [
     "ScaleByLearningRate",
     "Send",
     "SgdMethod",
+    "Sign",
     "StalenessKind",
     "Start",
     "Stateless",

@@ -87,9 +87,26 @@ SYNONYMS = (
     ),
     Synonym(
         names=("local-sgd", "parallel-sgd", "periodic-averaging", "model-averaging"),
-        methods=("k-avg", "post-local-sgd", "hbs-sgd", "diloco"),
+        methods=("k-avg", "post-local-sgd", "hbs-sgd", "slowmo", "diloco"),
         text="k-avg is local SGD: K local steps, then an average of all weights; post-local-sgd starts synchronously; "
-        "hbs-sgd averages in groups more often; diloco has an outer optimizer",
+        "hbs-sgd averages in groups more often; slowmo and diloco have an outer optimizer",
+    ),
+    Synonym(
+        names=("slow-momentum", "bmuf"),
+        methods=("slowmo",),
+        text="slowmo is slow momentum: local steps, an average of all weights, and a heavy-ball step on the change",
+    ),
+    Synonym(
+        names=("overlapped-diloco", "fragmented-diloco", "delayed-diloco"),
+        methods=("streaming-diloco", "eager-diloco"),
+        text="streaming-diloco exchanges fragments while local steps go on; eager-diloco exchanges a round's changes "
+        "during the next round, and updates: delayed is its naive form",
+    ),
+    Synonym(
+        names=("async-local-sgd", "asynchronous-local-sgd", "delayed-nesterov", "dylu"),
+        methods=("async-diloco",),
+        text="async-diloco applies rounds of local steps on arrival by a delayed Nesterov momentum, with dynamic local "
+        "updates (dylu)",
     ),
     Synonym(
         names=("fedavg", "federated-averaging", "federated-learning"),
@@ -125,6 +142,12 @@ SYNONYMS = (
         text="gossip averages with one peer in each step and waits for it; ad-psgd with a random one, asynchronously; "
         "D-PSGD itself averages with all neighbours, which no method does",
         same=False,
+    ),
+    Synonym(
+        names=("partial-allreduce", "partial-collectives", "solo-allreduce", "majority-allreduce"),
+        methods=("eager-sgd", "backup-workers"),
+        text="eager-sgd has partial all-reduces, begun by the first worker (collective: solo) or by a random one "
+        "(majority); backup-workers drops late gradients at a server instead of adding them to the next update",
     ),
     Synonym(
         names=("delayed-sgd", "pipe-sgd"),

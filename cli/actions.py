@@ -206,6 +206,7 @@ def answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output, *, str
     from paceline.reports.comparison.run_table import runs_table, seeds_table
     from paceline.reports.comparison.seeds import by_algorithm, figures, soonest
     from paceline.reports.extrapolation_table import extrapolation_table, lines_of, words
+    from paceline.reports.link_words import links_table
 
     seeds = by_algorithm(runs)
     answer: dict[str, Any] = {
@@ -218,6 +219,7 @@ def answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output, *, str
     one_each = len(seeds) == len(runs)
     tables: list[Any] = [runs_table(runs)] if one_each or output.verbose else []
     tables += [] if one_each else [seeds_table(runs)]
+    tables += [links_table(run, named=True) for run in runs if output.verbose and len(run.tables.links)]
     shown = [*tables[streamed:], *filter(None, [soonest(runs), say_unfinished_runs(runs)])]
     if lines := lines_of(runs):
         answer["extrapolated"] = lines
@@ -281,6 +283,8 @@ def say_where(runs: Sequence[Run], ask: Ask, output: Output) -> None:
         ask: the request.
         output: where the notes are printed.
     """
+    from paceline.reports.link_words import link_sentences
+
     if output.verbose:
         for run in runs:
             output.note(str(run.path))
@@ -294,6 +298,10 @@ def say_where(runs: Sequence[Run], ask: Ask, output: Output) -> None:
                 output.note(f"  simulated {HOW[engine['name']]}, because {engine['reason']}")
             for one in run.machine.get("collectives", ()):
                 output.note(_say_collective(one))
+            for sentence in link_sentences(run.summary):
+                output.note(f"  {sentence}")
+            if (links := run.machine.get("links")) is not None:
+                output.note(f"  bytes on links: {links}")
     else:
         output.note(f"{len(runs)} run{'s' * (len(runs) != 1)} stored in {ask.out}/")
 

@@ -69,7 +69,7 @@ from paceline.cli.topology_command import topology
 
 EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
-Listing = Literal["algorithms", "devices", "topologies", "models", "datasets", "scenarios", "storage"]
+Listing = Literal["algorithms", "devices", "links", "topologies", "models", "datasets", "scenarios", "storage"]
 
 
 class Guarded(TyperGroup):
@@ -260,7 +260,7 @@ def list_(
     kind: Annotated[Listing, typer.Argument(help="What to list.", show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """List algorithms, devices, topologies, models, data sets, scenarios or storage.
+    """List algorithms, devices, links, topologies, models, data sets, scenarios or storage.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Lists algorithms, devices, topologies, models, data sets, scenarios and storage."""
+"""Lists algorithms, devices, links, topologies, models, data sets, scenarios and storage."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from paceline.topologies.catalogue.device_catalogue import Spec
     from paceline.topologies.catalogue.storage_devices import Storage
+    from paceline.topologies.graphs.links import Link
 
 Item = dict[str, Any]
 BUILT_IN = "built in"
@@ -185,16 +186,33 @@ def _device_table(items: list[Item]) -> Table:
 
 
 def topologies() -> Iterable[Item]:
-    """Yields the cluster graphs with their parameters; the star also with the names of all links."""
-    from paceline.topologies import LINKS
+    """Yields the cluster graphs with their parameters."""
     from paceline.topologies.graphs.graph_registry import TOPOLOGIES, parameters
 
     for name, builder in TOPOLOGIES.items():
-        item: Item = {"name": name, "description": first_line(builder), "parameters": parameters(name)}
-        if name == "star":
-            links = [dataclasses.asdict(link) for link in LINKS.values()]
-            item |= {"description": f"{item['description']} Links: {', '.join(LINKS)}.", "links": links}
-        yield item
+        yield {"name": name, "description": first_line(builder), "parameters": parameters(name)}
+
+
+def links() -> Iterable[Item]:
+    """Yields the known links with their figures in SI units and their provenance."""
+    from paceline.topologies import LINKS
+
+    for link in LINKS.values():
+        yield {**dataclasses.asdict(link), "description": f"{_link_line(link)}; {link.provenance}"}
+
+
+def _link_line(link: Link) -> str:
+    """Describes the figures of a link in one line."""
+    from paceline.reports.html.presets import quantity
+
+    down, variation = link.download_bytes_per_s, link.variation
+    parts = [
+        quantity(link.latency_s, "s"),
+        f"{quantity(8 * link.bytes_per_s, 'bit/s')}" + ("" if down is None else " up"),
+        *([] if down is None else [f"{quantity(8 * down, 'bit/s')} down"]),
+        *([] if variation is None else [f"cv {variation.cv:g} over time"]),
+    ]
+    return ", ".join(parts)
 
 
 def storage() -> Iterable[Item]:
@@ -220,6 +238,7 @@ def _storage_line(one: Storage) -> str:
 LISTINGS: dict[str, Callable[[], Iterable[Item]]] = {
     "algorithms": algorithms,
     "devices": devices,
+    "links": links,
     "topologies": topologies,
     "models": models,
     "datasets": datasets,

@@ -11,6 +11,7 @@ from typing import Any
 from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.job import Job, Learner
 from paceline.records.fault_records import Slowed
+from paceline.records.links import link_figures
 from paceline.records.machine import machine_facts, package_versions
 from paceline.records.pace import Asked
 from paceline.records.sampled_figures import activities_of_counters, rank_table
@@ -109,6 +110,7 @@ class Run:
             failed_ranks=trace.failed_ranks,
             asked=asked,
             activities=activities,
+            links=None if trace.links is None else link_figures(trace.links, trace.wall_s),
         )
         return Run(
             scenario=scenario,

@@ -23,6 +23,7 @@ from paceline.algorithms.core.values import Rank
 from paceline.records.extrapolated import Extrapolated
 from paceline.records.fault_records import FaultFigures, Slowed, fault_figures
 from paceline.records.goals import SMOOTHING, has_diverged
+from paceline.records.links import LinkFigures
 from paceline.records.metrics import Histogram, finite, histogram
 from paceline.records.pace import Asked, PaceFigures, pace_figures
 from paceline.records.prediction_interval import PredictionInterval
@@ -113,6 +114,8 @@ class Summary(RunFigures, TargetFigures):
     """only if workers died and the run continued without them"""
     reads: NotRequired[ReadingFigures]
     """only if samples are read from a file"""
+    links: NotRequired[LinkFigures]
+    """only of simulated runs on a cluster's graph: what its links carried"""
     pace: NotRequired[PaceFigures]
     """only if steps were paced to device times"""
     prediction_interval: NotRequired[PredictionInterval]
@@ -196,6 +199,7 @@ def summarise(
     failed_ranks: Sequence[LostRank] = (),
     asked: Asked | None = None,
     activities: Activities | None = None,
+    links: LinkFigures | None = None,
 ) -> Summary:
     """Returns the summary of a run.
 
@@ -219,6 +223,7 @@ def summarise(
         failed_ranks: ranks that died in a run that continued.
         asked: the modelled seconds of a gradient, for a paced run.
         activities: the figures of a run whose tables are not complete; None: they are computed from the tables.
+        links: what the links of a cluster's graph carried, for a simulated run on one.
     """
     evaluations = tables.evaluations
     found = activities or activities_of_tables(
@@ -261,6 +266,8 @@ def summarise(
         summary["failed_ranks"] = list(failed_ranks)
     if reads:
         summary["reads"] = reading_figures(reads.values(), wall_s=wall_s, workers=workers)
+    if links is not None:
+        summary["links"] = links
     if asked is not None and (pace := pace_figures(tables.spans, asked)) is not None:
         summary["pace"] = pace
     return summary

@@ -16,7 +16,9 @@
 * `ranks` exists if spans and updates are not all kept, see `records.keeping`. It has the exact figures of each rank:
   the mean time between starts of its gradients, staleness of its inputs of updates, clock gaps, and the length of its
   spans by activity, in which lanes that are busy at once all count. A maximum without values is −1.
-* Rows are sorted by time, ties by rank. So the tables do not depend on the order in which a trace was written.
+* `links` exists for simulated runs on a cluster's graph, see `records.links`. Its rows are sorted by utilisation.
+* Rows of other tables are sorted by time, ties by rank. So the tables do not depend on the order in which a trace was
+  written.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ import pyarrow as pa
 
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.update_log import LayerUpdate, Update
+from paceline.records.links import link_rows
 from paceline.records.sampled import SampledRows
 from paceline.records.trace import Snapshot, Span, Trace
 from paceline.records.waits import collective_members, waits_of
@@ -120,11 +123,22 @@ SCHEMAS: dict[str, pa.Schema] = {
             *((f"{activity}_s", pa.float64()) for activity in ("compute", "load", "update", "communication", "wait")),
         ]
     ),
+    "links": pa.schema(
+        [
+            ("from", pa.string()),
+            ("to", pa.string()),
+            ("kind", pa.string()),
+            ("medium", pa.string()),
+            ("bytes", pa.int64()),
+            ("bandwidth", pa.float64()),
+            ("utilisation", pa.float64()),
+        ]
+    ),
 }
 """columns and types of each table; a missing accuracy or age is NaN"""
 ORDERS = ("heard", "outcomes", "told", "steps")
 """tables that a replay of a measured run follows; see `orders`"""
-OPTIONAL = ("layers", "drift", "probes", *ORDERS, "transfers", "ranks")
+OPTIONAL = ("layers", "drift", "probes", *ORDERS, "transfers", "ranks", "links")
 """tables that are empty in most runs"""
 NO_SOURCE = -1
 """the source of a receive that timed out; in `transfers`: no rank, or an unknown one"""
@@ -157,6 +171,7 @@ class Tables:
     steps: pd.DataFrame = field(default_factory=lambda: frame("steps", ()))
     transfers: pd.DataFrame = field(default_factory=lambda: frame("transfers", ()))
     ranks: pd.DataFrame = field(default_factory=lambda: frame("ranks", ()))
+    links: pd.DataFrame = field(default_factory=lambda: frame("links", ()))
 
 
 Row = tuple[Any, ...]
@@ -176,6 +191,7 @@ def assemble(trace: Trace, *, num_samples: int, measured: bool = False) -> Table
     begun_s = _beginnings(trace.spans)
     updates = _aged("updates", trace.updates, begun_s)
     layers = sorted(_aged("layers", trace.layers, begun_s), key=lambda row: (row[TIME], row[BY], row[STEP], row[NAME]))
+    links = () if trace.links is None else link_rows(trace.links, trace.wall_s)
     return Tables(
         spans=frame("spans", [row for row, _ in numbered]),
         updates=frame("updates", sorted(updates, key=itemgetter(TIME, VERSION, BY))),
@@ -183,6 +199,7 @@ def assemble(trace: Trace, *, num_samples: int, measured: bool = False) -> Table
         layers=frame("layers", layers),
         drift=frame("drift", sorted(map(dataclasses.astuple, trace.drifts))),
         probes=frame("probes", list(map(dataclasses.astuple, trace.probes))),
+        links=frame("links", links),
         **({name: frame(name, rows) for name, rows in orders(trace).items()} if measured else {}),
         **({"transfers": frame("transfers", list(_transfers(trace, numbered)))} if measured else {}),
     )

@@ -17,6 +17,7 @@ from paceline.algorithms.runtime.handles import Outcome
 from paceline.algorithms.runtime.update_log import LayerUpdate, Update
 from paceline.records.counters import Counters
 from paceline.records.keeping import Keeping
+from paceline.records.links import Links
 
 Activity = Literal[
     "compute",
@@ -167,6 +168,8 @@ class Trace:
     """ranks that died in a real run that continued, in the order of their deaths"""
     reads: dict[Rank, Reads] = field(default_factory=dict)
     """the requests of each rank that read from a file"""
+    links: Links | None = None
+    """what each link carried; only of simulated runs on a cluster's graph"""
     notes: dict[str, Any] = field(default_factory=dict)
     """facts about the machine and the run that are stored only in run.json"""
     files: dict[str, bytes] = field(default_factory=dict)

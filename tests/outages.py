@@ -42,6 +42,17 @@ def ends(
 
     Without members, an all-reduce is among all.
     """
+    return played(cluster, messages, collectives, carried_out=carried_out)[0]
+
+
+def played(
+    cluster: Cluster,
+    messages: Sequence[tuple[float, int, int, int]] = (),
+    collectives: Sequence[tuple[float, int, *tuple[int, ...]]] = (),
+    *,
+    carried_out: bool = False,
+) -> tuple[list[float], ClusterNetwork]:
+    """Returns the result of `ends`, and the network."""
     network, clock = ClusterNetwork(cluster, "ring"), Clock()
     network.attach(clock)
     if carried_out:
@@ -64,4 +75,4 @@ def ends(
         assert timer.callbacks is not None
         timer.callbacks.append(lambda timer: begin(timer.value))
     clock.run()
-    return times
+    return times, network

@@ -40,6 +40,10 @@ class Uniform:
         for rank in range(self.p):
             self.capacity[f"out {rank}"] = self.capacity[f"into {rank}"] = self.inside_bytes_per_s
 
+    @property
+    def mean_capacity(self) -> dict[str, float]:
+        return self.capacity
+
     def node_of(self, rank: Rank) -> int:
         return rank // self.workers_per_node
 

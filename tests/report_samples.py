@@ -16,6 +16,7 @@ from paceline.checking.cases import Effort, check_method
 from paceline.checking.counterexamples import load_counterexample, save
 from paceline.checking.counterexamples.files import Counterexample
 from paceline.records import Run
+from paceline.records.tables import frame
 from paceline.reports.comparison.compare import Comparison, assemble
 from paceline.reports.comparison.time_to_target import Aim
 from paceline.reports.sweeps.entries import Entry, Sweep
@@ -43,7 +44,8 @@ def as_measured(runs: Sequence[Run], slower: float = 1.1) -> list[Run]:
         seconds: dict[str, Any] = dict(run.summary["step_s"])
         step = {name: None if one is None else slower * one for name, one in seconds.items()}
         summary: Any = {**run.summary, "kind": "measured", "wall_s": slower * run.summary["wall_s"], "step_s": step}
-        tables = replace(tables, spans=spans, evaluations=evaluations, updates=updates)
+        summary.pop("links", None)  # a measured run does not know them
+        tables = replace(tables, spans=spans, evaluations=evaluations, updates=updates, links=frame("links", ()))
         found.append(replace(run, tables=tables, summary=summary, trace=None))
     return found
 

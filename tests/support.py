@@ -9,9 +9,14 @@ from paceline.algorithms import METHODS
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.async_diloco import AsyncDiLoCo
 from paceline.algorithms.methods.delayed import Agd
-from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd
+from paceline.algorithms.methods.eager_diloco import EagerDiLoCo
+from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
+from paceline.algorithms.methods.noloco import NoLoCo
+from paceline.algorithms.methods.overlapped_rounds import Co2
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
+from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 from paceline.records.trace import Trace
 from paceline.simulator.kernel.crash_timeline import Timeline
 from paceline.testing.contract.jobs import Bowl, Vector, job_of
@@ -116,8 +121,14 @@ BRIEF: dict[str, Method] = {
         KAvg(k=2),
         Sasgd(period=2),
         PostLocalSgd(switch=2, period=2),
+        SlowMo(period=2),
         DiLoCo(period=2),
+        StreamingDiLoCo(period=2),
+        EagerDiLoCo(period=2),
+        AsyncDiLoCo(period=3, buffer_size=2, c=0.25),
         Agd(delay=2),
+        NoLoCo(period=2),
+        Co2(period=2),
     )
 }
 """methods whose rule would not show in a few steps with the defaults"""

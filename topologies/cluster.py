@@ -99,6 +99,11 @@ class Cluster:
     staging: Staging | None = None
     """the copies between hosts and devices; None: they cost nothing"""
 
+    @property
+    def links_change(self) -> bool:
+        """Whether links fail or vary during a run, so that a network serves one run only."""
+        return bool(self.link_faults) or bool(self.graph.varying)
+
     @cached_property
     def workers(self) -> int:
         return sum(node.workers for node in self.nodes)

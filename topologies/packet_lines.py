@@ -129,7 +129,8 @@ def lines_of(cluster: Cluster, ranks: Sequence[Rank], rule: Rule = "auto", time_
             route = routes.between(one, other)
             for name, hop in zip(route.ports, route.connections, strict=True):
                 numbers.setdefault(name, len(numbers))
-                lines[name] = Line(name, hop.bytes_per_s / time_dilation, hop.link.latency_s * time_dilation)
+                rate = hop.bytes_per_s_from(name.partition(">")[0])
+                lines[name] = Line(name, rate / time_dilation, hop.link.latency_s * time_dilation)
             found[source, to] = tuple(numbers[name] for name in route.ports)
     places = {rank: hosts.index(vertex) for rank, vertex in vertices.items()}
     return Lines(hosts, places, tuple(lines.values()), found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,50 @@ def largest(vector: Any, count: int) -> Any:
     return found.to({4: torch.int32, 8: torch.int64}[vector.itemsize])
 
 
+def largest_of_rows(matrix: Any, count: int) -> Any:
+    """Returns the positions of the numbers of largest magnitude in each row, row by row, in ascending order.
+
+    Args:
+        matrix: the numbers.
+        count: how many positions of each row.
+
+    Returns:
+        A vector of positions in the matrix, counted row by row: integers as wide as the numbers.
+
+    >>> largest_of_rows(np.array([[1.0, -5.0, 0.0, 3.0], [0.0, 0.0, 2.0, 1.0]]), 2)
+    array([1, 3, 6, 7])
+    """
+    rows, width = matrix.shape
+    if isinstance(matrix, np.ndarray):
+        places = np.sort(np.argpartition(-abs(matrix), count - 1, axis=1)[:, :count], axis=1)
+        places += width * np.arange(rows)[:, None]
+        return places.reshape(-1).astype(object if matrix.dtype == object else f"i{matrix.itemsize}")
+    import torch
+
+    found = torch.topk(abs(matrix), count, dim=1, sorted=False).indices.sort(dim=1).values
+    found += width * torch.arange(rows, device=matrix.device)[:, None]
+    return found.reshape(-1).to({4: torch.int32, 8: torch.int64}[matrix.itemsize])
+
+
+def sign(vector: Any) -> Any:
+    """Returns −1, 0 or 1 for each number; a vector without numbers itself."""
+    return vector if isinstance(vector, Special) else library(vector).sign(vector)
+
+
+def clipped(vector: Any, limit: float) -> Any:
+    """Returns each number, at least −limit and at most limit; a vector without numbers itself.
+
+    >>> clipped(np.array([-3.0, 0.5]), 1.0)
+    array([-1. ,  0.5])
+    """
+    return vector if isinstance(vector, Special) else library(vector).clip(vector, -limit, limit)
+
+
+def like(numbers: np.ndarray, vector: Any) -> Any:
+    """Returns numbers as an array or a tensor with the dtype and the device of a vector."""
+    return library(vector).asarray(numbers, dtype=vector.dtype, device=vector.device)
+
+
 def taken(vector: Any, positions: Any) -> Any:
     """Returns the numbers at these positions."""
     return vector[_index(positions)]
@@ -158,3 +203,68 @@ def flat(blocks: Iterable[Any]) -> Any:
 def basis(matrix: Any) -> Any:
     """Returns orthonormal columns that span the columns of the matrix."""
     return library(matrix).linalg.qr(matrix)[0]
+
+
+def nearest(vector: Any, table: list[float]) -> Any:
+    """Returns the position of the nearest number of a table for each number; halfway between two, that of the larger.
+
+    Args:
+        vector: the numbers, an array or a tensor of any shape.
+        table: ascending numbers, at most 256.
+
+    Returns:
+        Bytes, with the shape of the vector.
+
+    >>> nearest(np.array([0.4, 0.5, 9.0]), [0.0, 1.0, 2.0])
+    array([0, 1, 2], dtype=uint8)
+    """
+    middles = [(one + other) / 2 for one, other in pairwise(table)]
+    if isinstance(vector, np.ndarray):
+        return np.searchsorted(np.array(middles, dtype=vector.dtype), vector, side="right").astype(np.uint8)
+    import torch
+
+    bounds = torch.tensor(middles, dtype=vector.dtype, device=vector.device)
+    return torch.bucketize(vector, bounds, out_int32=True, right=True).to(torch.uint8)
+
+
+def looked_up(positions: Any, table: list[float], like: Any) -> Any:
+    """Returns the numbers of a table at these positions.
+
+    Args:
+        positions: bytes.
+        table: numbers.
+        like: a vector with the dtype and device of the result.
+    """
+    return library(like).asarray(table, dtype=like.dtype, device=like.device)[_index(positions)]
+
+
+def repeated(numbers: Any, times: int, count: int) -> Any:
+    """Repeats each number and returns the first ones of the result.
+
+    Args:
+        numbers: a vector.
+        times: how often each is repeated.
+        count: the length of the result.
+    """
+    return library(numbers).broadcast_to(numbers[:, None], (len(numbers), times)).reshape(-1)[:count]
+
+
+def packed_halves(numbers: Any) -> Any:
+    """Packs two numbers below 16 into each byte, the first one into the lower half.
+
+    >>> packed_halves(np.array([1, 2, 3], dtype=np.uint8))
+    array([33,  3], dtype=uint8)
+    """
+    padded = join([numbers, zeros(len(numbers) % 2, numbers)])
+    return padded[0::2] | (padded[1::2] << 4)
+
+
+def unpacked_halves(packed: Any, count: int) -> Any:
+    """Reverses `packed_halves`.
+
+    Args:
+        packed: bytes.
+        count: how many numbers there are.
+    """
+    module = library(packed)
+    return module.stack([packed & 15, packed >> 4], 1).reshape(-1)[:count]

@@ -22,42 +22,14 @@ from operator import add
 from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.core import arrays
+from paceline.algorithms.core.dct_top_k import DctTopK, Spectrum
 from paceline.algorithms.core.operations import AllGather, AllReduce, Charge
 from paceline.algorithms.core.option_groups import COUNT, COUNT_OR_NONE, SHARE, Options, Range
 from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.sparse import Sparse
 from paceline.algorithms.core.steps import average_gradient
 from paceline.algorithms.core.traffic import COMBINE, NOTHING, READ, SCALE, ZEROS, Traffic
 from paceline.algorithms.core.values import GradientResult, Group, Layer, Null, join, length
-
-
-@dataclass(frozen=True, slots=True)
-class Sparse:
-    """A vector of which only some numbers are sent; the others are 0."""
-
-    positions: Any
-    """integers as wide as the values"""
-    values: Any
-    count: int
-    """length of the whole vector"""
-
-    def dense(self) -> Any:
-        """Returns the whole vector."""
-        if isinstance(self.values, Null):
-            return replace(self.values, count=self.count)
-        return arrays.scattered(self.positions, self.values, self.count)
-
-    def packed(self) -> Any:
-        """Returns positions and values as one vector of the values' dtype, as a collective requires."""
-        if isinstance(self.values, Null):
-            return join([self.positions, self.values])
-        return join([arrays.disguised(self.positions, self.values), self.values])
-
-    @staticmethod
-    def unpacked(vector: Any, count: int) -> Sparse:
-        """Reverses `packed`."""
-        middle = length(vector) // 2
-        positions, values = vector[:middle], vector[middle:]
-        return Sparse(positions if isinstance(vector, Null) else arrays.unmasked(positions), values, count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,7 +240,7 @@ class PowerSgd(Options):
         return Factors(memory.grids, bases, rights).dense(), Warm(kept, memory.grids, rights)
 
 
-Compression = TopK | PowerSgd
+Compression = TopK | PowerSgd | DctTopK
 
 
 def beginning(compression: Compression | None, vector: Any, layers: Sequence[Layer]) -> Any:
@@ -329,4 +301,4 @@ def opening_traffic(compression: Compression | None) -> Traffic:
 
 def decompressed(message: Any) -> Any:
     """Returns the whole vector of a message that `compressed` returned."""
-    return message.dense() if isinstance(message, Sparse | Factors) else message
+    return message.dense() if isinstance(message, Sparse | Factors | Spectrum) else message

@@ -127,6 +127,14 @@ class Method(ABC):
     def deterministic(self) -> bool:
         return Guarantee.DETERMINISTIC in self.guarantees
 
+    @property
+    def even_steps(self) -> bool:
+        """Whether every step of the role that owns the weights uses `samples_per_step` samples.
+
+        If not, a budget counts these steps, of which each may use fewer or more samples.
+        """
+        return Guarantee.CONSTANT_TOTAL not in self.guarantees  # where each gradient has a batch of its own
+
     @classmethod
     def every_range(cls) -> Mapping[str, Range]:
         """Returns the permitted values of hyper-parameters: `RANGES`, and the `ranges` of this method and its bases."""

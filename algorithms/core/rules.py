@@ -250,6 +250,22 @@ class Clip(Stateless):
 
 
 @dataclass(frozen=True, slots=True)
+class Sign(Stateless):
+    """Replaces each number by its sign: signSGD, and Signum if the change is a momentum.
+
+    Source: Bernstein, Wang, Azizzadenesheli, Anandkumar, ICML'18 (arXiv 1802.04434).
+
+    >>> import numpy as np
+    >>> Sign().update(np.array([3.0, -0.5, 0.0]), None, StepContext(None, 0))[0]
+    array([ 1., -1.,  0.])
+    """
+
+    def update(self, change: Any, memory: None, at: StepContext) -> tuple[Any, None]:
+        """Returns the signs of the change."""
+        return arrays.sign(change), None
+
+
+@dataclass(frozen=True, slots=True)
 class WeightDecay(Stateless):
     """Weight decay as the gradient of β ‖x‖² / 2, which later transforms scale too: g + β x."""
 

@@ -1,26 +1,30 @@
-"""Variants of local SGD: a synchronous phase before the local one, and an outer optimizer."""
+"""Variants of local SGD: a synchronous phase before the local one, an outer optimizer, and slow momentum."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from paceline.algorithms.core.adam import AdamW
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
+from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import AllReduce, Charge, NextStep, RecordUpdate
 from paceline.algorithms.core.option_groups import FRACTION, POSITIVE, STEPS_OR_NONE, Range
 from paceline.algorithms.core.program import Program, program
-from paceline.algorithms.core.rules import Chain, Clip, ScaleByLearningRate, Transform
-from paceline.algorithms.core.steps import apply_gradient, average_gradient, gradient_at, local_step
-from paceline.algorithms.core.traffic import COMBINE, SCALE
-from paceline.algorithms.core.values import Group, Layer, Rank, Weights
+from paceline.algorithms.core.rules import Chain, OptimizerState, ScaleByLearningRate
+from paceline.algorithms.core.steps import (
+    apply_gradient,
+    average_gradient,
+    average_weights,
+    gradient_at,
+    local_step,
+    mean_of,
+)
+from paceline.algorithms.core.traffic import SCALE
+from paceline.algorithms.core.values import Group, Rank, Weights
+from paceline.algorithms.methods.outer import CHANGE, HEAVY_BALL, NESTEROV, NesterovRounds, Outer, Rounds, outer_step
 from paceline.algorithms.methods.periodic import Averaging
 from paceline.algorithms.methods.survivors import among_living, survives
-
-ADAMW_DECAY = 0.01
-"""AdamW's weight decay if a scenario gives none; provenance: torch.optim.AdamW's default"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,20 +75,8 @@ class PostLocalSgd(Averaging):
         return state
 
 
-OUTER_STEP = COMBINE + 3 * (SCALE + COMBINE)
-"""memory traffic of a round's change, and of the outer step with Nesterov momentum"""
-
-
-@dataclass(frozen=True, slots=True)
-class Outer(Replica):
-    """A worker's state in DiLoCo: the weights at the start of the round, and the velocity of the outer optimizer."""
-
-    start: Any = None
-    velocity: Any = None
-
-
 @dataclass(frozen=True, kw_only=True)
-class DiLoCo(SgdMethod):
+class DiLoCo(NesterovRounds):
     """Rounds of local steps, whose average change is the gradient of an outer optimizer with Nesterov momentum.
 
     H times:  x_i ← one step of the inner optimizer
@@ -95,7 +87,6 @@ class DiLoCo(SgdMethod):
     """
 
     name = "diloco"
-    staleness_kind = StalenessKind.LOCAL_AGE
     source = "Douillard et al. 2023, 'DiLoCo: Distributed Low-Communication Training of Language Models', Algorithm 1"
     guarantees = frozenset(
         {
@@ -106,69 +97,8 @@ class DiLoCo(SgdMethod):
         }
     )
 
-    ranges: ClassVar[Mapping[str, Range]] = {
-        "outer_learning_rate": POSITIVE,
-        "outer_momentum": FRACTION,
-        "beta1": FRACTION,
-        "beta2": FRACTION,
-        "epsilon": POSITIVE,
-    }
-
-    learning_rate: float = 0.005
-    """η of the inner optimizer; provenance: ours; the length of AdamW's steps depends only on its learning rate"""
-    period: int = 8
-    """H, inner steps in a round; provenance: ours, the source takes 500 of far more steps"""
-    outer_learning_rate: float = 0.7
-    """R; provenance: the source"""
-    outer_momentum: float = 0.9
-    """M; provenance: the source"""
-    inner: Literal["adamw", "sgd"] = "adamw"
-    """the inner optimizer; provenance: the source has AdamW; sgd is the chain that all methods share"""
-    beta1: float = 0.9
-    """β1 of AdamW; provenance: torch's default, as are those below"""
-    beta2: float = 0.999
-    """β2 of AdamW"""
-    epsilon: float = 1e-8
-    """ε of AdamW"""
-    weight_decay: float | None = None  # type: ignore[assignment]  # None: the default of the inner optimizer, see `decay`
-    """the inner optimizer's decay, which AdamW does not pass through the moments; None is `ADAMW_DECAY` with AdamW,
-    and 0 with sgd, as in every method; provenance: torch's defaults"""
-
-    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        found = super().problems(nodes)
-        if self.inner == "adamw":
-            if self.momentum:
-                found.append(f"momentum: found {self.momentum}, expected 0 with inner = adamw, which has β1")
-            if self.lars is not None:
-                found.append(
-                    "lars: found it with inner = adamw, whose steps have no gradient's length; use inner = sgd"
-                )
-        return found
-
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: self.period - 1, **survives(workers - 1)}
-
-    def longest_period(self, workers: int) -> int:
-        return self.period
-
-    @property
-    def decay(self) -> float:
-        """The weight decay of the inner optimizer: the given one, or its default."""
-        if self.weight_decay is not None:
-            return self.weight_decay
-        return ADAMW_DECAY if self.inner == "adamw" else 0.0
-
-    def rule(self, layers: Sequence[Layer]) -> Chain:
-        """Returns the inner optimizer."""
-        if self.inner == "sgd":
-            return super().rule(layers)
-        adamw = AdamW(self.beta1, self.beta2, self.epsilon, self.decay)
-        clipped: tuple[Transform, ...] = () if self.max_grad_norm is None else (Clip(self.max_grad_norm),)
-        return Chain((*clipped, adamw, ScaleByLearningRate(self.learning_rate, self.schedule)), layers)
-
-    def begin(self, me: RankContext, vector: Any) -> Outer:
-        optimizer_state = self.rule(me.layout.layers).init(vector)
-        return Outer(0, Weights(vector, 0), optimizer_state, start=vector, velocity=0 * vector)
 
     @program
     def worker(self, me: RankContext, state: Outer) -> Program[Outer]:
@@ -188,12 +118,95 @@ class DiLoCo(SgdMethod):
         """
         moved = state.start - state.weights.vector
 
-        def mean_of(members: Group) -> AllReduce:
+        def average(members: Group) -> AllReduce:
             return AllReduce(value=moved, group=members, key=f"everyone {state.step}")
 
-        change, group = yield from among_living(mean_of, group)
-        yield from Charge("update", change.nbytes, traffic=OUTER_STEP)
-        velocity = self.outer_momentum * state.velocity + change
-        vector = state.start - self.outer_learning_rate * (change + self.outer_momentum * velocity)
+        change, group = yield from among_living(average, group)
+        yield from Charge("update", change.nbytes, traffic=CHANGE + NESTEROV)
+        vector, velocity = self.outer(state.start, state.velocity, change)
         version = yield from RecordUpdate(Weights(vector, state.weights.version))
         return replace(state, weights=Weights(vector, version), start=vector, velocity=velocity), group
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowMo(Rounds):
+    """Slow momentum: rounds of local steps, an average of all weights, and a heavy-ball step on the round's change.
+
+    H times:  x_i ← one step of the inner optimizer
+    then:     u ← β u + (1/γ) (x' − (1/P) Σ_i x_i);  x' ← x' − α γ u;  x_i ← x'
+
+    γ is the learning rate of the round's first step. If it is 0, u ← β u and x' stays.
+    """
+
+    name = "slowmo"
+    source = "Wang, Tantia, Ballas, Rabbat 2019, 'SlowMo', arXiv 1910.00643, Algorithm 1"
+    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.REPLICAS_MEET, Guarantee.BOUNDED_STALENESS})
+
+    ranges: ClassVar[Mapping[str, Range]] = {"slow_learning_rate": POSITIVE, "slow_momentum": FRACTION}
+
+    learning_rate: float = 0.1
+    """γ of the inner optimizer; provenance: as for every method with plain SGD"""
+    period: int = 8
+    """H, inner steps in a round (τ in the source); provenance: ours, torchdistx has 48"""
+    inner: Literal["adamw", "sgd"] = "sgd"
+    """the inner optimizer; provenance: the source has SGD and Adam"""
+    slow_learning_rate: float = 1.0
+    """α; provenance: the default of torchdistx"""
+    slow_momentum: float = 0.5
+    """β; provenance: the default of torchdistx"""
+    buffers: Literal["maintain", "reset", "average"] = "maintain"
+    """what happens to the inner optimizer's moments at the end of a round: each worker keeps its own, they return to
+    0, or they are averaged; provenance: the source has the three, torchdistx maintains them"""
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        found = super().problems(nodes)
+        if self.buffers == "reset" and self.inner == "adamw" and self.schedule is not None:
+            found.append(
+                "buffers: found reset with inner = adamw and a schedule, whose count of steps would be reset too; "
+                "use maintain or average, or no schedule"
+            )
+        return found
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.BOUNDED_STALENESS: self.period - 1}
+
+    @program
+    def worker(self, me: RankContext, state: Outer) -> Program[Outer]:
+        rule = self.rule(me.layout.layers)
+        while step := (yield from NextStep(state)):
+            state = yield from local_step(rule, state, step.samples)
+            if state.step % self.period == 0:
+                mean = yield from average_weights(state, me.workers, f"everyone {state.step}")
+                memory = yield from self.memory_after(rule, mean, me.workers)
+                state = yield from self.slow_step(replace(mean, optimizer_state=memory))
+        return state
+
+    @program
+    def memory_after(self, rule: Chain, state: Outer, group: Group) -> Program[OptimizerState]:
+        """Returns the inner optimizer's state at the start of the next round.
+
+        Args:
+            rule: the inner optimizer.
+            state: the state at the end of the round.
+            group: all workers.
+        """
+        memory: OptimizerState = state.optimizer_state
+        if self.buffers == "average":
+            return replace(memory, links=(yield from mean_of(memory.links, group, f"buffers {state.step}")))
+        if self.buffers == "reset":
+            first = rule.init(state.start)
+            # AdamW's corrections count the steps since the moments were 0, a schedule counts all steps
+            return first if self.inner == "adamw" else replace(first, number=memory.number)
+        return memory
+
+    @program
+    def slow_step(self, state: Outer) -> Program[Outer]:
+        """Takes the slow step, given the mean of all weights as the state's."""
+        rate = ScaleByLearningRate(self.learning_rate, self.schedule).at(state.step - self.period)
+        change = state.start - state.weights.vector
+        yield from Charge("update", change.nbytes, traffic=CHANGE + SCALE + HEAVY_BALL)
+        gradient = change / rate if rate else 0 * change
+        alpha = self.slow_learning_rate * rate
+        vector, velocity = outer_step(state.start, state.velocity, gradient, alpha, self.slow_momentum, nesterov=False)
+        version = yield from RecordUpdate(Weights(vector, state.weights.version))
+        return replace(state, weights=Weights(vector, version), start=vector, velocity=velocity)

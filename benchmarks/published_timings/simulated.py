@@ -50,6 +50,10 @@ class MachineFabric:
                     self.share * machine.between.bytes_per_s, limit
                 )
 
+    @property
+    def mean_capacity(self) -> dict[str, float]:
+        return self.capacity
+
     def node_of(self, rank: Rank) -> int:
         return int(rank) // self.machine.workers_per_node
 

@@ -78,6 +78,18 @@ def seconds(value_s: float) -> str:
     return f"{value_s:.2f}"
 
 
+def size(nbytes: float) -> str:
+    """Formats bytes with a unit.
+
+    >>> size(102_228_128), size(19_240), size(12), size(999_900_000_000)
+    ('102 MB', '19.2 kB', '12 B', '1 TB')
+    """
+    for unit, factor in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= 0.9995 * factor:
+            return f"{nbytes / factor:.3g} {unit}"
+    return f"{nbytes:g} B"
+
+
 def per_cent(share: float) -> str:
     """Formats a fraction in per cent."""
     return f"{100 * share:.1f}"

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.values import Rank
+from paceline.reports.comparison.words import size
 from paceline.reports.explanation.attribution import Attributed, Cause, about_collective, attribute
 from paceline.reports.explanation.formulas import (
     KINDS,
@@ -19,7 +20,6 @@ from paceline.reports.explanation.formulas import (
     joined,
     message_words,
     seconds,
-    size,
 )
 from paceline.reports.explanation.gradient_rows import gradient_rows
 from paceline.reports.explanation.recording import Performed, Recorded, windows

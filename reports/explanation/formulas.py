@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.algorithms.core.values import Rank
+from paceline.reports.comparison.words import size
 from paceline.reports.explanation.recording import Performed, Recorded
 from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.pattern_time import alone_s
@@ -40,18 +41,6 @@ def seconds(value_s: float) -> str:
         if abs(value_s) * factor >= 1 or unit == "us":
             return f"{value_s * factor:.3g} {unit}"
     raise AssertionError("the last unit is always used")
-
-
-def size(nbytes: float) -> str:
-    """Formats bytes with a unit.
-
-    >>> size(102_228_128), size(19_240), size(12)
-    ('102 MB', '19.2 kB', '12 B')
-    """
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if nbytes >= factor:
-            return f"{nbytes / factor:.3g} {unit}"
-    return f"{nbytes:g} B"
 
 
 def joined(provenances: Iterable[str]) -> str:

@@ -163,7 +163,7 @@ def record(
         network: the network of an earlier run on the same links, whose choices are used again; None: a new one.
     """
     timing, short = timing or RecordedTiming(plan), shortened(plan, length)
-    if network is None or plan.cluster.link_faults:
+    if network is None or plan.cluster.links_change:
         network = cluster_network(short, RecordedNetwork)
     else:
         network = network.for_another_run()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from paceline.records.trace import COPY_TO_DEVICE, Span
+from paceline.reports.comparison.words import size
 from paceline.reports.explanation.attribution import Cause
-from paceline.reports.explanation.formulas import SAME, Route, Routes, joined, seconds, size
+from paceline.reports.explanation.formulas import SAME, Route, Routes, joined, seconds
 from paceline.reports.explanation.recording import Recorded, windows
 from paceline.reports.explanation.row import Row
 from paceline.topologies.catalogue.libraries import LIBRARIES

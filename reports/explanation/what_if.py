@@ -166,6 +166,7 @@ def scaled(link: Link, *, bandwidth: float = 1.0, latency: float = 1.0) -> Link:
     pieces = tuple(
         replace(one, latency_s=latency * one.latency_s, bytes_per_s=bandwidth * one.bytes_per_s) for one in link.pieces
     )
+    download = link.download_bytes_per_s
     return replace(
         link,
         latency_s=latency * link.latency_s,
@@ -173,6 +174,7 @@ def scaled(link: Link, *, bandwidth: float = 1.0, latency: float = 1.0) -> Link:
         send_s=latency * link.send_s,
         receive_s=latency * link.receive_s,
         pieces=pieces,
+        download_bytes_per_s=None if download is None else bandwidth * download,
     )
 
 

@@ -39,6 +39,7 @@ TABLES: dict[str, str] = {
     "steps": "the number of steps of each rank",
     "transfers": "one row for each row of spans that is a wait or communication, in the same order",
     "ranks": "exact figures of each rank of a run whose records are sampled",
+    "links": "the busiest links of the cluster, at most 1,000, the busiest first",
 }
 MEANINGS: dict[str, dict[str, str]] = {
     "spans": {
@@ -107,6 +108,15 @@ MEANINGS: dict[str, dict[str, str]] = {
         "update_s": "seconds",
         "communication_s": "seconds",
         "wait_s": "seconds",
+    },
+    "links": {
+        "from": "vertex of the graph, or rank, at which the link begins",
+        "to": "vertex or rank at which it ends",
+        "kind": "name of its kind, such as eth-10g",
+        "medium": "memory, nvlink, pcie or network",
+        "bytes": "bytes that it carried",
+        "bandwidth": "bytes per second without faults",
+        "utilisation": "bytes / (bandwidth x length of the run), 0 to 1",
     },
 }
 

@@ -61,6 +61,9 @@ def _built(cluster: Cluster) -> Iterator[Preset]:
     for name, (link, part) in links.items():
         values = f"{part}latency {quantity(link.latency_s, 's')}, bandwidth {quantity(link.bytes_per_s, 'B/s')}"
         yield Preset(f"link {name}", values, link.provenance)
+        if (variation := link.variation) is not None:
+            values = f"bandwidth varies over time: cv {variation.cv:g}, every {quantity(variation.every_s, 's')}"
+            yield Preset(f"link {name}", values, variation.provenance)
     graph = cluster.graph
     yield Preset(f"topology {graph.name}", f"{len(graph.vertices):,} vertices", graph.provenance)
     for device in {node.device.name: node.device for node in cluster.nodes}.values():

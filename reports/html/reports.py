@@ -79,6 +79,7 @@ def check_runs(runs: Sequence[Run]) -> None:
 def _sections_of_runs(runs: Sequence[Run], *errors: Section) -> list[Section]:
     """Returns the sections of runs after the summary; sections of errors are third."""
     from paceline.reports.html.sections.learning import learning_section
+    from paceline.reports.html.sections.links import links_section
     from paceline.reports.html.sections.scenario import scenario_section
     from paceline.reports.html.sections.staleness import staleness_section
     from paceline.reports.html.sections.summary import workers_of
@@ -93,6 +94,7 @@ def _sections_of_runs(runs: Sequence[Run], *errors: Section) -> list[Section]:
         timeline_section(runs),
         staleness_section(runs),
         time_section(runs),
+        links_section(runs),
         scenario_section(scenario_of(runs), assumptions, max(map(workers_of, runs))),
         versions_section(runs),
     ]

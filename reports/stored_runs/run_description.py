@@ -14,6 +14,7 @@ from paceline.records.tables import ACTIVITIES
 from paceline.reports.comparison.run_table import runs_table
 from paceline.reports.comparison.time_to_target import aim_of
 from paceline.reports.comparison.words import MISSING, kind_of, milli, per_cent, plain, seconds
+from paceline.reports.link_words import link_sentences, links_table
 from paceline.reports.plain_table import plain_table
 from paceline.reports.staleness.notions import step_seconds
 from paceline.reports.stored_runs.find_runs import StoredRun
@@ -45,6 +46,8 @@ def description(run: Run, stored: StoredRun) -> list[Any]:
     parts: list[Any] = [heading, "\n".join(sentences(run, stored)) + "\n", runs_table([run])]
     if len(ranks := rank_rows(run)):
         parts.append(ranks_table(ranks))
+    if len(run.tables.links):
+        parts.append(links_table(run))
     if len(run.tables.evaluations):
         parts.append(evaluations_table(run))
     parts.append(files_table(stored))
@@ -77,6 +80,7 @@ def sentences(run: Run, stored: StoredRun) -> Iterator[str]:
         yield says(records, int((run.tables.ranks["gradients"] > 0).sum())).capitalize() + "."
     for one in summary.get("failed_ranks", ()):
         yield f"Rank {one['rank']} ({one['role']}) {one['how']} at {one['time_s']:.3g} s; the run continued without it."
+    yield from link_sentences(summary)
     versions = ", ".join(
         f"{name} {run.versions[name]}" for name in ("paceline", "python", "torch") if name in run.versions
     )

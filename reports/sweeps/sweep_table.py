@@ -2,7 +2,8 @@
 
 Rules of this file:
 
-* Columns: varied paths, `KEYS`, `FIGURES`, `PER_STEP`, ``records`` (which were kept), `BOUNDS`, `DERIVED`, those of
+* Columns: varied paths, `KEYS`, `FIGURES`, `PER_STEP`, `LINK` and `LINKS`, ``records`` (which were kept), `BOUNDS`,
+  `DERIVED`, those of
   `COSTS` that are known, ``record`` if records are stored, and ``error``. A figure that a run does not have is missing.
 * Runs that failed have a row in the files, with their error and without figures. They are not part of means and
   comparisons.
@@ -30,6 +31,7 @@ from paceline.records.prediction_interval import FIGURES as INTERVALS
 from paceline.records.tables import ACTIVITIES
 from paceline.reports.comparison.prediction_errors import AIMS, AT_TARGETS, figure_at
 from paceline.reports.comparison.time_to_target import Aim
+from paceline.reports.link_words import name_of
 from paceline.reports.sweeps.entries import Entry, Sweep
 
 KEYS = {"algorithm": "string", "seed": "Int64", "workers": "Int64", "batch_per_worker": "Int64"}
@@ -56,6 +58,15 @@ FIGURES = {
     "stop_reason": ("stop_reason", "string"),
 }
 """columns: the path of each in a summary, and its type"""
+
+LINK = "busiest_link"
+"""column of the name of the link with the largest utilisation"""
+
+LINKS = {
+    f"{LINK}_{name}": (f"links.busiest.{name}", dtype)
+    for name, dtype in (("bytes", "Int64"), ("utilisation", "Float64"))
+}
+"""columns of the busiest link: the path of each in a summary, and its type"""
 
 BOUNDS = {
     f"{name}_{end}": (f"prediction_interval.{name}.{end}", "Float64") for name in INTERVALS for end in ("low", "high")
@@ -140,7 +151,7 @@ class Table:
         point is `unfinished` if one of its runs ended before the method's longest period had passed once. It is
         `comparable` if neither it nor the point that it is compared with is unfinished.
         """
-        figures_and_bounds = {**FIGURES, **BOUNDS}
+        figures_and_bounds = {**FIGURES, **LINKS, **BOUNDS}
         names = [name for name, (_, dtype) in figures_and_bounds.items() if dtype in NUMBERS] + [PER_STEP, *DERIVED]
         names += [name for name in COSTS if name in self.frame]
         groups = self.frame.groupby([*self.paths, "algorithm"], sort=False, dropna=False)
@@ -150,6 +161,7 @@ class Table:
         whole = figures.count().eq(count, axis=0)
         means = means.where(pd.concat([whole, whole.add_suffix(HALF_WIDTH)], axis=1))
         means.insert(0, "workers", groups["workers"].first())
+        means[LINK] = groups[LINK].first()
         means["diverged"] = groups["diverged"].any()
         means["unfinished"] = groups["periods"].min() < 1
         means["comparable"] = ~means["unfinished"] & ~(groups["base_periods"].min() < 1).fillna(False)
@@ -181,6 +193,9 @@ def tabulate(sweep: Sweep) -> Table:
         found = [None if entry.error else figure_at(entry.summary, place) for entry in entries]
         columns[name] = pd.Series(found, dtype=dtype)
     columns[PER_STEP] = _over(columns["bytes_sent"], columns["steps"]) / 1e6
+    columns[LINK] = pd.Series([_busiest(entry) for entry in entries], dtype="string")
+    for name, (place, dtype) in LINKS.items():
+        columns[name] = pd.Series([_optional(entry.summary, place) for entry in entries], dtype=dtype)
     columns["records"] = pd.Series([_records(entry) for entry in entries], dtype="string")
     for name, (place, dtype) in BOUNDS.items():
         columns[name] = pd.Series([_optional(entry.summary, place) for entry in entries], dtype=dtype)
@@ -214,6 +229,12 @@ def tabulate(sweep: Sweep) -> Table:
 def _records(entry: Entry) -> str | None:
     """Returns which records a run kept; of sampled ones and summaries, the shares of time are estimates."""
     return None if entry.error else entry.summary.get("records", {"kind": "full"})["kind"]
+
+
+def _busiest(entry: Entry) -> str | None:
+    """Returns the name of the busiest link of a run; None if links were not counted, or carried nothing."""
+    found = _optional(entry.summary, "links.busiest")
+    return None if found is None else name_of(found)
 
 
 def _optional(summary: Mapping[str, Any], place: str) -> Any:

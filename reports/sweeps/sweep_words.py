@@ -13,6 +13,7 @@ from paceline.reports.comparison.ties import leaders, why
 from paceline.reports.comparison.words import MISSING, between, listed, milli, per_cent, plain, seconds
 from paceline.reports.plain_table import plain_table
 from paceline.reports.sweeps.crossing_words import crossing_words, first_words
+from paceline.reports.sweeps.sweep_links import link_words
 from paceline.reports.sweeps.sweep_table import HALF_WIDTH, PER_STEP, Table, brief, figures_of, label, short_names
 
 HALF = 0.5
@@ -125,6 +126,7 @@ def sweep_words(table: Table) -> str:
     paragraphs = list(_scaling(table, means)) if table.sizes else [" ".join(_effects(table, means))]
     paragraphs.append(" ".join(part for part in (first_words(table), crossing_words(table)) if part))
     paragraphs.append(_intervals(table))
+    paragraphs.append(link_words(means, table))
     paragraphs.append(_unfinished(table))
     paragraphs.append(_failed(table))
     paragraphs.append(" ".join([*_goal(table, means), *_diverged(table), *_short(table)]))

@@ -9,7 +9,7 @@ from typing import Literal
 
 from paceline.scenarios.builders.builder import Bandwidth, Builder, Power, Price, Size, Time, Values
 from paceline.scenarios.builders.fault_builders import Crashes, OwnStepTime, Slowdown, Straggler
-from paceline.scenarios.builders.network_builders import Network
+from paceline.scenarios.builders.network_builders import Link, Network
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -76,6 +76,8 @@ class Nodes(Builder):
     """number of such nodes"""
     workers_per_node: int | None = None
     """workers of a node, each with a device; default: 1, or all devices of a known node"""
+    link: Link | Values | str | None = None
+    """link from such a node to the network, as network.link; default: network.link; only in a star"""
     step_time: Values | None = None
     """jitter of these devices; default: that of the cluster"""
     price_per_hour: Price | None = None

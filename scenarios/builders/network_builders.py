@@ -24,6 +24,26 @@ class LinkRange(Builder):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class Variation(Builder):
+    """How the bandwidth of a link varies over time.
+
+    >>> Variation(cv=0.3, every="10 s").document()
+    {'cv': 0.3, 'every': '10 s'}
+    """
+
+    cv: float
+    """coefficient of variation of the bandwidth over time: standard deviation over mean"""
+    every: Time | None = None
+    """how long a bandwidth lasts until the next one is drawn"""
+    correlation: float | None = None
+    """correlation of two successive bandwidths"""
+    floor: float | None = None
+    """smallest bandwidth, as a fraction of the mean"""
+    provenance: str | None = None
+    """source of these values"""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Link(Builder):
     """A link of the network.
 
@@ -31,10 +51,14 @@ class Link(Builder):
     {'latency': '20 us', 'bandwidth': '1250000000.0 B/s'}
     """
 
-    latency: Time
+    latency: Time | None = None
     """one way: '20 us'"""
-    bandwidth: Bandwidth
+    bandwidth: Bandwidth | None = None
     """in each direction: '10 Gbit/s'"""
+    like: str | None = None
+    """the name of a link of `paceline list links` whose values hold where none are given"""
+    download: Bandwidth | None = None
+    """the bandwidth towards the node, if it is larger than that from the node; only in a star"""
     name: str | None = None
     """a name for tables and figures"""
     provenance: str | None = None
@@ -49,6 +73,8 @@ class Link(Builder):
     """latency and bandwidth of smaller messages"""
     fitted_up_to: Size | None = None
     """the largest message that these values were fitted to, if they were"""
+    variation: Variation | Values | str | None = None
+    """how the bandwidth varies over time around `bandwidth`, its mean; none: it does not"""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -76,8 +102,7 @@ class Network(Builder):
     file: str | Path | None = None
     """the path of a file that describes a network of hosts, instead of a topology"""
     link: Link | Values | str | None = None
-    """link from a node to the network: a name (listed by `paceline list topologies`, star), or latency and
-    bandwidth"""
+    """link from a node to the network: a name of `paceline list links`, or latency and bandwidth"""
     parameters: Values | None = None
     """parameters of the topology; they may also be given directly, beside the other keys"""
     intra_node_link: Link | Values | str | None = None
@@ -89,5 +114,8 @@ class Network(Builder):
     library: Literal["plain", "nccl", "mpi", "gloo"] | None = None
     """the library whose protocols collectives use, and how its messages are received: plain (protocols without
     costs), nccl, mpi, gloo"""
+    variation: Variation | Values | str | None = None
+    """how the bandwidth of every link between nodes varies over time; links: each as its link says; none: not at
+    all"""
     faults: Sequence[LinkFault | Values] | None = None
     """a list of links that are slow or broken for some time"""

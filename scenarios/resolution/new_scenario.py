@@ -65,7 +65,7 @@ cluster:
     # A gradient takes overhead + batch * per_sample. Put in times that you have measured.
     - {device: {name: fast, overhead: 4 ms, per_sample: 0.5 ms}, count: 1, workers_per_node: 2}
     - {device: {name: slow, overhead: 4 ms, per_sample: 1.125 ms}, count: 1, workers_per_node: 2}
-  network: {topology: star, link: eth-10g}     # paceline list topologies
+  network: {topology: star, link: eth-10g}     # paceline list topologies, links
 """
         + JITTER.replace("SIGMA", "0.3"),
         LEARNING,
@@ -80,7 +80,7 @@ cluster:
     - node: pcie-tree
       settings: {roots: 1, switches: 2, gpus_per_switch: 2, nics: 1, gpu: p100-pcie}
       count: 4
-  network: {topology: star, link: ib-edr}      # paceline list topologies
+  network: {topology: star, link: ib-edr}      # paceline list topologies, links
 """
         + JITTER.replace("SIGMA", "0.02"),
         TIMING,

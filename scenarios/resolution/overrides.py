@@ -34,6 +34,9 @@ def override(data: Any, change: str, option: str = "--set") -> list[Problem]:
     ([], [])
     >>> data
     {'algorithms': ['sync-sgd', {'name': 'agd', 'delay': 2}], 'stop': {'epochs': 3}}
+    >>> network = {"link": "wan-1g"}
+    >>> override(network, "link.bandwidth=2 Gbit/s"), network
+    ([], {'link': {'like': 'wan-1g', 'bandwidth': '2 Gbit/s'}})
     """
     path, equals, text = change.partition("=")
     place = _place(path.strip())
@@ -58,6 +61,8 @@ def _put(data: Any, place: Place, value: Any, option: str) -> list[Problem]:
         if isinstance(here, dict) and isinstance(step, str):
             if not last and here.get(step) is None:
                 here[step] = {}
+            elif not last and isinstance(here[step], str) and step.endswith("link"):
+                here[step] = {"like": here[step]}  # a link written as its name alone
             key: Any = step
         elif isinstance(here, list) and (index := _index(here, step)) is not None:
             key = index

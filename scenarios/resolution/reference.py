@@ -65,7 +65,7 @@ def reference_page(schema: Schema) -> str:
         lines += ["", "| key | type | unit | default | meaning |", "|---|---|---|---|---|"]
         needed = section.get("required", ())
         for key, about in section["properties"].items():
-            default = "" if key in needed else _default(about)
+            default = "" if key in needed or "default" not in about else _default(about)
             cells = [f"`{key}`", _kind(about, places), _unit(about), default, _escaped(about.get("description", ""))]
             lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |"))
     return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n" + _methods(schema) + QUANTITIES

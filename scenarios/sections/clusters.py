@@ -29,10 +29,10 @@ from paceline.scenarios.sections.fault_sections import (
     faults_of,
     misplaced,
 )
-from paceline.scenarios.sections.layout import Layout, of_file, of_nodes, of_system
+from paceline.scenarios.sections.layout import Layout, of_file, of_nodes, of_system, with_own_links
 from paceline.scenarios.sections.link_outages import misjoined
 from paceline.scenarios.sections.machine_devices import MachineDevicePart, machine_cluster, machine_node
-from paceline.scenarios.sections.networks import LinkPart, NetworkPart
+from paceline.scenarios.sections.networks import AnyLink, LinkPart, NetworkPart
 from paceline.scenarios.sections.reading import AnyStorage
 from paceline.scenarios.sections.referenced_files import File, MachineFile, NodeFilePart, any_node, graph_of
 from paceline.scenarios.sections.staging import StagingPart
@@ -70,6 +70,10 @@ class NodePart(Part):
     count: fields.Count = Field(default=1, description="number of such nodes")
     workers_per_node: fields.Count | None = Field(
         default=None, description="workers of a node, each with a device; default: 1, or all devices of a known node"
+    )
+    link: AnyLink | None = Field(
+        default=None,
+        description="link from such a node to the network, as network.link; default: network.link; only in a star",
     )
     step_time: fields.StepTimeLaw | None = Field(
         default=None, description="jitter of these devices; default: that of the cluster"
@@ -266,6 +270,7 @@ class ClusterPart(Part):
     def _fits(self) -> ClusterPart:
         if self.file is not None and self.system is not None:
             complain([(("file",), wrong("found a system and a file; expected one of them"), None)])
+        complain(self._own_links())
         try:
             machines = self.layout
         except InputError as error:
@@ -310,7 +315,26 @@ class ClusterPart(Part):
             assert not isinstance(self.nodes, tuple)
             return of_system(self.system, self.nodes)
         assert isinstance(self.nodes, tuple)
-        return of_nodes(self.network.graph, [(part.inside(), part.workers, part.count) for part in self.nodes])
+        return of_nodes(self._network_graph, [(part.inside(), part.workers, part.count) for part in self.nodes])
+
+    def _network_graph(self, hosts: int) -> Graph:
+        """Returns the network with room for this number of hosts, of which some have links of their own."""
+        assert isinstance(self.nodes, tuple)
+        each = (part.link for part in self.nodes for _ in range(part.count))
+        own = {number: link.build() for number, link in enumerate(each) if link is not None}
+        return with_own_links(self.network.graph(hosts), own)
+
+    def _own_links(self) -> list[Fault]:
+        """Returns the mistakes of nodes with links of their own."""
+        if not isinstance(self.nodes, tuple) or (self.network.topology == "star" and self.network.file is None):
+            return []
+        where = "file" if self.network.file else self.network.topology
+        words = f"none in a {where}: only in a star has a node one link"
+        return [
+            (("nodes", index, "link"), expected(words), part.link.name)
+            for index, part in enumerate(self.nodes)
+            if part.link is not None
+        ]
 
     @property
     def workers(self) -> int:
@@ -352,7 +376,7 @@ class ClusterPart(Part):
         ]
         cluster = Cluster(
             nodes=tuple(nodes),
-            graph=self.layout.graph,
+            graph=self.network.varied(self.layout.graph),
             step_time=self.step_time,
             server_node=self.server.node,
             faults=faults_of(self),

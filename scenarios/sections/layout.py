@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,6 +13,8 @@ from paceline.topologies.cluster import Site, sites
 from paceline.topologies.graphs.compose import compose
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import build, parameters
+from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.wires import host_end
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,26 @@ def of_nodes(network: Callable[[int], Graph], nodes: Sequence[tuple[Graph | None
             site = found[host]
             placed.append(dataclasses.replace(site, seats=site.seats[:workers], devices=site.devices[:workers]))
     return Layout(graph, tuple(placed))
+
+
+def with_own_links(star: Graph, links: Mapping[int, Link]) -> Graph:
+    """Returns a star in which some hosts have links of their own.
+
+    Args:
+        star: the star.
+        links: the link of each such host, by the host's number.
+
+    >>> from paceline.topologies.graphs.links import LINKS
+    >>> graph = with_own_links(build("star", {"hosts": 3, "link": "wan-1g"}), {2: LINKS["wan-100m"]})
+    >>> [wire.link.name for wire in graph.connections]
+    ['wan-1g', 'wan-1g', 'wan-100m']
+    """
+    if not links:
+        return star
+    hosts = star.of_kind("host")
+    own = {hosts[number]: host_end(link) for number, link in links.items()}
+    wires = (dataclasses.replace(one, link=own.get(one.ends[1], one.link)) for one in star.connections)
+    return dataclasses.replace(star, connections=tuple(wires), bisection=None)
 
 
 def sites_of(graph: Graph) -> list[Site]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import (
     BeforeValidator,
+    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     TypeAdapter,
@@ -22,11 +23,13 @@ from pydantic import (
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import near_miss
 from paceline.scenarios.sections.link_outages import LinkFaults
+from paceline.scenarios.sections.link_variation import LinkVariation, NetworkVariation, VariationPart, part_of
 from paceline.scenarios.sections.referenced_files import File, graph_of
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.key_hints import key_hint
 from paceline.scenarios.values.mistakes import Fault, complain, expected, problems_of, wrong
 from paceline.scenarios.values.section import Part
+from paceline.scenarios.values.units import RATE
 from paceline.topologies import LINKS, Link
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import NETWORKS, build, parameters, sized
@@ -43,10 +46,27 @@ class PiecePart(Part):
     bandwidth: fields.Rate = Field(description="bandwidth limit of one such message: '5 GB/s'")
 
 
+def _needs_values(schema: dict[str, Any]) -> None:
+    """Latency and bandwidth are required, unless those of a link of the catalogue are taken."""
+    values = schema.pop("required")
+    schema["anyOf"] = [{"required": ["like"]}, {"required": values}]
+
+
 class LinkPart(Part):
+    model_config = ConfigDict(json_schema_extra=_needs_values)
+
+    like: Annotated[str, fields.choices(*KNOWN_LINKS)] | None = Field(
+        default=None,
+        exclude=True,
+        description="the name of a link of `paceline list links` whose values hold where none are given",
+    )
     name: fields.Name = Field(default="inline", description="a name for tables and figures")
     latency: fields.Time = Field(description="a time with its unit, one way: '20 us'")
     bandwidth: fields.Rate = Field(description="a bandwidth with its unit, in each direction: '10 Gbit/s'")
+    download: fields.Rate | None = Field(
+        default=None,
+        description="the bandwidth towards the node, if it is larger than that from the node; only in a star",
+    )
     provenance: str = Field(default=GIVEN, description="source of the two values")
     medium: fields.MediumName = Field(default="network", description="the medium of the link")
     send: fields.Time = Field(
@@ -59,6 +79,31 @@ class LinkPart(Part):
     fitted_up_to: fields.Size | None = Field(
         default=None, description="the largest message that these values were fitted to, if they were"
     )
+    variation: LinkVariation = Field(
+        default=None, description="how the bandwidth varies over time around `bandwidth`, its mean; none: it does not"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _completed(cls, value: object) -> object:
+        """Takes the values that are not given from a link of the catalogue."""
+        if not isinstance(value, Mapping) or value.get("like") is None:
+            return value
+        if (name := value["like"]) not in KNOWN_LINKS:
+            words = f"one of {', '.join(KNOWN_LINKS)}{near_miss(name, KNOWN_LINKS)}"
+            complain([(("like",), expected(words), name)])
+        usual = known_link(name).model_dump(mode="json")
+        own = {key: part for key, part in value.items() if key != "like"}
+        if own and "provenance" not in own:
+            usual["provenance"] += f"; given in the scenario: {', '.join(own)}"
+        return usual | own
+
+    @model_validator(mode="after")
+    def _faster_down(self) -> LinkPart:
+        if self.download is not None and self.download <= self.bandwidth:
+            words = f"more than the bandwidth {RATE.text(self.bandwidth)}, which is that of the upload"
+            complain([(("download",), expected(words), RATE.text(self.download))])
+        return self
 
     def build(self) -> Link:
         """Returns the link."""
@@ -72,6 +117,8 @@ class LinkPart(Part):
             receive_s=self.receive,
             pieces=tuple(Piece(piece.up_to, piece.latency, piece.bandwidth) for piece in self.pieces),
             fitted_bytes=self.fitted_up_to,
+            download_bytes_per_s=self.download,
+            variation=None if self.variation is None else self.variation.build(),
         )
 
 
@@ -92,6 +139,9 @@ def known_link(name: str) -> LinkPart:
         send=link.send_s,
         receive=link.receive_s,
         pieces=pieces,
+        like=None,
+        download=link.download_bytes_per_s,
+        variation=part_of(link.variation),
     )
 
 
@@ -135,8 +185,7 @@ class NetworkPart(Part):
     )
     link: AnyLink = Field(
         default=known_link("eth-10g"),
-        description="link from a node to the network: a name (listed by `paceline list topologies`, star), or latency "
-        "and bandwidth",
+        description="link from a node to the network: a name of `paceline list links`, or latency and bandwidth",
     )
     parameters: dict[str, Any] = Field(
         default={}, description="parameters of the topology; they may also be given directly, beside the other keys"
@@ -156,6 +205,11 @@ class NetworkPart(Part):
         default="plain",
         description="the library whose protocols collectives use, and how its messages are received: plain (protocols "
         "without costs), nccl, mpi, gloo",
+    )
+    variation: NetworkVariation = Field(
+        default="links",
+        description="how the bandwidth of every link between nodes varies over time; links: each as its link says; "
+        "none: not at all",
     )
     faults: LinkFaults = Field(default=(), description="a list of links that are slow or broken for some time")
 
@@ -213,6 +267,30 @@ class NetworkPart(Part):
             given = ", ".join(f"{key} = {part}" for key, part in self.parameters.items())
             raise InputError(f"topology: found a {self.topology} of {room} hosts ({given}), expected {hosts} or more")
         return graph
+
+    def varied(self, graph: Graph) -> Graph:
+        """Returns a graph whose links vary as this section says."""
+        if self.variation == "links":
+            return graph
+        return graph.with_variation(self.variation.build() if isinstance(self.variation, VariationPart) else None)
+
+    @model_validator(mode="after")
+    def _possible_links(self) -> NetworkPart:
+        inside = self.intra_node_link
+        faults: list[Fault] = []
+        if inside.download is not None:
+            faults.append((("intra_node_link", "download"), expected("none inside a host"), RATE.text(inside.download)))
+        if inside.variation is not None:
+            words = "none: only links between nodes vary over time"
+            faults.append((("intra_node_link", "variation"), expected(words), inside.variation.cv))
+        links = {"link": self.link, **self.parameters} if self.topology != "star" else {}
+        for key, part in links.items():
+            link = known_link(part) if isinstance(part, str) and part in KNOWN_LINKS else part
+            if isinstance(link, LinkPart) and link.download is not None:
+                words = f"none in a {self.topology}: only in a star is it clear which direction is the download"
+                faults.append(((key, "download"), expected(words), RATE.text(link.download)))
+        complain(faults)
+        return self
 
     @model_validator(mode="after")
     def _buildable(self) -> NetworkPart:

@@ -25,6 +25,7 @@ from paceline.simulator.cohort.recorder import Recorder
 from paceline.simulator.cohort.tasks import CohortTask, Steps
 from paceline.simulator.cohort.unsuitable import NotACohort
 from paceline.simulator.cohort.varying import of_ranks
+from paceline.simulator.collectives.link_traffic import LinkTraffic
 from paceline.simulator.flows import compiled
 from paceline.simulator.flows.fabric import Path
 from paceline.simulator.flows.flow_engine import Port
@@ -66,6 +67,12 @@ class CopyPaths:
             latency_s.append(path.latency_s)
         self.latency_s = np.array(latency_s)
         self._kinds = self._found_kinds()
+
+    def by_port(self, nbytes: Times) -> dict[Port, float]:
+        """Returns the bytes that each port carries, given the bytes that were copied for each rank."""
+        links = np.array([link for route in self._routes for link in route], dtype=np.int64)
+        carried = np.bincount(links, np.repeat(nbytes, [len(route) for route in self._routes]), len(self._capacity))
+        return {port: float(carried[link]) for port, link in self._numbers.items()}
 
     def _links(self, memory: NodeMemory, path: Path) -> list[int]:
         """Returns the numbers of the links of a copy; the limit of one copy is a link that only it uses."""
@@ -145,15 +152,26 @@ class BatchCopies:
         classes: the classes of workers.
         records: the record.
         use: the ports that collectives use; None if these are not modelled.
+        traffic: counts what the links carry; None if links are not modelled.
     """
 
     def __init__(
-        self, paths: CopyPaths, staging: Staging, classes: list[RankClass], records: Recorder, use: PortUse | None
+        self,
+        paths: CopyPaths,
+        staging: Staging,
+        classes: list[RankClass],
+        records: Recorder,
+        use: PortUse | None,
+        traffic: LinkTraffic | None = None,
     ) -> None:
         self._paths, self._staging, self._classes, self._records = paths, staging, classes, records
         self._use = use if paths.slows_collectives else None
         if self._use is not None:
             self._use.add(COPIES, paths.ports)
+        self._copied = np.zeros(len(paths.node))
+        """the bytes that were copied for each rank"""
+        if traffic is not None:
+            traffic.add_at_end(lambda: paths.by_port(self._copied))
         self._ahead: dict[int, tuple[Samples, TimedPromise]] = {}
         """the batch of each class that is copied ahead"""
         self._turns: defaultdict[int, int] = defaultdict(int)
@@ -201,6 +219,7 @@ class BatchCopies:
         if self._busy_s is not None and (begun_s < self._busy_s * (1 - SAME)).any():
             raise NotACohort("copies of successive batches overlap in a node")
         ends_s = paths.ends_s(starts_s, nbytes)
+        self._copied += nbytes
         self._busy_s = np.maximum.reduceat(ends_s, paths.firsts)
         if self._use is not None:
             self._use.used(COPIES, "", begun_s, self._busy_s)

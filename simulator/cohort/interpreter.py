@@ -95,7 +95,8 @@ class CohortRun:
         self._copies: BatchCopies | None = None
         if copying is not None:
             workers = [one for one in self._classes if one.me.role == "worker"]
-            self._copies = BatchCopies(*copying, workers, self._records, getattr(prices, "use", None))
+            use, traffic = getattr(prices, "use", None), getattr(prices, "traffic", None)
+            self._copies = BatchCopies(*copying, workers, self._records, use, traffic)
         self._rooms = Rooms(GroupSets(), prices, lasts=not trace.keeping.whole)
         self._scheduler = Scheduler()
         self._states: dict[int, Any] = {}

@@ -6,6 +6,7 @@ takes the time that the network states for it alone. `port_use` checks that it i
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,7 +16,11 @@ from paceline.simulator.cohort.classes import Places, Times
 from paceline.simulator.cohort.group_sets import GroupSet
 from paceline.simulator.cohort.port_use import PortUse
 from paceline.simulator.cohort.unsuitable import NotACohort
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.contention import Alone
+from paceline.simulator.collectives.link_traffic import LinkTraffic, add, bytes_of_plan
+from paceline.simulator.flows.alike_groups import AlikeGroups
+from paceline.simulator.flows.flow_engine import Port
 from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, Network, NoCost
 
 
@@ -81,51 +86,102 @@ class Measured:
         return last_s + (free_s - last_s)  # as the clock computes it: now + delay
 
 
+Key = tuple[int, str, int, bytes]
+"""a set of groups, the name of an operation, its bytes and its roots"""
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """The plans of a collective in all groups of a set.
+
+    Args:
+        plans: the plan of each group; if groups are alike, that of the first of them.
+        alike: which groups are alike; None: each has its own plan.
+        own: the groups with their own plans.
+    """
+
+    plans: list[CollectivePlan]
+    alike: AlikeGroups | None
+    own: frozenset[int]
+
+    def by_port(self) -> dict[Port, float]:
+        """Returns the bytes that each port carries if every group performs its plan once."""
+        known: dict[CollectivePlan, dict[Port, float]] = {}
+        found: defaultdict[Port, float] = defaultdict(float)
+        for group, plan in enumerate(self.plans):
+            if plan not in known:
+                known[plan] = bytes_of_plan(plan)
+            carried = known[plan]
+            if group not in self.own:
+                assert self.alike is not None, "only the plans of alike groups are shared"
+                names = self.alike.names(group)
+                carried = {names[port]: nbytes for port, nbytes in carried.items()}
+            add(found, carried)
+        return dict(found)
+
+
 class Modelled:
     """The prices of a cluster's graph.
 
     Args:
-        network: the cluster's network.
+        network: the cluster's network, whose `traffic` is replaced.
     """
 
     def __init__(self, network: ClusterNetwork) -> None:
-        self._network, self.use = network, PortUse()
-        self._seconds: dict[tuple[int, str, int, bytes], Times] = {}
+        self._network, self.use, self.traffic = network, PortUse(), LinkTraffic()
+        network.traffic = self.traffic
+        self.traffic.add_at_end(self._carried)
+        self._seconds: dict[Key, Times] = {}
+        self._performed: dict[Key, Performed] = {}
+        self._times: Counter[Key] = Counter()
+        """how often each collective was performed in every group of its set"""
         self._done_s: dict[tuple[int, str], Times] = {}
+
+    def _carried(self) -> dict[Port, float]:
+        """Returns the bytes of all collectives by port."""
+        found: defaultdict[Port, float] = defaultdict(float)
+        for key, times in self._times.items():
+            add(found, self._performed[key].by_port(), times)
+        return dict(found)
 
     def ends_s(self, one: Entered, last_s: Times) -> Times:
         key = one.groups.number, one.kind, one.nbytes, b"" if one.roots is None else one.roots.tobytes()
         if key not in self._seconds:
-            self._seconds[key] = self._priced(one)
+            self._seconds[key], self._performed[key] = self._priced(one)
+        self._times[key] += 1
         queue = one.groups.number, one.stream
         begun_s = np.maximum(last_s, self._done_s.get(queue, 0.0))
         done_s = self._done_s[queue] = begun_s + self._seconds[key]
         self.use.used(one.groups.number, one.stream, begun_s, done_s)
         return done_s
 
-    def _priced(self, one: Entered) -> Times:
-        """Returns the seconds of a collective alone in each group, and notes its ports."""
+    def _priced(self, one: Entered) -> tuple[Times, Performed]:
+        """Returns the seconds of a collective alone in each group and its plans, and notes its ports."""
         roots = [0] * len(one.groups.groups) if one.roots is None else one.roots.tolist()
         groups = one.groups.groups
         alike = self._network.fabric.alike([group.ranks for group in groups]) if len(groups) > 1 else None
         known: dict[tuple[int, int], tuple[int, Alone]] = {}
         """the first group of each kind and root, and what was found for it"""
-        seconds, ports = [], []
+        seconds, ports, plans, own = [], [], [], set()
         for number, (group, root) in enumerate(zip(groups, roots, strict=True)):
             kind = number if alike is None else alike.like[number], root
             if alike is None or kind not in known or known[kind][0] != kind[0]:
                 on, alone_s = self._network.alone(one.kind, group, one.nbytes, root)
                 known[kind] = number, (on, alone_s)
+                plan = self._network.tuner.plan(one.kind, group, one.nbytes, root)
+                own.add(number)
             else:
                 first, (found, alone_s) = known[kind]
                 on = alike.renamed(number, found)
                 self._network.tuner.copy_choice(one.kind, groups[first], group, one.nbytes)
+                plan = self._network.tuner.plan(one.kind, groups[first], one.nbytes, root)
             if not np.isfinite(alone_s):
                 raise NotACohort("a link is broken")
             seconds.append(alone_s)
             ports.append(on)
+            plans.append(plan)
         self.use.add(one.groups.number, ports)
-        return np.array(seconds)
+        return np.array(seconds), Performed(plans, alike, frozenset(own))
 
 
 def prices_of(network: Network) -> Prices:
@@ -137,6 +193,8 @@ def prices_of(network: Network) -> Prices:
     if type(network) is ClusterNetwork:
         if network.cluster.link_faults:
             raise NotACohort("links fail during it")
+        if network.cluster.graph.varying:
+            raise NotACohort("the bandwidths of links vary during it")
         return Modelled(network)
     raise NotACohort(
         f"its network is a {type(network).__name__}, whose members enter and leave one by one or which "

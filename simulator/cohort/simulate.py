@@ -148,7 +148,7 @@ def _copying(job: Job, hosts: HostCosts) -> tuple[CopyPaths, Staging] | None:
     network = memory.network
     if staging.batches == "none" or staging.sample_bytes <= 0 or network.cluster.socket_of(job.team[0].rank) is None:
         return None
-    if network.cluster.link_faults:  # its capacities change, and it serves one run
+    if network.cluster.links_change:  # its capacities change, and it serves one run
         return CopyPaths(memory, job.workers), staging
     if network not in _COPY_PATHS:
         _COPY_PATHS[network] = CopyPaths(memory, job.workers)

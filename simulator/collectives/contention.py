@@ -21,6 +21,7 @@ import simpy
 
 from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.event_driver import Carry, EventDriver
+from paceline.simulator.collectives.link_traffic import LinkTraffic
 from paceline.simulator.collectives.pattern_tables import OPEN
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.standalone import state_at
@@ -54,12 +55,19 @@ class Contention:
         carry: begins a transfer on the shared network.
         known: the ports of each plan, and the seconds that it takes alone, as far as they are known from earlier runs
             on the same fabric.
+        traffic: counts the bytes of collectives while a timer replaces their messages.
     """
 
     def __init__(
-        self, env: simpy.Environment, fabric: Fabric, carry: Carry, known: dict[CollectivePlan, Alone] | None = None
+        self,
+        env: simpy.Environment,
+        fabric: Fabric,
+        carry: Carry,
+        known: dict[CollectivePlan, Alone] | None = None,
+        traffic: LinkTraffic | None = None,
     ) -> None:
         self._env, self._fabric, self._carry = env, fabric, carry
+        self._traffic = LinkTraffic() if traffic is None else traffic
         self._users: dict[Port, list[ActiveCollective]] = {}
         """the collectives that may use each port"""
         self._messages: dict[simpy.Event, tuple[Port, ...]] = {}
@@ -77,6 +85,7 @@ class Contention:
         for port in ports:
             self._users.setdefault(port, []).append(active)
         if alone:
+            self._traffic.performed(plan)
             after(self._env, seconds, lambda _: self._end(active) if active.alone else None)
         else:
             for other in others:
@@ -140,6 +149,8 @@ class Contention:
         if not tables.counts[OPEN]:
             return  # its timer is due at this instant
         active.alone = False
+        self._traffic.performed(active.plan, -1)
+        self._traffic.begun(active.plan, tables, left)
         self._follow(EventDriver(self._env, self._carry, active.plan, active.begun_s, tables, left), active)
 
     def _follow(self, driver: EventDriver, active: ActiveCollective) -> None:

@@ -50,6 +50,17 @@ class MessagePaths:
         """The number of ports of each path."""
         return np.diff(self.first)
 
+    def by_path(self, nbytes: Amounts) -> Amounts:
+        """Returns the bytes on each path, given those of each message in the order of parts and rounds."""
+        if not self.of:
+            return np.zeros(0)
+        of = np.concatenate([one for part in self.of for one in part])
+        return np.bincount(of, nbytes, len(self.source)).astype(np.float64, copy=False)
+
+    def by_port(self, of_path: Amounts) -> Amounts:
+        """Returns the bytes through each port, given those of each path."""
+        return np.bincount(self.passes, np.repeat(of_path, self.hops), len(self.ports)).astype(np.float64, copy=False)
+
     def capacities(self, capacity: Mapping[Port, float]) -> Amounts:
         """Returns the bytes per second of each port."""
         return np.array([capacity[port] for port in self.ports], dtype=float)

@@ -108,5 +108,5 @@ class Probes:
         )
 
     def _capacity(self, ports: Sequence[Port]) -> Amounts:
-        capacity = self._fabric.capacity
+        capacity = self._fabric.mean_capacity
         return np.array([capacity[port] for port in ports], dtype=float)

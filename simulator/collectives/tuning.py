@@ -183,7 +183,7 @@ class Tuner:
         if not long or few == 0 or not few <= MOST_MESSAGES < every:
             return few
         paths = plan.message_paths
-        capacity = paths.capacities(self._fabric.capacity)
+        capacity = paths.capacities(self._fabric.mean_capacity)
         if not capacity.all():
             return few
         parts = enumerate(plan.pattern.parts)
@@ -237,7 +237,7 @@ class Tuner:
         if not plan.pattern.parts:
             return plan.base_s
         paths = plan.message_paths
-        capacity = paths.capacities(self._fabric.capacity)
+        capacity = paths.capacities(self._fabric.mean_capacity)
         if not capacity.all():
             return math.inf
         ready = [
@@ -261,8 +261,7 @@ class Tuner:
             for other, along in zip(plan.pattern.parts, paths.of, strict=True):
                 if number < len(other):
                     np.add.at(of_path, along[number], other[number].nbytes)
-            loads = np.bincount(paths.passes, np.repeat(of_path, paths.hops), len(paths.ports))
-            busiest = paths.most(loads / capacity)[path]
+            busiest = paths.most(paths.by_port(of_path) / capacity)[path]
             passing = np.maximum(busiest, one.nbytes / paths.limit_bytes_per_s[path])
             rows.append((passing, paths.latency_s[path]))
         return rows

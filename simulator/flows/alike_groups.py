@@ -42,8 +42,12 @@ class AlikeGroups:
         >>> alike.renamed(1, frozenset({"b>a"}))
         frozenset({'d>c'})
         """
-        names = dict(zip(self.ports[self.like[group]], self.ports[group], strict=True))
+        names = self.names(group)
         return frozenset(names[port] for port in ports)
+
+    def names(self, group: int) -> dict[Port, Port]:
+        """Returns the port of a group that corresponds to each port of the group that is alike, given its number."""
+        return dict(zip(self.ports[self.like[group]], self.ports[group], strict=True))
 
 
 def pairs(members: Numbers) -> tuple[Numbers, Numbers]:

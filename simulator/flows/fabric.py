@@ -59,7 +59,12 @@ class Fabric(Protocol):
 
     @property
     def capacity(self) -> Mapping[Port, float]:
-        """The bytes per second of every port."""
+        """The bytes per second of every port at present."""
+        ...
+
+    @property
+    def mean_capacity(self) -> Mapping[Port, float]:
+        """The bytes per second of every port without variation over time, by which patterns are chosen."""
         ...
 
     def reduce_cost(self, ranks: Sequence[Rank], nbytes: float, library: Library) -> float:
@@ -133,8 +138,13 @@ class GraphFabric:
             self.capacity[f"out of rank {rank}"] = self.capacity[f"into rank {rank}"] = rate
         for connection in cluster.graph.striped().connections:
             one, other = connection.ends
-            self.capacity[port(one, other)] = self.capacity[port(other, one)] = connection.bytes_per_s
+            self.capacity[port(one, other)] = connection.bytes_per_s_from(one)
+            self.capacity[port(other, one)] = connection.bytes_per_s_from(other)
         self._full = dict(self.capacity)
+        self.mean_capacity = dict(self.capacity)
+        """bytes per second of each port as faults leave it, without variation over time"""
+        self._varied: dict[Port, float] = {}
+        """the present factor of each port whose bandwidth varies over time"""
         self._of_server: dict[tuple[int, bool], PathTable] = {}
         """the paths between workers and the server, by bytes and direction"""
 
@@ -154,7 +164,19 @@ class GraphFabric:
             rate: the bandwidth as a fraction of the full bandwidth, 0 … 1.
         """
         for one in (port(*ends), port(*ends[::-1])):
-            self.capacity[one] = rate * self._full[one]
+            self.mean_capacity[one] = rate * self._full[one]
+            self.capacity[one] = self.mean_capacity[one] * self._varied.get(one, 1.0)
+
+    def vary(self, ends: tuple[str, str], factor: float) -> None:
+        """Sets the factor by which the bandwidth of a link, in both directions, differs from its mean at present.
+
+        Args:
+            ends: the two ends of the link.
+            factor: the factor, above 0.
+        """
+        for one in (port(*ends), port(*ends[::-1])):
+            self._varied[one] = factor
+            self.capacity[one] = self.mean_capacity[one] * factor
 
     def without(self, broken: Iterable[tuple[str, str]]) -> None:
         """Sets the broken links. Paths avoid them, unless two ranks have no other path."""

@@ -218,6 +218,10 @@ class Flows:
             self._leave(flow.number)
         self._solve_afterwards()
 
+    def route(self, event: simpy.Event) -> tuple[Port, ...]:
+        """Returns the ports of a flow that has not ended, given the event that `begin` returned."""
+        return self._under_way[event].ports
+
     def remaining(self, event: simpy.Event) -> float:
         """Returns the bytes that are left of a flow, given the event that `begin` returned."""
         flow = self._under_way.get(event)

@@ -2,9 +2,10 @@
 
 * A network returns SimPy events that have not been processed yet. It does not know programs.
 * `attach` gives a network the clock of a run. A cluster's network may serve several runs one after the other, and keeps
-  the plans of their collectives; with link faults it serves one run, because links change during it.
+  the plans of their collectives. If links fail or vary over time, it serves one run, because links change during it.
 * All messages and collectives of a run share the links of a graph.
-* `outages` handles links that fail during a run; it is not used without link faults.
+* `outages` handles links that fail during a run, `varying_links` those whose bandwidth varies; each is used only if
+  there are such links.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.contention import Alone, Contention, alone_on
+from paceline.simulator.collectives.link_traffic import LinkTraffic
 from paceline.simulator.collectives.patterns import Kind
 from paceline.simulator.collectives.protocols import transport_of
 from paceline.simulator.collectives.tuning import Tuner
@@ -32,6 +34,7 @@ from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.kernel.lanes import Steps
 from paceline.simulator.kernel.simpy_events import Activity, after, come, upon
 from paceline.simulator.network.outages import Outages
+from paceline.simulator.network.varying_links import VaryingLinks
 from paceline.topologies.catalogue.libraries import LIBRARIES
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.faults.link_faults import changes
@@ -221,6 +224,7 @@ class ClusterNetwork:
         routing: the rule that chooses paths; with "auto", the rule that is usual for this kind of graph.
         library: the library whose protocols collectives use.
         fabric: ports and paths, if they are not simply those of the graph.
+        seed: the seed of the run, from which links whose bandwidth varies draw it.
     """
 
     def __init__(
@@ -230,19 +234,25 @@ class ClusterNetwork:
         routing: Rule = "auto",
         library: str = "plain",
         fabric: GraphFabric | None = None,
+        seed: int = 0,
     ) -> None:
         transport = transport_of(cluster.graph)
         buffers = host_buffers(cluster, LIBRARIES[library], transport) if library in LIBRARIES else None
         self.fabric = fabric or GraphFabric(cluster, routing, buffers=buffers)
         self.tuner = Tuner(self.fabric, collective, library, transport)
-        self.cluster = cluster
+        self.cluster, self._seed = cluster, seed
         self._changes = changes(cluster.graph, cluster.link_faults)
         self._alone: dict[CollectivePlan, Alone] = {}
+        self.traffic: LinkTraffic | None = None
+        """what the links carry in the present run; None before a run, and if its interpreter does not count it"""
 
     def attach(self, env: simpy.Environment) -> None:
+        varying = VaryingLinks(self.fabric, self.cluster.graph.varying, self._seed)
         memories = {memory_port(node.name): node.memory.bytes_per_s for node in self.cluster.nodes}
         self._env, self._flows = env, Flows(env, self.fabric.capacity | memories)
-        self._contention = Contention(env, self.fabric, self._carry, self._alone)
+        traffic = self.traffic = LinkTraffic()
+        self._on_route = traffic.routes
+        self._contention = Contention(env, self.fabric, self._carry, self._alone, traffic)
         self._last: dict[tuple[Rank, Rank], PendingMessage] = {}
         """the last message of each pair"""
         self._queues: dict[tuple[Group, str], simpy.Event] = {}
@@ -251,12 +261,15 @@ class ClusterNetwork:
         self._outages: Outages | None = None
         if self._changes:
             assert isinstance(env, Clock), "link faults need a clock with background callbacks"
-            self._outages = Outages(env, self._changes, self.fabric, self._flows, self._contention, self.tuner)
+            self._outages = Outages(env, self._changes, self.fabric, self._flows, self._contention, self.tuner, traffic)
+        if self.cluster.graph.varying:
+            assert isinstance(env, Clock), "links that vary need a clock with background callbacks"
+            varying.run(env, self._flows, self._contention, self._awaits_repair)
 
     def for_another_run(self) -> Self:
         """Returns a network for a further run on this cluster, which knows the plans of collectives so far.
 
-        With link faults it is of no use, since links change during a run.
+        It is of no use if links fail or vary over time, since they change during a run.
         """
         return copy.copy(self)  # `attach` replaces everything that belongs to one run
 
@@ -266,12 +279,16 @@ class ClusterNetwork:
         return self._flows.carried_bytes
 
     def _carry(self, source: Rank, to: Rank, nbytes: float, path: Path) -> simpy.Event:
+        self._on_route[path.ports] += nbytes
         if self._outages is not None:
             return self._outages.carry(source, to, nbytes, path)
         return self._flows.begin(path.ports, nbytes, path.limit_bytes_per_s)
 
     def standing(self) -> list[str]:
         return [] if self._outages is None else self._outages.standing()
+
+    def _awaits_repair(self) -> bool:
+        return self._outages is not None and self._outages.awaited()
 
     # --- memory ---------------------------------------------------------------------------------------------------
 
@@ -289,6 +306,7 @@ class ClusterNetwork:
         Returns:
             An event for its end.
         """
+        self._on_route[ports] += nbytes
         flow = self._flows.begin(ports, nbytes, limit_bytes_per_s)
         if slows_collectives:
             self._contention.message(flow, ports)
@@ -302,6 +320,7 @@ class ClusterNetwork:
     def cancel_copy(self, flow: simpy.Event) -> None:
         """Ends a flow that `copy` has begun, whatever is left of it."""
         if not flow.triggered:
+            self._on_route[self._flows.route(flow)] -= self._flows.remaining(flow)
             self._flows.cancel(flow)
             self._contention.passed(flow)
 

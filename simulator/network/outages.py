@@ -18,12 +18,14 @@ import simpy
 
 from paceline.algorithms.core.values import Rank
 from paceline.simulator.collectives.contention import Contention
+from paceline.simulator.collectives.link_traffic import LinkTraffic
 from paceline.simulator.collectives.tuning import Tuner
 from paceline.simulator.flows.fabric import GraphFabric, Path
 from paceline.simulator.flows.flow_engine import Flows, Port
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.kernel.simpy_events import upon
-from paceline.topologies.faults.link_faults import Change, Ends
+from paceline.topologies.faults.link_faults import Change
+from paceline.topologies.graphs.graph import Ends
 from paceline.topologies.graphs.routing import port
 
 
@@ -44,6 +46,7 @@ class Outages:
         clock: the run's clock.
         changes: the changes of links, in order of time.
         fabric, flows, contention, tuner: the parts of the network that each change affects.
+        traffic: counts what links carry; the rest of a rerouted transfer is counted on its new route.
     """
 
     def __init__(
@@ -54,9 +57,11 @@ class Outages:
         flows: Flows,
         contention: Contention,
         tuner: Tuner,
+        traffic: LinkTraffic,
     ) -> None:
         self._clock, self._changes = clock, deque(changes)
         self._fabric, self._flows, self._contention, self._tuner = fabric, flows, contention, tuner
+        self._traffic = traffic
         self._under_way: dict[simpy.Event, Moving] = {}
         self._broken: dict[Ends, float] = {}
         """the broken links, and the time since which each is broken"""
@@ -86,6 +91,10 @@ class Outages:
     def _arrived(self, event: simpy.Event) -> None:
         del self._under_way[event]
 
+    def awaited(self) -> bool:
+        """Returns whether messages wait for a repair and there are changes of links ahead."""
+        return bool(self._changes) and bool(self.standing())
+
     def standing(self) -> list[str]:
         """Returns a description of the messages that each broken link blocks."""
         still: dict[Ends, list[Moving]] = {}
@@ -107,7 +116,7 @@ class Outages:
 
     def _schedule_next(self) -> None:
         if self._changes:
-            self._clock.meanwhile(self._changes[0].at_s, self._apply_next, lambda: bool(self.standing()))
+            self._clock.meanwhile(self._changes[0].at_s, self._apply_next, self.awaited)
 
     def _apply_next(self) -> None:
         change = self._changes.popleft()
@@ -149,6 +158,7 @@ class Outages:
                 continue
             ports = self._fabric.path(one.source, one.to, one.nbytes).ports
             if ports != one.ports:
+                self._traffic.moved(one.ports, ports, self._flows.remaining(event) if one.nbytes else 0.0)
                 one.ports = ports
                 self._contention.moved(event, ports)
                 if one.nbytes:

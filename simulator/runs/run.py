@@ -31,6 +31,7 @@ from paceline.simulator.interpreter.weights_owner import Progress
 from paceline.simulator.kernel.garbage_collection import collected_seldom
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.emulated import EmulatedNetwork
+from paceline.simulator.network.link_use import links_of
 from paceline.simulator.network.linked_hosts import LinkedHosts
 from paceline.simulator.network.measured_ranges import beyond
 from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
@@ -159,7 +160,7 @@ def reusable_network(
         network: as for `simulate`.
         message_cost: as for `simulate`.
     """
-    if network is not None or not message_cost or plan.cluster.link_faults:
+    if network is not None or not message_cost or plan.cluster.links_change:
         return network
     return cluster_network(plan)
 
@@ -239,7 +240,10 @@ def perform(
         job, timing, wires, schedule, report, hosts, engine=engine, record=partial(new_trace, job, keeping, slowed)
     )
     if modelled is not None:
+        trace.links = links_of(modelled)
         trace.notes["collectives"] = [choice.record() for choice in modelled.tuner.choices.values()]
+    if trace.links is None:
+        trace.notes["links"] = f"not counted: {_why_no_links(message_cost=message_cost)}"
     if machine is None:
         trace.notes["assumptions"] = free_charges(plan)
     if times := predicted_times(plan):
@@ -248,6 +252,13 @@ def perform(
     measured += wires.extrapolated() if isinstance(wires, LinkedHosts) else []
     trace.notes["warnings"] = [*outside(plan), *beyond(trace, plan.cluster.graph, wires, asked), *measured]
     return trace
+
+
+def _why_no_links(*, message_cost: bool) -> str:
+    """Returns why the bytes on links are not known."""
+    if not message_cost:
+        return "messages take no time in this run, so they take no links"
+    return "the times of messages are not those of the links of the scenario's cluster"
 
 
 def supply_of(plan: Plan) -> Supply | None:
@@ -290,7 +301,7 @@ def cluster_network(plan: Plan, kind: type[N] = ClusterNetwork) -> N:  # type: i
         kind: the class of the network.
     """
     wires = plan.scenario.cluster.network
-    return kind(plan.cluster, wires.allreduce_algorithm, wires.routing, wires.library)
+    return kind(plan.cluster, wires.allreduce_algorithm, wires.routing, wires.library, seed=plan.seed)
 
 
 def _between(plan: Plan, network: Network | Measured | None) -> Profile | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,9 @@ from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import Role
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
+from paceline.simulator.collectives.link_traffic import LinkTraffic, add, bytes_of_table
+from paceline.simulator.flows.fabric import GraphFabric
+from paceline.simulator.flows.flow_engine import Port
 from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, Network, NoCost
@@ -34,6 +38,8 @@ class KindCosts:
     copy_s: Array
     path_class: Array
     path_s: Array
+    counts: Array
+    """number of messages, which the event loop counts"""
 
 
 class Costs:
@@ -53,11 +59,14 @@ class Costs:
         self.ports = SharedPorts(network.fabric) if isinstance(network, ClusterNetwork) else None
         self._handled = handling is not NO_HANDLING
         self._kinds = 0
+        self._sent: list[tuple[Role, int]] = []
+        """the role of the sender and the bytes of each kind of messages"""
         processed = [np.zeros((2, self.workers)) if self._handled else NONE for _ in range(3)]
         paths = (2, self.workers) if self.ports is not None else (1, 1)
         send_s, receive_s, copy_s = processed
         path_class, path_s = np.full(paths, -1, np.int64), np.zeros((*paths, 3))
-        self.messages = KindCosts(np.zeros((2, self.workers)), send_s, receive_s, copy_s, path_class, path_s)
+        counts = np.zeros((2, self.workers), np.int64)
+        self.messages = KindCosts(np.zeros((2, self.workers)), send_s, receive_s, copy_s, path_class, path_s, counts)
         self.load_s = np.zeros(self.ranks)
         self.rest_s = np.zeros(self.ranks)
         for rank in range(self.workers):
@@ -87,6 +96,7 @@ class Costs:
             return new
 
         found.message_s = grown(found.message_s, 0.0, rows, self.workers)
+        found.counts = grown(found.counts, 0, rows, self.workers)
         if self._handled:
             for name in ("send_s", "receive_s", "copy_s"):
                 setattr(found, name, grown(getattr(found, name), 0.0, rows, self.workers))
@@ -96,6 +106,7 @@ class Costs:
 
     def _add_kind(self, role: Role, kind: int, size: int) -> None:
         found = self.messages
+        self._sent.append((role, size))
         if self._handled:
             self._add_handling(role, kind, size)
         if self.ports is not None:
@@ -130,6 +141,23 @@ class Costs:
             source, to = (worker, server) if role == "worker" else (server, worker)
             row[worker] = network.message_seconds(source, to, size)
 
+    def note_traffic(self) -> None:
+        """Tells a cluster's network what its links have carried."""
+        if isinstance(self._network, ClusterNetwork):
+            fabric, traffic = self._network.fabric, LinkTraffic()
+            traffic.add_at_end(lambda: self._carried(fabric))
+            self._network.traffic = traffic
+
+    def _carried(self, fabric: GraphFabric) -> dict[Port, float]:
+        """Returns the bytes of all messages by port."""
+        found: defaultdict[Port, float] = defaultdict(float)
+        for kind, (role, size) in enumerate(self._sent):
+            if size:
+                table = fabric.server_paths(size, to_server=role == "worker")
+                assert table is not None, "no link is broken"
+                add(found, bytes_of_table(table, float(size) * self.messages.counts[kind]))
+        return dict(found)
+
     def charge_s(self, role: Role, op: Charge) -> Array:
         """Returns the seconds of a charge, for all ranks of a role."""
         seconds = np.zeros(self.ranks)
@@ -145,4 +173,6 @@ def supported(network: Network) -> str | None:
         return None
     if type(network) is not ClusterNetwork:
         return f"messages pass a {type(network).__name__}"
+    if network.cluster.graph.varying:
+        return "the bandwidths of links vary during the run"
     return "links fail during the run" if network.cluster.link_faults else None

@@ -221,6 +221,8 @@ class State(NamedTuple):
     """(steps, W) the times of gradients, by the step modulo the number of rows"""
     step_until: Any
     """(W,) the first step whose time is not known"""
+    message_counts: Any
+    """(K, W) the number of messages so far"""
     message_s: Any
     """(K, W) the time of a message on a network that nothing shares"""
     send_s: Any

@@ -60,6 +60,7 @@ def post(state: State, message: int) -> None:
     """Puts a message on its way."""
     pair, what = pair_of(state, message), state.messages[message, KIND]
     worker = pair >> 1
+    state.message_counts[what, worker] += 1
     state.messages[message, ARRIVED] = 0
     state.messages[message, THROUGH] = 0
     state.messages[message, BEHIND] = -1

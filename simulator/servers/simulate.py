@@ -69,10 +69,10 @@ def simulate_servers(
         raise NotCompiled(reason)
     loop, reason, repeats = run or machine_code(), None, True
     while True:
-        attempt = CompiledRun(
-            job, timing, network, schedule, progress, hosts, loop, record(), reason=reason, repeats=repeats
-        )
         try:
+            attempt = CompiledRun(
+                job, timing, network, schedule, progress, hosts, loop, record(), reason=reason, repeats=repeats
+            )
             return attempt.run()
         except Unrepeated:
             repeats = False
@@ -217,6 +217,7 @@ class CompiledRun:
 
     def _close(self) -> Trace:
         trace, state = self.records.trace, self.state
+        self.arrays.costs.note_traffic()
         trace.wall_s = float(state.seconds[Second.END])
         trace.stop_reason = self.grants.why or self.job.budget.usual_end
         trace.notes.update(events=int(state.counts[Count.EVENTS]), operations=int(state.counts[Count.OPERATIONS]))

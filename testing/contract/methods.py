@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.values import Contribution, parts_of
 from paceline.algorithms.methods.ad_psgd import AdPsgd
 from paceline.algorithms.methods.async_elastic import AsyncEasgd, Eamsgd
 from paceline.algorithms.methods.baseline import SyncSgd
@@ -18,6 +21,7 @@ from paceline.algorithms.methods.elastic import Easgd
 from paceline.algorithms.methods.gossip import Gossip
 from paceline.algorithms.methods.layerwise import LayerwiseSgdNextForward
 from paceline.algorithms.methods.parameter_server import AsyncSgd
+from paceline.algorithms.methods.partial_collectives import EagerSgd
 from paceline.algorithms.methods.partial_waiting import KSync
 from paceline.algorithms.methods.periodic import HbsSgd
 from paceline.algorithms.methods.ssp import Ssp
@@ -45,6 +49,7 @@ METHODS: list[Method] = [
     LayerwiseSgdNextForward(),
     Gossip(),
     AdPsgd(),
+    EagerSgd(),
 ]
 """methods that together use all operations except shared cells"""
 
@@ -63,14 +68,43 @@ class MethodsContract(Contract):
 
 
 def it_runs_to_its_budget(job: Job, trace: Trace) -> None:
-    """The owner of the weights takes its steps, and the updates use as many samples. AGD leaves its last in flight."""
+    """The owner of the weights takes its steps, and the updates use as many samples.
+
+    If all workers take the budget's steps together, a gradient may wait for an update in a worker's state instead, as
+    the last ones do with an exact delay.
+    """
     assert job.limit is not None, "the budget of these jobs is in samples"
     keepers = [trace.states[me.rank].step for me in job.team if me.role == job.method.weights_owner]
     assert [sum(keepers)] == [job.limit] if job.method.independent else set(keepers) == {job.limit}
-    in_flight = int(job.method.bounds(job.workers).get(Guarantee.EXACT_DELAY, 0))
-    if Guarantee.CONSTANT_TOTAL not in job.method.guarantees:  # where each gradient has a batch of its own
-        assert sum(row.samples for row in trace.updates) == (job.limit - in_flight) * job.samples_per_step
+    waiting = waiting_samples(job, trace)
+    if job.method.even_steps:
+        assert sum(row.samples for row in trace.updates) + waiting == job.limit * job.samples_per_step
+    if (delay := job.method.bounds(job.workers).get(Guarantee.EXACT_DELAY)) is not None:
+        assert waiting == delay * job.samples_per_step
     assert set(trace.states) == {me.rank for me in job.team}
+
+
+def waiting_samples(job: Job, trace: Trace) -> int:
+    """Returns the samples of gradients that wait for an update in the final states.
+
+    It is 0 unless all workers take their steps together: a server has what it has received.
+    """
+    if job.method.has_server or job.method.independent:
+        return 0
+    applied = {(row.rank, row.step) for row in trace.updates}
+    return sum(one.samples for one in contributions(trace.states) if (one.rank, one.step) not in applied)
+
+
+def contributions(value: Any) -> set[Contribution]:
+    """Returns the origins of gradients that a state holds, at any depth."""
+    if isinstance(value, Contribution):
+        return {value}
+    if isinstance(value, Mapping):
+        return contributions(tuple(value.values()))
+    if isinstance(value, tuple | list):
+        return {one for part in value for one in contributions(part)}
+    kind: type = type(value)
+    return contributions(tuple(getattr(value, name) for name in parts_of(kind) or ()))
 
 
 def gradients_are_applied_once(trace: Trace) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 
 from paceline.algorithms.core.compression import Compression, PowerSgd, TopK
+from paceline.algorithms.core.dct_top_k import DctTopK
+from paceline.algorithms.core.quantization import Quantization
 from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 from paceline.checking.anyorder import AnyOrder
 from paceline.records.tables import assemble
 from paceline.records.trace import Trace
@@ -30,23 +35,43 @@ def sent_bytes(trace: Trace) -> int:
     ("compression", "left"),
     [
         pytest.param(TopK(ratio=0.05), 4 * 0.05, id="top-k"),  # P · share
+        pytest.param(DctTopK(chunk=8, k=8), 4 * (65 + 11) * 8 / 4810, id="dct-top-k"),  # P · share of the tiles
         pytest.param(PowerSgd(rank=2), 2 * (65 + 64 + 26 + 25) / 4810, id="power-sgd"),  # of 4160 and 650 numbers
     ],
 )
 def test_the_same_weights_for_fewer_bytes(compression: Compression, left: float, precision: Precision) -> None:
     """Positions travel as floats through gloo, bit by bit.
 
-    Top-k adds in rank order, so its weights are equal bit for bit. The two sums of PowerSGD are gloo's, which adds in
-    another order: one rounding of each is allowed, 16 in total (1.8 were seen; without compression 0.7).
+    Top-k, of numbers or coefficients, adds in rank order, so its weights are equal bit for bit. The two sums of
+    PowerSGD are gloo's, which adds in another order: one rounding of each is allowed, 16 in total (1.8 were seen;
+    without compression 0.7).
     """
     learner = build("digits-mlp", seed=3, dtype=precision)
     job = job_with(SyncSgd(compression=compression), learner, steps=STEPS)
     with torch_threads(1):
         expected = plain(AnyOrder(job).run().weights)
     real = run_for_real(job)
-    rounding = 0.0 if isinstance(compression, TopK) else 2 * STEPS * float(np.finfo(precision).eps)
+    rounding = 0.0 if isinstance(compression, TopK | DctTopK) else 2 * STEPS * float(np.finfo(precision).eps)
     np.testing.assert_allclose(plain(real.weights), expected, rtol=0, atol=rounding * np.abs(expected).max())
     for state in real.states.values():
         np.testing.assert_array_equal(plain(state.weights.vector), plain(real.weights))
     whole = STEPS * 2 * 3 * 4810 * np.dtype(precision).itemsize
     assert sent_bytes(real) / whole == pytest.approx(left, rel=5e-3)
+
+
+@pytest.mark.parametrize("name", ["e3m0", "e4m3"])
+def test_quantised_fragments_are_the_same_bits(name: Literal["e3m0", "e4m3"]) -> None:
+    """Bytes travel through gloo as they are, and are summed in rank order, so all weights are equal bit for bit."""
+    kind = Quantization(format=name)
+    method = StreamingDiLoCo(inner="sgd", learning_rate=0.1, period=2, quantization=kind)
+    job = job_with(method, build("digits-mlp", seed=3), steps=STEPS)
+    with torch_threads(1):
+        expected = AnyOrder(job).run()
+    real = run_for_real(job)
+    for rank, state in real.states.items():
+        np.testing.assert_array_equal(plain(state.weights.vector), plain(expected.states[rank].weights.vector))
+        np.testing.assert_array_equal(plain(state.start), plain(expected.states[rank].start))
+    layers = [layer.stop - layer.start for layer in job.learner.layout.layers]
+    assert len(layers) == 2, "each is a fragment"
+    workers = job.workers
+    assert sent_bytes(real) == STEPS // 2 * workers * (workers - 1) * sum(map(kind.message_bytes, layers))

@@ -9,19 +9,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from paceline.algorithms import METHODS, find
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.values import Rank
+from paceline.algorithms.methods.partial_collectives import EagerSgd
 from paceline.backend.local.launch import Launch, run_job
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.replay import Recording, ReplayError, replay
 from paceline.records.tables import assemble
 from paceline.records.trace import Schedule, Trace
 from paceline.workloads import build
+from tests.backend.jobs import run_for_real
 from tests.impatient import Impatient
-from tests.support import built, nodes_for
+from tests.support import built, job_of, nodes_for, staleness_table
 from tests.thorough import FAMILIES, sampled
 
 pytestmark = pytest.mark.backend
@@ -137,7 +140,10 @@ ASYNCHRONOUS = [name for name in METHODS if not built(name).deterministic and no
 
 @pytest.mark.parametrize("name", sampled(ASYNCHRONOUS, FAMILIES))
 def test_a_real_run_of_every_asynchronous_method_is_replayed(name: str) -> None:
-    """Bit-identical weights on every rank and the same staleness, with one torch thread on both sides."""
+    """Bit-identical weights on every rank and the same staleness, with one torch thread on both sides.
+
+    Gloo adds in another order than a replay, so after all-reduces among four workers one rounding per step is allowed.
+    """
     import torch
 
     torch.set_num_threads(1)
@@ -151,8 +157,19 @@ def test_a_real_run_of_every_asynchronous_method_is_replayed(name: str) -> None:
     again = replay(job, recording)
     assert not torch.equal(recorded.weights, learner.initial())
     for rank, state in recorded.states.items():
-        assert torch.equal(again.states[rank].weights.vector, state.weights.vector)
+        within = 10 * float(np.finfo(np.float32).eps) if name == "eager-sgd" else 0.0
+        torch.testing.assert_close(again.states[rank].weights.vector, state.weights.vector, rtol=0.0, atol=within)
     rows = [
         sorted((u.rank, u.step, u.version_applied, u.staleness) for u in trace.updates) for trace in (recorded, again)
     ]
     assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("kind", ["solo", "majority"])
+def test_partial_all_reduces_of_two_workers_are_replayed_bit_for_bit(kind: Any) -> None:
+    """A sum of two terms has one order."""
+    job = job_of(EagerSgd(collective=kind, sync_every=7), 2, steps=40)
+    recorded = run_for_real(job)
+    again = replay(job, Recording.of_run(recorded))
+    assert again.weights.tobytes() == recorded.weights.tobytes()
+    assert staleness_table(again) == staleness_table(recorded)

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from paceline.algorithms import METHODS
-from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import Method
 from paceline.records.goals import Goal
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
+from paceline.testing.contract.methods import waiting_samples
 from tests.backend.jobs import run_for_real
 from tests.support import TWO_BY_TWO, FixedTiming, built, job_of, nodes_for
 from tests.thorough import WAYS, sampled
@@ -54,10 +54,10 @@ def check_ends(job: Job, trace: Trace) -> None:
     steps = [trace.states[me.rank].step for me in job.team if me.role == job.method.weights_owner]
     assert job.method.independent or len(set(steps)) == 1
     assert 0 < max(steps) < ENDLESS
-    if Guarantee.CONSTANT_TOTAL not in job.method.guarantees:  # where each gradient has a batch of its own
-        delay = int(job.method.bounds(job.workers).get(Guarantee.EXACT_DELAY, 0))
-        taken = sum(steps) if job.method.independent else steps[0] - delay
-        assert sum(update.samples for update in trace.updates) == taken * job.samples_per_step
+    if job.method.even_steps:
+        taken = sum(steps) if job.method.independent else steps[0]
+        applied = sum(update.samples for update in trace.updates)
+        assert applied + waiting_samples(job, trace) == taken * job.samples_per_step
 
 
 def check_ends_soon(trace: Trace, seconds: float) -> None:

@@ -50,7 +50,7 @@ def clean() -> Iterator[None]:
 def test_how_many_each_method_can_lose() -> None:
     spare = {name: job_of(method(), 4, nodes=nodes_for(method())).spare for name, method in METHODS.items()}
     most = "async-sgd async-msgd downpour softsync ssp dbs-sgd async-easgd async-measgd eamsgd k-batch-async"
-    most += " dc-asgd gossip ad-psgd diloco"
+    most += " dc-asgd gossip ad-psgd diloco async-diloco noloco"
     some = {"k-sync": 2, "k-async": 2, "backup-workers": 1}
     assert spare == {name: 3 if name in most.split() else some.get(name, 0) for name in METHODS}
     for name, method in METHODS.items():
@@ -171,6 +171,7 @@ class Dies(Bowl):
         ("k-sync", 2, signal.SIGTERM),
         ("diloco", 0, signal.SIGKILL),
         ("ad-psgd", 0, signal.SIGKILL),
+        ("noloco", 1, signal.SIGKILL),
     ],
 )
 def test_a_worker_dies_and_the_others_reach_the_end(name: str, rank: int, how: signal.Signals) -> None:

@@ -100,7 +100,9 @@ def test_one_worker_waits_for_the_way_there_the_update_and_the_way_back() -> Non
     assert [b - a for a, b in itertools.pairwise(first)] == pytest.approx([1e-6 + 2 * message_s + service_s] * 2)
 
 
-@pytest.mark.parametrize("algorithm", ["sync-sgd", "async-msgd", "easgd", "ssp", "layerwise-sgd", "gossip", "diloco"])
+@pytest.mark.parametrize(
+    "algorithm", ["sync-sgd", "async-msgd", "easgd", "ssp", "layerwise-sgd", "gossip", "diloco", "noloco", "eager-sgd"]
+)
 def test_learning_costs_the_same_as_none(algorithm: str) -> None:
     found = []
     for learning in ("none", "train"):

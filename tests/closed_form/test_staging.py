@@ -38,6 +38,7 @@ from paceline.workloads.reading import Order
 from tests.clusters import Written, answer
 from tests.reading import supply
 from tests.support import FixedTiming, job_of
+from tests.traffic import carried
 
 EXACT = 1e-9
 BATCH = 8
@@ -214,6 +215,7 @@ def test_a_copy_that_nothing_waits_for_ends_with_the_program() -> None:
     first, ahead = copies(trace)
     assert trace.wall_s == pytest.approx(6.0) == ahead.end_s
     assert network.carried_bytes["pcie0>gpu0"] == pytest.approx((first.end_s + 1.0) * 2 * BYTES)
+    assert carried(network)["pcie0>gpu0"] == pytest.approx(network.carried_bytes["pcie0>gpu0"])
 
 
 @pytest.mark.parametrize("batches", ["pinned", "pageable"])
@@ -232,6 +234,7 @@ def test_a_cancelled_load_ends_its_copy(batches: Any) -> None:
 
     trace, network = run(gpus(1, replace(PINNED, batches=batches, prefetch=0)), main, timing=Waiting())
     assert network.carried_bytes["pcie0>gpu0"] == pytest.approx(0.25 * BYTES if batches == "pinned" else 0.0)
+    assert carried(network).get("pcie0>gpu0", 0.0) == pytest.approx(network.carried_bytes["pcie0>gpu0"])
     assert copies(trace)[0].end_s == pytest.approx(0.125)
 
 

@@ -159,6 +159,22 @@ COLLECTIVES = (
 
 FAULTS = (
     Mutant(
+        name="redraw-leaves-timers",
+        file="simulator/network/varying_links.py",
+        old="        self._contention.disturb(ports)\n",
+        new="",
+        bug="A collective that a timer represents ends as if its links had kept the bandwidth that they began with.",
+        tests=("property/test_varying_links.py", "closed_form/test_varying_links.py"),
+    ),
+    Mutant(
+        name="mean-above-one",
+        file="topologies/graphs/variation.py",
+        old="math.exp(sigma * z - sigma**2 / 2)",
+        new="math.exp(sigma * z)",
+        bug="The mean bandwidth of a link that varies is larger than the given one.",
+        tests=("closed_form/test_varying_links.py",),
+    ),
+    Mutant(
         name="link-never-repaired",
         file="topologies/faults/link_faults.py",
         old="if fault.at_s <= at_s < fault.at_s + fault.lasts_s",

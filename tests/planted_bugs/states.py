@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from paceline.algorithms.core.method import RankContext, Replica
-from paceline.algorithms.core.operations import NextStep
+from paceline.algorithms.core.operations import NextStep, Receive, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import apply_gradient, average_gradient, gradient_at, local_step
 from paceline.algorithms.core.values import GradientResult
+from paceline.algorithms.methods.async_diloco import AsyncDiLoCo, Push, RoundState
 from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.parameter_server import Stop, server_of
 from tests.planted_bugs.bug import planted
 from tests.planted_bugs.replicas import EverySecond
 
@@ -102,9 +104,44 @@ class KeepsTheFirstBatch(SyncSgd):
         return state
 
 
+@dataclass(frozen=True, kw_only=True)
+class RoundsOfTwo(AsyncDiLoCo):
+    """`async-diloco` with rounds of two steps."""
+
+    name = "async-diloco-rounds-of-two"
+
+    period: int = 2
+    dylu: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepsTheLastRound(RoundsOfTwo):
+    """A worker keeps the gradients of earlier rounds in its state, so the server counts them again."""
+
+    name = "async-diloco-keeps-the-last-round"
+
+    @program
+    def worker(self, me: RankContext, state: RoundState) -> Program[RoundState]:
+        rule, server = self.rule(me.layout.layers), server_of(me)
+        while True:
+            if state.waits:
+                answer = (yield from Receive(server)).value
+                if isinstance(answer, Stop):
+                    return state
+                state = replace(state.next_round(answer), origins=state.origins)
+            if not (step := (yield from NextStep(state))):
+                return state
+            state = yield from self.inner_step(rule, state, step)
+            if len(state.origins) % state.steps == 0:
+                change = state.start - state.weights.vector
+                yield from Send(server, Push(change, state.origins, asks=True))
+                state = replace(state, waits=True)
+
+
 BUGS = (
     planted(ForgetsMomentum(), WithMomentum(), "complete-state"),
     planted(CountsInAVariable(), EverySecond(), "complete-state"),
     planted(AppliesAgain(), SyncSgd(), "complete-state", "gradients-once"),
     planted(KeepsTheFirstBatch(), SyncSgd(), "complete-state", "gradients-once"),
+    planted(KeepsTheLastRound(), RoundsOfTwo(), "gradients-once", "conserves-messages"),
 )

@@ -34,12 +34,14 @@ from paceline.workloads import build
 from tests.clusters import star
 from tests.support import FixedTiming, built, job_of, placed
 from tests.thorough import examples
+from tests.traffic import assert_same_links, assert_same_traffic
 
 SAME = 1e-9
 """relative difference of times; all methods have equal ones on most networks"""
 IN_STEP = (
     *("sequential-sgd", "sync-sgd", "sync-easgd2", "sync-easgd3", "hbs-sgd", "k-avg", "sasgd", "hsgd", "layerwise-sgd"),
-    *("agd", "layerwise-agd", "chip-partitioned-sgd", "post-local-sgd", "diloco"),
+    *("agd", "layerwise-agd", "chip-partitioned-sgd", "post-local-sgd", "slowmo", "diloco", "acco", "co2"),
+    *("streaming-diloco", "eager-diloco"),
 )
 """methods whose runs are vectorised on every network"""
 LAYERWISE = ("layerwise-sgd", "layerwise-agd", "layerwise-sgd-lazy", "layerwise-sgd-next-forward")
@@ -81,6 +83,8 @@ def assert_same(found: Trace, expected: Trace) -> None:
             assert one.vector.tobytes() == shot.vector.tobytes()
     assert repr(sorted(found.states.items())) == repr(sorted(expected.states.items()))
     assert found.notes["operations"] == expected.notes["operations"]
+    if expected.links is not None:  # it was simulated as a plan
+        assert_same_links(found.links, expected.links)
 
 
 def sortable(row: Any) -> tuple[Any, ...]:
@@ -99,8 +103,11 @@ def times(row: tuple[Any, ...]) -> list[float]:
 
 
 def both(job: Job, timing: FixedTiming, network: str, nodes: list[list[int]], schedule: Schedule) -> Pair:
-    found = simulate_cohort(job, timing, networks(nodes)[network], schedule)
-    return found, simulate_job(job, timing, networks(nodes)[network], copy.copy(schedule))
+    mine, other = (networks(nodes)[network] for _ in range(2))
+    found = simulate_cohort(job, timing, mine, schedule)
+    expected = simulate_job(job, timing, other, copy.copy(schedule))
+    assert_same_traffic(mine, other)
+    return found, expected
 
 
 @pytest.mark.parametrize(
@@ -260,7 +267,10 @@ def test_other_methods_are_refused_with_a_reason(name: str) -> None:
         simulate_cohort(job, FixedTiming(), NoCost(), Schedule(every=1))
 
 
-@pytest.mark.parametrize("name", ["sync-sgd", "hbs-sgd", "k-avg", "sasgd", "diloco", "layerwise-sgd", "hsgd"])
+ROUNDS = ("slowmo", "diloco", "streaming-diloco", "eager-diloco")
+
+
+@pytest.mark.parametrize("name", ["sync-sgd", "hbs-sgd", "k-avg", "sasgd", *ROUNDS, "layerwise-sgd", "hsgd"])
 @examples(3, 200)
 @given(nodes=st.integers(1, 8), each=st.integers(1, 8), seed=st.integers(1, 99), batch=st.sampled_from([1, 4, 12, 32]))
 def test_weights_on_the_quadratic_problem_have_the_same_bits(

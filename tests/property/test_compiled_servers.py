@@ -27,6 +27,7 @@ from paceline.simulator.runs.servers import receiving_of
 from paceline.simulator.servers.shapes import split
 from paceline.simulator.servers.simulate import simulate_servers
 from tests.thorough import cases
+from tests.traffic import assert_same_traffic
 
 METHODS: tuple[Any, ...] = (
     "async-sgd",
@@ -37,6 +38,7 @@ METHODS: tuple[Any, ...] = (
     "downpour",
     {"name": "downpour", "n_push": 2, "n_fetch": 3, "answer": "before"},
     {"name": "eamsgd", "period": 3},
+    {"name": "async-diloco", "period": 3, "dylu": False},
     "dc-asgd",
     {"name": "softsync", "n": 2},
     {"name": "softsync", "n": 2, "damping": "none"},
@@ -95,7 +97,7 @@ def scenarios(draw: st.DrawFn, method: Any, *, free: bool) -> dict[str, Any]:
 
 def both(plan: Plan, *, free: bool, keeping: Keeping | None = None) -> tuple[Trace, Trace]:
     """Simulates a plan with both engines, on its cluster or on a network without costs."""
-    found = []
+    found, networks = [], []
     for engine in (simulate_job, simulate_servers):
         network = NoCost() if free else cluster_network(plan)
         handling = receiving_of(plan, None if free else network)  # type: ignore[arg-type]
@@ -103,6 +105,8 @@ def both(plan: Plan, *, free: bool, keeping: Keeping | None = None) -> tuple[Tra
         record = Trace if keeping is None else partial(new_trace, plan.job, keeping)
         given_record: Any = record() if engine is simulate_job else record
         found.append(engine(plan.job, PlanTiming(plan), network, plan.schedule(), None, hosts, given_record))
+        networks.append(network)
+    assert_same_traffic(networks[0], networks[1])
     return found[0], found[1]
 
 

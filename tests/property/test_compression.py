@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from paceline.algorithms.core.compression import (
     Compression,
     PowerSgd,
-    Sparse,
     TopK,
     decompressed,
 )
+from paceline.algorithms.core.dct_top_k import DctTopK
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.operations import RecordUpdate, Send
+from paceline.algorithms.core.sparse import Sparse
 from paceline.algorithms.core.values import Layer, Null, Rank, Samples, join, nbytes, norm
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Push
@@ -40,8 +41,13 @@ from tests.support import FixedTiming, job_of
 
 SEEDS = st.integers(0, 9999)
 LAYERS = [Layer("first", 0, 132), Layer("second", 132, 162)]  # 12 by 11, and 6 by 5
-BOTH: list[Compression] = [TopK(ratio=0.1), PowerSgd(rank=2)]
-EITHER = pytest.mark.parametrize("compression", BOTH, ids=lambda compression: compression.kind)
+EVERY: list[Compression] = [TopK(ratio=0.1), PowerSgd(rank=2), DctTopK(chunk=8, k=8)]
+EITHER = pytest.mark.parametrize("compression", EVERY, ids=lambda compression: compression.kind)
+
+
+def begun(compression: Compression, vector: Any, layers: Sequence[Layer]) -> Any:
+    """Returns the memory at the start, whose type depends on the kind of compression."""
+    return compression.begin(vector, layers)
 
 
 def numbers(seed: int, count: int = 162) -> Any:
@@ -65,7 +71,7 @@ def sent_bytes(job: Job) -> int:
 def test_what_was_sent_and_what_is_kept_are_what_came_in(share: float, gradients: list[list[Fraction]]) -> None:
     """Exactly, in fractions."""
     compression, came, sent = TopK(ratio=share), fractions([0] * 7), fractions([0] * 7)
-    kept = compression.begin(came, [])
+    kept = begun(compression, came, [])
     for gradient in map(fractions, gradients):
         message, kept = compression.compress(gradient, kept)
         came, sent = came + gradient, sent + decompressed(message)
@@ -76,11 +82,22 @@ def test_what_was_sent_and_what_is_kept_are_what_came_in(share: float, gradients
 def test_power_sgd_loses_nothing_either(seed: int, steps: int, rank: int) -> None:
     """In float64, to the roundings of a few sums."""
     compression, came, sent = PowerSgd(rank=rank), np.zeros(162), np.zeros(162)
-    memory = compression.begin(came, LAYERS)
+    memory = begun(compression, came, LAYERS)
     for step in range(steps):
         message, memory = compression.compress(numbers(seed + step), memory)
         came, sent = came + numbers(seed + step), sent + decompressed(message)
     np.testing.assert_allclose(sent + memory.kept, came, rtol=0, atol=1e-12)
+
+
+@given(seed=SEEDS, steps=st.integers(1, 6), chunk=st.integers(1, 12), k=st.integers(1, 9))
+def test_cosines_lose_nothing_either(seed: int, steps: int, chunk: int, k: int) -> None:
+    """In float64, to the roundings of a few sums of up to 2 · 12 products."""
+    compression, came, sent = DctTopK(chunk=chunk, k=k), np.zeros(162), np.zeros(162)
+    memory = begun(compression, came, LAYERS)
+    for step in range(steps):
+        message, memory = compression.compress(numbers(seed + step), memory)
+        came, sent = came + numbers(seed + step), sent + decompressed(message)
+    np.testing.assert_allclose(sent + memory.vector, came, rtol=0, atol=1e-12)
 
 
 @dataclass(frozen=True)
@@ -168,11 +185,13 @@ def test_an_average_of_factors_loses_nothing(data: st.DataObject, workers: int, 
 # --- how near a message comes ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compression", [TopK(ratio=1.0), PowerSgd(rank=11)], ids=lambda compression: compression.kind)
+@pytest.mark.parametrize(
+    "compression", [TopK(ratio=1.0), PowerSgd(rank=11), DctTopK(chunk=8, k=64)], ids=lambda one: one.kind
+)
 @given(seed=SEEDS)
 def test_everything_is_the_identity(compression: Compression, seed: int) -> None:
-    """A share of 1, and the full rank of both layers; the latter to rounding."""
-    memory = compression.begin(np.zeros(162), LAYERS)
+    """A share of 1, the full rank of both layers, and all coefficients; the latter two to rounding."""
+    memory = begun(compression, np.zeros(162), LAYERS)
     for step in range(3):
         message, memory = compression.compress(numbers(seed + step), memory)
         np.testing.assert_allclose(decompressed(message), numbers(seed + step), rtol=0, atol=1e-12)
@@ -186,7 +205,7 @@ def test_a_matrix_of_rank_r_is_exact_with_rank_r(seed: int, rank: int) -> None:
     for given_rank, exact in ((rank, True), (rank - 1, False)):
         if given_rank:
             compression = PowerSgd(rank=given_rank)
-            message, _ = compression.compress(vector, compression.begin(vector, LAYERS[:1]))
+            message, _ = compression.compress(vector, begun(compression, vector, LAYERS[:1]))
             assert (norm(decompressed(message) - vector) < 1e-9 * norm(vector)) == exact
 
 
@@ -194,7 +213,7 @@ def test_a_matrix_of_rank_r_is_exact_with_rank_r(seed: int, rank: int) -> None:
 def test_a_warm_start_comes_nearer(seed: int) -> None:
     """The same matrix again and again: power iteration converges to the best factors of that rank."""
     vector, compression = numbers(seed, 132), PowerSgd(rank=2)
-    memory, away = compression.begin(vector, LAYERS[:1]), []
+    memory, away = begun(compression, vector, LAYERS[:1]), []
     for _ in range(200):
         message, memory = compression.compress(vector, replace(memory, kept=0 * vector))
         away.append(norm(decompressed(message) - vector))
@@ -217,7 +236,7 @@ def test_the_largest_are_sent(vector: list[int], share: float) -> None:
 @EITHER
 def test_torch_and_numpy_agree(compression: Compression) -> None:
     """In float64, to rounding: two libraries multiply the matrices."""
-    ours, theirs = compression.begin(np.zeros(162), LAYERS), compression.begin(torch.zeros(162).double(), LAYERS)
+    ours, theirs = begun(compression, np.zeros(162), LAYERS), begun(compression, torch.zeros(162).double(), LAYERS)
     for step in range(4):
         one, ours = compression.compress(numbers(step), ours)
         other, theirs = compression.compress(torch.from_numpy(numbers(step)), theirs)
@@ -228,13 +247,10 @@ def test_torch_and_numpy_agree(compression: Compression) -> None:
 @EITHER
 def test_a_vector_without_numbers_has_the_same_size(compression: Compression) -> None:
     real = np.zeros(162, dtype=np.float32)
-    message, _ = compression.compress(real, compression.begin(real, LAYERS))
-    empty, _ = compression.compress(Null(162), compression.begin(Null(162), LAYERS))
-    assert (
-        nbytes(empty)
-        == nbytes(message)
-        == {"top-k": 2 * 16 * 4, "power-sgd": 2 * (12 + 11 + 6 + 5) * 4}[compression.kind]
-    )
+    message, _ = compression.compress(real, begun(compression, real, LAYERS))
+    empty, _ = compression.compress(Null(162), begun(compression, Null(162), LAYERS))
+    sizes = {"top-k": 2 * 16, "power-sgd": 2 * (12 + 11 + 6 + 5), "dct-top-k": 2 * (3 + 1) * 8}
+    assert nbytes(empty) == nbytes(message) == 4 * sizes[compression.kind]
     assert decompressed(empty) == Null(162)
 
 
@@ -261,7 +277,7 @@ def test_a_run_that_diverges_goes_on(compression: Compression) -> None:
     raised.
     """
     vector = np.array([np.nan, np.inf] * 81)
-    message, _ = compression.compress(vector, compression.begin(np.zeros(162), LAYERS))
+    message, _ = compression.compress(vector, begun(compression, np.zeros(162), LAYERS))
     assert not np.isfinite(decompressed(message)).all()
 
 
@@ -270,7 +286,9 @@ def test_a_run_that_diverges_goes_on(compression: Compression) -> None:
 
 @EITHER
 def test_fewer_bytes_are_sent(compression: Compression) -> None:
-    """Of n numbers: P · share with top-k; the factors' numbers with PowerSGD, over which two all-reduces go."""
+    """Of n numbers: P · share with top-k, of numbers or coefficients; the factors' numbers with PowerSGD, over which
+    two all-reduces go.
+    """
     for learner in (build("digits-mlp", seed=1), build("digits-mlp", learning="none", seed=1)):
         plain, smaller = (
             sent_bytes(job_of(SyncSgd(compression=choice), 4, steps=5, learner=learner))
@@ -278,11 +296,12 @@ def test_fewer_bytes_are_sent(compression: Compression) -> None:
         )
         factors = 2 * (65 + 64 + 26 + 25)  # 4160 and 650 numbers
         assert smaller / plain == pytest.approx(
-            {"top-k": 4 * 0.1, "power-sgd": factors / 4810}[compression.kind], rel=1e-3
+            {"top-k": 4 * 0.1, "power-sgd": factors / 4810, "dct-top-k": 4 * (65 + 11) * 8 / 4810}[compression.kind],
+            rel=1e-3,
         )
 
 
-@pytest.mark.parametrize("compression", [TopK(), PowerSgd()], ids=lambda compression: compression.kind)
+@pytest.mark.parametrize("compression", [TopK(), PowerSgd(), DctTopK()], ids=lambda compression: compression.kind)
 def test_it_learns(compression: Compression) -> None:
     """Digits, four workers, 20 epochs: the accuracy is that without compression (97 % of test samples)."""
     learner = build("digits-mlp", seed=1)
@@ -310,7 +329,7 @@ def test_a_push_can_be_compressed(compression: Compression) -> None:
     """Only the replies are uncompressed; half of the bytes are pushes, and those shrink to the given ratio."""
     job = job_of(AsyncSgd(), 3, steps=30, learner=build("digits-mlp", seed=1))
     plain, smaller = (sent_bytes(replace(job, method=AsyncSgd(compression=choice))) for choice in (None, compression))
-    message = nbytes(compression.compress(Null(4810), compression.begin(Null(4810), job.learner.layout.layers))[0])
+    message = nbytes(compression.compress(Null(4810), begun(compression, Null(4810), job.learner.layout.layers))[0])
     assert plain - smaller == 33 * (4810 * 4 - message)  # three pushes are in flight at the end
 
 

@@ -15,8 +15,9 @@ from paceline.topologies.faults.link_faults import LinkFault, changes
 from paceline.topologies.graphs.network_graphs import ring, torus
 from paceline.topologies.graphs.trees import fat_tree
 from tests.clusters import star
-from tests.outages import WIRE, ends, on
+from tests.outages import WIRE, on, played
 from tests.thorough import examples
+from tests.traffic import assert_equal_bytes, carried
 
 QUICK = replace(WIRE, latency_s=0.125)
 CLUSTERS = [
@@ -55,9 +56,12 @@ def test_whether_collectives_are_carried_out_makes_no_difference(cluster: Cluste
         (begin_s, nbytes, *members)
         for begin_s, nbytes, members in data.draw(st.lists(st.tuples(TIMES, sizes, groups | st.just([])), max_size=3))
     ]
-    ended_s = ends(cluster, messages, collectives)
+    ended_s, network = played(cluster, messages, collectives)
     assert all(end_s < inf for end_s in ended_s)
-    assert ended_s == pytest.approx(ends(cluster, messages, collectives, carried_out=True), rel=1e-9)
+    expected_s, other = played(cluster, messages, collectives, carried_out=True)
+    assert ended_s == pytest.approx(expected_s, rel=1e-9)
+    assert_equal_bytes(carried(network), carried(other), rel=1e-9)
+    assert_equal_bytes(carried(other), other.carried_bytes, rel=1e-9)  # rates times durations, counted by flows
 
 
 @given(cluster=failing())

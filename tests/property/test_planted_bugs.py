@@ -27,10 +27,14 @@ SAMPLE = {
     "k-async-counts-twice",
     "sync-sgd-crossed-collectives",
     "direct-exchange-without-tag",
+    "noloco-moves-before-it-sends",
+    "eager-sgd-clears-the-buffer",
     "sync-sgd-forgets-momentum",
     "sync-sgd-reads-the-clock",
     "sync-sgd-ps-filed-by-time",
     "k-avg-period-by-speed",
+    "streaming-diloco-mixes-outer",
+    "acco-applies-its-own-half",
 }
 BY_NAME = {bug.name: bug for bug in BUGS}
 EVERY_BUG = pytest.mark.parametrize("name", sampled(BY_NAME, SAMPLE))

@@ -22,6 +22,7 @@ from paceline.simulator.network.network import ClusterNetwork, NoCost
 from tests.clusters import star
 from tests.support import FixedTiming, job_of, nodes_for
 from tests.thorough import FAMILIES, examples, sampled
+from tests.traffic import carried
 
 COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=3)
 COMPUTE = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=9)
@@ -162,6 +163,7 @@ def test_every_link_carries_what_was_sent_over_it(
             for port in way(here, there) if span.activity == "send" else way(there, here):
                 due[port] += span.bytes
     assert network.carried_bytes == pytest.approx(due, rel=1e-9, abs=1e-6)
+    assert carried(network) == {port: nbytes for port, nbytes in due.items() if nbytes}  # counted, so exact
 
 
 def way(one: tuple[int, int], other: tuple[int, int]) -> tuple[str, str]:

@@ -51,7 +51,7 @@ def mistaken() -> None:
     Nodes(device="v100-sxm2", number=2)  # type: ignore[call-arg]
     Nodes(device="v100-sxm2", count="two")  # type: ignore[arg-type]
     Train(pace="slow")  # type: ignore[arg-type]
-    Link(latency="20 us")  # type: ignore[call-arg]
+    Link(rate="1 GB/s")  # type: ignore[call-arg]
     Scenario(cluster="dgx1-p100", workload={"model": "vgg16"}, algorithms=["sync-sgd"])  # type: ignore[call-arg]
 
 

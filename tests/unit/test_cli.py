@@ -252,7 +252,9 @@ def test_wrong_input_exits_with_2(
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("kind", ["algorithms", "devices", "topologies", "models", "datasets", "scenarios", "storage"])
+@pytest.mark.parametrize(
+    "kind", ["algorithms", "devices", "links", "topologies", "models", "datasets", "scenarios", "storage"]
+)
 def test_list(kind: str) -> None:
     answer = json.loads(call("list", kind, "--json").stdout)
     assert answer["kind"] == kind

@@ -148,7 +148,7 @@ def test_no_method_of_two_workers_has_a_redundant_run(name: str) -> None:
     orders = explore(job, visit=lambda trace, log: last.append((trace.weights, [entry.move for entry in log])), most=50)
     assert orders.explored > 0 == orders.blocked
     weights, moves = last[-1]
-    if name != "dbs-sgd":  # it reads the clock, which counts a lane's own operations here
+    if name not in ("dbs-sgd", "async-diloco"):  # they read the clock, which counts a lane's own operations here
         assert (AnyOrder(job).run(Recorded(moves)).weights == weights).all(), method.name
 
 

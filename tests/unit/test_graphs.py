@@ -224,8 +224,16 @@ def test_list_shows_every_topology_with_its_parameters() -> None:
     items = {item["name"]: item for item in json.loads(call("list", "topologies", "--json").stdout)["items"]}
     assert list(items) == list(TOPOLOGIES)
     assert items["fat-tree"]["parameters"] == {"k": 4, "link": "eth-10g"}
-    assert {link["name"] for link in items["star"]["links"]} == set(LINKS)
     assert "k=4 link=eth-10g" in call("list", "topologies").stdout
+
+
+def test_list_shows_every_link_with_its_figures() -> None:
+    items = {item["name"]: item for item in json.loads(call("list", "links", "--json").stdout)["items"]}
+    assert list(items) == list(LINKS)
+    cable = items["home-cable"]
+    assert (cable["bytes_per_s"], cable["download_bytes_per_s"], cable["variation"]["cv"]) == (2.5e6, 62.5e6, 0.2)
+    assert cable["description"].startswith("15 ms, 20 Mbit/s up, 500 Mbit/s down, cv 0.2 over time; ")
+    assert items["eth-10g"]["variation"] is None
 
 
 def test_the_page_names_every_topology_and_its_examples_run() -> None:

@@ -16,7 +16,7 @@ from paceline.algorithms.core.operations import AllReduce
 from paceline.algorithms.methods.async_elastic import Eamsgd
 from paceline.algorithms.methods.delayed import Agd
 from paceline.algorithms.methods.downpour import Downpour
-from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd
+from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.records import Run
@@ -41,6 +41,7 @@ AVERAGES: list[Method] = [
     KAvg(k=3),
     KAvg(k=3, phase=1),
     Sasgd(period=3),
+    SlowMo(period=3),
     DiLoCo(period=3),
     PostLocalSgd(switch=2, period=3),
 ]

@@ -137,4 +137,5 @@ def test_the_example_in_the_docs_loads() -> None:
     assert len(load(shown).cluster.network.faults) == 2
     keys = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
     dumped = load(shown).dump()["cluster"]["network"]
-    assert set(keys) == {*dumped, "file", "between", "at", "for", "rate"} - {"k"}
+    of_variation = {"cv", "every", "correlation", "floor"}
+    assert set(keys) == {*dumped, *of_variation, "file", "between", "at", "for", "rate"} - {"k"}

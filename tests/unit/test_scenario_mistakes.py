@@ -236,7 +236,7 @@ def test_parameters_that_a_network_does_not_have() -> None:
     assert changed("cluster.network={topology: torus, sidse: 3x3}") == [
         (
             "cluster.network.sidse: unknown key (did you mean sides?); there are topology, file, link, "
-            "intra_node_link, routing, allreduce_algorithm, library, faults, sides"
+            "intra_node_link, routing, allreduce_algorithm, library, variation, faults, sides"
         )
     ]
 
@@ -263,8 +263,8 @@ def test_a_topologys_own_link_is_looked_at_as_any_other() -> None:
         "cluster.network.uplink.latency: found 'fast', expected a time of 0 or more with its unit, such as '4 ms'",
         "cluster.network.uplink.bandwidth: missing; expected a bandwidth with its unit, in each direction: '10 Gbit/s'",
         (
-            "cluster.network.uplink.lat: unknown key (did you mean latency?); there are name, latency, bandwidth, "
-            "provenance, medium, send, receive, pieces, fitted_up_to"
+            "cluster.network.uplink.lat: unknown key (did you mean latency?); there are like, name, latency, "
+            "bandwidth, download, provenance, medium, send, receive, pieces, fitted_up_to, variation"
         ),
     ]
 

@@ -178,3 +178,12 @@ def test_a_server_without_a_template_runs_in_python_beside_compiled_workers() ->
 def test_a_run_with_numbers_is_not_compiled() -> None:
     with pytest.raises(NotCompiled, match="the method has no server"):
         simulate_servers(job_of(find("sync-sgd")()), TIMES, NoCost(), Schedule(every=10))
+
+
+def test_a_start_that_depends_on_the_rank_is_run_event_by_event() -> None:
+    """`begin` uses the rank as an index, which a template cannot represent."""
+    method: Any = find("async-diloco")
+    with pytest.raises(NotCompiled, match="uses a rank"):
+        simulate_servers(
+            job_of(method(speeds=(1.0, 2.0, 3.0, 4.0))), TIMES, NoCost(), Schedule(every=1), run=lambda _: 0
+        )

@@ -38,7 +38,7 @@ PAPERS = {
 }
 """changes for a short horizon of the scenarios of `paceline reproduce`"""
 WIDE_AREA = {
-    "wan-diloco": ["stop.seconds=22 s", "cluster.network.link.bandwidth=100 Mbit/s"],
+    "wan-diloco": ["stop.seconds=40 s"],
     "two-datacentres": ["stop.samples=32768"],
     "home-gpus": ["stop.samples=32768"],
 }

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ COLUMNS = [
     "time_fraction_update", "time_fraction_communication", "time_fraction_wait",
     "bytes_sent", "staleness_mean", "staleness_max", "time_to_accuracy_s", "samples_to_accuracy",
     "updates_to_accuracy", "time_to_loss_s", "samples_to_loss", "updates_to_loss", "final_loss", "final_accuracy",
-    "diverged", "stop_reason", "mb_per_step", "records",
+    "diverged", "stop_reason", "mb_per_step",
+    "busiest_link", "busiest_link_bytes", "busiest_link_utilisation", "records",
     "step_s_low", "step_s_high", "samples_per_s_low", "samples_per_s_high", "time_to_accuracy_s_low",
     "time_to_accuracy_s_high", "time_to_loss_s_low", "time_to_loss_s_high",
     "base_workers", "base_periods", "speed_up", "efficiency", "speed_up_to_accuracy", "speed_up_to_loss", "error",
@@ -151,6 +153,9 @@ def test_csv_and_parquet_hold_the_same(scenario: Path, tmp_path: Path, in_proces
             None if pd.isna(value) else value for value in other[name]
         ], name
     assert one["efficiency"].between(0, 1.2).all()
+    links = one[(one[COUNT] == 2) & (one["cluster.network.link"] == "eth-1g")]
+    assert set(links["busiest_link"]) <= {f"{a} -> {b}" for a, b in permutations(("host0", "host1", "switch"), 2)}
+    assert (links["busiest_link_bytes"] > 0).all() and links["busiest_link_utilisation"].between(0, 1).all()
 
 
 def test_the_number_of_processes_changes_nothing(scenario: Path, tmp_path: Path) -> None:

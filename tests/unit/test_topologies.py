@@ -116,6 +116,8 @@ def test_links_say_where_their_values_come_from(name: str) -> None:
     if name.startswith(("wan-", "home-")):
         assert 5e-3 < link.latency_s < 0.2  # light needs 5 ms for 1000 km of fibre
         assert 1e6 < link.bytes_per_s < 1e8 * 10
+        assert link.variation is not None
+        assert any(word in link.variation.provenance for word in ("DERIVED", "INFERENCE"))
     else:
         assert 0 < link.latency_s < 1e-3
         assert 1e8 < link.bytes_per_s < 1e11

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,12 +17,17 @@ from paceline.algorithms.core import rules
 from paceline.algorithms.core.adam import AdamW
 from paceline.algorithms.core.lars import Lars, LayerRates
 from paceline.algorithms.core.method import build_team
-from paceline.algorithms.core.rules import Chain, Clip, Momentum, ScaleByLearningRate, WeightDecay
+from paceline.algorithms.core.rules import Chain, Clip, Momentum, ScaleByLearningRate, Sign, WeightDecay
 from paceline.algorithms.core.traffic import COMBINE, ELASTIC_PULL, Traffic
 from paceline.algorithms.core.values import Contribution, Layer, Layout, Rank
 from paceline.algorithms.methods.delay_compensated import Backups, DcAsgd
+from paceline.algorithms.methods.delayed_nesterov import OuterOptimizer
+from paceline.algorithms.methods.eager_diloco import REPLACED, EagerDiLoCo
 from paceline.algorithms.methods.gossip import HALFWAY, halfway
+from paceline.algorithms.methods.noloco import PAIR_STEP, NoLoCo, Round
+from paceline.algorithms.methods.outer import CHANGE, HEAVY_BALL, NESTEROV, outer_step
 from paceline.algorithms.methods.parameter_server import Push, Softsync
+from paceline.algorithms.methods.streaming_diloco import MIXED
 from paceline.algorithms.methods.sync_elastic import MOVE, SyncEasgd2
 
 COUNT = 4096
@@ -87,6 +93,7 @@ CHAINS = {
     "lars": Chain((LayerRates(Lars(), SCALING), SCALING), LAYERS),
     "lars with decay and momentum": Chain((LayerRates(Lars(), SCALING, 1e-4, 0.9), SCALING, Momentum(0.9)), LAYERS),
     "lars of one layer": Chain((LayerRates(Lars(), SCALING), SCALING)),
+    "sign": Chain((Sign(), SCALING)),
     "adamw": Chain((AdamW(), SCALING)),
     "nothing": Chain(()),
 }
@@ -127,6 +134,19 @@ def test_looking_ahead(name: str) -> None:
     assert counted(lambda: chain.look_ahead(x, memory)) == chain.look_ahead_traffic
 
 
+@pytest.mark.parametrize(("nesterov", "traffic"), [(True, NESTEROV), (False, HEAVY_BALL)])
+def test_the_outer_step(nesterov: bool, traffic: Traffic) -> None:
+    x, y, z = vector(), vector(1), vector(2)
+    assert counted(lambda: outer_step(x, y, z, 0.7, 0.9, nesterov=nesterov)) == traffic
+    assert counted(lambda: x - y) == CHANGE
+
+
+def test_eager_updates_and_mixing() -> None:
+    x, y, z = vector(), vector(1), vector(2)
+    assert counted(lambda: EagerDiLoCo().with_own(x, y, z, 4)) == REPLACED
+    assert counted(lambda: 0.5 * x + (1 - 0.5) * y) == MIXED
+
+
 def test_elastic_rules_and_averages() -> None:
     x, c = vector(), vector(1)
     assert counted(lambda: x - 0.1 * (x - c)) == ELASTIC_PULL
@@ -134,6 +154,35 @@ def test_elastic_rules_and_averages() -> None:
     (me,) = build_team(method, [[Rank(0)]], Layout(LAYERS))
     assert counted(lambda: method.moved(me, c, x)) == MOVE
     assert counted(lambda: halfway(x, c)) == HALFWAY
+
+
+def test_the_outer_step_of_noloco() -> None:
+    """Without what `halfway` declares for the peer's two vectors."""
+    method, x, y, z = NoLoCo(), vector(), vector(1), vector(3)
+    (me, _) = build_team(method, [[Rank(0)], [Rank(1)]], Layout(LAYERS))
+    state = replace(method.begin(me, x), velocity=vector(2))
+    assert counted(lambda: method.after_pair(state, Round(z, x - y))) == PAIR_STEP
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "c"),
+    [
+        ("sgd", 1, 0.0),
+        ("heavy-ball", 1, 0.0),
+        ("nesterov", 1, 0.0),
+        ("delayed-nesterov", 1, 0.5),
+        ("delayed-nesterov", 3, 0.0),
+        ("delayed-nesterov", 3, 0.25),
+    ],
+)
+def test_outer_optimizers(kind: Any, count: int, c: float) -> None:
+    outer, x = OuterOptimizer(kind, 0.7, 0.9, count, c), vector()
+    memory = outer.init(x)
+    for arrival in range(4):
+        change = vector(arrival + 1)
+        found = counted(partial(outer.update, x, change, memory))
+        assert found == outer.traffic(memory), arrival
+        x, memory = outer.update(x, change, memory)
 
 
 @pytest.mark.parametrize("damping", ["none", "inverse"])

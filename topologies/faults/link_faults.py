@@ -16,9 +16,7 @@ from dataclasses import dataclass
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import near_miss
-from paceline.topologies.graphs.graph import Connection, Graph
-
-Ends = tuple[str, str]
+from paceline.topologies.graphs.graph import Connection, Ends, Graph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

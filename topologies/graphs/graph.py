@@ -5,8 +5,8 @@ Read this first, then `network_graphs`, `gpu_machines`, `compose` and `systems`.
 Rules of this file:
 
 * A graph is a value: vertices (devices, hosts, switches, NICs, memories) and the connections between them. A
-  connection is `count` equal parallel links; every link is full duplex and equally fast in both directions.
-  `bytes_per_s` is always of one direction.
+  connection is `count` equal parallel links; every link is full duplex. `bytes_per_s` is always of one direction, and
+  the same in both, except for links with a faster download: these lead from a switch, their first end, to a node.
 * The end points of a graph are its devices or, if it has none, its hosts.
 * The builder of a graph also defines the place of each vertex in a picture, since it depends on the family of graphs.
 * Functions of NetworkX are called on `Graph.nx` and are not repeated here.
@@ -21,12 +21,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.variation import Variation
 
 if TYPE_CHECKING:
     import networkx as nx
 
 Kind = Literal["device", "host", "switch", "nic", "memory"]
 Place = tuple[float, float]
+Ends = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,7 @@ class Vertex:
 class Connection:
     """Several equal parallel links between two vertices."""
 
-    ends: tuple[str, str]
+    ends: Ends
     link: Link
     count: int = 1
     bend: float | None = 0.0
@@ -59,6 +61,11 @@ class Connection:
     def bytes_per_s(self) -> float:
         """The bandwidth of all its links together, in one direction."""
         return self.count * self.link.bytes_per_s
+
+    def bytes_per_s_from(self, end: str) -> float:
+        """Returns the bandwidth of all its links together in the direction from one of its ends to the other."""
+        download = self.link.download_bytes_per_s
+        return self.bytes_per_s if download is None or end != self.ends[0] else self.count * download
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +156,7 @@ class Graph:
         if not planes:
             return self
         vertices = {name: vertex for vertex in self.vertices if (name := planes.get(vertex.name, vertex.name))}
-        connections: dict[tuple[str, str], Connection] = {}
+        connections: dict[Ends, Connection] = {}
         for one in self.connections:
             ends = planes.get(one.ends[0], one.ends[0]), planes.get(one.ends[1], one.ends[1])
             before = connections.get(ends)
@@ -161,6 +168,27 @@ class Graph:
             connections=tuple(connections.values()),
             bisection=None,
         )
+
+    @cached_property
+    def varying(self) -> Mapping[Ends, Variation]:
+        """The connections of the striped graph whose bandwidth varies over time; parallel links vary together."""
+        if all(one.link.variation is None for one in self.connections):
+            return {}
+        found = ((one.ends, one.link.variation) for one in self.striped().connections)
+        return {ends: variation for ends, variation in found if variation is not None}
+
+    def with_variation(self, variation: Variation | None) -> Graph:
+        """Returns the same graph, in which the bandwidth of every link of the medium `network` varies in one way.
+
+        Args:
+            variation: how; None: it does not vary.
+        """
+        if variation is None and not self.varying:
+            return self
+        links = {one.link for one in self.connections if one.link.medium == "network"}
+        varied = {link: dataclasses.replace(link, variation=variation) for link in links}
+        connections = (dataclasses.replace(one, link=varied.get(one.link, one.link)) for one in self.connections)
+        return dataclasses.replace(self, connections=tuple(connections))
 
     @cached_property
     def endpoints(self) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Links: latency and bandwidth of one direction.
 
 Rules of this file: latency is one way, for a small message, as measured by the message layer named in `provenance`;
-bandwidth is the sustained rate of that layer, not the nominal one. FOUND means published by the named source; MEMORY
+bandwidth is the sustained rate of that layer, not the nominal one. A link whose bandwidth varies over time has its mean
+bandwidth. FOUND means published by the named source; MEMORY
 means remembered, with the confidence that follows, and is never claimed as validation.
 
 A message layer changes its protocol with the size of messages, so a link may have pieces, each with its own α and β up
@@ -14,6 +15,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from typing import Literal
+
+from paceline.topologies.graphs.variation import Variation
 
 Medium = Literal["memory", "nvlink", "pcie", "network"]
 """the medium of a hop, fastest first; a communication library tunes itself for the slowest on a route"""
@@ -34,13 +37,17 @@ class Link:
 
     Args:
         latency_s: α, from one end to the other.
-        bytes_per_s: 1 / β, the bandwidth of all messages in one direction together.
+        bytes_per_s: 1 / β, the bandwidth of all messages in one direction together; of a line with a slower upload,
+            that of the upload.
         provenance: where the values come from.
         medium: the medium of the link.
         pieces: where α and β change with the size, smallest first; larger messages have the link's own values.
         fitted_bytes: the largest message to which its values were fitted; None if they were not, or it is not known.
         send_s: the part of the latency that the sender's processor needs for one message at a time.
         receive_s: the part of the latency that the receiver's processor needs for one message at a time.
+        download_bytes_per_s: the bandwidth towards the node, if it is larger than that from the node to the network;
+            None if both are equal. Only the links of a star may have it.
+        variation: how the bandwidth varies over time; None: it does not.
 
     >>> round(LINKS["eth-10g"].message_s(1_150_000) * 1e3, 3)
     1.02
@@ -57,6 +64,8 @@ class Link:
     fitted_bytes: float | None = None
     send_s: float = 0.0
     receive_s: float = 0.0
+    download_bytes_per_s: float | None = None
+    variation: Variation | None = None
 
     def piece(self, nbytes: float) -> Piece:
         """Returns α and β of a message of so many bytes."""
@@ -91,7 +100,36 @@ HANDLING_S = 5e-6
 """the work of a processor for a message over a wide-area link: as of eth-10g, since distance is no work"""
 
 
-def _wide(name: str, latency_ms: float, megabits_per_s: float, provenance: str) -> Link:
+CLOUD = Variation(
+    cv=0.1,
+    provenance="cv DERIVED from FOUND throughputs: 420 pairs of AWS regions, iperf3 with 64 connections for 5 s, twice "
+    "within five days (Skyplane's profiles of January 2022): 0.11 in quadratic mean, median 0.01, 0.007 between "
+    "US and Europe; stable over time as Lai, Chowdhury and Madhyastha (HotCloud 2018) say. Interval and correlation "
+    "INFERENCE",
+)
+"""between regions of one cloud. The standard deviation of two values is their difference over √2"""
+INTERNET = Variation(
+    cv=0.2,
+    provenance="INFERENCE from cv 0.21 between different clouds, DERIVED as for regions of one cloud (2574 pairs, "
+    "quadratic mean; median 0.04). Interval and correlation INFERENCE",
+)
+"""between sites on the Internet"""
+CABLE = Variation(
+    cv=0.2,
+    provenance="INFERENCE: a cable is shared by neighbours; most providers delivered 80 % of the advertised rate or "
+    "more at peak times (FOUND, Measuring Broadband America, 2011). Interval and correlation INFERENCE",
+)
+FIBRE = Variation(cv=0.1, provenance="INFERENCE: half of that of a cable")
+
+
+def _wide(
+    name: str,
+    latency_ms: float,
+    megabits_per_s: float,
+    variation: Variation,
+    provenance: str,
+    down_megabits_per_s: float | None = None,
+) -> Link:
     """Returns a wide-area link, whose latency is the time of light and routers."""
     return Link(
         name=name,
@@ -100,6 +138,8 @@ def _wide(name: str, latency_ms: float, megabits_per_s: float, provenance: str) 
         provenance=provenance,
         send_s=HANDLING_S,
         receive_s=HANDLING_S,
+        download_bytes_per_s=None if down_megabits_per_s is None else down_megabits_per_s * 125e3,
+        variation=variation,
     )
 
 
@@ -143,17 +183,21 @@ LINKS: dict[str, Link] = {
             pieces=GKE,
             fitted_bytes=GKE_BYTES,
         ),
-        _wide("wan-region-5g", 30.0, 5000.0, "between cloud regions of a continent; one flow and, on small "
-              "instances, all: bandwidth FOUND at most 5 Gbit/s (Amazon EC2 User Guide); latency MEMORY medium"),
-        _wide("wan-transatlantic-5g", 40.0, 5000.0, "US-East to Western Europe; bandwidth as wan-region-5g; "
-              "latency MEMORY medium (80 ms there and back)"),
-        _wide("wan-transpacific-5g", 75.0, 5000.0, "US-East to Japan; bandwidth as wan-region-5g; "
-              "latency MEMORY medium (150 ms there and back)"),
-        _wide("wan-1g", 30.0, 1000.0, "a site with 1 Gbit/s on the Internet; nominal bandwidth: INFERENCE; latency "
-              "MEMORY medium"),
-        _wide("wan-100m", 30.0, 100.0, "a site with 100 Mbit/s on the Internet; nominal bandwidth: INFERENCE; latency "
-              "MEMORY medium"),
-        _wide("home-cable-upload", 15.0, 20.0, "upload of a cable line; bandwidth MEMORY medium; latency MEMORY low"),
+        _wide("wan-region-5g", 36.0, 5000.0, CLOUD, "between cloud regions of a continent; one flow and, on small "
+              "instances, all: bandwidth FOUND at most 5 Gbit/s (Amazon EC2 User Guide); latency FOUND, half of the "
+              "72.7 ms between AWS in Virginia and California (a published table, 2017)"),
+        _wide("wan-transatlantic-5g", 40.0, 5000.0, CLOUD, "US-East to Western Europe; bandwidth as wan-region-5g; "
+              "latency FOUND, half of the 80.5 ms between AWS in Virginia and Ireland (that table)"),
+        _wide("wan-transpacific-5g", 73.0, 5000.0, CLOUD, "US-East to Japan; bandwidth as wan-region-5g; "
+              "latency FOUND, half of the 145.3 ms between AWS in Virginia and Tokyo (that table)"),
+        _wide("wan-1g", 30.0, 1000.0, INTERNET, "a site with 1 Gbit/s on the Internet; nominal bandwidth: INFERENCE; "
+              "latency MEMORY medium"),
+        _wide("wan-100m", 30.0, 100.0, INTERNET, "a site with 100 Mbit/s on the Internet; nominal bandwidth: "
+              "INFERENCE; latency MEMORY medium"),
+        _wide("home-cable", 15.0, 20.0, CABLE, "a home on a cable; upload and download INFERENCE within FOUND ranges "
+              "of 5 to 35 Mbit/s and 50 to 1200 Mbit/s (Comcast, network management); latency MEMORY low", 500.0),
+        _wide("home-fibre", 10.0, 1000.0, FIBRE, "a home on a fibre; equal in both directions, as FOUND (Comcast, up "
+              "to 2 Gbit/s); bandwidth and latency MEMORY low"),
         _link("loopback", 60.0, 4.0, "gloo over TCP; both measured on two cores, which it is bound by"),
     )
 }  # fmt: skip

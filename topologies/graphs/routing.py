@@ -161,8 +161,8 @@ class Routes:
     @cached_property
     def capacity(self) -> Mapping[str, float]:
         """Returns the bytes per second of every port: of both directions of every connection that is not broken."""
-        names = self._wiring.names
-        return {port(names[a], names[b]): one.bytes_per_s for (a, b), one in self._wiring.connection.items()}
+        names, known = self._wiring.names, self._wiring.connection
+        return {port(names[a], names[b]): one.bytes_per_s_from(names[a]) for (a, b), one in known.items()}
 
     def many(self, sources: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns the routes of many pairs at once, which are those of `between` for flow 0.

@@ -1,0 +1,229 @@
+"""Streaming DiLoCo: fragments of the weights are exchanged in turn, while the local steps go on.
+
+Rules of this file:
+
+* A fragment is a set of whole layers. The outer optimizer's weights and velocity are those of `diloco`, and a fragment
+  changes only its own part of them.
+* An exchange is a started collective whose handle is in the state, so a run may stop while exchanges are in flight.
+* The outer weights are recorded and evaluated; a worker's own weights differ from them and from those of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, ClassVar, Literal
+
+from paceline.algorithms.core.guarantees import Guarantee, custom_guarantee
+from paceline.algorithms.core.method import RankContext
+from paceline.algorithms.core.operations import AllReduce, Charge, Handle, NextStep, RecordUpdate, Start, Wait
+from paceline.algorithms.core.option_groups import COUNT, FRACTION, STEPS_OR_NONE, Range
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.quantization import Quantization
+from paceline.algorithms.core.steps import local_step
+from paceline.algorithms.core.traffic import COMBINE, COPY, NOTHING, SCALE
+from paceline.algorithms.core.values import Layer, Rank, Special, Weights, join
+from paceline.algorithms.methods.outer import CHANGE, NESTEROV, NesterovRounds, Outer
+
+MIXED = 2 * SCALE + COMBINE
+"""memory traffic of α x_i + (1 − α) x'"""
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A part of the weights that is exchanged at once.
+
+    Args:
+        parts: its positions in the whole vector, ascending; consecutive layers are one part.
+        offset: the step of each round after which its exchange starts, from 1 to the number of steps in a round.
+    """
+
+    parts: tuple[slice, ...]
+    offset: int
+
+    def of(self, vector: Any) -> Any:
+        """Returns the fragment of a whole vector."""
+        return join([vector[part] for part in self.parts])
+
+    def put(self, vector: Any, fragment: Any, *, whole: bool) -> Any:
+        """Returns a whole vector in which the fragment is replaced.
+
+        Args:
+            vector: the vector before.
+            fragment: the new numbers.
+            whole: whether the fragment has all numbers of the vector.
+        """
+        if whole:
+            return fragment
+        pieces, at, taken = [], 0, 0
+        for part in self.parts:
+            size = part.stop - part.start
+            pieces += [vector[at : part.start], fragment[taken : taken + size]]
+            at, taken = part.stop, taken + size
+        return join([*pieces, vector[at:]])
+
+
+def fragments_of(
+    layers: Sequence[Layer], count: int, period: int, pattern: Literal["strided", "sequential"]
+) -> tuple[Fragment, ...]:
+    """Divides layers into fragments, whose exchanges are spread evenly over a round.
+
+    Args:
+        layers: all layers, first layer first.
+        count: the number of fragments; if there are fewer layers, each is a fragment.
+        period: the steps of a round.
+        pattern: consecutive layers in a fragment, or every `count`-th layer.
+
+    >>> layers = [Layer(name, n, n + 1) for n, name in enumerate("abcd")]
+    >>> for pattern in ("sequential", "strided"):
+    ...     print([(one.parts, one.offset) for one in fragments_of(layers, 2, 8, pattern)])
+    [((slice(0, 2, None),), 4), ((slice(2, 4, None),), 8)]
+    [((slice(0, 1, None), slice(2, 3, None)), 4), ((slice(1, 2, None), slice(3, 4, None)), 8)]
+    """
+    count, total = min(count, len(layers)), len(layers)
+    found = []
+    for number in range(count):
+        if pattern == "strided":
+            places = list(range(number, total, count))
+        else:
+            places = list(range(number * total // count, (number + 1) * total // count))
+        runs = [[place for _, place in run] for _, run in groupby(enumerate(places), lambda pair: pair[1] - pair[0])]
+        parts = tuple(slice(layers[run[0]].start, layers[run[-1]].stop) for run in runs)
+        found.append(Fragment(parts, (number + 1) * period // count))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The exchange of a fragment's change in flight."""
+
+    fragment: int
+    due: int
+    """the number of completed steps after which it is applied"""
+    change: Handle[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming(Outer):
+    """A worker's state: that of `diloco`, and the exchanges in flight, oldest first."""
+
+    exchanges: tuple[Exchange, ...] = ()
+
+
+@custom_guarantee("outer-weights-equal", "all workers hold the same outer weights and the same outer velocity")
+def outer_weights_equal(job: Any, trace: Any) -> Any:
+    """Yields a sentence for each worker whose outer weights or velocity differ from the first worker's."""
+    first = trace.states[job.team[0].rank]
+    for rank in job.team[0].workers:
+        for name in ("start", "velocity"):
+            if _bits(getattr(trace.states[rank], name)) != _bits(getattr(first, name)):
+                yield f"at the end rank {rank} holds another {name} than rank {job.team[0].rank}"
+
+
+def _bits(vector: Any) -> Any:
+    if isinstance(vector, Special):
+        return vector
+    vector = vector.cpu().numpy() if hasattr(vector, "cpu") else vector
+    return vector.tolist() if vector.dtype == object else vector.tobytes()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamingDiLoCo(NesterovRounds):
+    """DiLoCo whose weights are exchanged fragment by fragment, while the workers take further local steps.
+
+    each step:               x_i ← one step of the inner optimizer
+    H | t − t_p:             start Δ_p = (1/P) Σ_i (x'[p] − x_i[p])
+    τ steps after a start:   V[p] ← M V[p] + Δ_p;  x'[p] ← x'[p] − R (Δ_p + M V[p]);
+                             x_i[p] ← α x_i[p] + (1 − α) x'[p]
+
+    Fragment p of F starts after step t_p = ⌊(p + 1) H / F⌋ of each round, counted from 1, p from 0.
+    """
+
+    name = "streaming-diloco"
+    source = "Douillard et al. 2025, 'Streaming DiLoCo with overlapping communication', arXiv 2501.18512, Algorithm 2"
+    guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.BOUNDED_STALENESS, outer_weights_equal})
+
+    ranges: ClassVar[Mapping[str, Range]] = {"fragments": COUNT, "overlap": STEPS_OR_NONE, "alpha": FRACTION}
+
+    fragments: int = 2
+    """F, of whole layers; each layer is one if there are fewer; provenance: ours, the source has 3 layers in each"""
+    pattern: Literal["strided", "sequential"] = "strided"
+    """which layers a fragment has: every F-th, or consecutive ones; provenance: the source has both"""
+    overlap: int = 1
+    """τ, local steps between the start of an exchange and its application, below the period; provenance: 1 in
+    the longest runs of the source, as Kale et al. 2025 name them"""
+    alpha: float = 0.5
+    """α, the share of a worker's own weights when a fragment is applied; provenance: the source plots 0 and 0.5"""
+    quantization: Quantization | None = None
+    """small floats for the changes; None: as wide as the weights; provenance: the source sends 4 bits, torchft 8"""
+
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        found = super().problems(nodes)
+        if self.fragments > self.period:
+            found.append(
+                f"fragments: found {self.fragments} with a period of {self.period}, expected at most one for each step"
+            )
+        if self.overlap >= self.period:
+            found.append(
+                f"overlap: found {self.overlap} with a period of {self.period}, expected fewer steps than that: "
+                "a fragment is applied before it is exchanged again"
+            )
+        return found
+
+    def bounds(self, workers: int) -> Mapping[Guarantee, float]:
+        return {Guarantee.BOUNDED_STALENESS: self.period + self.overlap - 1}
+
+    def longest_period(self, workers: int) -> int:
+        return self.period + self.overlap
+
+    def begin(self, me: RankContext, vector: Any) -> Streaming:
+        outer = super().begin(me, vector)
+        return Streaming(0, outer.weights, outer.optimizer_state, start=outer.start, velocity=outer.velocity)
+
+    @program
+    def worker(self, me: RankContext, state: Streaming) -> Program[Streaming]:
+        rule = self.rule(me.layout.layers)
+        fragments = fragments_of(me.layout.layers, self.fragments, self.period, self.pattern)
+        while step := (yield from NextStep(state)):
+            state = yield from local_step(rule, state, step.samples)
+            for number, fragment in enumerate(fragments):
+                if (state.step - fragment.offset) % self.period == 0:
+                    change = yield from self.begun(me, fragment, number, state)
+                    exchange = Exchange(number, state.step + self.overlap, change)
+                    state = replace(state, exchanges=(*state.exchanges, exchange))
+            while state.exchanges and state.exchanges[0].due <= state.step:
+                state = yield from self.applied(fragments, state)
+        return state
+
+    @program
+    def begun(self, me: RankContext, fragment: Fragment, number: int, state: Streaming) -> Program[Handle[Any]]:
+        """Starts the exchange of a fragment's change; the time of computing it is part of the charge in `applied`."""
+        change = fragment.of(state.start) - fragment.of(state.weights.vector)
+        key = f"fragment {number} {state.step}"
+        if self.quantization is not None:
+            return (yield from self.quantization.start_gathering(change, me.workers, key))
+        return (yield from Start(AllReduce(value=change, group=me.workers, key=key)))
+
+    @program
+    def applied(self, fragments: Sequence[Fragment], state: Streaming) -> Program[Streaming]:
+        """Waits for the oldest exchange, takes the outer step of its fragment and mixes the worker's own weights."""
+        exchange, *later = state.exchanges
+        fragment, whole, own = fragments[exchange.fragment], len(fragments) == 1, state.weights.vector
+        start = fragment.of(state.start)
+        if self.quantization is not None:
+            change = yield from self.quantization.mean(exchange.change, start)
+        else:
+            change = yield from Wait(exchange.change)
+        mixed = MIXED if self.alpha else NOTHING
+        yield from Charge("update", change.nbytes, traffic=CHANGE + NESTEROV + mixed)
+        new, velocity = self.outer(start, fragment.of(state.velocity), change)
+        own_part = self.alpha * fragment.of(own) + (1 - self.alpha) * new if self.alpha else new
+        outer, vector, velocity = (
+            fragment.put(vector, part, whole=whole)
+            for vector, part in ((state.start, new), (own, own_part), (state.velocity, velocity))
+        )
+        if not whole:
+            yield from Charge("update", own.nbytes, traffic=3 * COPY)
+        version = yield from RecordUpdate(Weights(outer, state.weights.version))
+        return replace(state, weights=Weights(vector, version), start=outer, velocity=velocity, exchanges=tuple(later))

@@ -1,0 +1,88 @@
+"""The busiest links of a run, in words and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.table import Table
+
+from paceline.records import Run
+from paceline.records.links import LinkFigures
+from paceline.reports.comparison.words import listed, size
+from paceline.reports.plain_table import plain_table
+
+MOST_ROWS = 8
+"""rows of the table of links; INFERENCE: more hide the rest of a screen"""
+IDLE = 0.01
+"""utilisation below which links are listed together; provenance: ours"""
+
+
+def used_words(utilisation: float) -> str:
+    """Formats a utilisation in per cent, with as many digits as are needed to see that it is not 0.
+
+    >>> used_words(0.634), used_words(0.0421), used_words(0.00012), used_words(0.0)
+    ('63 %', '4.2 %', '0.012 %', '0 %')
+    """
+    return f"{100 * utilisation:.0f} %" if utilisation >= 0.0995 or not utilisation else f"{100 * utilisation:.2g} %"
+
+
+def name_of(link: Mapping[Any, Any]) -> str:
+    """Returns the name of a link, given a row of the table or the entry of a summary.
+
+    >>> name_of({"from": "host3", "to": "switch"})
+    'host3 -> switch'
+    """
+    return f"{link['from']} -> {link['to']}"
+
+
+def link_sentences(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what there is to say about the links of a run; nothing if they were not counted.
+
+    Args:
+        summary: the summary of the run.
+
+    >>> busiest = {"from": "host3", "to": "switch", "kind": "eth-10g", "bytes": 12_400_000_000, "utilisation": 0.63}
+    >>> kinds = [{"kind": "eth-10g", "max_utilisation": 0.63}, {"kind": "pcie4-x16", "max_utilisation": 0.002}]
+    >>> for sentence in link_sentences({"links": {"busiest": busiest, "kinds": kinds}}):
+    ...     print(sentence)
+    The busiest link is host3 -> switch (eth-10g): 12.4 GB, 63 % of its capacity.
+    Below 1 %: all links of pcie4-x16.
+    """
+    if (links := summary.get("links")) is None:
+        return
+    if (busiest := links["busiest"]) is None:
+        yield "No link carried anything."
+        return
+    carried = f"{size(busiest['bytes'])}, {used_words(busiest['utilisation'])} of its capacity"
+    yield f"The busiest link is {name_of(busiest)} ({busiest['kind']}): {carried}."
+    idle = [one["kind"] for one in links["kinds"] if one["max_utilisation"] < IDLE]
+    if len(idle) == len(links["kinds"]):
+        yield "All links are used below 1 %."
+    elif idle:
+        yield f"Below 1 %: all links of {listed(idle)}."
+
+
+def figures_of(run: Run) -> LinkFigures:
+    """Returns the figures of the links of a run that counted them."""
+    figures = run.summary.get("links")
+    assert figures is not None, "its links were counted"
+    return figures
+
+
+def links_table(run: Run, *, named: bool = False) -> Table:
+    """Returns a table of the busiest links, at most `MOST_ROWS` of them.
+
+    Args:
+        run: a run whose links were counted.
+        named: whether the title names the algorithm and the seed.
+    """
+    rows, every = run.tables.links.head(MOST_ROWS).to_dict("records"), figures_of(run)["links"]
+    of = f" of {run.algorithm}, seed {run.seed}" if named else ""
+    found = plain_table(f"Busiest links{of}, {len(rows)} of {every}", first="link")
+    for header in ("kind", "carried", "capacity\nGB/s", "used"):
+        found.add_column(header, justify="left" if header == "kind" else "right", no_wrap=True)
+    for row in rows:
+        cells = [size(row["bytes"]), f"{row['bandwidth'] / 1e9:.4g}", used_words(row["utilisation"])]
+        found.add_row(name_of(row), row["kind"], *cells)
+    return found

@@ -1,0 +1,90 @@
+"""Planted bugs of methods that send a part of a momentum, or compute while an average is in flight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from paceline.algorithms.core.dct_top_k import DctTopK, Unsent
+from paceline.algorithms.core.method import RankContext
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.rules import Chain
+from paceline.algorithms.core.values import Group, Weights
+from paceline.algorithms.methods.accumulating import Acco, Accumulating
+from paceline.algorithms.methods.decoupled_momentum import DeMo
+from paceline.algorithms.methods.overlapped_rounds import Co2, Rounds
+from tests.planted_bugs.bug import planted
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnMessageTwice(DctTopK):
+    """A mean to which each member adds its own message, although that is among the gathered ones."""
+
+    @program
+    def averaged(self, group: Group, vector: Any, key: str, memory: Unsent) -> Program[tuple[Any, Unsent]]:
+        own, _ = self.compress(vector, memory)
+        mean, memory = yield from DctTopK.averaged(self, group, vector, key, memory)
+        return mean + own.dense() / len(group), memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainSteps(DeMo):
+    """`demo` with the mean itself as its step."""
+
+    name = "demo-plain-steps"
+    update: Literal["sign", "plain"] = "plain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddsItsOwnMessage(PlainSteps):
+    """A worker adds its own coefficients to the sum of those that it has gathered, which contains them."""
+
+    name = "demo-adds-its-own-message"
+
+    @property
+    def extraction(self) -> DctTopK:
+        return OwnMessageTwice(chunk=self.chunk, k=self.k, decay=self.momentum, average_over=self.average_over)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppliesItsOwnHalf(Acco):
+    """The weights move by the worker's own sum of gradients instead of the mean that has landed."""
+
+    name = "acco-applies-its-own-half"
+
+    @program
+    def end_first_half(self, me: RankContext, rule: Chain, state: Accumulating) -> Program[Accumulating]:
+        ended = yield from Acco.end_first_half(self, me, rule, state)
+        if state.flight is None:
+            return ended
+        own = state.total / len(state.origins)
+        vector, _ = rule.update(state.weights.vector, own, state.optimizer_state)
+        return replace(ended, weights=Weights(vector, ended.weights.version))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EverySecondRound(Co2):
+    """`co2` with rounds of two steps."""
+
+    name = "co2-every-second"
+    period: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovesItsOwnWeights(EverySecondRound):
+    """The outer step moves each worker's own weights instead of those at the start of the round."""
+
+    name = "co2-moves-its-own-weights"
+
+    @program
+    def outer_step(self, me: RankContext, state: Rounds) -> Program[Rounds]:
+        ended = yield from Co2.outer_step(self, me, state)
+        vector = state.weights.vector + (ended.weights.vector - state.start)
+        return replace(ended, weights=Weights(vector, ended.weights.version), start=vector)
+
+
+BUGS = (
+    planted(AddsItsOwnMessage(), PlainSteps(), "replicas-equal"),
+    planted(AppliesItsOwnHalf(), Acco(), "replicas-equal"),
+    planted(MovesItsOwnWeights(), EverySecondRound(), "replicas-meet", "deterministic"),
+)

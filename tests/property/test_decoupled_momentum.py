@@ -1,0 +1,225 @@
+"""DeMo: the cosine transform, the momentum that is sent and kept, and the settings at which it is another method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.algorithms.core.cosines import Tiling, coefficients, cosines, numbers
+from paceline.algorithms.core.dct_top_k import DctTopK
+from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.operations import Charge
+from paceline.algorithms.core.values import Layer, Layout, Null, Rank, Samples
+from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.decoupled_momentum import DeMo
+from paceline.checking.anyorder import AnyOrder
+from paceline.checking.strategies import drawn
+from paceline.records.trace import Schedule
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
+from paceline.simulator.runs.engine import run_job
+from paceline.workloads import build
+from paceline.workloads.models.threads import torch_threads
+from tests.support import Bowl, FixedTiming, job_of
+
+SEEDS = st.integers(0, 9999)
+NODES = [[Rank(rank)] for rank in range(4)]
+
+
+def noise(seed: int, count: int) -> Any:
+    return np.random.default_rng(seed).standard_normal(count)
+
+
+@dataclass(frozen=True)
+class Noise(Bowl):
+    """Gradients that depend only on the samples, so that a test can add them."""
+
+    size: int = 30
+
+    def load(self, samples: Samples) -> Any:
+        return noise(samples.index * samples.workers + samples.worker, self.size)
+
+    def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
+        return data, 0.0
+
+
+# --- the transform ---------------------------------------------------------------------------------------------------
+
+
+@given(side=st.integers(1, 80))
+def test_the_cosines_are_orthonormal(side: int) -> None:
+    """In float64: sums of up to 80 products, and arguments of the cosine up to 80 π."""
+    matrix = cosines(side)
+    np.testing.assert_allclose(matrix @ matrix.T, np.eye(side), rtol=0, atol=1e-13)
+
+
+def test_it_is_the_transform_of_scipy() -> None:
+    dct = pytest.importorskip("scipy.fft").dctn
+    x = noise(1, 64)
+    expected = dct(x.reshape(8, 8), norm="ortho").reshape(-1)
+    np.testing.assert_allclose(coefficients(x, [Tiling(64, 8)]), expected, rtol=0, atol=1e-13)
+
+
+@given(seed=SEEDS, side=st.integers(1, 9), counts=st.lists(st.integers(1, 120), min_size=1, max_size=3))
+def test_the_reverse_transform_returns_the_numbers(seed: int, side: int, counts: list[int]) -> None:
+    """With padding, which is removed again; and the transform keeps the norm, so large coefficients matter most."""
+    x, tilings = noise(seed, sum(counts)), [Tiling.of(Layer("a", 0, count), side) for count in counts]
+    spectrum = coefficients(x, tilings)
+    assert len(spectrum) == sum(tiling.size for tiling in tilings)
+    np.testing.assert_allclose(numbers(spectrum, tilings), x, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(np.linalg.norm(spectrum), np.linalg.norm(x), rtol=1e-13)
+    assert coefficients(Null(len(x)), tilings) == Null(len(spectrum))
+
+
+@given(seed=SEEDS, k=st.integers(1, 9))
+def test_the_largest_coefficients_of_each_tile_are_sent(seed: int, k: int) -> None:
+    x = noise(seed, 27)
+    message, _ = DctTopK(chunk=3, k=k).compress(x, DctTopK(chunk=3).begin(x, [Layer("a", 0, 27)]))
+    positions = message.coefficients.positions.reshape(3, k)
+    sizes = abs(coefficients(x, message.tilings)).reshape(3, 9)
+    for tile in range(3):
+        sent = positions[tile] - 9 * tile
+        assert set(sent) <= set(range(9)) and len(set(sent)) == k
+        assert min(sizes[tile][sent]) >= max(np.delete(sizes[tile], sent), default=0.0)
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+
+
+@given(seed=SEEDS, steps=st.integers(1, 6), decay=st.sampled_from([0.0, 0.5, 0.999, 1.0]))
+def test_the_message_and_the_momentum_left_are_the_momentum_before(seed: int, steps: int, decay: float) -> None:
+    """In float64, to the roundings of two transforms."""
+    compression = DctTopK(chunk=5, k=4, decay=decay)
+    layers = [Layer("first", 0, 60), Layer("second", 60, 72)]
+    memory = compression.begin(np.zeros(72), layers)
+    for step in range(steps):
+        before = decay * memory.vector + noise(seed + step, 72)
+        message, memory = compression.compress(noise(seed + step, 72), memory)
+        np.testing.assert_allclose(message.dense() + memory.vector, before, rtol=0, atol=1e-13)
+
+
+@given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(1, 5))
+def test_the_steps_and_the_momenta_are_the_gradients(data: st.DataObject, workers: int, steps: int) -> None:
+    """With plain steps over all workers, η = 1 and no decay (μ below 1 decays the momenta); to rounding in float64."""
+    compression = DctTopK(chunk=3, k=2)
+    learner = Noise()
+    job = job_of(SyncSgd(learning_rate=1.0, compression=compression), workers, steps=steps, learner=learner)
+    states = list(AnyOrder(job).run(drawn(data)).states.values())
+    came = sum(learner.load(job.samples(me, step)) for step in range(steps) for me in job.team)
+    moved = learner.initial() - states[0].weights.vector
+    kept = sum(state.residual.vector for state in states)
+    np.testing.assert_allclose(workers * moved + kept, came, rtol=0, atol=1e-11)
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("average_over", ["senders", "workers"])
+@given(data=st.data(), workers=st.integers(1, 4), steps=st.integers(0, 5), momentum=st.sampled_from([0.0, 0.999]))
+def test_tiles_of_one_number_are_synchronous_sgd(
+    average_over: Any, data: st.DataObject, workers: int, steps: int, momentum: float
+) -> None:
+    """Bit for bit: everything is sent, so no momentum is left, whatever its decay."""
+    demo = DeMo(chunk=1, k=1, update="plain", average_over=average_over, momentum=momentum, learning_rate=0.1)
+    expected = AnyOrder(job_of(SyncSgd(learning_rate=0.1), workers, steps=steps)).run()
+    found = AnyOrder(job_of(demo, workers, steps=steps)).run(drawn(data))
+    np.testing.assert_array_equal(found.weights, expected.weights)
+
+
+@given(data=st.data(), workers=st.integers(1, 3), k=st.integers(1, 4), decay=st.sampled_from([0.0, 0.5, 0.999]))
+def test_plain_steps_are_compressed_synchronous_sgd(data: st.DataObject, workers: int, k: int, decay: float) -> None:
+    """Bit for bit: the momentum is what the compression has not sent."""
+    compression = DctTopK(chunk=2, k=k, decay=decay, average_over="senders")
+    sync = SyncSgd(learning_rate=0.1, compression=compression)
+    demo = DeMo(learning_rate=0.1, chunk=2, k=k, momentum=decay, update="plain")
+    expected = AnyOrder(job_of(sync, workers, steps=5, learner=Noise())).run()
+    found = AnyOrder(job_of(demo, workers, steps=5, learner=Noise())).run(drawn(data))
+    np.testing.assert_array_equal(found.weights, expected.weights)
+
+
+@given(seed=SEEDS, steps=st.integers(1, 4), decay=st.sampled_from([0.0, 0.1]))
+def test_a_step_by_the_sign_moves_each_number_by_the_rate(seed: int, steps: int, decay: float) -> None:
+    """x ← x − η (± 1 + λ x), where a coefficient is not 0; with tiles of one number and one worker it is signSGD."""
+    learner = Noise()
+    job = job_of(DeMo(learning_rate=0.1, chunk=1, k=1, weight_decay=decay), 1, steps=steps, learner=learner)
+    x = learner.initial()
+    for step in range(steps):
+        x = x - 0.1 * (np.sign(learner.load(job.samples(job.team[0], step))) + decay * x)
+    np.testing.assert_allclose(AnyOrder(job).run().weights, x, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize(("same", "ratio"), [(False, 2.0), (True, 1.0)])
+def test_a_mean_over_senders_divides_by_their_number(same: bool, ratio: float) -> None:
+    """Two workers with one coefficient each: a different one is divided by 1 and not by 2, the same one by 2."""
+
+    @dataclass(frozen=True)
+    class OneCoefficient(Noise):
+        size: int = 4
+
+        @property
+        def layout(self) -> Layout:
+            return Layout((Layer("only", 0, 4),))
+
+        def load(self, samples: Samples) -> Any:
+            return numbers(np.eye(4)[0 if same else 3 * samples.worker] * 8.0, [Tiling(4, 2)])
+
+    def moved(average_over: Any) -> Any:
+        demo = DeMo(learning_rate=1.0, chunk=2, k=1, update="plain", average_over=average_over)
+        learner = OneCoefficient()
+        return learner.initial() - AnyOrder(job_of(demo, 2, steps=1, learner=learner)).run().weights
+
+    assert abs(moved("workers")).max() > 1
+    np.testing.assert_allclose(moved("senders"), ratio * moved("workers"), rtol=0, atol=1e-13)
+
+
+def test_the_local_gradient_is_clipped() -> None:
+    """As in the authors' training, before it enters the momentum."""
+    learner = Noise()
+    job = job_of(DeMo(learning_rate=1.0, chunk=1, update="plain", max_grad_norm=0.5), 1, steps=1, learner=learner)
+    moved = learner.initial() - AnyOrder(job).run().weights
+    assert np.linalg.norm(moved) == pytest.approx(0.5)
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+def test_it_learns_with_two_percent_of_the_coefficients() -> None:
+    """Digits, four workers, 20 epochs."""
+    learner = build("digits-mlp", seed=1)
+    job = Job.of(DeMo(), NODES, learner, batch=32, budget=Budget(samples=20 * 1437))
+    with torch_threads(1):
+        trace = simulate_job(job, FixedTiming(), NoCost(), Schedule(every=1000))
+    accuracy = learner.evaluate(trace.states[Rank(0)].weights.vector).accuracy
+    assert accuracy is not None and accuracy > 0.93
+
+
+def test_the_transforms_are_charged() -> None:
+    """Three of them, each 4 s operations for a number: of the momentum, of what was sent, and of the mean."""
+    run = AnyOrder(job_of(DeMo(chunk=2, k=1), 2, steps=1, learner=Noise()))
+    run.run()
+    charges = [entry.op for entry in run.log if isinstance(entry.op, Charge) and entry.op.kind == "compress"]
+    assert [charge.flops for charge in charges] == [3 * 4 * 2 * 30] * 2
+
+
+def test_a_run_without_numbers_is_vectorised() -> None:
+    job = job_of(DeMo(), nodes=[[0, 1], [2, 3]], steps=3, learner=build("digits-mlp", learning="none", seed=1))
+    found = run_job(job, FixedTiming(), NoCost(), Schedule(every=1), engine="cohort")
+    assert found.notes["engine"]["name"] == "cohort"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"chunk": 0}, "chunk: found 0, expected a whole number from 1 to 4096"),
+        ({"k": 0}, "k: found 0, expected a whole number of 1 or more"),
+        ({"momentum": 1.0}, "momentum: found 1.0, expected a number from 0 to below 1"),
+        ({"nesterov": True}, "nesterov: found true, expected false"),
+    ],
+)
+def test_wrong_values_are_reported(wrong: dict[str, Any], said: str) -> None:
+    assert any(text.startswith(said) for text in DeMo(**wrong).problems(NODES))
