@@ -231,7 +231,7 @@ def test_every_activity_has_a_colour_and_words() -> None:
 
 def test_each_kind_has_its_sections(each_kind: list[Report]) -> None:
     runs, compared, sweep, plan, check = each_kind
-    assert titles(runs) == ["Summary", "Learning", "Timeline", "Staleness", "Time", "Scenario", "Versions"]
+    assert titles(runs) == ["Summary", "Learning", "Timeline", "Staleness", "Time", "Links", "Scenario", "Versions"]
     assert titles(compared) == ["Summary", "Learning", "Errors", *titles(runs)[2:]]
     assert titles(sweep) == ["Summary", "Scaling", "Points", "Scenario", "Versions"]
     assert titles(plan) == ["Summary", "Pareto front", "Scenario", "Versions"]
@@ -332,7 +332,7 @@ def test_a_run_without_records_has_a_report() -> None:
     run = simulated_runs()[0]
     empty = {name: getattr(run.tables, name).head(0) for name in ("spans", "updates", "evaluations")}
     report = report_of_runs([replace(run, tables=replace(run.tables, **empty))])
-    assert titles(report) == ["Summary", "Time", "Scenario", "Versions"] and render(report)
+    assert titles(report) == ["Summary", "Time", "Links", "Scenario", "Versions"] and render(report)
 
 
 def test_ranks_are_thinned_evenly() -> None:
