@@ -64,8 +64,8 @@ def _parts(runs: Sequence[Run], shown: Sequence[Run]) -> Iterator[Chart | Grid]:
     if sending:
         yield Chart(
             title="Data sent by all ranks during the run",
-            words="Messages and collectives count where they are sent, when they end. Runs do not record the load of "
-            "single links, so this chart does not say which link is busiest.",
+            words="Messages and collectives count where they are sent, when they end. Of simulated runs, "
+            "the section Links shows the load of single links.",
             alt="Line chart of megabytes per second that all recorded ranks send together.",
             variants=_by_method(sending, lambda mine: rate_chart(mine, "bytes", "MB/s", MEGABYTES)),
             choice="Method",
