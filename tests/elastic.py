@@ -18,6 +18,7 @@ from paceline.checking.anyorder import AnyOrder
 from paceline.checking.strategies import drawn
 from tests.exact import ExactBowl
 from tests.support import Bowl, job_of
+from tests.thorough import cases
 
 ALPHAS = st.fractions(Fraction(1, 20), Fraction(19, 20), max_denominator=20)
 
@@ -30,7 +31,8 @@ def exact_job(method: Callable[..., Any], workers: int, steps: int, *, learner: 
 def check_the_sum(method: Callable[..., Any], **parameters: Any) -> None:
     """Number 10, exactly, in fractions: once every exchange has been applied, the sum is the initial one."""
 
-    @settings(database=None, phases=[Phase.generate])  # a mutation need only be found, not made small
+    # a mutation need only be found, not made small
+    @settings(max_examples=cases(12, 200), database=None, phases=[Phase.generate])
     @given(data=st.data(), workers=st.integers(1, 4), alpha=ALPHAS, steps=st.integers(0, 9))
     def conserved(data: st.DataObject, workers: int, alpha: Fraction, steps: int) -> None:
         job = exact_job(method, workers, steps, learning_rate=Fraction(0), elastic=alpha, **parameters)

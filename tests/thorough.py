@@ -35,6 +35,11 @@ FAMILIES = _families()
 """the first method of each family, which is a module of `paceline.algorithms.methods`; and the one of one worker"""
 
 
+SIMILAR = ("acco", "co2", "eager-diloco", "noloco")
+"""methods with a module of their own that communicate as those of another family do: with averages that are started
+early, or in pairs"""
+
+
 WAYS = ("sync-sgd", "async-sgd", "easgd", "hbs-sgd", "layerwise-sgd", "agd", "gossip", "hogwild-sgd")
 """methods whose ranks communicate in different ways: with all, with a server at any time or in turn, in groups, by
 layer, with a delay, in pairs, and through shared memory. `make test` takes these where a test is about real runs, and

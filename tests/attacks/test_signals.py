@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from paceline.records.store import read_run
-from tests.thorough import cases
+from tests.thorough import THOROUGH, cases
 
 pytestmark = [pytest.mark.backend, pytest.mark.timeout(3600)]
 
@@ -224,6 +224,9 @@ def _check_records(team: Team, status: int, said: str, sent: signal.Signals, whe
 
 @pytest.fixture(scope="module")
 def length(tmp_path_factory: pytest.TempPathFactory) -> Length:
+    """Measures a whole command; for the single signal of `make test`, an assumed length does."""
+    if not THOROUGH:
+        return Length(5.0, 2.0)
     began_s = time.monotonic()
     team = Team.begin(tmp_path_factory.mktemp("whole"))
     until_launched(team)

@@ -33,8 +33,9 @@ NETWORKS: dict[str, Callable[[], Network]] = {
 }
 
 REAL = "torch.distributed"
+SHUFFLED = "any-order, shuffled"
 
-BY_DEFAULT = {"any-order, shuffled", "any-order, starving rank 0", "simulated, messages cost time", REAL}
+BY_DEFAULT = {SHUFFLED, "any-order, starving rank 0", "simulated, messages cost time", REAL}
 """those of `make test`: the two orders that differ most from the order of ranks, and one network"""
 
 

@@ -25,6 +25,7 @@ from paceline.simulator.runs.plan_timing import PlanTiming
 from paceline.workloads import build
 from paceline.workloads.learners.stand_in import StandIn
 from tests.support import Bowl, FixedTiming, built, job_of, nodes_for, placed
+from tests.thorough import FAMILIES, sampled
 
 BATCH, FEWER = 8, 2
 
@@ -53,7 +54,7 @@ def facts(trace: Trace) -> dict[str, Any]:
     return {name: getattr(trace, name) for name in names}
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", sampled(METHODS, FAMILIES))
 def test_every_method_does_the_same_at_the_same_times(name: str) -> None:
     method, model = built(name), build("lenet", learning="none", seed=1)
     job = job_of(method, nodes=nodes_for(method, placed([3, 2])), steps=12, learner=model)

@@ -25,6 +25,7 @@ from paceline.checking.moves import Adversary, Chooser, Move, Recorded, RoundRob
 from paceline.checking.strategies import drawn
 from paceline.testing.contract.programs import ContractProgram, number, vector
 from tests.support import job_of, nodes_for
+from tests.thorough import extra
 
 ZERO = Rank(0)
 
@@ -115,7 +116,9 @@ def test_hypothesis_chooses(data: st.DataObject) -> None:
     assert len(trace.updates) == 4
 
 
-@pytest.mark.parametrize("choose", [lambda: first, RoundRobin, lambda: Shuffled(4), lambda: Adversary(Rank(1))])
+@pytest.mark.parametrize(
+    "choose", [extra(lambda: first), extra(RoundRobin), lambda: Shuffled(4), extra(lambda: Adversary(Rank(1)))]
+)
 @pytest.mark.parametrize("name", METHODS)
 def test_recorded_moves_make_the_same_run(name: str, choose: Callable[[], Chooser]) -> None:
     method = METHODS[name]()

@@ -258,16 +258,16 @@ def test_the_bandwidth_at_which_two_methods_are_equal_is_that_of_the_formula() -
     }
     exact = BYTES / ((SLOWER_S - GRADIENT_S) / (1 - 1 / PERIOD) - LATENCY_S)
     errors = []
-    for ratio in (2.0, 1.02):
-        steps = math.ceil(math.log(1000) / math.log(ratio))
-        grid = [f"{100 * ratio**step:.6g} Mbit/s" for step in range(steps + 1)]
+    for lowest, ratio in ((100, 2.0), (10_000, 1.02)):
+        steps = math.ceil(math.log(1e5 / lowest) / math.log(ratio))
+        grid = [f"{lowest * ratio**step:.6g} Mbit/s" for step in range(steps + 1)]
         table = bandwidth_table(grid, times)
         found = only(table)
         assert (found.figure, found.before, found.after) == ("time_to_loss_s", "rare", "each-step")
         errors.append(abs(math.log(found.at / exact)))
     assert errors[0] < math.log(2.0)
     assert errors[1] < 1e-3
-    assert "From 100 Mbit/s to" in first_words(table) and "rare reaches a loss of 0.8 first." in first_words(table)
+    assert "From 10 Gbit/s to" in first_words(table) and "rare reaches a loss of 0.8 first." in first_words(table)
     assert f"From bandwidth {RATE.brief(found.at)} on, each-step reaches a loss of 0.8 before rare." in crossing_words(
         table
     )

@@ -220,7 +220,7 @@ def beside_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 REAL = pytest.param(True, marks=pytest.mark.backend)
 
 
-@pytest.mark.parametrize("real", [False, REAL], ids=["virtual", "real"])
+@pytest.mark.parametrize("real", [pytest.param(False, marks=pytest.mark.thorough), REAL], ids=["virtual", "real"])
 def test_the_guides_sessions_run(beside_its_file: None, real: bool) -> None:
     """In order, in one session; the last block starts real processes and is left out of the virtual one."""
     *virtual, last = blocks(GUIDE, "pycon")

@@ -77,7 +77,7 @@ def test_the_commands_of_the_tutorial_run(tmp_path: Path, monkeypatch: pytest.Mo
     written(TUTORIAL, tmp_path, monkeypatch)
     every = [words for words in commands_of(TUTORIAL) if words[0] not in REAL]
     assert len(every) == 8
-    check_all({" ".join(words): partial(runs, shortened(words, "stop.epochs=0.1")) for words in every})
+    check_all({" ".join(words): partial(runs, shortened(words, "stop.epochs=0.05")) for words in every})
 
 
 @pytest.mark.thorough
@@ -93,7 +93,7 @@ def shorter_files(folder: Path) -> None:
     """Lets the scenarios of a study stop early; `make test-all` runs them as they are."""
     for scenario in folder.glob("*.yaml"):
         text = scenario.read_text(encoding="utf-8")
-        scenario.write_text(re.sub(r"^stop: .*$", "stop: {updates: 32}", text, flags=re.MULTILINE), encoding="utf-8")
+        scenario.write_text(re.sub(r"^stop: .*$", "stop: {updates: 20}", text, flags=re.MULTILINE), encoding="utf-8")
 
 
 def executed(script: Path, picture: Path) -> None:

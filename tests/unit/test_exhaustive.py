@@ -24,6 +24,7 @@ from paceline.checking.small_runs import Slopes
 from paceline.records.trace import Trace
 from tests.scripted import Action, Script
 from tests.support import job_of
+from tests.thorough import FAMILIES, sampled
 
 SEND: Action = ("send", Rank(0))
 ANY: Action = ("receive", None)
@@ -139,7 +140,7 @@ def test_an_exploration_ends_at_its_limit() -> None:
     assert (orders.explored, orders.complete) == (2, False)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", sampled(METHODS, FAMILIES))
 def test_no_method_of_two_workers_has_a_redundant_run(name: str) -> None:
     """One step each; the moves of every run are those of an any-order run with the same weights."""
     method = METHODS[name]()

@@ -16,12 +16,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.thorough import cases
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/test-your-own-algorithm.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WIDTH = "110"
 """columns of the terminal in which the output of the page was written"""
 PROGRAMS = {"paceline": ["-m", "paceline"], "pytest": ["-m", "pytest", "-c", os.devnull, "-p", "no:cacheprovider"]}
+SHORTER = ["--schedules", str(cases(200, 1000))]
+"""for the last search, whose page shows no number of schedules"""
 pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="needs the repository")
 
 
@@ -36,6 +40,7 @@ def run(command: str, folder: Path) -> str:
     """Runs a command of the page with this checkout, and returns its output without spaces that only align it."""
     name, *words = command.split()
     environment = {**os.environ, "COLUMNS": WIDTH, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "NO_COLOR": "1"}
+    words += SHORTER if words[-2:] == ["--workers", "2"] else []
     arguments = [sys.executable, *PROGRAMS[name], *(["--rootdir", str(folder)] if name == "pytest" else []), *words]
     answer = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert answer.returncode in (0, 1), answer.stderr

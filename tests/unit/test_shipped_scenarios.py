@@ -38,7 +38,7 @@ PAPERS = {
 }
 """changes for a short horizon of the scenarios of `paceline reproduce`"""
 WIDE_AREA = {
-    "wan-diloco": ["stop.seconds=40 s"],
+    "wan-diloco": ["stop.seconds=20 s"],
     "two-datacentres": ["stop.samples=32768"],
     "home-gpus": ["stop.samples=32768"],
 }

@@ -36,7 +36,7 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from tests.stored import seal_run
 from tests.support import FixedTiming, Uneven, built, job_of
-from tests.thorough import extra
+from tests.thorough import FAMILIES, extra, sampled
 from tests.unit.test_commands import SCENARIO, TABLES, call, simulated
 
 PAGE = (Path(__file__).parents[2] / "docs/staleness.md").read_text(encoding="utf-8")
@@ -227,7 +227,7 @@ def test_drift_is_the_distance_from_the_mean_of_all_workers() -> None:
     assert found == {"staleness": 4, "count": 3, "mean": pytest.approx(np.mean(expected)), "max": max(expected)}
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", sampled(METHODS, FAMILIES))
 def test_every_method_can_be_asked(name: str) -> None:
     """A run without probes or drift shows none, as the page says, and no command fails."""
     job = job_of(built(name), nodes=[[0, 1, 2, 3]], steps=8)

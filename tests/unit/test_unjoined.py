@@ -23,6 +23,7 @@ from paceline.simulator.network.network import NoCost
 from paceline.workloads import build
 from paceline.workloads.learners import torch_learner
 from tests.support import ONE_NODE, FixedTiming, job_of, nodes_for
+from tests.thorough import FAMILIES, sampled
 
 SHAPES: list[tuple[int, ...]] = [(2, 3), (1,), (4,), (2, 1, 2)]
 
@@ -84,7 +85,7 @@ def test_what_is_known_without_the_numbers_puts_nothing_together() -> None:
     assert gradient.apart
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", sampled(METHODS, FAMILIES))
 def test_every_method_learns_the_same_from_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the bit, simulated."""
     method = METHODS[name]()
