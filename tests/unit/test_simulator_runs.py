@@ -285,8 +285,8 @@ def test_the_same_scenario_and_seed_give_the_same_tables_and_shares_add_up(name:
 
 
 LONG_STEPS = {"demo": "update: plain", "noloco": "inner: sgd"}
-"""settings of the methods whose default steps are as long as the learning rate, whatever the gradient: by the sign, or by
-AdamW without weight decay. With the default the weights grow in proportion to the number of steps and never become NaN"""
+"""settings of the methods whose default steps are as long as the learning rate, whatever the gradient: by the sign, or
+by AdamW without weight decay. With those, weights grow in proportion to the number of steps and never become NaN"""
 
 
 @pytest.mark.parametrize("name", sampled(NAMES, FAMILIES))
