@@ -130,7 +130,7 @@ def largest_of_rows(matrix: Any, count: int) -> Any:
 
 def sign(vector: Any) -> Any:
     """Returns −1, 0 or 1 for each number; a vector without numbers itself."""
-    return vector if isinstance(vector, Special) else library(vector).sign(vector)
+    return vector.mapped(sign) if isinstance(vector, Special) else library(vector).sign(vector)
 
 
 def clipped(vector: Any, limit: float) -> Any:
@@ -139,7 +139,9 @@ def clipped(vector: Any, limit: float) -> Any:
     >>> clipped(np.array([-3.0, 0.5]), 1.0)
     array([-1. ,  0.5])
     """
-    return vector if isinstance(vector, Special) else library(vector).clip(vector, -limit, limit)
+    if isinstance(vector, Special):
+        return vector.mapped(lambda numbers: clipped(numbers, limit))
+    return library(vector).clip(vector, -limit, limit)
 
 
 def like(numbers: np.ndarray, vector: Any) -> Any:

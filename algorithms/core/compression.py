@@ -29,6 +29,7 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.sparse import Sparse
 from paceline.algorithms.core.steps import average_gradient
 from paceline.algorithms.core.traffic import COMBINE, NOTHING, READ, SCALE, ZEROS, Traffic
+from paceline.algorithms.core.twofold import Memories, OfTwoSizes, advanced_together
 from paceline.algorithms.core.values import GradientResult, Group, Layer, Null, join, length
 
 
@@ -251,7 +252,12 @@ def beginning(compression: Compression | None, vector: Any, layers: Sequence[Lay
         vector: the initial weights.
         layers: the positions of the layers in the vector.
     """
-    return None if compression is None else compression.begin(vector, layers)
+    if compression is None:
+        return None
+    if isinstance(vector, OfTwoSizes):
+        numbers, size = vector.apart()
+        return Memories(compression.begin(numbers, vector.layers_of_numbers(layers)), compression.begin(size, layers))
+    return compression.begin(vector, layers)
 
 
 @program
@@ -272,7 +278,14 @@ def average_compressed(
     """
     if compression is None:
         return (yield from average_gradient(gradient, group, key)), None
-    mean, memory = yield from compression.averaged(group, gradient.take_vector(), key, memory)
+    vector = gradient.take_vector()
+    if isinstance(vector, OfTwoSizes):
+        numbers, size = vector.apart()
+        small = compression.averaged(group, numbers, key, memory.of_numbers)
+        large = compression.averaged(group, size, key, memory.of_size)
+        mean, memory = yield from advanced_together(vector, small, large)
+    else:
+        mean, memory = yield from compression.averaged(group, vector, key, memory)
     return replace(gradient, vector=mean), memory
 
 

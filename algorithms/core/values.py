@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NewType, Protocol, Self, TypeVar, runtime_checkable
 
@@ -47,6 +47,10 @@ class Special(ABC):
         """Concatenates parts of one vector; this one is the first."""
 
     @abstractmethod
+    def mapped(self, function: Callable[[Any], Any]) -> Self:
+        """Applies a function to the numbers that computes each one by itself."""
+
+    @abstractmethod
     def norm(self) -> float:
         """Returns the Euclidean norm."""
 
@@ -81,6 +85,10 @@ class Null(Special):
     def joined(self, parts: Sequence[Self]) -> Self:
         """Returns a vector with the size of all parts together."""
         return replace(self, count=sum(part.count for part in parts))
+
+    def mapped(self, function: Callable[[Any], Any]) -> Self:
+        """Returns the vector itself, since there are no numbers."""
+        return self
 
     def norm(self) -> float:
         """Returns 0, since there are no numbers."""

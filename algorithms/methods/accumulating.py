@@ -95,7 +95,7 @@ class Acco(SgdMethod):
         """Starts to average the mean of the gradients of the round so far."""
         yield from Charge("accumulate", state.total.nbytes, traffic=SCALE)
         mean = state.total / len(state.origins)
-        return (yield from Start(AllReduce(value=mean, group=me.workers, key=f"gradients {state.step}", donate=True)))
+        return (yield from Start(AllReduce(value=mean, group=me.workers, key=f"gradients {state.step}")))
 
     @program
     def end_first_half(self, me: RankContext, rule: Chain, state: Accumulating) -> Program[Accumulating]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from paceline.algorithms.core.compression import average_compressed
+from paceline.algorithms.core.compression import average_compressed, beginning
 from paceline.algorithms.core.dct_top_k import DctTopK
 from paceline.algorithms.core.fast_values import replace
 from paceline.algorithms.core.guarantees import Guarantee
@@ -74,7 +74,9 @@ class DeMo(SgdMethod):
 
     def begin(self, me: RankContext, vector: Any) -> Replica:
         layers = me.layout.layers
-        return Replica(0, Weights(vector, 0), self.rule(layers).init(vector), self.extraction.begin(vector, layers))
+        return Replica(
+            0, Weights(vector, 0), self.rule(layers).init(vector), beginning(self.extraction, vector, layers)
+        )
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:

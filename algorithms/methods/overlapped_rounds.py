@@ -91,7 +91,7 @@ class Co2(SgdMethod):
         yield from Charge("update", state.start.nbytes, traffic=COMBINE)
         moved = state.start - state.weights.vector
         late = None if state.flight is None else (yield from Wait(state.flight))
-        flight = yield from Start(AllReduce(value=moved, group=me.workers, key=f"everyone {state.step}", donate=True))
+        flight = yield from Start(AllReduce(value=moved, group=me.workers, key=f"everyone {state.step}"))
         vector, velocity = state.start, state.velocity
         if late is not None:
             yield from Charge("update", late.nbytes, traffic=OUTER_STEP)

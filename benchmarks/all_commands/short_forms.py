@@ -41,6 +41,7 @@ SHORT_FORMS: tuple[ShortForm, ...] = (
     ShortForm("collectives", ("--ranks", "512", "--topology-k", "14")),
     ShortForm("network"),
     ShortForm("published"),
+    ShortForm("utilisation", ("--model", "1B", "--scale", "0.82")),
     ShortForm("knl"),
     ShortForm("hsgd", ("--images", "20000")),
     ShortForm("quadratic"),

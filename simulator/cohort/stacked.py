@@ -65,6 +65,14 @@ class Stacked(Special):
         count = len(self.rows)
         return Stacked(np.concatenate([rows_of(part, count) for part in parts], axis=1))
 
+    def mapped(self, function: Callable[[Any], Any]) -> Stacked:
+        return Stacked(function(self.rows))
+
+    @property
+    def device(self) -> Any:
+        """Raises `NotACohort`: only computations with the positions of numbers ask for the device, such as sorting."""
+        raise NotACohort("it computes with the numbers of a vector in another way than one by one")
+
     def norm(self) -> Any:
         return vary(np.array([norm(row) for row in self.rows]))  # of each row: a norm of a matrix sums in another order
 

@@ -105,7 +105,7 @@ def _checked(name: str, one: NDArray[Any], other: NDArray[Any]) -> None:
 
 
 def _operation(name: str, *, swapped: bool = False) -> Callable[[Varying, Any], Any]:
-    function = getattr(operator, name)
+    function = getattr(operator, f"__{name}__")
 
     def apply(self: Varying, other: Any) -> Any:
         if isinstance(other, Varying):
@@ -131,7 +131,7 @@ def _plain(values: Any) -> Any:
     return int(values) if isinstance(values, bool) else values
 
 
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod"):
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor"):
     setattr(Varying, f"__{_name}__", _operation(_name))
     setattr(Varying, f"__r{_name}__", _operation(_name, swapped=True))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):

@@ -105,10 +105,10 @@ NETWORK = (
         old="""            self._leave(flow.number)
         self._solve_afterwards()
 
-    def remaining""",
+    def route""",
         new="""            self._leave(flow.number)
 
-    def remaining""",
+    def route""",
         bug="Flows remain as slow as they were beside a flow that was cancelled.",
         tests=("closed_form/test_memory_sharing.py", "unit/test_doctests.py"),
     ),

@@ -263,7 +263,7 @@ def test_other_methods_are_refused_with_a_reason(name: str) -> None:
     method = built(name)
     nodes = suited(method, [2, 2])
     job = job_of(method, nodes=nodes, steps=4)
-    with pytest.raises(NotACohort, match=r"messages|clock|do not step together"):
+    with pytest.raises(NotACohort, match=r"messages|clock|do not step together|in another way than one by one"):
         simulate_cohort(job, FixedTiming(), NoCost(), Schedule(every=1))
 
 

@@ -12,9 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms import METHODS
+from paceline.algorithms import METHODS, PowerSgd, TopK
+from paceline.algorithms.core import arrays
+from paceline.algorithms.core.dct_top_k import DctTopK
 from paceline.algorithms.core.job import Job, Learner
 from paceline.algorithms.core.values import Null, Samples, join, length, nbytes, norm
+from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.runtime.sized import Fit, Sized
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import load
@@ -64,6 +67,15 @@ def test_every_method_does_the_same_at_the_same_times(name: str) -> None:
     assert not np.allclose(trace.weights.numbers, stand_in.initial().numbers), "nothing was learned"
 
 
+@pytest.mark.parametrize("compression", [TopK(ratio=0.3), PowerSgd(), DctTopK(k=1)], ids=lambda one: one.kind)
+def test_a_compressed_average_too(compression: Any) -> None:
+    model = build("lenet", learning="none", seed=1)
+    job = job_of(SyncSgd(compression=compression), nodes=placed([3, 2]), steps=12, learner=model)
+    trace = traced(dataclasses.replace(job, learner=StandIn(Bowl(), model.layout, BATCH, FEWER)))
+    assert facts(trace) == facts(traced(job))
+    assert np.isfinite(trace.weights.numbers).all() and trace.weights.numbers.all(), "not every number was learned"
+
+
 def test_the_sizes_are_what_times_depend_on() -> None:
     """The test above can fail: the bare problem, with its own few bytes, has other times."""
     model = build("lenet", learning="none", seed=1)
@@ -105,6 +117,27 @@ def test_parts_of_a_sized_vector_hold_every_number_once(numbers: int, count: int
     assert again.numbers.tolist() == whole.numbers.tolist() and again.nbytes == length(null) * 4
     for start, part in zip(edges, parts, strict=False):  # a part of a part is the same part of the whole
         assert whole[start:][: len(part)].numbers.tolist() == part.numbers.tolist()
+
+
+@given(st.integers(1, 40), st.integers(4, 200), st.data())
+def test_parts_that_are_not_adjacent_can_be_joined_and_taken_apart(
+    numbers: int, count: int, data: st.DataObject
+) -> None:
+    whole = Fit(numbers, count).dress(np.arange(float(numbers)))
+    first, second, third = sorted(data.draw(st.lists(st.integers(0, count), min_size=3, max_size=3)))
+    head, middle, tail = whole[:first], whole[first:second], whole[third:]
+    outer = join([head, tail])
+    assert len(outer) == first + count - third
+    assert outer[:first].numbers.tolist() == head.numbers.tolist()
+    assert outer[first:].numbers.tolist() == tail.numbers.tolist()
+    again = join([outer[:first], middle, whole[second:third], outer[first:]])
+    assert again.numbers.tolist() == whole.numbers.tolist() and again.runs == whole.runs
+
+
+def test_signs_and_limits_are_those_of_the_numbers() -> None:
+    vector = Fit(3, 300).dress(np.array([-2.0, 0.0, 0.5]))
+    assert arrays.sign(vector).numbers.tolist() == [-1.0, 0.0, 1.0]
+    assert arrays.clipped(vector, 1.0).numbers.tolist() == [-1.0, 0.0, 0.5]
 
 
 def test_arithmetic_is_that_of_the_numbers() -> None:

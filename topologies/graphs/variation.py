@@ -16,8 +16,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 STREAM = 23
 """separates these draws from others with the same seed"""
 EVERY_S = 10.0
@@ -89,6 +87,8 @@ class Variation:
             seed: the seed of the run.
             link: the name of the link. Links with different names vary independently.
         """
+        import numpy as np  # only a run draws; `paceline list topologies` starts faster without it
+
         key = int.from_bytes(hashlib.blake2b(link.encode(), digest_size=8).digest(), "big")
         generator = np.random.default_rng(np.random.SeedSequence((seed, STREAM, key)))
         sigma, rho = self.sigma, self.log_correlation
