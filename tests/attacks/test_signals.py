@@ -226,7 +226,7 @@ def _check_records(team: Team, status: int, said: str, sent: signal.Signals, whe
 def length(tmp_path_factory: pytest.TempPathFactory) -> Length:
     """Measures a whole command; for the single signal of `make test`, an assumed length does."""
     if not THOROUGH:
-        return Length(5.0, 2.0)
+        return Length(4.0, 1.0)
     began_s = time.monotonic()
     team = Team.begin(tmp_path_factory.mktemp("whole"))
     until_launched(team)

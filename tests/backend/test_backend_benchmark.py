@@ -21,12 +21,25 @@ pytestmark = [
     pytest.mark.backend,
     pytest.mark.skipif(not (ROOT / "benchmarks").exists(), reason="needs the repository"),
 ]
+WARNS = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+"""in torch.distributed.optim, at its import"""
 
 
 def benchmark(*options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "benchmarks/backend.py"), *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+
+
+def imported(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Returns the benchmark as a module of this process."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    spec = importlib.util.spec_from_file_location("benchmark", ROOT / "benchmarks/backend.py")  # `backend` is a folder
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "benchmark", module)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.thorough
@@ -45,15 +58,11 @@ def test_every_pair_has_a_row() -> None:
         assert cost["step_s"] > 0
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # in torch.distributed.optim, at its import
+@WARNS
 @pytest.mark.parametrize(("way", "rank"), [(("sync-sgd", "gloo"), 1), (("post-local-sgd", "shared memory"), None)])
 def test_other_weights_are_told(way: tuple[str, str], rank: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    spec = importlib.util.spec_from_file_location("benchmark", ROOT / "benchmarks/backend.py")  # `backend` is a folder
-    assert spec is not None and spec.loader is not None
-    backend, runs = importlib.util.module_from_spec(spec), importlib.import_module("torch_comparison.runs")
-    monkeypatch.setitem(sys.modules, "benchmark", backend)
-    spec.loader.exec_module(backend)
+    backend = imported(monkeypatch)
+    runs = importlib.import_module("torch_comparison.runs")
     same = torch.ones(3)
     launches = {each: runs.Timed(1.0, (same, same)) for each, _ in backend.ways(backend.WAYS, runs.TRANSPORTS)}
     backend.check(launches, 8)
@@ -80,8 +89,13 @@ def test_some_ways_are_looked_at_alone() -> None:
         several=False,
     ),
 )
-def test_an_option_that_makes_no_sense_is_refused(wrong: tuple[str, str]) -> None:
-    done = benchmark(*wrong)
-    assert done.returncode == 2 and f"found {wrong[1]!r}" in done.stderr.replace("found 0", "found '0'").replace(
-        "found 9", "found '9'"
-    )
+@WARNS
+def test_an_option_that_makes_no_sense_is_refused(
+    wrong: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend = imported(monkeypatch)
+    monkeypatch.setattr(sys, "argv", ["backend.py", *wrong])
+    with pytest.raises(SystemExit) as ended:
+        backend.main()
+    said = capsys.readouterr().err.replace("found 0", "found '0'").replace("found 9", "found '9'")
+    assert ended.value.code == 2 and f"found {wrong[1]!r}" in said

@@ -15,8 +15,8 @@ from tests.backend.test_hosts import left_alone, needs_hosts  # noqa: F401
 from tests.thorough import THOROUGH
 
 ROOT = Path(__file__).parents[2]
-SOME = ["async-sgd"]
-"""test_launchers has a method without a server, with the weights of forked ranks"""
+SOME = ["easgd"]
+"""it has a server; test_launchers has a method without one"""
 TRIED = list(METHODS) if THOROUGH else SOME
 pytestmark = [
     pytest.mark.backend,
