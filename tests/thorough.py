@@ -43,7 +43,7 @@ early, or in pairs"""
 WAYS = ("sync-sgd", "async-sgd", "easgd", "hbs-sgd", "layerwise-sgd", "agd", "gossip", "hogwild-sgd")
 """methods whose ranks communicate in different ways: with all, with a server at any time or in turn, in groups, by
 layer, with a delay, in pairs, and through shared memory. `make test` takes these where a test is about real runs, and
-another one has every family of methods in real runs"""
+contract/test_methods with backend/test_replay the families, except those in SIMILAR"""
 
 
 def cases(short: int, thorough: int) -> int:
