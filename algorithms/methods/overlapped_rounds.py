@@ -21,7 +21,7 @@ OUTER_STEP = 2 * SCALE + COMBINE + SCALE + SCALE + COMBINE
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds(Replica):
+class Overlapped(Replica):
     """A replica with the weights at the start of its round, the outer momentum and the change that is in flight."""
 
     start: Any = None
@@ -72,12 +72,12 @@ class Co2(SgdMethod):
     def longest_period(self, workers: int) -> int:
         return 2 * self.period
 
-    def begin(self, me: RankContext, vector: Any) -> Rounds:
+    def begin(self, me: RankContext, vector: Any) -> Overlapped:
         optimizer_state = self.rule(me.layout.layers).init(vector)
-        return Rounds(0, Weights(vector, 0), optimizer_state, start=vector, velocity=0 * vector)
+        return Overlapped(0, Weights(vector, 0), optimizer_state, start=vector, velocity=0 * vector)
 
     @program
-    def worker(self, me: RankContext, state: Rounds) -> Program[Rounds]:
+    def worker(self, me: RankContext, state: Overlapped) -> Program[Overlapped]:
         rule = self.rule(me.layout.layers)
         while step := (yield from NextStep(state)):
             state = yield from local_step(rule, state, step.samples)
@@ -86,7 +86,7 @@ class Co2(SgdMethod):
         return state
 
     @program
-    def outer_step(self, me: RankContext, state: Rounds) -> Program[Rounds]:
+    def outer_step(self, me: RankContext, state: Overlapped) -> Program[Overlapped]:
         """Ends a round: starts to average its change, and applies that of the round before."""
         yield from Charge("update", state.start.nbytes, traffic=COMBINE)
         moved = state.start - state.weights.vector

@@ -12,7 +12,7 @@ from paceline.algorithms.core.rules import Chain
 from paceline.algorithms.core.values import Group, Weights
 from paceline.algorithms.methods.accumulating import Acco, Accumulating
 from paceline.algorithms.methods.decoupled_momentum import DeMo
-from paceline.algorithms.methods.overlapped_rounds import Co2, Rounds
+from paceline.algorithms.methods.overlapped_rounds import Co2, Overlapped
 from tests.planted_bugs.bug import planted
 
 
@@ -77,7 +77,7 @@ class MovesItsOwnWeights(EverySecondRound):
     name = "co2-moves-its-own-weights"
 
     @program
-    def outer_step(self, me: RankContext, state: Rounds) -> Program[Rounds]:
+    def outer_step(self, me: RankContext, state: Overlapped) -> Program[Overlapped]:
         ended = yield from Co2.outer_step(self, me, state)
         vector = state.weights.vector + (ended.weights.vector - state.start)
         return replace(ended, weights=Weights(vector, ended.weights.version), start=vector)
