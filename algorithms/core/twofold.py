@@ -84,7 +84,8 @@ def advanced_together(vector: OfTwoSizes, of_numbers: Routine[Any], of_size: Rou
             mine, asked = small.advance(), large.advance()
         else:
             value = vector.resized(mine.value, asked.value)  # type: ignore[attr-defined]  # a collective
-            numbers, size = _apart((yield from replace(asked, value=value)))
+            both: Any = replace(asked, value=value)  # type: ignore[type-var]  # operations are dataclasses
+            numbers, size = _apart((yield from both))
             mine, asked = small.advance(numbers), large.advance(size)
     mean, memory = small.answer
     return vector.with_numbers(mean), Memories(memory, large.answer[1])
