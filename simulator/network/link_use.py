@@ -21,20 +21,17 @@ def links_of(network: ClusterNetwork) -> Links | None:
     if network.traffic is None:
         return None
     carried, cluster = network.traffic.by_port(), network.cluster
-    pairs = [(*ends, one.link) for one in cluster.graph.striped().connections for ends in (one.ends, one.ends[::-1])]
-    ports = [port(here, there) for here, there, _ in pairs]
-    bandwidth = [one.bytes_per_s for one in cluster.graph.striped().connections for _ in range(2)]
+    ways = [(*ends, one) for one in cluster.graph.striped().connections for ends in (one.ends, one.ends[::-1])]
+    pairs = [(here, there, one.link) for here, there, one in ways]
+    ports = [port(here, there) for here, there, _ in ways]
+    bandwidth = [one.bytes_per_s_from(here) for here, _, one in ways]
     for rank in map(Rank, range(cluster.workers + 1)):
-        ways = (f"out of rank {rank}", f"into rank {rank}")
-        if not any(carried.get(way) for way in ways):
+        inside = f"out of rank {rank}", f"into rank {rank}"
+        if not any(map(carried.get, inside)):
             continue
-        link, vertex, name = (
-            cluster.nodes[cluster.node_of(rank)].intra_node_link,
-            cluster.vertex_of(rank),
-            f"rank {rank}",
-        )
-        pairs += [(name, vertex, link), (vertex, name, link)]
-        ports += ways
+        link, vertex = cluster.nodes[cluster.node_of(rank)].intra_node_link, cluster.vertex_of(rank)
+        pairs += [(f"rank {rank}", vertex, link), (vertex, f"rank {rank}", link)]
+        ports += inside
         bandwidth += [link.bytes_per_s] * 2
     return Links(
         source=[here for here, _, _ in pairs],

@@ -79,6 +79,23 @@ def test_two_levels_keep_most_bytes_inside_nodes(nodes: int, each: int) -> None:
         assert found[f"out of rank {rank}"] == pytest.approx(STEPS * 2 * (each - 1) / each * size)
 
 
+def test_a_faster_download_has_its_own_utilisation() -> None:
+    """All hosts send as much as they receive, so a download of four times the bandwidth is used a quarter as much."""
+    cluster = star(1, 1, 1)
+    wires = [
+        replace(one, link=replace(one.link, download_bytes_per_s=4 * one.link.bytes_per_s))
+        for one in cluster.graph.connections
+    ]
+    network = ClusterNetwork(replace(cluster, graph=replace(cluster.graph, connections=tuple(wires))), "ring")
+    trace = simulate_job(job_of(SyncSgd(), nodes=placed([1, 1, 1]), steps=STEPS), FixedTiming(), network, Schedule(1))
+    links = links_of(network)
+    assert links is not None
+    used = dict(zip(zip(links.source, links.target, strict=True), links.utilisation(trace.wall_s), strict=True))
+    for host in ("host0", "host1", "host2"):
+        assert used[host, "switch"] == pytest.approx(4 * used["switch", host])
+        assert 0 < used["switch", host] < 1
+
+
 def test_the_vectorised_interpreter_counts_the_same() -> None:
     job = job_of(SyncSgd(), nodes=placed([2, 2, 2, 2]), steps=STEPS)
     for pattern in ("ring", "two-level", "double-tree"):
