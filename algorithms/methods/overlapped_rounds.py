@@ -8,24 +8,23 @@ from typing import Any, ClassVar
 
 from paceline.algorithms.core import arrays
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
+from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import AllReduce, Charge, Handle, NextStep, RecordUpdate, Start, Wait
 from paceline.algorithms.core.option_groups import FRACTION, POSITIVE, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import local_step
 from paceline.algorithms.core.traffic import COMBINE, SCALE
 from paceline.algorithms.core.values import Vector, Weights
+from paceline.algorithms.methods.outer import Outer
 
 OUTER_STEP = 2 * SCALE + COMBINE + SCALE + SCALE + COMBINE
 """memory traffic of an outer step: the momentum, its limits, and the step"""
 
 
 @dataclass(frozen=True, slots=True)
-class Overlapped(Replica):
-    """A replica with the weights at the start of its round, the outer momentum and the change that is in flight."""
+class Overlapped(Outer):
+    """The state of a worker with an outer optimizer, and the change that is in flight."""
 
-    start: Any = None
-    velocity: Any = None
     flight: Handle[Vector] | None = None
 
 
