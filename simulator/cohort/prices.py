@@ -160,21 +160,20 @@ class Modelled:
         roots = [0] * len(one.groups.groups) if one.roots is None else one.roots.tolist()
         groups = one.groups.groups
         alike = self._network.fabric.alike([group.ranks for group in groups]) if len(groups) > 1 else None
-        known: dict[tuple[int, int], tuple[int, Alone]] = {}
+        known: dict[tuple[int, int], tuple[int, Alone, CollectivePlan]] = {}
         """the first group of each kind and root, and what was found for it"""
         seconds, ports, plans, own = [], [], [], set()
         for number, (group, root) in enumerate(zip(groups, roots, strict=True)):
             kind = number if alike is None else alike.like[number], root
             if alike is None or kind not in known or known[kind][0] != kind[0]:
                 on, alone_s = self._network.alone(one.kind, group, one.nbytes, root)
-                known[kind] = number, (on, alone_s)
                 plan = self._network.tuner.plan(one.kind, group, one.nbytes, root)
+                known[kind] = number, (on, alone_s), plan
                 own.add(number)
             else:
-                first, (found, alone_s) = known[kind]
+                first, (found, alone_s), plan = known[kind]
                 on = alike.renamed(number, found)
                 self._network.tuner.copy_choice(one.kind, groups[first], group, one.nbytes)
-                plan = self._network.tuner.plan(one.kind, groups[first], one.nbytes, root)
             if not np.isfinite(alone_s):
                 raise NotACohort("a link is broken")
             seconds.append(alone_s)
