@@ -123,26 +123,24 @@ def link_figures(links: Links, wall_s: float) -> LinkFigures:
     ('a', 0.5, 8)
     """
     used = links.utilisation(wall_s)
-    first = links.busiest(wall_s)[:1]
-    busiest = None
-    for place in first:
-        if links.nbytes[place] > 0:
-            busiest = BusyLink(
-                {
-                    "from": links.source[place],
-                    "to": links.target[place],
-                    "kind": links.kind[place],
-                    "bytes": round(float(links.nbytes[place])),
-                    "utilisation": float(used[place]),
-                }
-            )
     return LinkFigures(
         links=len(links.source),
         listed=min(MOST_LINKS, len(links.source)),
         total_bytes=round(float(links.nbytes.sum())),
-        busiest=busiest,
+        busiest=_busiest(links, used, wall_s) if links.nbytes.any() else None,
         kinds=_kinds(links, used, wall_s),
     )
+
+
+def _busiest(links: Links, used: Amounts, wall_s: float) -> BusyLink:
+    place = links.busiest(wall_s)[0]
+    return {
+        "from": links.source[place],
+        "to": links.target[place],
+        "kind": links.kind[place],
+        "bytes": round(float(links.nbytes[place])),
+        "utilisation": float(used[place]),
+    }
 
 
 def _kinds(links: Links, used: Amounts, wall_s: float) -> list[LinkKind]:
