@@ -60,6 +60,8 @@ def _built(cluster: Cluster) -> Iterator[Preset]:
     links |= {link.name: (link, "") for link in shared}
     for name, (link, part) in links.items():
         values = f"{part}latency {quantity(link.latency_s, 's')}, bandwidth {quantity(link.bytes_per_s, 'B/s')}"
+        if (down := link.download_bytes_per_s) is not None:
+            values += f", download {quantity(down, 'B/s')}"
         yield Preset(f"link {name}", values, link.provenance)
         if (variation := link.variation) is not None:
             values = f"bandwidth varies over time: cv {variation.cv:g}, every {quantity(variation.every_s, 's')}"
