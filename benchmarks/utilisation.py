@@ -30,18 +30,32 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypedDict
 
 from rich.console import Console
 from rich.table import Table
 
 from paceline.records.document import to_json
 from utilisation_runs.published import GRID, TARGETS, Row, published
-from utilisation_runs.runs import METHODS, Setting, needed, utilisation
+from utilisation_runs.runs import Setting, needed, utilisation
 
 FITTED = "diloco"
 """the method to whose rows the scale is fitted"""
 FITTED_BELOW = 0.85
 """utilisations up to which they are used"""
+
+
+class Answer(TypedDict):
+    """A value of the table beside ours; the columns are explained above."""
+
+    model: str
+    method: str
+    target: float
+    published_gbit_per_s: float
+    ours_gbit_per_s: float
+    grid_steps: int
+    utilisation: float
+    difference: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +95,19 @@ class Cell:
             return here, here / self.target - 1
         return here, max(0.0, below / self.target - 1)
 
-    def answer(self) -> dict[str, object]:
+    def answer(self) -> Answer:
+        """Simulates the published bandwidth, and returns all figures."""
         found, difference = self.at_published()
-        return {
-            "model": self.row.model,
-            "method": self.row.method,
-            "target": self.target,
-            "published_gbit_per_s": GRID[self.place],
-            "ours_gbit_per_s": self.ours,
-            "grid_steps": self.steps,
-            "utilisation": found,
-            "difference": difference,
-        }
+        return Answer(
+            model=self.row.model,
+            method=self.row.method,
+            target=self.target,
+            published_gbit_per_s=GRID[self.place],
+            ours_gbit_per_s=self.ours,
+            grid_steps=self.steps,
+            utilisation=found,
+            difference=difference,
+        )
 
 
 def scale_of(cells: Sequence[Cell]) -> float:
@@ -113,48 +128,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, help="bytes relative to 16 bits a parameter; default: fitted")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     given = parser.parse_args(arguments)
-    rows = [row for row in published() if row.method in METHODS and (not given.model or row.model in given.model)]
+    rows = [row for row in published() if not given.model or row.model in given.model]
     plain = [
         Cell(row, *pair, needed(row, pair[0])) for row in rows for pair in zip(TARGETS, row.bandwidths, strict=True)
     ]
     scale = given.scale or scale_of(
         [cell for cell in plain if cell.row.method == FITTED and cell.target < FITTED_BELOW]
     )
-    cells = [replace(cell, scale=scale) for cell in plain]
-    answers = [cell.answer() for cell in cells]
+    answers = [replace(cell, scale=scale).answer() for cell in plain]
     if given.json:
         print(to_json({"scale": scale, "fitted_to": None if given.scale else FITTED, "cells": answers}))
     else:
-        show(scale, cells, answers)
+        show(scale, answers)
     return 0
 
 
-def show(scale: float, cells: Sequence[Cell], answers: Sequence[dict[str, object]]) -> None:
+def show(scale: float, answers: Sequence[Answer]) -> None:
     """Prints the table and what it says in words."""
     table = Table(
         "model", "method", "target %", "published Gbit/s", "ours Gbit/s", "steps", "utilisation %", "difference %"
     )
-    for cell, answer in zip(cells, answers, strict=True):
+    for one in answers:
         table.add_row(
-            cell.row.model,
-            cell.row.method,
-            f"{100 * cell.target:.0f}",
-            f"{GRID[cell.place]:.3g}",
-            f"{cell.ours:.3g}",
-            f"{cell.steps:+d}",
-            f"{100 * float(str(answer['utilisation'])):.1f}",
-            f"{100 * float(str(answer['difference'])):+.1f}",
+            one["model"],
+            one["method"],
+            f"{100 * one['target']:.0f}",
+            f"{one['published_gbit_per_s']:.3g}",
+            f"{one['ours_gbit_per_s']:.3g}",
+            f"{one['grid_steps']:+d}",
+            f"{100 * one['utilisation']:.1f}",
+            f"{100 * one['difference']:+.1f}",
         )
     console = Console()
     console.print(table)
-    for method in dict.fromkeys(cell.row.method for cell in cells):
-        mine = [
-            (cell, abs(float(str(a["difference"]))))
-            for cell, a in zip(cells, answers, strict=True)
-            if cell.row.method == method
-        ]
-        same = sum(cell.steps == 0 for cell, _ in mine)
-        worst = max(difference for _, difference in mine)
+    for method in dict.fromkeys(one["method"] for one in answers):
+        mine = [one for one in answers if one["method"] == method]
+        same = sum(one["grid_steps"] == 0 for one in mine)
+        worst = max(abs(one["difference"]) for one in mine)
         console.print(
             f"{method}: {same} of {len(mine)} bandwidths are equal; utilisation differs by at most {100 * worst:.1f} %."
         )
