@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext
@@ -50,6 +50,7 @@ class EagerDiLoCo(NesterovRounds):
     source = "Kale, Douillard, Donchev 2025, 'Eager Updates for Overlapped Communication and Computation in DiLoCo', \
 arXiv 2502.12996, Algorithm 3"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.BOUNDED_STALENESS})
+    state: ClassVar[type[Outer]] = Overlapping
 
     updates: Literal["eager", "delayed"] = "eager"
     """whether a worker's own share is replaced by that of the present round; provenance: Algorithms 3 and 2 of the
@@ -60,10 +61,6 @@ arXiv 2502.12996, Algorithm 3"
 
     def longest_period(self, workers: int) -> int:
         return 2 * self.period
-
-    def begin(self, me: RankContext, vector: Any) -> Overlapping:
-        outer = super().begin(me, vector)
-        return Overlapping(0, outer.weights, outer.optimizer_state, start=outer.start, velocity=outer.velocity)
 
     @program
     def worker(self, me: RankContext, state: Overlapping) -> Program[Overlapping]:

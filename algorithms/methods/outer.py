@@ -67,6 +67,8 @@ class Rounds(InnerOptimizer):
     """Base of methods with rounds of equally many local steps: each worker keeps the inner optimizer's state."""
 
     staleness_kind = StalenessKind.LOCAL_AGE
+    state: ClassVar[type[Outer]] = Outer
+    """the class of a worker's state; fields that it adds have defaults"""
 
     period: int = 8
     """H, inner steps in a round; provenance: ours, the source takes 500 of far more steps"""
@@ -76,7 +78,7 @@ class Rounds(InnerOptimizer):
 
     def begin(self, me: RankContext, vector: Any) -> Outer:
         optimizer_state = self.rule(me.layout.layers).init(vector)
-        return Outer(0, Weights(vector, 0), optimizer_state, start=vector, velocity=0 * vector)
+        return self.state(0, Weights(vector, 0), optimizer_state, start=vector, velocity=0 * vector)
 
 
 @dataclass(frozen=True, kw_only=True)

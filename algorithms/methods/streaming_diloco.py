@@ -143,6 +143,7 @@ class StreamingDiLoCo(NesterovRounds):
     name = "streaming-diloco"
     source = "Douillard et al. 2025, 'Streaming DiLoCo with overlapping communication', arXiv 2501.18512, Algorithm 2"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.BOUNDED_STALENESS, outer_weights_equal})
+    state: ClassVar[type[Outer]] = Streaming
 
     ranges: ClassVar[Mapping[str, Range]] = {"fragments": COUNT, "overlap": STEPS_OR_NONE, "alpha": FRACTION}
 
@@ -176,10 +177,6 @@ class StreamingDiLoCo(NesterovRounds):
 
     def longest_period(self, workers: int) -> int:
         return self.period + self.overlap
-
-    def begin(self, me: RankContext, vector: Any) -> Streaming:
-        outer = super().begin(me, vector)
-        return Streaming(0, outer.weights, outer.optimizer_state, start=outer.start, velocity=outer.velocity)
 
     @program
     def worker(self, me: RankContext, state: Streaming) -> Program[Streaming]:
