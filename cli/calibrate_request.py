@@ -96,8 +96,8 @@ class Request:
         readers: list[Callable[[], Imported]] = [partial(nccl_log, path) for path in self.nccl_tests]
         readers += [partial(osu_log, given) for given in self.osu]
         if self.torch_profile:
-            job, busy = scenario.plans()[0].job, max(len(ranks) for ranks in scenario.cluster.placement)
-            readers += [partial(trace, given, job, busy) for given in self.torch_profile]
+            plan, busy = scenario.plans()[0], max(len(ranks) for ranks in scenario.cluster.placement)
+            readers += [partial(trace, given, plan, busy) for given in self.torch_profile]
         readers += [partial(run_costs, path, scenario) for path in self.runs]
         for read in readers:
             try:

@@ -5,8 +5,8 @@ Rules of this file:
 * A log gives curves of messages and collectives. Several runs of one operation with the same ranks and hosts are one
   curve: at each size the median of their times. A log that does not tell its hosts is of one host.
 * A trace gives the time of a gradient with all ranks of a host busy, which is all that was recorded. Its distribution
-  is that of the trace's steps. The forward pass has its own time; a layer's share of the backward pass is proportional
-  to its parameters, since a trace does not name layers.
+  is that of the trace's steps. The forward pass has its own time; a trace does not name layers, so the backward pass
+  is divided among them as that of the scenario's device (`Plan.layer_split`).
 * Costs without an imported figure are left out or measured, but never guessed.
 """
 
@@ -17,10 +17,10 @@ from pathlib import Path
 from statistics import fmean
 
 from paceline.algorithms.core.errors import InputError
-from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.machine_imports import Imported
 from paceline.backend.calibration.step_time_laws import correlations, fitted
+from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.sections.machine_details import OriginPart
 from paceline.scenarios.sections.machine_file import BusyPart, BytesPart, CurvePart, GradientPart
 from paceline.topologies.catalogue.gradient_times import slices
@@ -101,19 +101,19 @@ def _origin(curve: MeasuredCurve, path: Path) -> OriginPart:
     return OriginPart(file=path.name, tool=curve.tool, version=curve.version, details=curve.details)
 
 
-def trace(given: str, job: Job, busy: int) -> Imported:
+def trace(given: str, plan: Plan, busy: int) -> Imported:
     """Returns the costs in a trace of torch.profiler.
 
     Args:
-        given: the path of the trace, after ``BATCH=`` if its batch is not that of the job.
-        job: the job with the batch and the layers.
+        given: the path of the trace, after ``BATCH=`` if its batch is not that of the plan.
+        plan: the plan with the batch and the layers.
         busy: the ranks of a host that computed at the same time.
 
     Raises:
         InputError: the trace is wrong; with all mistakes.
     """
     before, _, after = given.rpartition("=")
-    batch, path = job.batch, Path(given)
+    batch, path = plan.job.batch, Path(given)
     if before and not path.exists():
         if not before.isdecimal() or int(before) < 1:
             raise InputError(
@@ -131,11 +131,11 @@ def trace(given: str, job: Job, busy: int) -> Imported:
     if found.kernels is not None and sum(found.kernels.forward + found.kernels.backward) > sum(map(sum, passes)):
         passes = (found.kernels.forward, found.kernels.backward)
     forward = sum(passes[0]) / (sum(passes[0]) + sum(passes[1]))
-    sizes = [layer.stop - layer.start for layer in job.learner.layout.layers]
+    _, shares = plan.layer_shares()
     part = part.model_copy(
         update={
             "forward": forward,
-            "backward": tuple((1 - forward) * size / sum(sizes) for size in sizes),
+            "backward": tuple((1 - forward) * share / sum(shares) for share in shares),
         }
     )
     optimizer = found.optimizer

@@ -272,7 +272,8 @@ def gradient_words(run: Recorded, mean_s: float) -> tuple[str, str]:
     devices = Counter(cluster.device_of(Rank(rank)) for rank in range(run.workers))
     times = {device: device.compute_s(batch) for device in devices}
     modelled = sum(times[device] * count for device, count in devices.items()) / run.workers
-    words = f"a gradient of {seconds(mean_s)}, predicted by the device model at batch {batch}"
+    source = "predicted by the device model" if all(one.times for one in devices) else "of the given device"
+    words = f"a gradient of {seconds(mean_s)}, {source} at batch {batch}"
     if abs(mean_s - modelled) > SAME * modelled:
         words += f" ({seconds(modelled)}) × {mean_s / modelled:.3g} by jitter, stragglers and unequal numbers of steps"
     return words, joined(f"{seconds(times[one])} on {one.name}: {one.provenance}" for one in devices)

@@ -72,11 +72,11 @@ def _by_kind(run: Recorded, curves: Sequence[Curve], mean_s: float) -> Iterator[
 
 
 def _by_layer(run: Recorded, mean_s: float) -> Iterator[Row]:
-    forward, backward = run.plan.layer_shares()
+    forward, backward, how = run.plan.layer_split()
     words, provenance = gradient_words(run, mean_s)
     layers = run.plan.job.learner.layout.layers
-    if all(len(node.device.forward_shares) != len(layers) for node in run.plan.cluster.nodes):
-        provenance += "; divided among layers by their parameters"
+    if how:
+        provenance += f"; divided among layers {how}"
     for layer, ahead, back in zip(layers, forward, backward, strict=True):
         share = ahead + back
         formula = f"forward {100 * ahead:.3g} % and backward {100 * back:.3g} % of {words}"

@@ -12,9 +12,11 @@ from paceline.algorithms.core.job import Budget, Counted, Job, Learner
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Group, Rank
 from paceline.records.trace import Schedule
+from paceline.scenarios.sections.devices import LayerSplit, split_of_given_time
 from paceline.scenarios.values.mistakes import Problem, raise_all
 from paceline.topologies import Cluster, Device, Jitter
 from paceline.topologies.faults.slowdowns import Speed
+from paceline.workloads.models.layer_tables import find_model
 
 if TYPE_CHECKING:
     from paceline.scenarios.resolution.schema import Scenario
@@ -116,17 +118,30 @@ class Plan:
         return known
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
-        """Each layer's fraction of a gradient's time, forward and backward, first layer first; the sum is 1.
+        """Each layer's fraction of a gradient's time, forward and backward, first layer first; the sum is 1."""
+        forward, backward, _ = self.layer_split()
+        return forward, backward
 
-        The first device that has them determines them for all. If none has, a layer's work is assumed proportional to
-        its parameters, which holds for dense layers.
+    def layer_split(self) -> LayerSplit:
+        """Returns each layer's fraction of a gradient's time, and how it was determined.
+
+        The first device that has shares of layers, computed or measured, determines them for all. If none has, the
+        given time is divided by the operations and bytes of each layer, and for a learning problem without layers of a
+        model by the parameters.
         """
-        layout = self.job.learner.layout
+        layout, workload = self.job.learner.layout, self.scenario.workload
         for node in self.cluster.nodes:
             if len(node.device.forward_shares) == len(layout.layers):
-                return node.device.forward_shares, node.device.backward_shares
-        shares = [(layer.stop - layer.start) / layout.size for layer in layout.layers]
-        return [FORWARD * share for share in shares], [(1 - FORWARD) * share for share in shares]
+                return LayerSplit(node.device.forward_shares, node.device.backward_shares, "")
+        sizes = [layer.stop - layer.start for layer in layout.layers]
+        if sizes == [layer.parameters for layer in find_model(workload.model).layers]:
+            name = self.cluster.nodes[0].device.name
+            split = split_of_given_time(name, workload.model, workload.compute_dtype, self.job.batch)
+            if split is not None:
+                return split
+        shares = [size / layout.size for size in sizes]
+        words = "by their parameters, a third of it forward"
+        return LayerSplit([FORWARD * share for share in shares], [(1 - FORWARD) * share for share in shares], words)
 
 
 def plans(scenario: Scenario, *, paced: bool) -> list[Plan]:

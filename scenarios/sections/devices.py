@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -14,7 +15,7 @@ from paceline.scenarios.values import fields
 from paceline.scenarios.values.mistakes import complain, expected, wrong
 from paceline.scenarios.values.section import Part
 from paceline.topologies import Device
-from paceline.topologies.catalogue.device_names import named
+from paceline.topologies.catalogue.device_names import alias_of, named
 from paceline.topologies.catalogue.measured_times import measured_times
 from paceline.topologies.compute import device_model
 from paceline.workloads.models.layer_tables import find_model
@@ -127,3 +128,36 @@ def of_catalogue(name: str, model: str, arithmetic: str, batch: int) -> Device:
         InputError: the gradients do not fit into the device's memory.
     """
     return device_model.device(named(name), find_model(model), arithmetic, samples=batch)
+
+
+class LayerSplit(NamedTuple):
+    """How the time of a gradient is divided among the layers with parameters, first layer first."""
+
+    forward: Sequence[float]
+    backward: Sequence[float]
+    """together with `forward` they add up to 1"""
+    words: str
+    """the rule, after "divided among layers"; "" if the device has shares of its own"""
+
+
+@lru_cache(maxsize=64)
+def split_of_given_time(device: str, model: str, arithmetic: str, batch: int) -> LayerSplit | None:
+    """Divides the time of a device that was given or measured as a whole, by the operations and bytes of each layer.
+
+    The rates are those of the device of the catalogue that has the same name, or else of a usual one.
+
+    Args:
+        device: the name that the scenario gives it.
+        model: the model's name.
+        arithmetic: the precision of the computation.
+        batch: samples of a gradient.
+
+    Returns:
+        The split; None if the operations of the model's layers are not known.
+    """
+    work = find_model(model)
+    if not work.works:
+        return None
+    spec = alias_of(device) or named(device_model.REFERENCE)
+    forward, backward = device_model.shares_of_given_time(spec, work, arithmetic, batch)
+    return LayerSplit(forward, backward, f"by their operations and bytes, at the rates of a {spec.name}")

@@ -11,6 +11,7 @@ from paceline.algorithms.core.checksums import sealed
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Group, Rank
 from paceline.scenarios import SHIPPED, Scenario, json_schema, load
+from paceline.scenarios.sections.devices import LayerSplit
 from paceline.scenarios.values.units import PERIOD, RATE, TIME
 from paceline.topologies import LINKS
 
@@ -170,11 +171,51 @@ def test_intervals() -> None:
     assert schedule("250 ms") == (0.25, "seconds")
 
 
-def test_layer_shares_follow_parameters_one_third_forward() -> None:
-    forward, backward = load("quickstart").plans()[0].layer_shares()
-    assert forward == pytest.approx([4160 / 4810 / 3, 650 / 4810 / 3])
-    assert sum(forward) + sum(backward) == pytest.approx(1)
-    assert [b / f for f, b in zip(forward, backward, strict=True)] == pytest.approx([2, 2])
+def split_of(device: object, model: str, batch: int = 64, **workload: object) -> LayerSplit:
+    scenario = {
+        "name": "layers",
+        "algorithms": ["layerwise-sgd"],
+        "workload": {"model": model, "learning": "none", "batch_per_worker": batch, **workload},
+        "cluster": {"nodes": [{"device": device, "count": 2}], "network": {"topology": "star", "link": "eth-10g"}},
+        "stop": {"updates": 2},
+    }
+    (plan,) = load(scenario).plans()
+    return plan.layer_split()
+
+
+def given(name: str, per_sample: str) -> dict[str, str]:
+    return {"name": name, "overhead": "3 ms", "per_sample": per_sample}
+
+
+@pytest.mark.parametrize("model", ["vgg16", "alexnet", "resnet50", "transformer"])
+def test_a_given_time_is_divided_among_layers_as_that_of_a_catalogue_device(model: str) -> None:
+    forward, backward, words = split_of(given("box", "9.5 ms"), model)
+    like_forward, like_backward, _ = split_of("p100-sxm2", model)
+    assert forward == pytest.approx(like_forward)
+    assert backward == pytest.approx(like_backward)
+    assert words == "by their operations and bytes, at the rates of a p100-sxm2"
+    assert split_of(given("box", "95 ms"), model) == (forward, backward, words)  # slower in every layer alike
+    profile = [{"batch": 8, "time": "9 ms"}, {"batch": 64, "time": "40 ms"}]
+    assert split_of({"name": "box", "profile": profile}, model) == (forward, backward, words)
+
+
+def test_the_dense_layers_of_vgg_have_most_parameters_and_little_of_a_given_time() -> None:
+    forward, backward, _ = split_of(given("box", "9.5 ms"), "vgg16")
+    assert 0.01 < sum(forward[-3:]) + sum(backward[-3:]) < 0.05
+
+
+def test_a_given_device_of_a_known_name_and_precision_has_its_shares() -> None:
+    for name in ("v100", "A100"):
+        split = split_of(given(name, "1 ms"), "resnet50", compute_dtype="amp")
+        known = split_of(name.lower(), "resnet50", compute_dtype="amp")
+        assert [*split.forward, *split.backward] == pytest.approx([*known.forward, *known.backward])
+        assert name.lower() in split.words
+
+
+def test_a_problem_without_layers_of_a_model_is_divided_by_parameters() -> None:
+    forward, backward, words = split_of(given("box", "1 ms"), "quadratic", learning="quadratic")
+    assert [*forward, *backward] == pytest.approx([1 / 6, 1 / 6, 1 / 3, 1 / 3])
+    assert words == "by their parameters, a third of it forward"
 
 
 def test_hyperparameters_for_all_reach_those_that_leave_them_open() -> None:

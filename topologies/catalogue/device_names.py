@@ -77,6 +77,16 @@ def named(name: str) -> Spec:
     raise InputError(f"unknown device {name!r}{hint}")
 
 
+def alias_of(name: str) -> Spec | None:
+    """Returns the device of the catalogue with exactly this name or alias; None without one.
+
+    >>> alias_of("V100").name, alias_of("my device")
+    ('v100-sxm2', None)
+    """
+    known = _aliases().get(_joined(name))
+    return None if known is None else SPECS[known]
+
+
 @cache
 def _measured() -> Spec:
     from paceline.topologies.catalogue.this_machine import this_machine  # imports torch, unlike the catalogue
