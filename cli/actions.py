@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.cli.output import Output, write_json
+from paceline.records.figures import significant
 
 if TYPE_CHECKING:
     from paceline.cli.expected import Expected
@@ -264,7 +265,7 @@ def say_lost(runs: Iterable[Run], output: Output) -> None:
     """Prints the ranks that failed in runs that continued without them."""
     for run in runs:
         for one in run.summary.get("failed_ranks", ()):
-            rank, when = f"rank {one['rank']} ({one['role']})", f"{one['time_s']:.3g} s"
+            rank, when = f"rank {one['rank']} ({one['role']})", f"{significant(one['time_s'])} s"
             output.note(
                 f"note: {run.algorithm} with seed {run.seed} continued without {rank}, which {one['how']}, at {when}"
             )
@@ -309,10 +310,12 @@ def say_where(runs: Sequence[Run], ask: Ask, output: Output) -> None:
 def _say_collective(one: Mapping[str, Any]) -> str:
     """Describes the algorithm of a collective, and the predicted times of the others."""
     name = one["algorithm"] if one["protocol"] is None else f"{one['algorithm']} by {one['protocol']}"
-    others = [f"{other} {seconds * 1e3:.3g}" for other, seconds in one["others_s"].items()]
+    others = [f"{other} {significant(seconds * 1e3)}" for other, seconds in one["others_s"].items()]
     others += [f"{other} left out ({messages} messages)" for other, messages in one["left_out"].items()]
     said = f"{one['kind']} of {one['bytes']:.0f} bytes among {one['ranks']} ranks: {name}"
-    return f"  {said}, predicted {one['predicted_s'] * 1e3:.3g} ms" + (f" ({', '.join(others)})" if others else "")
+    return f"  {said}, predicted {significant(one['predicted_s'] * 1e3)} ms" + (
+        f" ({', '.join(others)})" if others else ""
+    )
 
 
 def describe(run: Run) -> dict[str, Any]:

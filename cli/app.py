@@ -32,7 +32,7 @@ from paceline.cli.doctor_command import doctor
 from paceline.cli.explain_command import explain
 from paceline.cli.export_command import export
 from paceline.cli.init_command import init
-from paceline.cli.option_hints import HintingCommand, ScenarioCommand
+from paceline.cli.option_hints import HintingCommand, ScenarioCommand, help_text
 from paceline.cli.options import (
     RUNS,
     Algorithms,
@@ -74,6 +74,10 @@ Listing = Literal["algorithms", "devices", "links", "topologies", "models", "dat
 
 class Guarded(TyperGroup):
     """Converts errors to a message on standard error and an exit status."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.help = help_text(self.help)
 
     def invoke(self, ctx: Any) -> Any:
         if threading.current_thread() is threading.main_thread():
@@ -174,9 +178,9 @@ def simulate(
     Examples:
       paceline simulate quickstart
       paceline simulate quickstart --algorithms sync-sgd,async-sgd --seeds 3
-      paceline simulate my.yaml --set cluster.nodes[0].count=4 --set stop.epochs=5 --json
+      paceline simulate my.yaml --set cluster.nodes[0].count=4 --set stop.epochs=5
       paceline simulate runs/quickstart-agd-1-simulated-1/run.json
-      paceline simulate my.yaml --machine machine.yaml    # of `paceline calibrate`
+      paceline simulate my.yaml --machine machine.yaml   # of paceline calibrate
     """
     from paceline.cli import actions
 
@@ -222,7 +226,7 @@ def train(
       paceline train my.yaml --watch --machine machine.yaml
       paceline train my.yaml --tensorboard --verbose
       paceline train --replay runs/quickstart-async-sgd-1-measured-1
-      torchrun --standalone --nproc-per-node=5 --no-python paceline train quickstart
+      torchrun --standalone --nproc-per-node=5 --no-python paceline train my.yaml
       paceline train my.yaml --slurm > my.sh
     """
     from paceline.cli import actions, train_command
@@ -254,22 +258,29 @@ def train(
 app.command(cls=ScenarioCommand)(compare)
 
 
-@app.command("list")
+@app.command("list", cls=HintingCommand)
 def list_(
     ctx: typer.Context,
     kind: Annotated[Listing, typer.Argument(help="What to list.", show_default=False)],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Only these; algorithms with all that is known of them."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List algorithms, devices, links, topologies, models, data sets, scenarios or storage.
 
+    With names of algorithms, their hyper-parameters, defaults and guarantees are shown.
+
     \b
     Examples:
       paceline list algorithms
+      paceline list algorithms diloco
       paceline list scenarios --json
     """
     from paceline.cli import listing
 
-    listing.show(kind, output(ctx, as_json))
+    listing.show(kind, names or [], output(ctx, as_json))
 
 
 app.command(cls=ScenarioCommand)(calibrate)
@@ -289,7 +300,7 @@ app.command(cls=ScenarioCommand)(sweep)
 app.command(cls=HintingCommand)(topology)
 
 
-@app.command()
+@app.command(cls=HintingCommand)
 def schema(
     *,
     markdown: Annotated[

@@ -13,6 +13,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.backend.transports.launch_environment import Joined, joined
 from paceline.cli import completing
 from paceline.cli.options import Algorithms, Json, Quiet, Set, Verbose, output
+from paceline.records.figures import significant
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -99,7 +100,8 @@ def calibrate(
       paceline calibrate my.yaml --batches 16,64,256 --out node.yaml
       paceline calibrate digits-cnn,digits-mlp --workers 2
       paceline calibrate my.yaml --nccl-tests all-reduce.txt --import-only
-      paceline calibrate my.yaml --torch-profile trace.json --osu 16/2=osu.txt --import-only
+      paceline calibrate my.yaml --torch-profile trace.json --import-only
+      paceline calibrate my.yaml --osu 16/2=osu.txt --import-only
       paceline calibrate --run runs/my-sync-sgd-1-measured-1 --import-only
       srun --nodes=2 --ntasks-per-node=3 paceline calibrate my.yaml
       paceline simulate my.yaml --machine node.yaml
@@ -223,24 +225,26 @@ def table(machine: MachinePart) -> Table:
         shown.add_column(column, justify="left" if column == "of" else "right")
     for part in machine.gradients:
         for one in part.busy:
-            low, high = (f"{1e3 * (one.mean if value is None else value):.4g}" for value in (one.low, one.high))
+            low, high = (significant(1e3 * (one.mean if value is None else value), 4) for value in (one.low, one.high))
             ranks = f"{one.ranks} rank{'s' * (one.ranks > 1)} busy"
-            shown.add_row("gradient", f"{part.batch} samples, {ranks}", f"{1e3 * one.mean:.4g}", f"{low} to {high}")
+            shown.add_row(
+                "gradient", f"{part.batch} samples, {ranks}", significant(1e3 * one.mean, 4), f"{low} to {high}"
+            )
     for curve in machine.costs:
         where = " in shared memory" * (curve.shared_memory and curve.origin is None)
         where += f", {curve.origin.file}" if curve.origin is not None else ""
         for point in curve.points:
             name = f"{curve.operation} of {curve.ranks} ranks" if curve.operation[0].isupper() else curve.operation
             name += f" on {curve.hosts} hosts" * (curve.hosts > 1)
-            shown.add_row(name, f"{point.bytes:,} bytes{where}", f"{1e3 * point.time:.4g}", "")
+            shown.add_row(name, f"{point.bytes:,} bytes{where}", significant(1e3 * point.time, 4), "")
     for name in type(machine.own).model_fields:
         if machine.imported and not getattr(machine.own, name):
             continue
-        shown.add_row(f"own work: {name}", "", f"{1e3 * getattr(machine.own, name):.4g}", "")
+        shown.add_row(f"own work: {name}", "", significant(1e3 * getattr(machine.own, name), 4), "")
     if (start := machine.startup) is not None:
-        spread = [f"{1e3 * (start.time if value is None else value):.4g}" for value in (start.low, start.high)]
-        shown.add_row("start-up", "launch to first step", f"{1e3 * start.time:.4g}", " to ".join(spread))
+        spread = [significant(1e3 * (start.time if value is None else value), 4) for value in (start.low, start.high)]
+        shown.add_row("start-up", "launch to first step", significant(1e3 * start.time, 4), " to ".join(spread))
     for name in type(machine.rates).model_fields:
         if (rate := getattr(machine.rates, name)) is not None:
-            shown.add_row(f"rate: {name.replace('_', ' ')}", f"{rate.rate / 1e9:.3g} GB/s", "", "")
+            shown.add_row(f"rate: {name.replace('_', ' ')}", f"{significant(rate.rate / 1e9)} GB/s", "", "")
     return shown

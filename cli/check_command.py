@@ -129,7 +129,7 @@ def check(
     speeds of the workers, and on when a run is stopped and resumed. A test sees few
     of these schedules. This command runs the method on a problem of eight weights
     under many: random clusters, orders of messages, speeds, latencies and stops. It
-    checks what the method promises in [bold]guarantees[/], and what every method has to
+    checks what the method promises in guarantees, and what every method has to
     keep: no deadlock, every message is received, every gradient is applied once at
     most, the same case gives the same result, and more.
 
@@ -145,7 +145,7 @@ def check(
       paceline check ssp --exhaustive --workers 2 --steps 2
       paceline check async-sgd --exhaustive --deaths
       paceline check --replay counterexamples/my-method-no-deadlock.json
-      python -m pdb -m paceline check --replay counterexamples/my-method-no-deadlock.json
+      python -m pdb -m paceline check --replay my-method-no-deadlock.json
     """
     to = output(ctx, as_json, quiet)
     if replay is not None:

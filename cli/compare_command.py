@@ -102,7 +102,7 @@ def compare(
       paceline compare quickstart --seeds 3 --algorithms async-sgd,easgd
       paceline compare my.yaml --explain
       paceline compare my.yaml --json > answer.json
-      paceline compare --measured runs/my-easgd-1-measured-1 --machine machine.yaml
+      paceline compare --measured runs/my-easgd-1-measured-1 --machine node.yaml
     """
     from paceline.cli.actions import Ask
 

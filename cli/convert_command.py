@@ -75,8 +75,9 @@ def convert(
     Examples:
       paceline convert digits
       paceline convert mnist --data-dir ~/data/mnist --out mnist-records
-      paceline convert images --data-dir flowers --size 64 --out /scratch/flowers-records
-      paceline simulate my.yaml --set workload.dataset=records --set workload.data_dir=mnist-records
+      paceline convert images --data-dir flowers --size 64 --out flowers-records
+      paceline train my.yaml --set workload.dataset=records \\
+          --set workload.data_dir=mnist-records
     """
     made = out or Path(f"{data}-records")
     shown = output(ctx, as_json, quiet, verbose)

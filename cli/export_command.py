@@ -9,6 +9,7 @@ import typer
 
 from paceline.cli.options import Json, Quiet, Verbose, output
 from paceline.cli.stored_arguments import StoredRun, read
+from paceline.records.figures import significant
 
 Form = Annotated[
     Literal["perfetto", "chrome", "csv", "tensorboard"],
@@ -57,8 +58,8 @@ def export(
     \b
     Examples:
       paceline export runs/quickstart-async-sgd-1-simulated-1 --format perfetto
-      paceline export runs/quickstart-async-sgd-1-measured-1 --format chrome --out measured.json
-      paceline export runs/quickstart-async-sgd-1-simulated-1 --format csv --out tables
+      paceline export runs/my-agd-1-measured-1 --format chrome --out measured.json
+      paceline export runs/my-agd-1-simulated-1 --format csv --out tables
     """
     to = output(ctx, as_json, quiet, verbose)
     from paceline.reports.export.export_run import export_run
@@ -69,5 +70,5 @@ def export(
     written = export_run(found, form, out)
     size = sum(file.stat().st_size for file in ([written] if written.is_file() else written.rglob("*")))
     answer = {"run": str(found.path), "format": form, "path": str(written), "bytes": size}
-    to.answer(answer, [f"{written}: {size / 1e6:.3g} MB"])
+    to.answer(answer, [f"{written}: {significant(size / 1e6)} MB"])
     to.note(f"{OPENED[form]} {written}" if form == "tensorboard" else OPENED[form])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.naming import near_miss
 from paceline.cli.output import Output
+from paceline.records.figures import significant
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,18 +24,55 @@ Item = dict[str, Any]
 BUILT_IN = "built in"
 
 
-def show(kind: str, output: Output) -> None:
+def show(kind: str, names: Sequence[str], output: Output) -> None:
     """Prints a list; the JSON answer is ``{"kind", "items": [{"name", …}]}``.
 
     Args:
         kind: the kind of items.
+        names: the items to show; none for all.
         output: where the list is printed.
+
+    Raises:
+        InputError: no item has one of the names.
     """
     items = list(LISTINGS[kind]())
-    output.answer({"kind": kind, "items": items}, [table_of(kind, items)])
+    if names:
+        known = {name: item for item in items for name in (*item.get("aliases", ()), *item.get("common_names", ()))}
+        known |= {item["name"]: item for item in items}
+        hint = f"paceline list {kind} shows all"
+        if mistakes := [f"found {name!r}{near_miss(name, known, hint)}" for name in names if name not in known]:
+            raise InputError("\n".join(f"list {kind}: {text}" for text in mistakes))
+        items = list({known[name]["name"]: known[name] for name in names}.values())
+    detailed = kind == "algorithms" and names
+    output.answer({"kind": kind, "items": items}, described(items) if detailed else [table_of(kind, items)])
     if kind == "algorithms":
         for text in unusable():
             output.note(text)
+
+
+def described(items: Iterable[Item]) -> list[Table | str]:
+    """Returns what is known of algorithms: description, staleness, guarantees, and a table of hyper-parameters."""
+    from paceline.reports.plain_table import plain_table
+    from paceline.scenarios.sections.methods import find_method
+
+    parts: list[Table | str] = []
+    for item in items:
+        method = find_method(item["name"])
+        facts = [f"{item['name']}: {item['description']}"]
+        facts += [f"known as {', '.join(item['common_names'])}"] if item["common_names"] else []
+        facts += [f"source: {item['source']}", f"staleness: {item['staleness']}", ""]
+        promised = plain_table(f"guarantees of {item['name']}", first="name")
+        promised.add_column("what it promises")
+        for guarantee in sorted(method.guarantees, key=lambda guarantee: guarantee.slug):
+            promised.add_row(guarantee.slug, guarantee.value)
+        settings = plain_table(f"hyper-parameters of {item['name']}", first="name")
+        settings.add_column("default")
+        settings.add_column("must be")
+        ranges = method.every_range()
+        for name, default in item["hyperparameters"].items():
+            settings.add_row(name, json.dumps(default), ranges[name][1] if name in ranges else "")
+        parts += ["\n".join(facts), promised, settings]
+    return parts
 
 
 def table_of(kind: str, items: list[Item]) -> Table:
@@ -114,7 +154,7 @@ def models() -> Iterable[Item]:
 
 def _asked_for(parameters: int, layers: int, forward_flops: int) -> str:
     size = f"{parameters:,} parameters in {layers} layers".replace(",", " ")
-    return f"{size}, {forward_flops / 1e9:.3g} GFLOP forward a sample" if forward_flops else size
+    return f"{size}, {significant(forward_flops / 1e9)} GFLOP forward a sample" if forward_flops else size
 
 
 def datasets() -> Iterable[Item]:
@@ -176,7 +216,9 @@ def _device_table(items: list[Item]) -> Table:
     for column in ("kind", "TFLOP/s", "GB", "GB/s", "description"):
         table.add_column(column)
     for item in items:
-        peaks = " ".join(f"{precision} {rate / 1e12:.4g}" for precision, rate in item.get("peaks", {}).items())
+        peaks = " ".join(
+            f"{precision} {significant(rate / 1e12, 4)}" for precision, rate in item.get("peaks", {}).items()
+        )
         memory, speed = (
             "\n".join(f"{item[key] / 1e9:g}" for key in keys if item.get(key))
             for keys in (("memory_bytes", "far_bytes"), ("bytes_per_s", "far_bytes_per_s"))

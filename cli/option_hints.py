@@ -1,19 +1,41 @@
-"""Errors for unknown options that name the right one: an option of the command, or a key of the scenario."""
+"""Commands whose help is their docstring, and which name the right option or scenario key for an unknown option."""
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from rich.markup import escape
 from typer.core import TyperCommand
 
 from paceline.algorithms.core.errors import InputError
 
 
+def help_text(docstring: str | None) -> str | None:
+    """Returns a command's docstring as typer's rich help has to receive it.
+
+    Typer keeps the line breaks of the source and wraps what is longer than the terminal once more, so the lines of a
+    paragraph are joined. It reads square brackets as markup, so they are escaped: a docstring has no markup.
+
+    Args:
+        docstring: paragraphs with an empty line between them; one that begins with a line ``\\b`` keeps its lines.
+    """
+    if docstring is None:
+        return None
+    paragraphs = inspect.cleandoc(docstring).split("\n\n")
+    joined = (part if part.startswith("\b") else part.replace("\n", " ") for part in paragraphs)
+    return escape("\n\n".join(joined))
+
+
 class HintingCommand(TyperCommand):
     """A command that suggests one of its options for an unknown one."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.help = help_text(self.help)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the arguments.

@@ -142,14 +142,14 @@ def plan(
     scenario of each in trials/), the plans (plans/), plan.json, plan.png and
     report.html, which shows all of this. An
     interrupted plan continues with --resume and makes the same trials.
-    Needs paceline\\[planning].
+    Needs paceline[planning].
 
     \b
     Examples:
       paceline plan quickstart --target accuracy=0.93
-      paceline plan my.yaml --target accuracy=0.93 --budget '200 USD' --within '2 h'
+      paceline plan my.yaml --target accuracy=0.93 --budget '200 USD' --within 2h
       paceline plan my.yaml --minimise cost,time --workers 1..64x2
-      paceline plan my.yaml --devices v100-sxm2,a100-sxm4-40 --minimise time,cost,energy
+      paceline plan my.yaml --devices v100-sxm2,a100-sxm4-40 --minimise time,cost
       paceline plan my.yaml --tune learning_rate=0.01..1 --tune agd.delay=1,2,4
       paceline plan --resume runs/my-plan-unfinished-1
     """

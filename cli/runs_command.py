@@ -10,6 +10,7 @@ import typer
 from paceline.algorithms.core.errors import InputError
 from paceline.cli import completing
 from paceline.cli.options import RUNS, Json, Quiet, output
+from paceline.records.figures import significant
 
 if TYPE_CHECKING:
     from paceline.cli.output import Output
@@ -210,7 +211,7 @@ def _delete(selected: list[StoredRun], to: Output, *, yes: bool) -> None:
 
     check_deletable(selected)
     for run in selected:
-        to.note(f"{run.path}: {run.bytes() / 1e6:.3g} MB")
+        to.note(f"{run.path}: {significant(run.bytes() / 1e6)} MB")
     count = f"{len(selected)} run{'s' * (len(selected) != 1)}"
     if selected and not yes:
         if not to.err.is_terminal or to.as_json:
@@ -220,4 +221,4 @@ def _delete(selected: list[StoredRun], to: Output, *, yes: bool) -> None:
             return
     freed = delete_runs(selected)
     answer = {"deleted": [str(run.path) for run in selected], "bytes": freed}
-    to.answer(answer, [f"{count} deleted, {freed / 1e6:.3g} MB freed"])
+    to.answer(answer, [f"{count} deleted, {significant(freed / 1e6)} MB freed"])

@@ -16,7 +16,7 @@ def show(ctx: typer.Context, run: StoredRun, as_json: Json = False, quiet: Quiet
     \b
     Examples:
       paceline show runs/quickstart-async-sgd-1-simulated-1
-      paceline show runs/quickstart-async-sgd-1-simulated-1 --json | jq .summary.step_s
+      paceline show runs/my-agd-1-simulated-1 --json | jq .summary.step_s
     """
     to = output(ctx, as_json, quiet)
     found = read(run)

@@ -53,12 +53,12 @@ def staleness(
     Papers call six quantities staleness. Which of them apply depends on the method:
 
     \b
-      version lag       server updates between reading weights and applying the gradient
+      version lag       server updates from reading weights to applying
       exchange lag      the same of a centre, in elastic averaging
-      iteration delay   steps between computing and applying a gradient, in replicas
+      iteration delay   steps between computing and applying, in replicas
       local-step age    local steps since the last average of all workers
       peer age          steps by which a peer's weights were older than one's own
-      clock gap         steps that a worker was ahead of the slowest: for every method
+      clock gap         steps ahead of the slowest worker: for every method
 
     For an asynchronous server, means over all updates have little information:
     they are about P - 1 at any speeds of the workers. Compare the ranks instead.

@@ -133,7 +133,7 @@ def sweep(
       paceline sweep my.yaml --vary hyperparameters.learning_rate=0.001..1:7log
       paceline sweep my.yaml --vary "cluster.network.link=eth-1g,{latency: 2 us, \\
           bandwidth: 40 Gbit/s}" --jobs 2 --keep-runs --json
-      paceline sweep my.yaml --gpus 1..1024x2 --engine dask --scheduler tcp://login1:8786
+      paceline sweep my.yaml --engine dask --scheduler tcp://login1:8786
     """
     from paceline.cli import actions
     from paceline.cli.sweep_actions import SweepOptions, run

@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from paceline.algorithms.core.values import Rank
+from paceline.records.figures import significant
 
 TOLERANCE = 0.05
 """the pace is held if no rank's gradients took longer than modelled by more than this, on average; provenance: ours"""
@@ -106,9 +107,9 @@ times of this run depend on this machine. Use `train.time_dilation: 8`, fewer ra
     its, all_ = (f"{100 * ratio - 100:.0f} %" for ratio in (worst["ratio"], pace["ratio"]))
     needed = math.ceil((worst["ratio"] - 1) / TOLERANCE - 1e-9) * time_dilation  # 4 times TOLERANCE is 4, not 5
     return (
-        f"the pace was not held: rank {worst['rank']} took {worst['achieved_s'] * 1e3:.3g} ms a step where its device "
-        f"was to take {worst['asked_s'] * 1e3:.3g} ms, {its} more ({all_} over all ranks); times of this run depend on "
-        f"this machine. Use `train.time_dilation: {needed:g}`, fewer ranks, or an idle machine"
+        f"the pace was not held: rank {worst['rank']} took {significant(worst['achieved_s'] * 1e3)} ms a step where "
+        f"its device was to take {significant(worst['asked_s'] * 1e3)} ms, {its} more ({all_} over all ranks); times "
+        f"of this run depend on this machine. Use `train.time_dilation: {needed:g}`, fewer ranks, or an idle machine"
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.job import Job, Learner
 from paceline.records.fault_records import Slowed
+from paceline.records.figures import significant
 from paceline.records.links import link_figures
 from paceline.records.machine import machine_facts, package_versions
 from paceline.records.pace import Asked
@@ -20,9 +21,12 @@ from paceline.records.tables import Tables, assemble, frame
 from paceline.records.trace import Snapshot, Trace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Run:
-    """One run of one method with one seed: the content of ``RUN/``."""
+    """One run of one method with one seed: the content of ``RUN/``.
+
+    Its representation is one line; the figures are in `summary`, the rows in `tables`.
+    """
 
     scenario: Mapping[str, Any]
     """the resolved scenario, as it can be run again"""
@@ -45,6 +49,11 @@ class Run:
     """the folder in which it is stored"""
     checkpoints: Path | None = None
     """the folder of its checkpoints; they are moved into the run's folder"""
+
+    def __repr__(self) -> str:
+        facts = f"{self.summary['updates']} updates in {significant(self.summary['wall_s'])} s"
+        place = "" if self.path is None else f", stored in {self.path}"
+        return f"<{self.kind} run of {self.algorithm}, scenario {self.name}, seed {self.seed}: {facts}{place}>"
 
     @property
     def kind(self) -> Kind:

@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from paceline.records import Run
+from paceline.records.figures import significant
 from paceline.records.links import LinkFigures
 from paceline.reports.comparison.words import listed, size
 from paceline.reports.plain_table import plain_table
@@ -24,7 +25,11 @@ def used_words(utilisation: float) -> str:
     >>> used_words(0.634), used_words(0.0421), used_words(0.00012), used_words(0.0)
     ('63 %', '4.2 %', '0.012 %', '0 %')
     """
-    return f"{100 * utilisation:.0f} %" if utilisation >= 0.0995 or not utilisation else f"{100 * utilisation:.2g} %"
+    return (
+        f"{100 * utilisation:.0f} %"
+        if utilisation >= 0.0995 or not utilisation
+        else f"{significant(100 * utilisation, 2)} %"
+    )
 
 
 def name_of(link: Mapping[Any, Any]) -> str:
@@ -83,6 +88,6 @@ def links_table(run: Run, *, named: bool = False) -> Table:
     for header in ("kind", "carried", "capacity\nGB/s", "used"):
         found.add_column(header, justify="left" if header == "kind" else "right", no_wrap=True)
     for row in rows:
-        cells = [size(row["bytes"]), f"{row['bandwidth'] / 1e9:.4g}", used_words(row["utilisation"])]
+        cells = [size(row["bytes"]), significant(row["bandwidth"] / 1e9, 4), used_words(row["utilisation"])]
         found.add_row(name_of(row), row["kind"], *cells)
     return found

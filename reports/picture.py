@@ -19,6 +19,7 @@ from matplotlib.patches import FancyArrowPatch
 from matplotlib.patheffects import withStroke
 
 from paceline.algorithms.core.errors import InputError
+from paceline.records.figures import significant
 from paceline.reports.comparison.accuracy_figure import FAINT, INK
 from paceline.reports.labels import LETTER, Named, points_of, sides
 from paceline.reports.palette import PALETTE
@@ -257,7 +258,7 @@ def _label(link: Link, parts: Sequence[Graph]) -> str:
     """Returns the name of a link, its bandwidth, and the number of parallel links."""
     counts = {one.count for part in parts for one in part.connections if one.link.name == link.name}
     several = "" if counts == {1} else f", {'–'.join(str(n) for n in sorted({min(counts), max(counts)}))} side by side"
-    return f"{link.name}: {link.bytes_per_s / 1e9:.4g} GB/s{several}"
+    return f"{link.name}: {significant(link.bytes_per_s / 1e9, 4)} GB/s{several}"
 
 
 def _legend(figure: Figure, parts: Sequence[Graph], colours: dict[str, str], columns: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.reports.comparison.compare import Comparison
+from paceline.reports.comparison.compare import Comparison, Predicts
 from paceline.reports.comparison.periods import is_unfinished, say_unfinished
 from paceline.reports.comparison.predict import WRONG_MODELS
 from paceline.reports.comparison.prediction_errors import Tree, number
@@ -23,8 +23,27 @@ def conclusion(comparison: Comparison) -> str:
         _unfinished(comparison),
         _accuracy_of_prediction(comparison),
         say_load(comparison.other_load, "the measured" if comparison.predicts == "calibrated machine" else "this"),
+        say_machine(comparison.predicts),
     )
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def say_machine(predicts: Predicts) -> str:
+    """Returns a sentence about the machine whose runs the simulation predicted, which is not the scenario's cluster.
+
+    Args:
+        predicts: of the comparison.
+
+    >>> say_machine("calibrated machine")
+    "Simulated times are those of the calibrated machine; `paceline simulate` predicts the scenario's own cluster."
+    """
+    machine = {
+        "this machine": "this machine, whose messages were timed before the runs",
+        "emulated network": "this machine and the network that it emulates, which were timed before the runs",
+        "calibrated machine": "the calibrated machine",
+        "hosts of this run": "the hosts of these runs, which were timed before the runs",
+    }[predicts]
+    return f"Simulated times are those of {machine}; `paceline simulate` predicts the scenario's own cluster."
 
 
 def _soonest(comparison: Comparison) -> str:

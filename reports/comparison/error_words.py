@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paceline.records.figures import significant
 from paceline.reports.comparison.error_causes import LEAST_SHARE, MAIN_PART, Cause
 from paceline.reports.comparison.error_sources import ErrorSources
 from paceline.reports.comparison.rank_timelines import UNRECORDED, WAIT
@@ -75,7 +76,7 @@ def describe_error(name: str, found: ErrorSources) -> str:
 
 
 def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.4g} ms"
+    return f"{significant(1e3 * seconds, 4)} ms"
 
 
 def _percent(share: float | None) -> str:

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from paceline.records import Run
+from paceline.records.figures import significant
 from paceline.reports.comparison.compare import Comparison
 from paceline.reports.comparison.periods import marked
 from paceline.reports.comparison.predict import PARTIAL_MODELS, WRONG_MODELS
@@ -221,7 +222,7 @@ def _learned(summary: Mapping[str, Any]) -> list[str]:
     return [
         _cell(None if aim is None else summary[aim.path], seconds) + ("" if aim is None else _below(summary, aim.path)),
         _cell(summary["final_accuracy"], per_cent),
-        "diverged" if summary["diverged"] else _cell(summary["final_loss"], lambda loss: f"{loss:.4g}"),
+        "diverged" if summary["diverged"] else _cell(summary["final_loss"], lambda loss: significant(loss, 4)),
     ]
 
 

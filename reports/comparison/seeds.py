@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from paceline.records import Run
+from paceline.records.figures import significant
 from paceline.records.metrics import interval
 from paceline.reports.comparison.periods import finished
 from paceline.reports.comparison.prediction_errors import AIMS, figure, together
@@ -122,4 +123,4 @@ def _how(aim: Aim, runs: Sequence[Run]) -> str:
     """Describes the interpolation of the times and their resolution."""
     gaps = [gap for run in runs if (gap := run.summary[aim.resolution]) is not None]  # type: ignore[literal-required]
     how = runs[0].summary["interpolation"]
-    return f"Times are {how}; around the target, evaluations lie up to {max(gaps):.3g} s apart."
+    return f"Times are {how}; around the target, evaluations lie up to {significant(max(gaps))} s apart."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from paceline.records.figures import significant
 from paceline.reports.comparison.prediction_errors import number
 
 MISSING = "–"
@@ -50,13 +51,9 @@ def between(bounds: Mapping[str, float], factor: float = 1.0) -> str:
         factor: the factor from their unit to the shown unit.
 
     >>> between({"low": 0.0469, "high": 0.064}, 1000), between({"low": 2099.4, "high": 2233.1})
-    ('46.9–64', '2099–2233')
+    ('46.9–64', '2,099–2,233')
     """
-    return "–".join(_three_digits(factor * bounds[end]) for end in ("low", "high"))
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+    return "–".join(significant(factor * bounds[end]) for end in ("low", "high"))
 
 
 def listed(names: Sequence[str]) -> str:
@@ -86,7 +83,7 @@ def size(nbytes: float) -> str:
     """
     for unit, factor in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if nbytes >= 0.9995 * factor:
-            return f"{nbytes / factor:.3g} {unit}"
+            return f"{significant(nbytes / factor)} {unit}"
     return f"{nbytes:g} B"
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.values import Rank
+from paceline.records.figures import significant
 from paceline.reports.comparison.words import size
 from paceline.reports.explanation.attribution import Attributed, Cause, about_collective, attribute
 from paceline.reports.explanation.formulas import (
@@ -113,7 +114,7 @@ def _charge(run: Recorded, cause: Cause, per_step: float) -> Row:
         group="charge",
         name=f"{name}, {size(nbytes)}",
         seconds=per_step,
-        formula=f"{size(nbytes)}{rate}: {seconds(mean_s)} each, × {per_step / mean_s:.3g} per step",
+        formula=f"{size(nbytes)}{rate}: {seconds(mean_s)} each, × {significant(per_step / mean_s)} per step",
         provenance=joined(_charged_by(one, kind, where) for one in nodes),
     )
 
@@ -145,7 +146,7 @@ def _collectives(
             name=f"{KINDS.get(kind, kind)} of {size(nbytes)} among {p}, {name}",
             seconds=per_step.get(cause, 0.0),
             hidden_s=hidden.get(cause, 0.0),
-            formula=f"{formula}, × {often:.2g} per step",
+            formula=f"{formula}, × {significant(often, 2)} per step",
             provenance=provenance,
         )
 
@@ -174,7 +175,7 @@ def _messages(
                 taken[routes.between(pair[0], pair[1], nbytes)] += count
             mean_s = sum(times[cause.about]) / len(times[cause.about])
             often = len(times[cause.about]) / steps
-            formula = f"{message_words(taken, nbytes, mean_s)}, × {often:.2g} per step"
+            formula = f"{message_words(taken, nbytes, mean_s)}, × {significant(often, 2)} per step"
             provenance = joined(route.provenance for route in taken)
         yield Row(
             group="message",
@@ -243,7 +244,11 @@ def _busy(run: Recorded, role: str) -> str:
     count = sum(1 for span in run.trace.spans if span.rank in ranks and span.activity == "receive")
     share = total_s / (max(ends) * len(ranks)) if ends and ranks else 0.0
     each = seconds(total_s / count) if count else "0 s"
-    return f"{count / max(ends):.3g} messages/s × {each} each: {100 * share:.3g} % busy" if ends else "simulated"
+    return (
+        f"{significant(count / max(ends))} messages/s × {each} each: {significant(100 * share)} % busy"
+        if ends
+        else "simulated"
+    )
 
 
 def total(rows: Iterable[Row]) -> float:

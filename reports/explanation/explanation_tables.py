@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
+from paceline.records.figures import significant
 from paceline.reports.explanation.breakdown import GROUPS
 from paceline.reports.explanation.explain import Explanation
 from paceline.reports.explanation.row import Row
@@ -18,7 +19,8 @@ def tables(found: Explanation) -> list[Table | str]:
 
 def breakdown_table(found: Explanation) -> Table:
     """Returns the parts of the mean step time, with a sum for each group."""
-    title = f"{found.name}: a step takes {1e3 * found.step_s:.4g} ms, the mean of {found.steps} steps of all workers"
+    step = f"{significant(1e3 * found.step_s, 4)} ms"
+    title = f"{found.name}: a step takes {step}, the mean of {found.steps} steps of all workers"
     shown = plain_table(title, first="part")
     for header in ("ms", "%", "hidden\nms"):
         shown.add_column(header, justify="right")
@@ -69,5 +71,5 @@ def what_if_table(found: Explanation) -> Table:
     for effect in found.effects:
         small = abs(effect.saved) < LEAST
         change = f"under {100 * LEAST:g}" if small else f"{-100 * effect.saved:+.1f}"
-        shown.add_row(effect.words, f"{1e3 * effect.step_s:.4g}", change)
+        shown.add_row(effect.words, significant(1e3 * effect.step_s, 4), change)
     return shown

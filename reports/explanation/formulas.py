@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.algorithms.core.values import Rank
+from paceline.records.figures import significant
 from paceline.reports.comparison.words import size
 from paceline.reports.explanation.recording import Performed, Recorded
 from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.topologies import closed_forms
+from paceline.topologies.catalogue.device import Device
 from paceline.topologies.graphs.links import Link
 from paceline.topologies.graphs.routing import port
 
@@ -39,7 +41,7 @@ def seconds(value_s: float) -> str:
         return "0 s" if value_s == 0 else "unknown"
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
         if abs(value_s) * factor >= 1 or unit == "us":
-            return f"{value_s * factor:.3g} {unit}"
+            return f"{significant(value_s * factor)} {unit}"
     raise AssertionError("the last unit is always used")
 
 
@@ -255,10 +257,17 @@ def kind_formula(kind: str, part_s: float, amount: float) -> str:
     if part_s <= 0:
         return "none"
     if kind == "launches":
-        return f"{amount:.4g} kernels · {seconds(part_s / amount)}"
+        return f"{significant(amount, 4)} kernels · {seconds(part_s / amount)}"
     if kind == "memory":
         return f"{size(amount)} at {size(amount / part_s)}/s"
-    return f"{amount / 1e9:.4g} GFLOP at {amount / part_s / 1e12:.3g} TFLOP/s"
+    return f"{significant(amount / 1e9, 4)} GFLOP at {significant(amount / part_s / 1e12)} TFLOP/s"
+
+
+def _origin(device: Device) -> str:
+    """Returns where the time of a gradient on a device comes from."""
+    if device.measured is not None:
+        return "through measured times"
+    return "given as overhead and time per sample" if device.times is None else "predicted by the device model"
 
 
 def gradient_words(run: Recorded, mean_s: float) -> tuple[str, str]:
@@ -272,8 +281,9 @@ def gradient_words(run: Recorded, mean_s: float) -> tuple[str, str]:
     devices = Counter(cluster.device_of(Rank(rank)) for rank in range(run.workers))
     times = {device: device.compute_s(batch) for device in devices}
     modelled = sum(times[device] * count for device, count in devices.items()) / run.workers
-    source = "predicted by the device model" if all(one.times for one in devices) else "of the given device"
-    words = f"a gradient of {seconds(mean_s)}, {source} at batch {batch}"
+    origins = " and ".join(dict.fromkeys(map(_origin, devices)))
+    words = f"a gradient of {seconds(mean_s)}, {origins} at batch {batch}"
     if abs(mean_s - modelled) > SAME * modelled:
-        words += f" ({seconds(modelled)}) × {mean_s / modelled:.3g} by jitter, stragglers and unequal numbers of steps"
+        ratio = significant(mean_s / modelled)
+        words += f" ({seconds(modelled)}) × {ratio} by jitter, stragglers and unequal numbers of steps"
     return words, joined(f"{seconds(times[one])} on {one.name}: {one.provenance}" for one in devices)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from paceline.records.figures import significant
 from paceline.reports.explanation.formulas import KIND_NAMES, gradient_words, kind_formula
 from paceline.reports.explanation.recording import Recorded
 from paceline.reports.explanation.row import Row
@@ -40,7 +41,7 @@ def lost_share(run: Recorded) -> float:
 
 def _interference(run: Recorded, seconds: float) -> Row:
     kinds = {node.device.name: taken_of(run.plan, node) for node in run.plan.cluster.nodes}
-    shares = ", ".join(f"{100 * one.share:.3g} % of {name}" for name, one in kinds.items() if one.share)
+    shares = ", ".join(f"{significant(100 * one.share)} % of {name}" for name, one in kinds.items() if one.share)
     return Row(
         group="interference",
         name="gradients slowed down by communication",
@@ -66,7 +67,7 @@ def _by_kind(run: Recorded, curves: Sequence[Curve], mean_s: float) -> Iterator[
             group="gradient",
             name=KIND_NAMES[kind],
             seconds=share * mean_s,
-            formula=f"{kind_formula(kind, own_s, amount)}: {100 * share:.3g} % of {words}",
+            formula=f"{kind_formula(kind, own_s, amount)}: {significant(100 * share)} % of {words}",
             provenance=provenance,
         )
 
@@ -79,7 +80,7 @@ def _by_layer(run: Recorded, mean_s: float) -> Iterator[Row]:
         provenance += f"; divided among layers {how}"
     for layer, ahead, back in zip(layers, forward, backward, strict=True):
         share = ahead + back
-        formula = f"forward {100 * ahead:.3g} % and backward {100 * back:.3g} % of {words}"
+        formula = f"forward {significant(100 * ahead)} % and backward {significant(100 * back)} % of {words}"
         yield Row(
             group="gradient",
             name=layer.name,

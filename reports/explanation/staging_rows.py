@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from paceline.records.figures import significant
 from paceline.records.trace import COPY_TO_DEVICE, Span
 from paceline.reports.comparison.words import size
 from paceline.reports.explanation.attribution import Cause
@@ -46,7 +47,7 @@ def staging_rows(
             name=name,
             seconds=per_step.get(cause, 0.0),
             hidden_s=hidden.get(cause, 0.0),
-            formula=f"{_formula(run, routes, copies, what)}, × {len(copies) / steps:.2g} per step",
+            formula=f"{_formula(run, routes, copies, what)}, × {significant(len(copies) / steps, 2)} per step",
             provenance=_provenance(run, routes, copies, what),
         )
 
@@ -60,7 +61,7 @@ def _formula(run: Recorded, routes: Routes, copies: list[Span], what: str) -> st
     words += f" + {seconds(route.latency_s)}" if route.latency_s else ""
     staging = run.plan.cluster.staging
     if what == "batch" and staging is not None:
-        words = f"{nbytes / staging.sample_bytes:.4g} × {size(staging.sample_bytes)} = {words}"
+        words = f"{significant(nbytes / staging.sample_bytes, 4)} × {size(staging.sample_bytes)} = {words}"
         if staging.batches == "pageable":
             node = run.plan.cluster.nodes[run.plan.cluster.node_of(alike[0].rank)]
             alone_s += nbytes / node.memory.copy_bytes_per_s

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from paceline.algorithms.core.errors import PacelineError
+from paceline.records.figures import significant
 from paceline.topologies.cluster import Cluster
 
 LARGEST = 10_000
@@ -141,5 +142,5 @@ def quantity(value: float, unit: str) -> str:
     prefixes = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
     for factor, prefix in prefixes if unit != "s" else prefixes[3:]:
         if value >= factor * (1 - 1e-9):
-            return f"{value / factor:.4g} {prefix}{unit}"
+            return f"{significant(value / factor, 4)} {prefix}{unit}"
     return f"{value:g} {unit}"

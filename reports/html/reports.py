@@ -131,7 +131,7 @@ def report_of_comparison(comparison: Comparison | Mapping[str, Any], runs: Seque
     runs = runs or []
     errors = errors_section(answer)
     first = introduction(runs) if runs else ""
-    paragraphs = [first, _predicts(answer), words, *_missing(answer, runs)]
+    paragraphs = [first, words, *_missing(answer, runs)]
     summary = Section(
         id="summary",
         title="Summary",
@@ -144,17 +144,6 @@ def report_of_comparison(comparison: Comparison | Mapping[str, Any], runs: Seque
         subtitle=listed([line["name"] for line in answer["algorithms"]]),
         sections=[summary, *rest],
     )
-
-
-def _predicts(answer: Mapping[str, Any]) -> str:
-    words = {
-        "this machine": "this machine, whose messages were timed before the runs",
-        "emulated network": "this machine with a network that it emulates, both of which were timed before the runs",
-        "calibrated machine": "the machine that was calibrated",
-        "hosts of this run": "the hosts of these runs, which were timed before",
-    }
-    what = words.get(answer["predicts"], answer["predicts"])
-    return f"The simulation predicted the real runs on {what}; no figure of a real run was used for its prediction."
 
 
 def _missing(answer: Mapping[str, Any], runs: Sequence[Run]) -> list[str]:

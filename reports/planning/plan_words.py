@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
+from paceline.records.figures import significant
 from paceline.reports.comparison.words import MISSING, listed
 from paceline.reports.plain_table import plain_table
 from paceline.reports.planning.objectives import SLACK, UNITS, Objective
@@ -29,8 +30,8 @@ def quantity(value: float, unit: str) -> str:
     ('1.23 s', '2 h', '0.00041 USD')
     """
     if unit == "s" and value >= 5400:
-        return f"{value / 3600:.3g} h"
-    return f"{value:.3g} {unit}" if abs(value) < 999.5 else f"{value:,.0f} {unit}"
+        return f"{significant(value / 3600)} h"
+    return f"{significant(value)} {unit}"
 
 
 def figure_text(figure: Any, unit: str) -> str:
@@ -43,7 +44,7 @@ def figure_text(figure: Any, unit: str) -> str:
         return MISSING
     if not isinstance(figure, Mapping):
         return quantity(figure, unit)
-    return f"{quantity(figure['mean'], unit)} ({figure['low']:.3g} to {figure['high']:.3g})"
+    return f"{quantity(figure['mean'], unit)} ({significant(figure['low'])} to {significant(figure['high'])})"
 
 
 def plan_table(answer: PlanAnswer) -> Table:
@@ -74,7 +75,7 @@ def plan_table(answer: PlanAnswer) -> Table:
 def _cells(one: Candidate, objectives: tuple[Objective, ...], *, mark: str, wide: bool) -> list[str]:
     choice = one.choice
     own = "\n".join(
-        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+        f"{name} {significant(value)}" if isinstance(value, float) else f"{name} {value}"
         for name, value in choice.hyperparameters.items()
     )
     rate, needed = one.mean("samples_per_s"), one.mean("samples_to_target")
@@ -93,9 +94,9 @@ def _cell(figure: Any) -> str:
     if figure is None:
         return MISSING
     if not isinstance(figure, Mapping):
-        return f"{figure:.3g}"
+        return significant(figure)
     half = (figure["high"] - figure["low"]) / 2
-    return f"{figure['mean']:.3g} ±{half:.1g}"
+    return f"{significant(figure['mean'])} ±{half:.1g}"
 
 
 def plan_words(answer: PlanAnswer) -> str:
@@ -211,7 +212,8 @@ def _cautions(answer: PlanAnswer) -> list[str]:
     gaps = [row["resolution_s"] for one in answer.shown for row in one.rows if row["resolution_s"] is not None]
     if gaps:
         said.append(
-            f"Times are interpolated between evaluations, which lie up to {max(gaps):.3g} s apart around the target."
+            "Times are interpolated between evaluations, which lie up to "
+            f"{significant(max(gaps))} s apart around the target."
         )
     stopped = sum(one.reason.startswith("stopped") for one in answer.trials)
     if stopped:
@@ -228,8 +230,8 @@ def extrapolated(answer: PlanAnswer) -> list[str]:
     for one in answer.shown:
         said += [f"Time of a gradient on {text}." for text in one.devices]
         said += [
-            f"{one.choice.words}: steps of similar predictions took {found['low']:.3g} to {found['high']:.3g} s "
-            f"({100 * found['share']:.0f} % of them)."
+            f"{one.choice.words}: steps of similar predictions took {significant(found['low'])} to "
+            f"{significant(found['high'])} s ({100 * found['share']:.0f} % of them)."
             for row in one.rows[:1]
             if (found := _step_range(row)) is not None
         ]

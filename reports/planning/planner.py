@@ -13,6 +13,7 @@ from typing import Any
 
 from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.checking.own_methods import check_own_methods
+from paceline.records.figures import significant
 from paceline.records.store import slug
 from paceline.reports.planning.evaluation import ENGINE, Piece, Row, evaluate
 from paceline.reports.planning.objectives import Objective
@@ -192,9 +193,8 @@ def _unreached(request: Request, trials: Sequence[Trial]) -> str:
     said = f"none of {len(trials)} trials reaches {request.target.words} inside the limits"
     if best is not None:
         one, row = best[1]
-        said += (
-            f"; the closest is {one.choice.words}: {request.target.aim} {row['best']:.4g} after {row['wall_s']:.3g} s"
-        )
+        figures = f"{significant(row['best'], 4)} after {significant(row['wall_s'])} s"
+        said += f"; the closest is {one.choice.words}: {request.target.aim} {figures}"
     limits = [
         option
         for option, value in (("--within", request.limits.within_s), ("--budget", request.limits.budget_usd))

@@ -15,6 +15,7 @@ from typing import Any
 from paceline.algorithms import find
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.method import Method
+from paceline.records.figures import significant
 from paceline.reports.planning.default_ranges import batches_near, learning_rates_near, powers_of_two, values_near
 from paceline.scenarios import Scenario, ScenarioError
 from paceline.scenarios.resolution.axes import axis
@@ -235,4 +236,4 @@ def checked_methods(names: Sequence[str]) -> None:
 
 
 def _brief(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return significant(value) if isinstance(value, float) else str(value)

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from paceline.backend.training.run import train
+from paceline.records.figures import significant
 from paceline.records.pace import say_pace
 from paceline.reports.planning.plan_answer import Candidate, PlanAnswer
 from paceline.scenarios import load
@@ -99,8 +100,8 @@ def verified_words(found: Sequence[Verified]) -> str:
             lines.append(f"  {one.candidate.choice.words}: reached with {reached} of {len(one.measured_s)} seeds")
         else:
             lines.append(
-                f"  {one.candidate.choice.words}: predicted {one.candidate.time_s:.3g} s, measured {one.mean_s:.3g} s "
-                f"(error of the prediction {100 * one.error:+.1f} %)"
+                f"  {one.candidate.choice.words}: predicted {significant(one.candidate.time_s)} s, "
+                f"measured {significant(one.mean_s)} s (error of the prediction {100 * one.error:+.1f} %)"
             )
     lines += [f"  note: {text}" for text in dict.fromkeys(text for one in found for text in one.notes)]
     means = [one.mean_s for one in found]

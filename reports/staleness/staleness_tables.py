@@ -18,6 +18,7 @@ from rich.table import Table
 
 from paceline.algorithms.core.method import StalenessKind
 from paceline.records import Run
+from paceline.records.figures import significant
 from paceline.records.loss_change import between_evaluations, by_staleness, slope
 from paceline.records.metrics import finite
 from paceline.records.record_figures import says as records_in_words
@@ -162,7 +163,7 @@ def time_tables(found: Staleness) -> Iterator[Table | str]:
         table = _table(f"{name} over time", "up to, s", ("counted", "mean", "half at most", "95 % at most", "largest"))
         for one in windows:
             cells = [shown(one[figure], plain) for figure in ("mean", "p50", "p95")]
-            table.add_row(f"{one['to_s']:.4g}", str(one["count"]), *cells, shown(one["max"], _whole))
+            table.add_row(significant(one["to_s"], 4), str(one["count"]), *cells, shown(one["max"], _whole))
         yield table
 
 
@@ -200,7 +201,7 @@ def _between_table(found: Staleness) -> Table:
     for one in between_evaluations(tables.updates, tables.evaluations.iloc[chosen], update_weight(found.run)):
         cells = (shown(one["staleness"], plain), shown(one["age_s"], milli), shown(one["loss_change"], _change))
         each = shown(one["loss_change_per_gradient"], _change)
-        table.add_row(f"{one['to_s']:.4g}", str(one["gradients"]), *cells, each)
+        table.add_row(significant(one["to_s"], 4), str(one["gradients"]), *cells, each)
     return table
 
 
@@ -216,7 +217,7 @@ def _whole(value: float) -> str:
 
 
 def _four(value: float) -> str:
-    return f"{value:.4g}"
+    return significant(value, 4)
 
 
 def _change(value: float) -> str:
@@ -274,14 +275,16 @@ def _of_ranks(found: Staleness) -> Iterator[str]:
     if means[most] < 1 or means[most] < 1.1 * means[least]:
         return
     times = found.step_s[most] / found.step_s[least]
-    pace = f", {times:.2g} times as slow as rank {least}," if times > 1.1 else ""
-    yield f"Rank {most}{pace} sees {means[most]:.3g} on average; rank {least} sees {means[least]:.3g}."
+    pace = f", {significant(times, 2)} times as slow as rank {least}," if times > 1.1 else ""
+    yield f"Rank {most}{pace} sees {significant(means[most])} on average;"
+    yield f"rank {least} sees {significant(means[least])}."
 
 
 def _of_clocks(found: Staleness) -> Iterator[str]:
     for name, notion in found.notions.items():
         if name != found.own:
-            yield f"A worker that finishes a step is {notion.figures['mean']:.3g} ahead of the slowest on average,"
+            ahead = significant(notion.figures["mean"])
+            yield f"A worker that finishes a step is {ahead} ahead of the slowest on average,"
             yield f"{notion.figures['max']} at most."
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.algorithms.core.errors import InputError
+from paceline.records.figures import significant
 from paceline.reports.comparison.words import MISSING, milli, per_cent, plain, seconds, signed
 from paceline.reports.export.csv_tables import flat
 from paceline.reports.stored_runs.filter_runs import figure
@@ -39,12 +40,12 @@ FIGURES = (
     Figure("time computing, %", "time_fraction.compute", per_cent),
     Figure("time communicating, %", "time_fraction.communication", per_cent),
     Figure("time waiting, %", "time_fraction.wait", per_cent),
-    Figure("MB sent", "bytes_sent", lambda value: f"{value / 1e6:.4g}"),
+    Figure("MB sent", "bytes_sent", lambda value: significant(value / 1e6, 4)),
     Figure("staleness, mean", "staleness.mean", plain),
     Figure("time to accuracy, s", "time_to_accuracy_s", seconds),
     Figure("time to loss, s", "time_to_loss_s", seconds),
     Figure("accuracy at the end, %", "final_accuracy", per_cent),
-    Figure("loss at the end", "final_loss", lambda value: f"{value:.4g}"),
+    Figure("loss at the end", "final_loss", lambda value: significant(value, 4)),
 )
 
 

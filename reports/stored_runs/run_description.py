@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from paceline.records import Run
+from paceline.records.figures import significant
 from paceline.records.record_figures import says
 from paceline.records.summary import rank_seconds
 from paceline.records.tables import ACTIVITIES
@@ -70,7 +71,7 @@ def sentences(run: Run, stored: StoredRun) -> Iterator[str]:
     clock = "virtual time" if run.kind == "simulated" else "real time"
     reason = summary["stop_reason"]
     ended = "" if reason is None else f", and ended because {REASONS.get(reason, reason)}"
-    yield f"It took {summary['wall_s']:.3g} s of {clock}{ended}."
+    yield f"It took {significant(summary['wall_s'])} s of {clock}{ended}."
     yield f"{summary['updates']} updates applied gradients of {summary['samples']} samples in {summary['steps']} steps."
     yield from _goal(summary)
     staleness = summary["staleness"]
@@ -79,7 +80,8 @@ def sentences(run: Run, stored: StoredRun) -> Iterator[str]:
     if (records := summary.get("records")) is not None:
         yield says(records, int((run.tables.ranks["gradients"] > 0).sum())).capitalize() + "."
     for one in summary.get("failed_ranks", ()):
-        yield f"Rank {one['rank']} ({one['role']}) {one['how']} at {one['time_s']:.3g} s; the run continued without it."
+        when = f"at {significant(one['time_s'])} s"
+        yield f"Rank {one['rank']} ({one['role']}) {one['how']} {when}; the run continued without it."
     yield from link_sentences(summary)
     versions = ", ".join(
         f"{name} {run.versions[name]}" for name in ("paceline", "python", "torch") if name in run.versions
@@ -105,7 +107,7 @@ def _goal(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"It did not reach its target, {aim.words}."
     else:
         samples = summary[f"samples_to_{aim.kind}"]
-        yield f"It reached its target, {aim.words}, after {reached_s:.3g} s and {samples:.0f} samples."
+        yield f"It reached its target, {aim.words}, after {significant(reached_s)} s and {samples:.0f} samples."
 
 
 def rank_rows(run: Run) -> list[dict[str, Any]]:
@@ -172,7 +174,7 @@ def evaluations_table(run: Run) -> Table:
     for header in ("samples", "epoch", "loss", "accu-\nracy %"):
         table.add_column(header, justify="right")
     for row in (rows[number] for number in shown):
-        loss, accuracy = _cell(row["loss"], lambda loss: f"{loss:.4g}"), _cell(row["accuracy"], per_cent)
+        loss, accuracy = _cell(row["loss"], lambda loss: significant(loss, 4)), _cell(row["accuracy"], per_cent)
         table.add_row(seconds(row["time_s"]), f"{row['samples']:.0f}", plain(row["epoch"]), loss, accuracy)
     return table
 

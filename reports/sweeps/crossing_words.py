@@ -7,6 +7,7 @@ from math import ceil, floor, inf, isnan
 
 import pandas as pd
 
+from paceline.records.figures import significant
 from paceline.reports.comparison.words import listed
 from paceline.reports.sweeps.bootstrap import enough
 from paceline.reports.sweeps.crossings import DIFFERENCE, FIGURES, PLACE, Crossing, axis_values, crossings, kind_of
@@ -135,7 +136,7 @@ def _brief(crossing: Crossing, value: float, table: Table) -> str:
     """Formats a value of the axis: a quantity with its unit."""
     column = table.frame[crossing.axis]
     kind = None if pd.api.types.is_numeric_dtype(column) else kind_of(column)
-    return f"{value:.3g}" if kind is None else kind.brief(value)
+    return significant(value) if kind is None else kind.brief(value)
 
 
 def _interval(crossing: Crossing, places: Sequence[float], table: Table) -> str:

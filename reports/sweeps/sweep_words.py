@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 from rich.table import Table as Shown
 
+from paceline.records.figures import significant
 from paceline.reports.comparison.periods import MARK, say_unfinished
 from paceline.reports.comparison.ties import leaders, why
 from paceline.reports.comparison.words import MISSING, between, listed, milli, per_cent, plain, seconds
@@ -36,7 +37,7 @@ def rate(samples_per_s: float) -> str:
     >>> rate(58291.4), rate(1.2345)
     ('58,291', '1.234')
     """
-    return f"{samples_per_s:,.0f}" if samples_per_s >= 1000 else f"{samples_per_s:.4g}"
+    return significant(samples_per_s, 4)
 
 
 COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
@@ -264,7 +265,7 @@ def _effects(table: Table, means: Rows) -> Iterator[str]:
         worst = _tied(line, "samples_per_s", rate, least=True)[0].iloc[0]
         where = listed([label(dict(row), table.paths) for _, row in first.iterrows()])
         yield f"{name} is fastest with {where}: {rate(most)} samples/s,"
-        yield f"{most / worst['samples_per_s']:.3g} times as many as with {label(dict(worst), table.paths)}."
+        yield f"{significant(most / worst['samples_per_s'])} times as many as with {label(dict(worst), table.paths)}."
 
 
 def _goal(table: Table, means: Rows) -> Iterator[str]:

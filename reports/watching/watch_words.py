@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from paceline.records import Run
+from paceline.records.figures import significant
 from paceline.reports.comparison.time_to_target import Aim
 from paceline.reports.watching.predicted_progress import PredictedProgress
 from paceline.reports.watching.run_watch import Progress
@@ -22,9 +23,9 @@ def seconds(value: float) -> str:
     ['1.23 ms', '41.2 ms', '2.35 s', '98.7 s', '1 h 58 min']
     """
     if value < 0.9995:
-        return f"{value * 1e3:.3g} ms"
+        return f"{significant(value * 1e3)} ms"
     if value < 600:
-        return f"{value:.3g} s"
+        return f"{significant(value)} s"
     minutes = round(value / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
@@ -78,8 +79,8 @@ def learning_words(now: Progress) -> str:
     """Returns the loss, and the accuracy if the run is evaluated while it runs; empty without both."""
     if now.scored is not None:
         loss, accuracy = now.scored
-        return f"loss {loss:.3g}" + (f", accuracy {100 * accuracy:.1f} %" if math.isfinite(accuracy) else "")
-    return "" if now.loss is None else f"training loss {now.loss:.3g}"
+        return f"loss {significant(loss)}" + (f", accuracy {100 * accuracy:.1f} %" if math.isfinite(accuracy) else "")
+    return "" if now.loss is None else f"training loss {significant(now.loss)}"
 
 
 def left_words(now: Progress) -> str:

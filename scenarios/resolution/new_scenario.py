@@ -164,7 +164,7 @@ def new_scenario(name: str, kind: str = DEFAULT_KIND, methods: Sequence[str] = D
         "#\n# Every key, with its unit and default: docs/scenario-reference.md, or paceline schema for an editor.\n",
         f"name: {name if yaml.safe_load(name) == name else json.dumps(name)}\n\n",  # 7 and no need quotes
         "# Each method by its name, or with hyper-parameters, such as {name: easgd, learning_rate: 0.1}.\n",
-        "# paceline list algorithms shows all methods with their hyper-parameters and defaults.\n",
+        "# `paceline list algorithms NAME` shows the hyper-parameters of a method, with defaults.\n",
         "algorithms:\n",
         *lines,
         "\n# For the methods above that give none of their own.\nhyperparameters: {learning_rate: 0.1}\n\n",

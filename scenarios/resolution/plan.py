@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from paceline.algorithms.core.job import Budget, Counted, Job, Learner
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Group, Rank
+from paceline.records.figures import significant
 from paceline.records.trace import Schedule
 from paceline.scenarios.sections.devices import LayerSplit, split_of_given_time
 from paceline.scenarios.values.mistakes import Problem, raise_all
@@ -233,6 +234,6 @@ def _too_fast(name: str, step_s: float) -> str:
         else ""
     )
     return (
-        f"found {step_s * 1e3:.3g} ms a step on {name}, too fast to be paced on this machine; expected at least "
-        f"{FASTEST_STEP_S * 1e3:g} ms ({time_dilation}run `paceline train` with `train.pace: none`)"
+        f"found {significant(step_s * 1e3)} ms a step on {name}, too fast to be paced on this machine; expected at "
+        f"least {FASTEST_STEP_S * 1e3:g} ms ({time_dilation}run `paceline train` with `train.pace: none`)"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from paceline.records.figures import significant
 from paceline.scenarios.resolution.plan import Plan
 
 
@@ -55,7 +56,7 @@ def describe_time(one: PredictedTime) -> str:
     ...                             similar=""))
     'p100: a gradient of 64 samples is predicted to take 45 ms (34 to 61 ms, 80 % of similar predictions)'
     """
-    seconds, low, high = (f"{1e3 * one[key]:.3g}" for key in ("gradient_s", "low_s", "high_s"))
+    seconds, low, high = (significant(1e3 * one[key]) for key in ("gradient_s", "low_s", "high_s"))
     return (
         f"{one['device']}: a gradient of {one['samples']} samples is predicted to take {seconds} ms ({low} to {high} "
         f"ms, {100 * one['share']:.0f} % of similar predictions)"

@@ -60,14 +60,17 @@ def gaps(spec: Spec, model: str, family: str, precision: str, batch: int) -> Ite
     chip = [row for row in rows if row.chip == chip_key(spec)]
     alike = [row for row in rows if row.family == family]
     if not chip:
-        yield "cluster", f"found {spec.name}, of which no throughput was published; its time follows from other chips"
+        yield (
+            "cluster",
+            f"found {spec.name}, of which the fit has no published throughput; its time follows from other chips",
+        )
     if not alike:
-        yield "workload.model", f"found {model}; no throughput of its family was published on any chip"
+        yield "workload.model", f"found {model}; the fit has no published throughput of its family, on any chip"
     group = precision_class(spec, precision)
     if chip and all(row.precision != group for row in chip):
         yield (
             "workload.compute_dtype",
-            f"found {precision}; no throughput of {spec.name} was published in such arithmetic",
+            f"found {precision}; the fit has no published throughput of {spec.name} in such arithmetic",
         )
     own = [row.batch for row in alike if row in chip]
     same = own or [row.batch for row in alike]
@@ -76,5 +79,5 @@ def gaps(spec: Spec, model: str, family: str, precision: str, batch: int) -> Ite
         if own:
             yield "workload.batch_per_worker", f"found {batch}; the time of {spec.name} was fitted at {fitted}"
         else:
-            published = f"throughput of its family was published at {fitted}, on other chips than {spec.name}"
+            published = f"the fit has throughput of its family at {fitted}, on other chips than {spec.name}"
             yield "workload.batch_per_worker", f"found {batch}; {published}"

@@ -14,6 +14,7 @@ from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from paceline.records.figures import significant
 from paceline.scenarios.values.limits import FEWEST_UNITS, MOST_UNITS
 from paceline.scenarios.values.mistakes import expected
 
@@ -119,7 +120,7 @@ class Kind:
         prefixes = ((1e9, "G"), (1e6, "M"), (1e3, "k")) if self.symbol in ("B/s", "B") else ()
         small = ((1.0, ""), (1e-3, "m"), (1e-6, "u")) if self.symbol == "s" else ((1.0, ""),)
         scale, prefix = next((pair for pair in (*prefixes, *small) if value >= pair[0]), small[-1])
-        return f"{value / scale:.3g} {prefix}{symbol}"
+        return f"{significant(value / scale)} {prefix}{symbol}"
 
 
 TIME = Kind(words="a time", unit="second", symbol="s", example="4 ms", zero=True)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import inspect
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from paceline.algorithms.core.errors import RunFailed
@@ -271,6 +275,19 @@ def test_list_algorithms_says_their_hyperparameters() -> None:
     assert "exact-delay" in items["agd"]["guarantees"]
 
 
+def test_list_shows_an_algorithm_with_hyperparameters_and_guarantees() -> None:
+    shown = call("list", "algorithms", "agd", "diloco").stdout
+    assert re.search(r"delay +1 +a number of steps", shown)
+    assert re.search(r"exact-delay +every gradient is applied exactly", shown)
+    assert "hyper-parameters of diloco" in shown
+    named = json.loads(call("list", "devices", "v100", "--json").stdout)["items"]
+    assert [item["name"] for item in named] == ["v100-sxm2"]
+    mistyped = call("list", "algorithms", "dilco", "agd", "sync-sdg")
+    assert mistyped.exit_code == 2
+    assert "did you mean diloco?" in mistyped.stderr
+    assert "did you mean sync-sgd?" in mistyped.stderr
+
+
 def test_schema_is_json() -> None:
     assert "algorithms" in json.loads(call("schema").stdout)["properties"]
 
@@ -283,6 +300,24 @@ def test_help_teaches_by_examples(command: list[str]) -> None:
     assert result.exit_code == 0
     assert "Examples:" in result.stdout
     assert f"paceline {' '.join(command)}".strip() in result.stdout
+
+
+def test_help_has_the_words_of_the_source() -> None:
+    """Square brackets are no markup, paragraphs are wrapped once, and no example is wrapped."""
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    for name, command in commands.items():
+        words = inspect.getdoc(command.callback) or ""
+        shown = call(name, "--help").stdout
+        text = re.split("╭─ ", shown[shown.index(words[:20]) :])[0]
+        for paragraph in words.split("\n\n"):
+            if paragraph.startswith("\b"):
+                assert all(line.rstrip() in shown for line in paragraph.split("\n")[1:]), name
+            else:
+                assert " ".join(paragraph.split()) in " ".join(text.split()), name
+        lines = [line.strip() for line in text.split("\n")]
+        short = [line for line, after in pairwise(lines) if line and after and len(f"{line} {after.split()[0]}") <= 78]
+        examples = {line.strip() for part in words.split("\n\n") if part.startswith("\b") for line in part.split("\n")}
+        assert {line for line in short if line not in examples} == set(), name
 
 
 def test_version() -> None:

@@ -44,7 +44,9 @@ def test_the_shipped_scenarios() -> None:
     assert found["cori-knl"][0].startswith(
         "workload.batch_per_worker: found 64; the time of knl-7250 was fitted at 32 ("
     )
-    assert found["fat-tree-1024"][0].startswith("cluster: found p100-pcie, of which no throughput was published")
+    assert found["fat-tree-1024"][0].startswith(
+        "cluster: found p100-pcie, of which the fit has no published throughput"
+    )
     assert "DERIVED from published throughput of other chips" in found["fat-tree-1024"][0]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from paceline.records.figures import significant
 from paceline.reports.html.charts.style import DASHES, FAINT, INK, MARKS, axis, colour_of, faded, figure, log_axis
 from paceline.reports.sweeps.crossings import Crossing
 from paceline.reports.sweeps.sweep_figure import WIDE_RATIO, Panel
@@ -107,7 +108,7 @@ def _ideal(made: go.Figure, table: Table, panel: Panel) -> None:
 def _crossing(made: go.Figure, crossing: Crossing, every: Sequence[float]) -> None:
     """Draws a vertical line where the order changes."""
     values = ", ".join(f"{path.rpartition('.')[2]} {brief(value)}" for path, value in crossing.values.items())
-    words = f"from {crossing.at:.3g} on, {crossing.after} is better than {crossing.before}" + (
+    words = f"from {significant(crossing.at)} on, {crossing.after} is better than {crossing.before}" + (
         f" ({values})" if values else ""
     )
     made.add_scatter(

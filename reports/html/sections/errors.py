@@ -7,6 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from paceline.records.figures import significant
 from paceline.reports.comparison.error_words import named
 from paceline.reports.comparison.prediction_errors import figure_at, number
 from paceline.reports.comparison.words import listed, milli, per_cent, plain, seconds, shown, signed
@@ -20,7 +21,7 @@ FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("time_to_accuracy_s", "time to the target accuracy, s", seconds),
     ("time_to_loss_s", "time to the target loss, s", seconds),
     ("final_accuracy", "final accuracy, %", per_cent),
-    ("final_loss", "final loss", lambda value: f"{value:.4g}"),
+    ("final_loss", "final loss", lambda value: significant(value, 4)),
 )
 """paths in a summary, their names with units, and how they are formatted"""
 SIMPLER = {"no_message_cost": "without message cost", "no_spread": "without spread", "alpha_beta": "α–β model"}
@@ -158,8 +159,8 @@ def _sources(line: Mapping[str, Any]) -> Chart:
         title=f"{line['name']}: where the error of the step time comes from",
         words="Every instant of a mean step is charged to one activity of one rank. Where the two bars differ, the "
         "model of this activity is wrong, and calibrating it helps.",
-        alt=f"Bar chart of a mean step by activity: predicted {1e3 * step['predicted_s']:.4g} ms, measured "
-        f"{1e3 * step['measured_s']:.4g} ms{relative}{most}.",
+        alt=f"Bar chart of a mean step by activity: predicted {significant(1e3 * step['predicted_s'], 4)} ms, measured "
+        f"{significant(1e3 * step['measured_s'], 4)} ms{relative}{most}.",
         variants={"": made},
         height=height,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.records import Run
+from paceline.records.figures import significant
 from paceline.reports.comparison.words import listed
 from paceline.reports.html.charts.learning import AXES, Measure, curves, learning_chart
 from paceline.reports.html.report_parts import Chart, Section
@@ -41,7 +42,7 @@ def _chart(runs: Sequence[Run], measure: Measure) -> Chart | None:
             "Thin dashed lines are simulated, broad pale ones measured: the closer, the better was the prediction."
         )
     unit = " %" if measure == "accuracy" else ""
-    ends = listed([f"{curve.algorithm} ({curve.kind}) {curve.mean[-1]:.4g}{unit}" for curve in found])
+    ends = listed([f"{curve.algorithm} ({curve.kind}) {significant(curve.mean[-1], 4)}{unit}" for curve in found])
     title = "Accuracy on test samples" if measure == "accuracy" else "Loss on test samples"
     return Chart(
         title=f"{title} during training",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from paceline.records.figures import significant
 from paceline.reports.comparison.words import listed
 from paceline.reports.html.charts.scaling import scaling_chart
 from paceline.reports.html.grids import grid_of
@@ -87,8 +88,8 @@ def scaling_section(table: Table) -> Section:
 def _chart(table: Table, panel: Panel, found: Sequence[Crossing]) -> Chart:
     shown = sorted(found, key=lambda one: not one.leads)[:4]
     mean = table.frame.groupby("algorithm", sort=False)[panel.column].mean().dropna()
-    values = listed([f"{name} {value * panel.factor:.4g}" for name, value in mean.items()])
-    crossed = listed([f"{one.after} passes {one.before} at {one.at:.3g}" for one in shown])
+    values = listed([f"{name} {significant(value * panel.factor, 4)}" for name, value in mean.items()])
+    crossed = listed([f"{one.after} passes {one.before} at {significant(one.at)}" for one in shown])
     words = MEANING.get(panel.column, "")
     if shown:
         words += " Vertical dashed lines are where the order of two methods changes."
@@ -113,9 +114,11 @@ def _grid(table: Table, found: Sequence[Crossing]) -> Grid:
         span = (
             "too few seeds"
             if ends is None
-            else " to ".join("beyond" if end is None else f"{end:.3g}" for end in ends.values())
+            else " to ".join("beyond" if end is None else significant(end) for end in ends.values())
         )
-        rows.append([names[one.figure], one.before, one.after, f"{one.at:.3g}", span, label(one.values, table.others)])
+        rows.append(
+            [names[one.figure], one.before, one.after, significant(one.at), span, label(one.values, table.others)]
+        )
     columns = ["figure", "better below", "better above", _axis_name(table), "95 % interval", "other values"]
     return Grid(title="Where the order of two methods changes", columns=columns, rows=rows, numeric=frozenset({3}))
 
@@ -189,4 +192,4 @@ def _cell(name: str, value: Any) -> str:
     if name == "final_accuracy":
         return f"{100 * value:.1f}"
     scaled = 1e3 * value if name == "step_s_mean" else value
-    return f"{scaled:,.0f}" if abs(scaled) >= 1e3 else f"{scaled:.4g}"
+    return significant(scaled, 4)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paceline.records import Run
+from paceline.records.figures import significant
 from paceline.records.staleness import CLOCK_GAP, COUNTS
 from paceline.reports.comparison.words import listed
 from paceline.reports.html.charts.staleness import course_chart, distribution_chart, rank_chart
@@ -118,7 +119,7 @@ def _variants(kinds: Kinds, draw: Callable[[Mapping[str, tuple[Notion, float]]],
 
 
 def _means(rows: Mapping[str, tuple[Notion, float]]) -> str:
-    return listed([f"{label} {notion.figures['mean'] or 0.0:.3g}" for label, (notion, _) in rows.items()])
+    return listed([f"{label} {significant(notion.figures['mean'] or 0.0)}" for label, (notion, _) in rows.items()])
 
 
 def _grid(kinds: Kinds) -> Grid:

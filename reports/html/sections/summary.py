@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from paceline.records import Run
+from paceline.records.figures import significant
 from paceline.records.record_figures import says
 from paceline.reports.comparison.periods import say_unfinished_runs
 from paceline.reports.comparison.run_table import runs_table, seeds_table
@@ -78,7 +79,7 @@ def _limits(runs: Sequence[Run]) -> Iterator[str]:
         for one in run.summary.get("failed_ranks", ()):
             yield (
                 f"{run.algorithm} with seed {run.seed} continued without rank {one['rank']} ({one['role']}), which "
-                f"{one['how']}, at {one['time_s']:.3g} s."
+                f"{one['how']}, at {significant(one['time_s'])} s."
             )
     yield from dict.fromkeys(f"Note: {text}" for run in runs for text in run.machine.get("warnings", ()))
 

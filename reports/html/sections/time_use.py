@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from plotly.graph_objects import Figure
 
 from paceline.records import Run
+from paceline.records.figures import significant
 from paceline.reports.comparison.words import listed
 from paceline.reports.html.charts.activity import rate_chart, shares_chart, shares_of_ranks, shares_of_runs
 from paceline.reports.html.report_parts import Chart, Grid, Section
@@ -94,9 +95,9 @@ def _grid(runs: Sequence[Run]) -> Grid:
         rows.append(
             [
                 label_of(run),
-                f"{found['wall_s']:.4g}",
+                significant(found["wall_s"], 4),
                 "–" if found["samples_per_s"] is None else f"{found['samples_per_s']:,.0f}",
-                "–" if step_s is None else f"{1e3 * step_s:.4g}",
+                "–" if step_s is None else significant(1e3 * step_s, 4),
                 *(f"{100 * share:.1f}" for share in found["time_fraction"].values()),
             ]
         )
