@@ -32,12 +32,13 @@ def write_files(violation: Violation, folder: Path, name: str) -> tuple[Story, t
     Returns:
         The story, and both paths.
     """
+    from paceline.algorithms.core.files import write_whole
     from paceline.checking.counterexamples import save, svg_diagram
 
     path = folder / f"{name}.json"
     story = save(violation, path)
     picture = path.with_suffix(".svg")
-    picture.write_text(svg_diagram(story), encoding="utf-8")
+    write_whole(picture, svg_diagram(story))
     return story, (path, picture)
 
 

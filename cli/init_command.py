@@ -52,6 +52,7 @@ def init(
       paceline init my.yaml --cluster fat-tree --algorithms sync-sgd,diloco
     """
     to = output(ctx, as_json, quiet)
+    from paceline.algorithms.core.files import write_whole
     from paceline.scenarios import load
     from paceline.scenarios.resolution.new_scenario import new_scenario, valid_name
 
@@ -72,7 +73,6 @@ def init(
         mistakes.append(str(error))
     if mistakes:
         raise InputError("\n".join(mistakes))
-    with file.open("x", encoding="utf-8") as new:
-        new.write(text)
+    write_whole(file, text)
     to.answer({"path": str(file), "cluster": cluster, "algorithms": names}, [f"{file} written"])
     to.note(f"next: paceline simulate {file}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.core.errors import InputError, RunFailed
+from paceline.algorithms.core.files import write_whole
 from paceline.cli.actions import Ask
 from paceline.cli.output import Output
 from paceline.cli.report_command import add_report, say_report
@@ -168,7 +169,7 @@ def _answer(answer: PlanAnswer, folder: NumberedFolder, output: Output, *, verif
         with output.progress() as stage:
             found = verified(answer, folder.path, progress=stage("training the best plans for real"))
         document["verified"] = [one.answer() for one in found]
-        (folder.path / "verified.json").write_text(to_json(document["verified"]) + "\n", encoding="utf-8")
+        write_whole(folder.path / "verified.json", to_json(document["verified"]) + "\n")
         shown.append(verified_words(found))
     output.answer(document, shown)
     if not output.as_json:

@@ -19,6 +19,7 @@ from matplotlib.patches import FancyArrowPatch
 from matplotlib.patheffects import withStroke
 
 from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.files import replacing
 from paceline.records.figures import significant
 from paceline.reports.comparison.accuracy_figure import FAINT, INK
 from paceline.reports.labels import LETTER, Named, points_of, sides
@@ -73,8 +74,8 @@ def draw(graph: Graph, figures: Description, path: Path) -> None:
         raise InputError(f"--out: found {path.name!r}, expected a name that ends in .svg or .png")
     figure = picture(graph, figures)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with rc_context({"svg.hashsalt": graph.name}):  # the same graph gives the same bytes
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    with replacing(path) as hidden, rc_context({"svg.hashsalt": graph.name}):  # the same graph gives the same bytes
+        figure.savefig(hidden, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def picture(graph: Graph, figures: Description) -> Figure:

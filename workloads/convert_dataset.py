@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from paceline.algorithms.core.checksums import checksum_of
 from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.files import replacing
 from paceline.algorithms.core.naming import near_miss
 from paceline.workloads.batches.digits import digits
 from paceline.workloads.batches.examples import Standardised, histogram
@@ -210,7 +211,8 @@ def _write(
 
     sums = write_records(path, chunks(), count=part.count, dtype=dtype)
     beside = checksums_beside(path)
-    beside.write_bytes(sums.records.astype("<u8").tobytes())
+    with replacing(beside) as hidden:
+        hidden.write_bytes(sums.records.astype("<u8").tobytes())
     return Written(part.count, path.stat().st_size, sums.sha256, sums.header, checksum_of(beside))
 
 

@@ -20,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from paceline.algorithms.core.checksums import reading
 from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.files import write_whole
 from paceline.checking.cases.case import Case, from_json, to_json
 from paceline.checking.cases.violations import Violation
 from paceline.checking.counterexamples.fingerprints import Fingerprint, fingerprint_of
@@ -80,7 +81,7 @@ def save(violation: Violation, path: Path) -> Story:
         "story": asdict(story),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(as_text(document) + "\n", encoding="utf-8")
+    write_whole(path, as_text(document) + "\n")
     return story
 
 

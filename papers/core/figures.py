@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from paceline.algorithms.core.files import replacing
 from paceline.reports.comparison.accuracy_figure import FAINT, INK
 from paceline.reports.palette import PALETTE
 
@@ -27,7 +28,8 @@ def save_figures(results: Sequence[Mapping[str, Any]], folder: Path) -> dict[str
         if one["curve"] is not None:
             names[one["name"]] = f"papers-{one['name']}.png"
             # without the version of matplotlib, so that equal figures are equal files
-            curve_figure(one["curve"]).savefig(folder / names[one["name"]], metadata={"Software": None})
+            with replacing(folder / names[one["name"]]) as hidden:
+                curve_figure(one["curve"]).savefig(hidden, metadata={"Software": None})
     return names
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.files import write_whole
 from paceline.papers.core.registry import PAPERS, claims_named
 from paceline.records.document import to_json
 
@@ -53,8 +54,8 @@ def write(folder: Path, results: Sequence[dict[str, Any]]) -> Path:
     from paceline.papers.core.page import page
 
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / FILE).write_text(to_json({"results": list(results)}) + "\n", encoding="utf-8")
+    write_whole(folder / FILE, to_json({"results": list(results)}) + "\n")
     pictures = save_figures(results, folder)
     path = folder / "papers.md"
-    path.write_text(page(results, pictures), encoding="utf-8")
+    write_whole(path, page(results, pictures))
     return path

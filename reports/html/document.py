@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.files import write_whole
 from paceline.reports.html.charts.style import ACTIVITIES, WORDS, dark_colours
 from paceline.reports.html.report_parts import Chart, Grid, Part, Picture, Report, Section, Timeline, Verbatim
 
@@ -73,7 +74,7 @@ def write_report(report: Report, path: Path) -> Path:
     if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace")[:2000]:
         raise InputError(f"--out: found {str(path)!r}, which is no report of Paceline and is not replaced")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(report), encoding="utf-8")
+    write_whole(path, render(report))
     return path
 
 

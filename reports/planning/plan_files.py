@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.files import replacing, write_whole
 from paceline.records import store
 from paceline.records.store import NumberedFolder
 from paceline.reports.planning.objectives import UNITS, Objective
@@ -25,14 +26,14 @@ TABLE = "trials.csv"
 def write_scenario(path: Path, scenario: Mapping[str, Any]) -> None:
     """Writes a scenario as YAML, which the commands read."""
     path.parent.mkdir(exist_ok=True)
-    path.write_text(yaml.safe_dump(dict(scenario), sort_keys=False, allow_unicode=True), encoding="utf-8")
+    write_whole(path, yaml.safe_dump(dict(scenario), sort_keys=False, allow_unicode=True))
 
 
 def write_trials(path: Path, trials: Sequence[Trial], objectives: Sequence[Objective]) -> None:
     """Writes a table with a row for each trial."""
     names = sorted({name for one in trials for name in one.choice.hyperparameters})
     figures = [f"{name}_{UNITS[name].lower()}" for name in objectives]
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with replacing(path) as hidden, hidden.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(
             ["trial", "method", "nodes", "workers", "batch_per_worker", *names, *figures, "best", "bound_s", "reason"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.files import write_whole
 from paceline.records.document import to_json
 from paceline.reports.planning.objectives import Limits, Objective, Target
 from paceline.scenarios import Scenario, load
@@ -53,7 +54,7 @@ class Request:
 
     def store(self, folder: Path) -> None:
         """Writes the request to a folder."""
-        (folder / REQUEST).write_text(to_json(self.document()) + "\n", encoding="utf-8")
+        write_whole(folder / REQUEST, to_json(self.document()) + "\n")
 
 
 def stored_request(folder: Path) -> Request:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from paceline.algorithms.core.files import write_whole
 from paceline.checking.cases import Checked, Verdict
 from paceline.reports.plain_table import plain_table
 from paceline.reports.results.result import Result
@@ -93,7 +94,7 @@ class CheckResult(Result, Sequence[Checked]):
             assert verdict.violation is not None, "that is what violated means"
             path = Path(folder) / f"{method}-{verdict.guarantee}.json"
             story = save(verdict.violation, path)
-            path.with_suffix(".svg").write_text(svg_diagram(story), encoding="utf-8")
+            write_whole(path.with_suffix(".svg"), svg_diagram(story))
             written.append(path)
         return written
 

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.files import replacing
 from paceline.records.metrics import Histogram
 from paceline.reports.comparison.accuracy_figure import FAINT, INK
 from paceline.reports.palette import PALETTE
@@ -48,7 +49,8 @@ def save_figure(found: Sequence[Staleness], path: Path) -> None:
             name = one.run.path or one.run.algorithm
             raise InputError(f"--out: {name} has only a summary, without updates; expected records: sampled or full")
     path.parent.mkdir(parents=True, exist_ok=True)
-    staleness_figure(found).savefig(path)
+    with replacing(path) as hidden:
+        staleness_figure(found).savefig(hidden)
 
 
 def staleness_figure(found: Sequence[Staleness]) -> Figure:

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from paceline.algorithms.core.checksums import checksum
+from paceline.algorithms.core.files import replacing
 from paceline.records.store import NumberedFolder, numbered_folder
 from paceline.reports.sweeps.entries import Entry
 from paceline.reports.sweeps.sweep import assemble, keys_of
@@ -79,15 +80,15 @@ class PartialTable:
         if not self.succeeded or self._written == len(self._entries):
             return
         ended = [self._entries[number] for number in sorted(self._entries)]
-        building = self.path.with_name(f".{PARTIAL}")
-        tabulate(assemble(self._points, ended)).whole.to_csv(building, index=False)
-        building.replace(self.path)
+        with replacing(self.path) as building:
+            tabulate(assemble(self._points, ended)).whole.to_csv(building, index=False)
         self._written = len(self._entries)
 
     def remove(self) -> None:
         """Removes the table, since the complete one exists."""
         self.path.unlink(missing_ok=True)
-        self.path.with_name(f".{PARTIAL}").unlink(missing_ok=True)  # of a process that was killed
+        for abandoned in self.path.parent.glob(f".{self.path.stem}-*"):  # of processes that were killed
+            abandoned.unlink(missing_ok=True)
 
 
 @contextmanager

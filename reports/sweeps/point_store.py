@@ -14,10 +14,8 @@ Rules of this file:
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -27,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.algorithms.core.checksums import checksum, checksum_of
+from paceline.algorithms.core.files import write_whole
 from paceline.records.document import plain
 from paceline.records.machine import package_versions
 from paceline.scenarios import Scenario
@@ -50,6 +49,7 @@ class PointStore:
     Args:
         folder: the folder, which is created with the first result.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = PointStore(Path(folder) / "points")
     ...     before = store.get("0ab1")
@@ -83,18 +83,7 @@ class PointStore:
         """
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{key}-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump({"format": FORMAT, "key": key, "row": row}, file, default=plain)
-            Path(name).chmod(0o644)  # mkstemp creates files that other users of a shared folder cannot read
-            Path(name).replace(path)
-        except OSError as error:
-            Path(name).unlink(missing_ok=True)
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_whole(path, json.dumps({"format": FORMAT, "key": key, "row": row}, default=plain))
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.json"  # folders of at most a few hundred files

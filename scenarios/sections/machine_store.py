@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.files import write_whole
 from paceline.scenarios.sections.machine_file import MachinePart
 from paceline.scenarios.values.mistakes import problems_of, raise_all
 from paceline.scenarios.values.text import read
@@ -64,13 +63,4 @@ def save_machine(machine: MachinePart, path: Path) -> None:
     for key in OPTIONAL:
         if not data.get(key):
             data.pop(key, None)
-    text = HEADING + yaml.safe_dump(data, sort_keys=False, width=120)
-    handle, name = tempfile.mkstemp(prefix=".", suffix=".yaml", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_whole(path, HEADING + yaml.safe_dump(data, sort_keys=False, width=120))

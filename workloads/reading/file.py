@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +28,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from paceline.algorithms.core.checksums import checksum, reading, verified
 from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.files import replacing
 
 Records = NDArray[np.void]
 """a structured array with the fields `inputs` and `label`"""
@@ -243,17 +243,10 @@ def write_records(path: Path, chunks: Iterable[Records], *, count: int, dtype: n
     Raises:
         InputError: the number of records is not `count`.
     """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    hidden = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            sums = _written(file, chunks, count, dtype, path)
-            file.flush()
-            os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o644)  # mkstemp sets 0o600, which only the owner could read
-        hidden.replace(path)
-    finally:
-        hidden.unlink(missing_ok=True)
+    with replacing(path) as hidden, hidden.open("wb") as file:
+        sums = _written(file, chunks, count, dtype, path)
+        file.flush()
+        os.fsync(file.fileno())
     return sums
 
 

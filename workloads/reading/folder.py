@@ -20,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from paceline.algorithms.core.checksums import read_sealed, sealed
 from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.files import write_whole
 from paceline.workloads.reading.file import RecordFile, read_checksums
 
 TRAIN, TEST, ABOUT = "train.npy", "test.npy", "dataset.json"
@@ -155,7 +156,7 @@ def checksums_beside(path: Path) -> Path:
 def write_about(about: About, path: Path) -> None:
     """Writes `dataset.json`."""
     document = sealed(TypeAdapter(About).dump_python(about, mode="json"))
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(document, indent=2) + "\n")
 
 
 def _fits(kept: Sequence[int], taken: Sequence[int]) -> bool:
