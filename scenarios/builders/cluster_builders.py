@@ -116,7 +116,8 @@ class Charges(Builder):
     core_bandwidth: Bandwidth | None = None
     """memory bandwidth of one core of a host, outside its cache: '12 GB/s'"""
     core_cache_bandwidth: Bandwidth | None = None
-    """memory bandwidth of one core of a host, inside its cache: '30 GB/s'"""
+    """memory bandwidth of one core of a host, inside its cache: '30 GB/s'; if only the other one is given and no host
+    is known, in proportion to it"""
     cache: Size | None = None
     """last cache of a host: '35 MB'"""
     host_launch: Time | None = None

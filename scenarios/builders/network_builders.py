@@ -69,6 +69,9 @@ class Link(Builder):
     """part of the latency that occupies the sender, one message at a time"""
     receive: Time | None = None
     """part of the latency that occupies the receiver, one message at a time"""
+    hop: Time | None = None
+    """the latency of one more hop between switches; default: a twentieth of the latency that is given, or that of the
+    catalogue's link"""
     pieces: Sequence[LinkRange | Values] | None = None
     """latency and bandwidth of smaller messages"""
     fitted_up_to: Size | None = None

@@ -55,7 +55,9 @@ class ChargesPart(Part):
         default=None, description="memory bandwidth of one core of a host, outside its cache: '12 GB/s'"
     )
     core_cache_bandwidth: fields.Rate | None = Field(
-        default=None, description="memory bandwidth of one core of a host, inside its cache: '30 GB/s'"
+        default=None,
+        description="memory bandwidth of one core of a host, inside its cache: '30 GB/s'; if only the other one is "
+        "given and no host is known, in proportion to it",
     )
     cache: fields.Size | None = Field(default=None, description="last cache of a host: '35 MB'")
     host_launch: fields.Time | None = Field(default=None, description="to launch a kernel on a host: '5 us'")
@@ -82,7 +84,23 @@ class ChargesPart(Part):
         if name is None and not site.sockets:
             name = _own_host(device)
         sockets = len(site.sockets) or (DEFAULT_SOCKETS if name is None else 1)
-        return self._core(host_rates(named(name or DEFAULT_HOST), sockets))
+        rates = host_rates(named(name or DEFAULT_HOST), sockets)
+        return self._core(rates if name is not None else self._in_proportion(rates))
+
+    def _in_proportion(self, usual: ChargeRates) -> ChargeRates:
+        """The usual host, if none is known: its other rates stay in proportion to a given bandwidth of its core.
+
+        So the cost of a charge is inversely proportional to the rates that a scenario gives, and to nothing else.
+        """
+        if self.core_bandwidth is None:
+            return usual
+        factor = self.core_bandwidth / usual.bandwidths[-1][1]
+        return replace(
+            usual,
+            bandwidths=tuple((size, factor * rate) for size, rate in usual.bandwidths),
+            flops_per_s=factor * usual.flops_per_s,
+            total_bytes_per_s=factor * usual.total_bytes_per_s,
+        )
 
     def _core(self, known: ChargeRates) -> ChargeRates:
         """One core of a host, with what the scenario says."""

@@ -45,6 +45,7 @@ from paceline.topologies.catalogue.host_memory import host_memory
 from paceline.topologies.cluster import sites
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import build
+from paceline.topologies.graphs.links import LINKS, Link
 
 if TYPE_CHECKING:
     from paceline.scenarios.sections.workload import WorkloadPart
@@ -163,6 +164,14 @@ class NodePart(Part):
         """Number of workers in one such node."""
         inside = self.inside()
         return self.workers_per_node or (1 if inside is None else len(inside.endpoints))
+
+
+def _memory_factor(local: Link) -> float:
+    """How many times as fast as the usual server's the memory of an unknown host is, by the link between its ranks.
+
+    Messages over that link are copies in main memory, so it says it; a bus between devices says nothing.
+    """
+    return local.bytes_per_s / LINKS["shared-memory"].bytes_per_s if local.medium in ("memory", "network") else 1.0
 
 
 class ServerPart(Part):
@@ -369,7 +378,7 @@ class ClusterPart(Part):
                 host=site.host,
                 intra_node_link=local,
                 step_time=spread,
-                memory=host_memory(rates := self.charges.on_host(device, site)),
+                memory=host_memory(rates := self.charges.on_host(device, site), _memory_factor(local)),
                 host_rates=rates,
             )
             for site, (device, spread) in zip(self.layout.sites, each, strict=True)

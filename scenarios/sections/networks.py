@@ -75,6 +75,11 @@ class LinkPart(Part):
     receive: fields.Time = Field(
         default=0.0, description="part of the latency that occupies the receiver, one message at a time"
     )
+    hop: fields.Time | None = Field(
+        default=None,
+        description="the latency of one more hop between switches; default: a twentieth of the latency that is given, "
+        "or that of the catalogue's link",
+    )
     pieces: tuple[PiecePart, ...] = Field(default=(), description="latency and bandwidth of smaller messages")
     fitted_up_to: fields.Size | None = Field(
         default=None, description="the largest message that these values were fitted to, if they were"
@@ -94,6 +99,8 @@ class LinkPart(Part):
             complain([(("like",), expected(words), name)])
         usual = known_link(name).model_dump(mode="json")
         own = {key: part for key, part in value.items() if key != "like"}
+        if "latency" in own:
+            usual["hop"] = None  # a share of this latency
         if own and "provenance" not in own:
             usual["provenance"] += f"; given in the scenario: {', '.join(own)}"
         return usual | own
@@ -119,6 +126,7 @@ class LinkPart(Part):
             fitted_bytes=self.fitted_up_to,
             download_bytes_per_s=self.download,
             variation=None if self.variation is None else self.variation.build(),
+            hop_s=self.hop,
         )
 
 
@@ -138,6 +146,7 @@ def known_link(name: str) -> LinkPart:
         medium=link.medium,
         send=link.send_s,
         receive=link.receive_s,
+        hop=link.hop_s,
         pieces=pieces,
         like=None,
         download=link.download_bytes_per_s,
@@ -235,7 +244,7 @@ class NetworkPart(Part):
             ]
         )
         own = {key: part for key, part in value.items() if key in known and key != "link"}
-        own |= _links({key: part for key, part in own.items() if known[key] in KNOWN_LINKS})
+        own |= _links({key: part for key, part in own.items() if known[key] == "auto" != part})
         rest = {key: part for key, part in value.items() if key not in own}
         given = rest.get("parameters", {})
         if isinstance(given, Mapping):

@@ -34,17 +34,21 @@ class HostMemory:
         return self.core_bytes_per_s / 2
 
 
-def host_memory(rates: ChargeRates | None) -> HostMemory:
+def host_memory(rates: ChargeRates | None, usual: float = 1.0) -> HostMemory:
     """Returns the main memory of a node.
 
     Args:
         rates: the rates of one core of its host; None: those of the usual server, `DEFAULT_HOST`.
+        usual: how many times as fast as the usual server's the memory of an unknown host is.
 
     >>> memory = host_memory(None)
     >>> memory.bytes_per_s / 1e9, memory.core_bytes_per_s / 1e9
     (122.88, 12.0)
     """
+    factor = usual if rates is None else 1.0
     if rates is None:
         rates = host_rates(named(DEFAULT_HOST), DEFAULT_SOCKETS)
     _, core = rates.bandwidths[-1]
-    return HostMemory(bytes_per_s=rates.total_bytes_per_s, core_bytes_per_s=core, provenance=rates.provenance)
+    return HostMemory(
+        bytes_per_s=factor * rates.total_bytes_per_s, core_bytes_per_s=factor * core, provenance=rates.provenance
+    )

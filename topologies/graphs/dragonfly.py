@@ -14,7 +14,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.topologies.graphs.graph import Connection, Graph, Place, Vertex
 from paceline.topologies.graphs.links import Link
 from paceline.topologies.graphs.network_graphs import FAMILY, MOST, on_circle, whole
-from paceline.topologies.graphs.wires import host_end, link_named
+from paceline.topologies.graphs.wires import host_end, link_named, switch_hop
 
 ROW_GAP, COLUMN_GAP = 2.3, 1.15
 
@@ -29,8 +29,8 @@ def dragonfly(
     column_links: int = 3,
     pair_links: int = 2,
     link: str | Link = "aries-nic",
-    within: str | Link = "aries-local",
-    between: str | Link = "aries-global",
+    within: str | Link = "auto",
+    between: str | Link = "auto",
 ) -> Graph:
     """Returns groups of routers in rows and columns, in which all rows, columns and groups are joined all to all.
 
@@ -45,8 +45,8 @@ def dragonfly(
         column_links: links between two routers of a column; 3 in Aries (MEMORY high).
         pair_links: global links between two groups.
         link: from a host to its router.
-        within: between routers of a group.
-        between: between groups.
+        within: between routers of a group; `auto`: `aries-local` with `aries-nic`, otherwise a cable like `link`.
+        between: between groups; `auto`: `aries-global` with `aries-nic`, otherwise a cable like `link`.
 
     >>> figures = dragonfly(groups=2, rows=2, columns=2, hosts_per_router=1, pair_links=4).describe()
     >>> figures.nodes, figures.links, figures.diameter_hops
@@ -59,6 +59,12 @@ def dragonfly(
     whole("column_links", column_links, 1, 16)
     whole("pair_links", pair_links, 1, 1024)
     whole("hosts", hosts, 0, room)
+    cable = link_named(link)
+    hop = switch_hop(cable)
+    within, between = (
+        (own if cable.name == "aries-nic" else hop) if given == "auto" else given
+        for given, own in ((within, "aries-local"), (between, "aries-global"))
+    )
     grids = [_routers(group, rows, columns) for group in range(groups)]
     spots = _places(groups, rows, columns)
     vertices = [
@@ -75,7 +81,7 @@ def dragonfly(
         x, y = router.place
         at = (x + ((n + 0.5) / hosts_per_router - 0.5) * 0.9 * COLUMN_GAP, y - 0.55)
         vertices.append(Vertex(name=f"host{number}", kind="host", place=at))
-        connections.append(Connection(ends=(router.name, f"host{number}"), link=host_end(link_named(link))))
+        connections.append(Connection(ends=(router.name, f"host{number}"), link=host_end(cable)))
     return Graph(name="dragonfly", vertices=tuple(vertices), connections=tuple(connections), provenance=FAMILY)
 
 

@@ -22,6 +22,14 @@ Medium = Literal["memory", "nvlink", "pcie", "network"]
 """the medium of a hop, fastest first; a communication library tunes itself for the slowest on a route"""
 
 
+SWITCH_HOP_S = 0.24e-6
+"""the latency of one more hop between switches: FOUND for HDR100 (perftest, 20000 pings), INFERENCE for the other links
+of the catalogue"""
+HOP_SHARE = 0.05
+"""the same as a share of a latency that a scenario gives, so that a cluster whose times are all c times as long takes c
+times as long: INFERENCE, between 0.2 (HDR100: 0.24 of 1.26 us) and 0.01 (the same switch under TCP's 20 us)"""
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """α and β of messages of up to so many bytes, above the sizes of smaller pieces."""
@@ -48,6 +56,7 @@ class Link:
         download_bytes_per_s: the bandwidth towards the node, if it is larger than that from the node to the network;
             None if both are equal. Only the links of a star may have it.
         variation: how the bandwidth varies over time; None: it does not.
+        hop_s: the latency of one more hop between switches over a cable of this kind; None: `HOP_SHARE` of `latency_s`.
 
     >>> round(LINKS["eth-10g"].message_s(1_150_000) * 1e3, 3)
     1.02
@@ -66,6 +75,12 @@ class Link:
     receive_s: float = 0.0
     download_bytes_per_s: float | None = None
     variation: Variation | None = None
+    hop_s: float | None = None
+
+    @property
+    def between_switches_s(self) -> float:
+        """The latency of one more hop between switches."""
+        return HOP_SHARE * self.latency_s if self.hop_s is None else self.hop_s
 
     def piece(self, nbytes: float) -> Piece:
         """Returns α and β of a message of so many bytes."""
@@ -93,6 +108,7 @@ def _link(name: str, latency_us: float, gigabytes_per_s: float, provenance: str,
         medium=medium,
         send_s=SOFTWARE * latency_s,
         receive_s=SOFTWARE * latency_s,
+        hop_s=SWITCH_HOP_S,
     )
 
 
@@ -138,6 +154,7 @@ def _wide(
         provenance=provenance,
         send_s=HANDLING_S,
         receive_s=HANDLING_S,
+        hop_s=SWITCH_HOP_S,
         download_bytes_per_s=None if down_megabits_per_s is None else down_megabits_per_s * 125e3,
         variation=variation,
     )

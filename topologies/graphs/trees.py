@@ -15,7 +15,7 @@ def leaf_spine(
     spines: int = 2,
     hosts_per_leaf: int = 4,
     link: str | Link = "eth-10g",
-    uplink: str | Link = "eth-40g-usnic",
+    uplink: str | Link = "auto",
     cables: int = 1,
     uplinks: int = 1,
 ) -> Graph:
@@ -30,7 +30,8 @@ def leaf_spine(
         spines: the number of switches that join the leaves.
         hosts_per_leaf: hosts of each leaf.
         link: from a host to its leaf.
-        uplink: from a leaf to a spine: a cable by its name, which adds a hop between switches, or a link unchanged.
+        uplink: from a leaf to a spine: a cable by its name, which adds a hop between switches, or a link unchanged;
+            `auto`: a cable like `link`, and `eth-40g-usnic` above `eth-10g`.
         cables: links per host.
         uplinks: links from each leaf to each spine.
 
@@ -43,7 +44,10 @@ def leaf_spine(
     whole("hosts_per_leaf", hosts_per_leaf, 1, MOST // leaves)
     whole("cables", cables, 1, 64)
     whole("uplinks", uplinks, 1, 64)
-    down = host_end(link_named(link))
+    cable = link_named(link)
+    down = host_end(cable)
+    if uplink == "auto":
+        uplink = "eth-40g-usnic" if cable.name == "eth-10g" else switch_hop(cable)
     up = switch_hop(link_named(uplink)) if isinstance(uplink, str) else uplink
     width = leaves * max(1.6, hosts_per_leaf * 0.62 + 0.5)
     spots = spread_out(leaves, width, 2.0)

@@ -3,8 +3,8 @@
 Rules of this file:
 
 * `LINKS` has end-to-end values of a message layer; a graph has hops. The link from a host to a switch has half of the
-  latency in `LINKS`, so that two hosts on one switch have all of it; `SWITCH_HOP` is added for each further hop from
-  switch to switch.
+  latency in `LINKS`, so that two hosts on one switch have all of it; `Link.between_switches_s` is added for each
+  further hop from switch to switch.
 * FOUND, MEMORY (with its confidence) and NOT FOUND say how well a value is known; DERIVED is computed from such
   values, INFERENCE is our guess.
 """
@@ -16,7 +16,7 @@ from functools import cache
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import near_miss
-from paceline.topologies.graphs.links import LINKS, Link, Medium
+from paceline.topologies.graphs.links import LINKS, SWITCH_HOP_S, Link, Medium
 
 PREFIXES: dict[str, Medium] = {"pcie": "pcie", "qpi": "pcie", "xbus": "pcie", "xgmi": "pcie", "upi": "pcie"}
 PREFIXES |= {"nvlink": "nvlink", "infinity": "nvlink", "mcdram": "memory", "knl": "memory"}
@@ -27,7 +27,14 @@ def _wire(name: str, latency_us: float, gigabytes_per_s: float, provenance: str)
     kinds: list[Medium] = [kind for prefix, kind in PREFIXES.items() if name.startswith(prefix)]
     medium: Medium = kinds[0] if kinds else "network"
     latency_s = float(f"{latency_us}e-6")
-    return Link(name=name, latency_s=latency_s, bytes_per_s=gigabytes_per_s * 1e9, provenance=provenance, medium=medium)
+    return Link(
+        name=name,
+        latency_s=latency_s,
+        bytes_per_s=gigabytes_per_s * 1e9,
+        provenance=provenance,
+        medium=medium,
+        hop_s=SWITCH_HOP_S,
+    )
 
 
 PCIE_LATENCY = "latency DERIVED from fits of FOUND rings: 6.0 us under one switch, 9.2 us across two roots"
@@ -62,9 +69,6 @@ WIRES: dict[str, Link] = {
 }  # fmt: skip
 """the links that only graphs have, by name"""
 
-SWITCH_HOP_S = 0.24e-6
-"""the latency of one more hop between switches: FOUND for HDR100 (perftest, 20000 pings), INFERENCE for others"""
-
 
 def link_named(name: str | Link) -> Link:
     """Returns the link of this name, or the given link; raises `InputError` with a suggestion.
@@ -94,5 +98,6 @@ def host_end(link: Link) -> Link:
 @cache
 def switch_hop(link: Link) -> Link:
     """Returns the hop from one switch to the next over a cable of this kind."""
-    pieces = tuple(dataclasses.replace(piece, latency_s=SWITCH_HOP_S) for piece in link.pieces)
-    return dataclasses.replace(link, latency_s=SWITCH_HOP_S, pieces=pieces, send_s=0.0, receive_s=0.0)
+    hop_s = link.between_switches_s
+    pieces = tuple(dataclasses.replace(piece, latency_s=hop_s) for piece in link.pieces)
+    return dataclasses.replace(link, latency_s=hop_s, pieces=pieces, send_s=0.0, receive_s=0.0)
