@@ -32,6 +32,8 @@ from paceline.simulator.kernel.simpy_events import after, upon
 
 Carry = Callable[[Rank, Rank, float, Path], simpy.Event]
 """begins a transfer from one rank to another along a path; returns an event that is triggered at its end, not before"""
+TakeBack = Callable[[simpy.Event], float]
+"""ends a transfer that `Carry` has begun, and returns the bytes that are left of it"""
 
 
 class EventDriver:
@@ -64,6 +66,8 @@ class EventDriver:
         """when events were processed for the last time"""
         self._due_s: float | None = None
         """when the next event is due; timers for other times are ignored"""
+        self._moving: dict[int, simpy.Event] | None = {}
+        """the transfers under way, by the number of their message; None after `stop`"""
         for index, nbytes in (left or {}).items():
             self._start(index, nbytes)
         self._proceed()
@@ -80,9 +84,28 @@ class EventDriver:
         path = self._plan.path(source, target, message.nbytes)
         message.latency_s = path.latency_s
         event = self._carry(source, target, nbytes, path)
+        assert self._moving is not None, "a driver that was stopped starts nothing"
+        self._moving[index] = event
         upon(event, lambda _: self._through(index))
 
+    def stop(self, take_back: TakeBack) -> tuple[PatternTables, dict[int, float]]:
+        """Ends the driver, and all its transfers where they are.
+
+        Args:
+            take_back: ends a transfer, and returns the bytes that are left of it.
+
+        Returns:
+            The state, and the bytes that are left of each message in flight, by its number.
+        """
+        assert self._moving is not None, "a driver is stopped once"
+        left = {index: take_back(event) for index, event in self._moving.items()}
+        self._moving = self._due_s = None
+        return self._tables, left
+
     def _through(self, index: int) -> None:
+        if self._moving is None:
+            return
+        del self._moving[index]
         bytes_through(self._tables, index, self._now)
         self._proceed()
 

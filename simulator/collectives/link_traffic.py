@@ -5,7 +5,8 @@
   transfer costs one addition, whatever the length of its route.
 * A transfer counts when it begins. All transfers of a run end, because a run ends when no event is left.
 * A plan that a timer represents counts all messages of its pattern, which are those that would be simulated one by one.
-  If its messages are simulated from some instant on, `begun` counts what they had carried until then.
+  If its messages are simulated from some instant on, `begun` counts what they had carried until then; and if a timer
+  represents it again, `begun` takes back what they have carried.
 * Rejected: reading the counters of the flow engine. They are rates times durations, so that they have rounding errors,
   and collectives that are alone on their ports never get there.
 """
@@ -55,20 +56,21 @@ class LinkTraffic:
         """
         self._plans[plan] += times
 
-    def begun(self, plan: CollectivePlan, tables: PatternTables, left: Mapping[int, float]) -> None:
+    def begun(self, plan: CollectivePlan, tables: PatternTables, left: Mapping[int, float], times: int = 1) -> None:
         """Counts what the messages of a plan have carried so far.
 
         Args:
             plan: the plan.
             tables: the state of its execution.
             left: the bytes that are left of each message in flight, by its number in the tables.
+            times: 1, or -1 to take them back, because a timer counts all of them again.
         """
         nbytes = np.array(column(tables.messages, "nbytes"), dtype=float)
         carried = nbytes * np.array(column(tables.messages, "sent"), dtype=float)
         for message, remaining in left.items():
             carried[message] += nbytes[message] - remaining
         of_path = plan.message_paths.by_path(carried)
-        self._started[plan] = of_path + self._started.get(plan, 0.0)
+        self._started[plan] = times * of_path + self._started.get(plan, 0.0)
 
     def moved(self, before: Route, after: Route, nbytes: float) -> None:
         """Counts the rest of a transfer on another route.

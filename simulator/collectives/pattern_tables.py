@@ -19,7 +19,7 @@ from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.message_paths import Numbers
 from paceline.simulator.collectives.rounds import Amounts
 from paceline.simulator.flows.indexed_heap import put
-from paceline.simulator.flows.network_state import NONE, Floats, Ints, Queue, empty_queue, records
+from paceline.simulator.flows.network_state import NONE, Floats, Ints, Queue, as_records, empty_queue, records
 
 READY, STARTS, OPEN = range(3)
 """indices into `PatternTables.counts`"""
@@ -166,6 +166,26 @@ def as_lists(tables: Any) -> PatternTables:
     kinds = ((Message, messages), (MemberRound, rounds), (Member, members))
     rows: Any = [[kind(*row) for row in table.tolist()] for kind, table in kinds]
     return PatternTables(*rows, *map(_listed, rest))
+
+
+def as_arrays(tables: PatternTables) -> PatternTables:
+    """Returns a copy whose tables are arrays, as those of `build_tables`."""
+    kinds = ((Message, tables.messages), (MemberRound, tables.rounds), (Member, tables.members))
+    key, *places = tables.events
+    return PatternTables(
+        *(as_records(kind, rows) for kind, rows in kinds),
+        own_messages=_ints(tables.own_messages),
+        dues=np.array(tables.dues, dtype=float),  # type: ignore[arg-type]
+        entered=np.array(tables.entered, dtype=float),  # type: ignore[arg-type]
+        events=Queue(np.array(key, dtype=float), *map(_ints, places)),  # type: ignore[arg-type]
+        ready=_ints(tables.ready),
+        starts=_ints(tables.starts),
+        counts=_ints(tables.counts),
+    )
+
+
+def _ints(numbers: Ints) -> Any:
+    return np.array(numbers, dtype=np.int64)
 
 
 def _listed(column: Any) -> Any:

@@ -11,11 +11,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from paceline.simulator.collectives.pattern_tables import (
     READY,
     STARTS,
     PatternTables,
+    as_arrays,
     as_lists,
     build_tables,
     column,
@@ -40,6 +41,7 @@ from paceline.simulator.flows.fabric import Fabric
 from paceline.simulator.flows.indexed_heap import least, put, take
 from paceline.simulator.flows.max_min import enter, leave, solve, together
 from paceline.simulator.flows.network_state import NONE
+from paceline.simulator.flows.network_state import as_arrays as net_as_arrays
 
 MANY = 5000
 """number of messages from which compiled code is used, because most collectives are simulated several times"""
@@ -62,13 +64,44 @@ def simulate(
         When each rank is done, and when it entered the last repetitions of each round.
     """
     compiled = plan.pattern.messages >= MANY if compiled is None else compiled
-    tables, _ = _carried_out(plan, fabric, entries_s, inf, compiled)
+    tables, _ = _carried_out(plan, fabric, entries_s, inf, compiled=compiled)
     entered = Entered(np.array(column(tables.rounds, "round")), np.reshape(tables.entered, (-1, 3)))
     return finish_s(tables, entries_s), entered
 
 
+class Halfway(NamedTuple):
+    """A collective that is alone on the network from some instant on."""
+
+    tables: PatternTables
+    """its state, as lists; not changed"""
+    left: Mapping[int, float]
+    """the bytes that are left of each message in flight, by its number"""
+    time_s: float
+    """the instant, counted from that at which messages may begin"""
+
+
+def end_s(plan: CollectivePlan, fabric: Fabric, halfway: Halfway, *, compiled: bool | None = None) -> float:
+    """Returns when the last rank is done, counted from the instant at which messages may begin.
+
+    Args:
+        plan: the collective.
+        fabric: its network.
+        halfway: what happened before it was alone.
+        compiled: whether to run compiled code; by default, if there are many messages.
+    """
+    compiled = plan.pattern.messages >= MANY if compiled is None else compiled
+    none: Amounts = np.zeros(len(plan.ranks))
+    tables, _ = _carried_out(plan, fabric, none, inf, compiled=compiled, halfway=halfway)
+    return float(finish_s(tables, none).max(initial=0.0))
+
+
 def state_at(
-    plan: CollectivePlan, fabric: Fabric, time_s: float, *, compiled: bool | None = None
+    plan: CollectivePlan,
+    fabric: Fabric,
+    time_s: float,
+    halfway: Halfway | None = None,
+    *,
+    compiled: bool | None = None,
 ) -> tuple[PatternTables, dict[int, float]]:
     """Simulates a collective that all ranks enter at 0, up to the events at a given time.
 
@@ -76,6 +109,7 @@ def state_at(
         plan: the collective.
         fabric: its network.
         time_s: the time, counted from the instant at which messages may begin.
+        halfway: what happened before the collective was alone; None: it was alone from the beginning.
         compiled: whether to run compiled code; by default, if there are very many messages.
 
     Returns:
@@ -83,7 +117,8 @@ def state_at(
         its number.
     """
     compiled = plan.pattern.messages >= MANY_ONCE if compiled is None else compiled
-    tables, network = _carried_out(plan, fabric, np.zeros(len(plan.ranks)), time_s, compiled)
+    none: Amounts = np.zeros(len(plan.ranks))
+    tables, network = _carried_out(plan, fabric, none, time_s, compiled=compiled, halfway=halfway)
     net, left = network.net, {}
     for number in net.ends.order[: int(net.ends.size[0])]:
         flow = net.flows[number]
@@ -110,15 +145,43 @@ class Entered:
 
 
 def _carried_out(
-    plan: CollectivePlan, fabric: Fabric, entries_s: Amounts, until_s: float, compiled: bool
+    plan: CollectivePlan,
+    fabric: Fabric,
+    entries_s: Amounts,
+    until_s: float,
+    *,
+    compiled: bool,
+    halfway: Halfway | None = None,
 ) -> tuple[PatternTables, OwnNetwork]:
     tables = build_tables(plan)
-    network = own_network(tables, plan.message_paths, len(plan.ranks), fabric.capacity, lists=not compiled)
+    lists = halfway is not None or not compiled
+    network = own_network(tables, plan.message_paths, len(plan.ranks), fabric.capacity, lists=lists)
+    if halfway is not None:
+        latency_s, tables = tables.messages["latency_s"], as_arrays(halfway.tables)  # type: ignore[call-overload]
+        tables.messages["latency_s"] = latency_s  # type: ignore[call-overload]
+        network = _under_way(tables, network, halfway, lists=not compiled)
     if not compiled:
         tables = as_lists(tables)
-    enter_all(tables, entries_s)
-    (machine_code() if compiled else run)(tables, network, until_s)
+    if halfway is None:
+        enter_all(tables, entries_s)
+    (machine_code() if compiled else run)(tables, network, 0.0 if halfway is None else halfway.time_s, until_s)
     return tables, network
+
+
+def _under_way(tables: PatternTables, network: OwnNetwork, halfway: Halfway, *, lists: bool) -> OwnNetwork:
+    """Lets the messages in flight go on in a network of lists; returns it as lists or as arrays."""
+    net, now = network.net, halfway.time_s
+    for index, nbytes in halfway.left.items():
+        flow = network.flow_of[index]
+        if flow == NONE or nbytes == 0.0:
+            put(tables.events, 2 * len(tables.messages) + index, now)
+        else:
+            net.flows[flow].remaining, network.message_of[flow] = nbytes, index
+            enter(net, flow, now)
+    solve(net, now)
+    if lists:
+        return network
+    return OwnNetwork(net_as_arrays(net), np.array(network.flow_of), np.array(network.message_of))  # type: ignore[arg-type]
 
 
 @cache
@@ -130,15 +193,16 @@ def machine_code() -> Callable[..., Any]:
 # --- plain Python, or machine code ------------------------------------------------------------------------------------
 
 
-def run(tables: PatternTables, network: OwnNetwork, until: float) -> None:
+def run(tables: PatternTables, network: OwnNetwork, now: float, until: float) -> None:
     """Processes all events before a time.
 
     Args:
         tables: the state.
         network: the collective's network.
+        now: the time at which it begins, or goes on.
         until: the time; events at this time are not processed.
     """
-    now, net = 0.0, network.net
+    net = network.net
     while min(least(tables.events), least(net.ends)) < until:
         soonest = min(least(tables.events), least(net.ends))
         latest = together(soonest, now)

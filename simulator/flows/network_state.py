@@ -150,7 +150,7 @@ def _make_room(queue: Queue) -> None:
 
 def as_arrays(net: Net) -> Net:
     """Returns a copy whose tables are arrays of records."""
-    tables = [_records(kind, table) for kind, table in ((Link, net.links), (Flow, net.flows), (Entry, net.entries))]
+    tables = [as_records(kind, table) for kind, table in ((Link, net.links), (Flow, net.flows), (Entry, net.entries))]
     queues = [Queue._make(map(np.array, queue)) for queue in (net.levels, net.holds, net.ends)]
     return Net._make([*tables, *queues, np.array(net.turn)])
 
@@ -168,7 +168,7 @@ def with_room(net: Any, links: int, flows: int, hops: int) -> Net:
     own = [Entry(NONE, len(net.flows) + at // hops) for at in range(flows * hops)]
     more = [Flow(count + number * hops, hops, 0.0) for number in range(flows)]
     tables = [
-        np.concatenate((table, _records(kind, rows))).view(np.recarray) if rows else table
+        np.concatenate((table, as_records(kind, rows))).view(np.recarray) if rows else table
         for table, kind, rows in (
             (net.links, Link, [Link(0.0, 0.0)] * links),
             (net.flows, Flow, more),
@@ -232,7 +232,13 @@ def records(kind: Any, table: Sequence[Any]) -> Any:
     return found.view(np.recarray)
 
 
-def _records(kind: Any, rows: Sequence[Any]) -> Any:
+def as_records(kind: Any, rows: Sequence[Any]) -> Any:
+    """Returns an array of records with the fields of these objects.
+
+    Args:
+        kind: their dataclass.
+        rows: the objects.
+    """
     values = list(map(attrgetter(*(name for name, _ in _columns(kind))), rows))
     return np.array(values, dtype=_types(kind)).view(np.recarray)
 

@@ -252,7 +252,9 @@ class ClusterNetwork:
         self._env, self._flows = env, Flows(env, self.fabric.capacity | memories)
         traffic = self.traffic = LinkTraffic()
         self._on_route = traffic.routes
-        self._contention = Contention(env, self.fabric, self._carry, self._alone, traffic)
+        changing = bool(self._changes or self.cluster.graph.varying)
+        take_back = None if changing else self._take_back
+        self._contention = Contention(env, self.fabric, self._carry, self._alone, traffic, take_back)
         self._last: dict[tuple[Rank, Rank], PendingMessage] = {}
         """the last message of each pair"""
         self._queues: dict[tuple[Group, str], simpy.Event] = {}
@@ -283,6 +285,15 @@ class ClusterNetwork:
         if self._outages is not None:
             return self._outages.carry(source, to, nbytes, path)
         return self._flows.begin(path.ports, nbytes, path.limit_bytes_per_s)
+
+    def _take_back(self, transfer: simpy.Event) -> float:
+        """Ends a transfer that has begun, whatever is left of it; returns how much that is."""
+        if transfer.triggered:
+            return 0.0
+        left = self._flows.remaining(transfer)
+        self._on_route[self._flows.route(transfer)] -= left
+        self._flows.cancel(transfer)
+        return left
 
     def standing(self) -> list[str]:
         return [] if self._outages is None else self._outages.standing()
@@ -320,8 +331,7 @@ class ClusterNetwork:
     def cancel_copy(self, flow: simpy.Event) -> None:
         """Ends a flow that `copy` has begun, whatever is left of it."""
         if not flow.triggered:
-            self._on_route[self._flows.route(flow)] -= self._flows.remaining(flow)
-            self._flows.cancel(flow)
+            self._take_back(flow)
             self._contention.passed(flow)
 
     # --- messages -------------------------------------------------------------------------------------------------
