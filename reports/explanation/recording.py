@@ -151,22 +151,15 @@ class Recorded:
         return self.plan.job.workers
 
 
-def record(
-    plan: Plan, length: Length, timing: RecordedTiming | None = None, network: RecordedNetwork | None = None
-) -> Recorded:
+def record(plan: Plan, length: Length) -> Recorded:
     """Simulates the beginning of a plan's run, with weights that have a size and no numbers.
 
     Args:
         plan: the run.
         length: its length.
-        timing: the timing; None: that of the plan.
-        network: the network of an earlier run on the same links, whose choices are used again; None: a new one.
     """
-    timing, short = timing or RecordedTiming(plan), shortened(plan, length)
-    if network is None or plan.cluster.links_change:
-        network = cluster_network(short, RecordedNetwork)
-    else:
-        network = network.for_another_run()
+    timing, short = RecordedTiming(plan), shortened(plan, length)
+    network = cluster_network(short, RecordedNetwork)
     trace = perform(short, Schedule(every=math.inf), network=network, timing=timing)
     return Recorded(short, length, trace, timing.charges, network, timing.gradients_s)
 
@@ -176,6 +169,18 @@ def windows(run: Recorded) -> dict[Rank, Window]:
     return windows_of(run.trace, run.workers, run.length)
 
 
-def mean_step_s(run: Recorded) -> float:
-    """Returns the mean time between the starts of successive gradients of a worker."""
-    return mean_of(windows(run))
+def mean_step_s(
+    plan: Plan, length: Length, timing: RecordedTiming | None = None, network: ClusterNetwork | None = None
+) -> float:
+    """Returns the mean time between the starts of successive gradients of a worker, in such a short run.
+
+    Messages and collectives are not recorded, so that the fastest interpreter can do the run.
+
+    Args:
+        plan: the run.
+        length: its length.
+        timing: the timing; None: that of the plan.
+        network: a network of the same links, whose choices are used again; None: a new one.
+    """
+    trace = perform(shortened(plan, length), Schedule(every=math.inf), network=network, timing=timing)
+    return mean_of(windows_of(trace, plan.job.workers, length))

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.algorithms.core.values import Rank
-from paceline.reports.explanation.recording import Recorded, RecordedTiming, mean_step_s, record
+from paceline.reports.explanation.recording import Recorded, RecordedTiming, mean_step_s
 from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.interference import processors_of
+from paceline.simulator.runs.run import cluster_network
 from paceline.simulator.runs.short_runs import Length
 from paceline.topologies.catalogue.libraries import LIBRARIES
 from paceline.topologies.catalogue.storage_devices import Storage
@@ -30,15 +32,15 @@ class Change:
     plan: Plan
     timing: RecordedTiming | None = None
 
-    def step_s(self, run: Recorded, length: Length) -> float:
+    def step_s(self, run: Recorded, length: Length, network: ClusterNetwork | None) -> float:
         """Returns the mean step time with the change.
 
         Args:
-            run: the run without changes; its network is used again if the change leaves links as they are.
+            run: the run without changes.
             length: the length of the changed run.
+            network: that of the run, which is used again if the change leaves links as they are.
         """
-        same = self.plan is run.plan
-        return mean_step_s(record(self.plan, length, self.timing, run.network if same else None))
+        return mean_step_s(self.plan, length, self.timing, network if self.plan is run.plan else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,10 @@ def effects(
             as short a run without changes.
     """
     found, every, length = [], list(changes(run)), length or run.length
-    unchanged_s = before_s if length == run.length else Change("nothing", run.plan).step_s(run, length)
+    network = None if run.plan.cluster.links_change else cluster_network(run.plan)
+    unchanged_s = before_s if length == run.length else Change("nothing", run.plan).step_s(run, length, network)
     for number, change in enumerate(every):
-        ratio = change.step_s(run, length) / unchanged_s
+        ratio = change.step_s(run, length, network) / unchanged_s
         found.append(Effect(change.words, before_s * ratio, before_s))
         progress((number + 1) / len(every))
     return sorted(found, key=lambda effect: -effect.saved)

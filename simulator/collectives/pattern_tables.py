@@ -170,10 +170,11 @@ def as_lists(tables: Any) -> PatternTables:
 
 def as_arrays(tables: PatternTables) -> PatternTables:
     """Returns a copy whose tables are arrays, as those of `build_tables`."""
-    kinds = ((Message, tables.messages), (MemberRound, tables.rounds), (Member, tables.members))
     key, *places = tables.events
     return PatternTables(
-        *(as_records(kind, rows) for kind, rows in kinds),
+        messages=as_records(Message, tables.messages),
+        rounds=as_records(MemberRound, tables.rounds),
+        members=as_records(Member, tables.members),
         own_messages=_ints(tables.own_messages),
         dues=np.array(tables.dues, dtype=float),  # type: ignore[arg-type]
         entered=np.array(tables.entered, dtype=float),  # type: ignore[arg-type]

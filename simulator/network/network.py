@@ -10,11 +10,10 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import simpy
 
@@ -267,13 +266,6 @@ class ClusterNetwork:
         if self.cluster.graph.varying:
             assert isinstance(env, Clock), "links that vary need a clock with background callbacks"
             varying.run(env, self._flows, self._contention, self._awaits_repair)
-
-    def for_another_run(self) -> Self:
-        """Returns a network for a further run on this cluster, which knows the plans of collectives so far.
-
-        It is of no use if links fail or vary over time, since they change during a run.
-        """
-        return copy.copy(self)  # `attach` replaces everything that belongs to one run
 
     @property
     def carried_bytes(self) -> Mapping[Port, float]:

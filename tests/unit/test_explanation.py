@@ -23,7 +23,7 @@ from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator import simulate
 from paceline.simulator.runs.plan_timing import PlanTiming
-from paceline.simulator.runs.short_runs import LONGEST, length_of
+from paceline.simulator.runs.short_runs import LONGEST, length_of, mean_of
 from paceline.topologies.closed_forms import ring_all_reduce_s
 
 GRADIENT_S, ALPHA_S, BYTES_PER_S = 0.01, 50e-6, 1.25e9
@@ -92,7 +92,7 @@ def test_the_rows_add_up_to_the_step_time(algorithm: str) -> None:
     text = SMALL if algorithm != "hogwild-sgd" else SMALL.replace("    - {device: {name: slow", "    # - {")
     run = recorded(text, algorithm)
     step_s, rows = breakdown(run)
-    assert step_s == pytest.approx(mean_step_s(run), rel=1e-12)
+    assert step_s == pytest.approx(mean_of(windows(run)), rel=1e-12)
     assert total(rows) == pytest.approx(step_s, rel=1e-9)
     assert sum(row.percent for row in rows) == pytest.approx(100, rel=1e-9)
     assert all(row.seconds >= 0 and row.hidden_s >= 0 for row in rows)
@@ -111,9 +111,17 @@ def test_the_parts_are_those_of_the_time_fractions() -> None:
 def test_the_step_time_of_an_asynchronous_method_is_that_of_a_run() -> None:
     """Except for the first steps, which do not count here."""
     (run,) = simulate(load(SMALL, ["stop.updates=800"], algorithms=["async-sgd"]))
-    assert mean_step_s(recorded(SMALL, "async-sgd", steps=198)) == pytest.approx(
+    assert mean_of(windows(recorded(SMALL, "async-sgd", steps=198))) == pytest.approx(
         run.summary["step_s"]["mean"], rel=0.02
     )
+
+
+@pytest.mark.parametrize("algorithm", ["sync-sgd", "async-sgd", "layerwise-sgd"])
+def test_what_is_not_recorded_does_not_change_the_step_time(algorithm: str) -> None:
+    """With 16 ranks, synchronous methods run vectorised if messages are not recorded."""
+    (plan,) = load(STAR, ["cluster.nodes[0].count=16"], algorithms=[algorithm]).plans()
+    length = length_of(plan, 4)
+    assert mean_step_s(plan, length) == pytest.approx(mean_of(windows(record(plan, length))), rel=1e-9)
 
 
 def test_on_a_star_a_step_is_a_gradient_and_a_ring() -> None:
