@@ -7,7 +7,7 @@ import pytest
 
 from tests.thorough import extra
 
-SLOW = {"matplotlib", "networkx", "numba", "pandas", "pint", "pyarrow", "scipy", "simpy", "sklearn", "torch"}
+SLOW = {"matplotlib", "networkx", "numba", "pandas", "pyarrow", "scipy", "simpy", "sklearn", "torch"}
 PROGRAM = """
 import sys
 from paceline.cli import main

@@ -35,9 +35,11 @@ class LogNormal:
 
     def cdf(self, value: float) -> float:
         """Returns the probability of values up to this one."""
+        if value <= 0:
+            return 0.0
         from scipy.special import ndtr  # slow to import, so only when needed
 
-        return float(ndtr(math.log(value) / self.s)) if value > 0 else 0.0
+        return float(ndtr(math.log(value) / self.s))
 
     def ppf(self, q: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the values below which a draw falls with these probabilities."""
