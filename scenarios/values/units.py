@@ -1,7 +1,7 @@
 """Quantities: a number and its unit, as text. A plain number is rejected, since its unit is unknown.
 
-There are only times, amounts of data, watts, US dollars, and one per another. Rejected: pint, whose import takes a fifth
-of a second, a third of the time in which a mistake in a scenario is reported.
+There are only times, amounts of data, watts, US dollars, and one per another. Rejected: pint, whose import takes a
+fifth of a second, a third of the time in which a mistake in a scenario is reported.
 """
 
 from __future__ import annotations

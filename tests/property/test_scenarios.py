@@ -21,7 +21,11 @@ MTBF = st.builds("{} s".format, st.floats(1e3, 1e6))
 """far enough apart that checkpoints complete"""
 RATES = st.builds("{} {}".format, st.floats(1e-3, 1e3), st.sampled_from(["Gbit/s", "MB/s", "GiB/s"]))
 POSITIVE = st.floats(1e-6, 1e6)
-LINK = st.sampled_from(sorted(LINKS)) | st.fixed_dictionaries({"latency": TIMES, "bandwidth": RATES})
+OWN_LINK = st.fixed_dictionaries({"latency": TIMES, "bandwidth": RATES})
+LINK = st.sampled_from(sorted(LINKS)) | OWN_LINK
+STEADY = [name for name, link in LINKS.items() if link.variation is None and link.download_bytes_per_s is None]
+INSIDE = st.sampled_from(sorted(STEADY)) | OWN_LINK
+"""links that are possible inside a node"""
 JITTER = st.none() | st.builds(lambda sigma: {"distribution": "lognorm", "sigma": sigma}, st.floats(0.01, 1))
 NODE = st.fixed_dictionaries(
     {"device": st.fixed_dictionaries({"name": st.just("d"), "overhead": TIMES, "per_sample": TIMES})},
@@ -60,7 +64,7 @@ SCENARIOS = st.fixed_dictionaries(
         "cluster": st.fixed_dictionaries(
             {"nodes": st.lists(NODE, min_size=1, max_size=3)},
             optional={
-                "network": st.fixed_dictionaries({}, optional={"link": LINK, "intra_node_link": LINK}),
+                "network": st.fixed_dictionaries({}, optional={"link": LINK, "intra_node_link": INSIDE}),
                 "step_time": JITTER,
                 "step_times": st.lists(placed(step_time=JITTER), max_size=2),
                 "stragglers": st.lists(placed(factor=st.floats(1, 9)), max_size=2),
