@@ -105,7 +105,7 @@ def simulate(ask: Ask, output: Output, engine: EngineName = "auto", *, with_repo
     check_own_methods(scenario)
     names = names_of(scenario.algorithms)
     rows = Rows(names, scenario.seeds, each=scenario.seeds == 1 or output.verbose)
-    expected = Expected(len(names) * scenario.seeds)
+    expected = Expected([name for name in names for _ in range(scenario.seeds)])
 
     stored: list[Run] = []
     save = keeper(stored, ask.out)
@@ -155,18 +155,19 @@ def _estimating(expected: Expected, report: Report | None, output: Output) -> Re
 
     def estimated(name: str, done: float) -> None:
         nonlocal said
-        left_s = expected.left_s(done)
-        if left_s is None:
+        left = expected.left(done)
+        if left is None:
             report(name, done)
             return
-        total_s = expected.total_s(left_s)
+        runs = "1 run of another method is" if left.untimed == 1 else f"{left.untimed} runs of other methods are"
+        total_s = expected.total_s(left)
         if not said and total_s >= LONG_S:
             said = True
-            output.note(
-                f"expected duration: about {duration(total_s)}, an estimate from the first steps of {name}; "
-                "methods differ, so it is refined as runs end"
-            )
-        report(f"{name}, about {duration(left_s)} left" if said else name, done)
+            rest = f", and {runs} not timed yet" if left.untimed else ""
+            output.note(f"expected duration: about {duration(total_s)}{rest}")
+        more = "1 more run" if left.untimed == 1 else f"{left.untimed} more runs"
+        rest = f" and {more}" if left.untimed else ""
+        report(f"{name}, about {duration(left.seconds)}{rest} left" if said else name, done)
 
     return estimated
 

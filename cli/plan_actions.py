@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.algorithms.core.files import write_whole
 from paceline.cli.actions import Ask
+from paceline.cli.expected import Pace
 from paceline.cli.output import Output
 from paceline.cli.report_command import add_report, say_report
 from paceline.records.document import to_json
@@ -139,20 +139,14 @@ def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | 
 
 
 def _estimating(report: Callable[[str, float], None] | None) -> Callable[[str, float], None] | None:
-    """Adds the time left to the progress of a stage, from the rate since its first report."""
+    """Adds the time left to the progress of a stage, once enough of it is done."""
     if report is None:
         return None
-    first: tuple[float, float] | None = None
+    pace = Pace()
 
     def estimated(now: str, done: float) -> None:
-        nonlocal first
-        now_s = time.monotonic()
-        if first is None:
-            first = now_s, done
-        began_s, before = first
-        if done > before:
-            now = f"{now}, about {duration((now_s - began_s) / (done - before) * (1 - done))} left"
-        report(now, done)
+        left_s = pace.left_s(done)
+        report(now if left_s is None else f"{now}, about {duration(left_s)} left", done)
 
     return estimated
 

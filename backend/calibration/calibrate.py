@@ -10,6 +10,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -189,21 +190,45 @@ def _measured(
     def goes_on() -> bool:
         return rounds < FEWEST_ROUNDS or (widest(launches) > NARROW and time.monotonic() - begun_s < seconds)
 
+    of_a_round = len(gradients) + len(messages) + (emulation is not None) + 1
+    begun = itertools.count()
+
+    def say(name: str) -> None:
+        finished = next(begun) / of_a_round
+        report(f"round {rounds}: {name}", completed(finished, time.monotonic() - begun_s, seconds))
+
     while runner.decide(goes_on):
         rounds += 1
-        done = min(0.99, (time.monotonic() - begun_s) / seconds)
         for task in gradients:
-            report(f"round {rounds}: {task.name}", done)
+            say(task.name)
             launches[task] += task.measure(steps[task])
         for probe in messages:
-            report(f"round {rounds}: {probe.name}", done)
+            say(probe.name)
             costs += probe.measure(rounds)
         if emulation is not None:
-            report(f"round {rounds}: {emulation.name}", done)
+            say(emulation.name)
             network.append(emulation.measure(rounds))
-        report(f"round {rounds}: {copies.name}", done)
+        say(copies.name)
         copies.measure()
     return _Found(runner, job, launches, costs, copies, rounds, emulation, network)
+
+
+def completed(rounds: float, elapsed_s: float, limit_s: float) -> float:
+    """Returns the completed share of a calibration: it ends when both its fewest rounds and its time are over.
+
+    It may end before its time, when the intervals are narrow, but not before its fewest rounds.
+
+    Args:
+        rounds: the rounds that have been made, with the part of the present one.
+        elapsed_s: the time that it has taken.
+        limit_s: the time after which no further round begins.
+
+    >>> completed(1, 300.0, 180.0), completed(2, 600.0, 180.0)  # rounds that take longer than the time
+    (0.3333333333333333, 0.6666666666666666)
+    >>> completed(5, 90.0, 180.0)
+    0.5
+    """
+    return min(0.99, rounds / FEWEST_ROUNDS, elapsed_s / limit_s)
 
 
 def _machine(

@@ -1,8 +1,8 @@
 """The expected remaining time of a sweep, from the runs that have ended.
 
 Rules of this file: a run is expected to take as long as the runs of the same algorithm and size (other seeds and
-values); without these, as the nearest size of the algorithm in proportion to the workers; without these, as all runs in
-proportion to the workers. The costs of methods differ by an order of magnitude, so an average of all would mislead.
+values); without these, as the nearest size of the algorithm in proportion to the workers. The costs of methods differ
+by orders of magnitude, so a run tells nothing of another algorithm: before each has been timed, nothing is said.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ class TimeLeft:
     >>> left.ended(("agd", 4), 1.0)
     >>> left.seconds()  # 1 s for the other run of 4 workers, 2 s for each of 8, by two
     2.5
+    >>> other = TimeLeft(1, Counter({("agd", 4): 2, ("easgd", 4): 1}))
+    >>> other.ended(("agd", 4), 1.0)
+    >>> other.seconds() is None  # easgd may take longer or shorter
+    True
     """
 
     jobs: int
@@ -50,10 +54,11 @@ class TimeLeft:
             self._seconds.setdefault(kind, []).append(seconds)
 
     def seconds(self) -> float | None:
-        """Returns the expected remaining seconds; None before the first run has succeeded."""
-        if not self._seconds:
+        """Returns the expected remaining seconds; None before a run of every waiting algorithm has succeeded."""
+        waiting = {kind: count for kind, count in self.waiting.items() if count > 0}
+        if not {name for name, _ in waiting} <= {name for name, _ in self._seconds}:
             return None
-        total = sum(self._expected(kind) * count for kind, count in self.waiting.items() if count > 0)
+        total = sum(self._expected(kind) * count for kind, count in waiting.items())
         return total / self.jobs
 
     def _expected(self, kind: Kind) -> float:
@@ -61,11 +66,8 @@ class TimeLeft:
             return _mean(self._seconds[kind])
         algorithm, workers = kind
         sizes = [size for name, size in self._seconds if name == algorithm]
-        if sizes:
-            nearest = min(sizes, key=lambda size: max(size, workers) / min(size, workers))
-            return _mean(self._seconds[algorithm, nearest]) * workers / nearest
-        all_workers = sum(size * len(found) for (_, size), found in self._seconds.items())
-        return sum(map(sum, self._seconds.values())) * workers / all_workers
+        nearest = min(sizes, key=lambda size: max(size, workers) / min(size, workers))
+        return _mean(self._seconds[algorithm, nearest]) * workers / nearest
 
 
 def _mean(values: list[float]) -> float:

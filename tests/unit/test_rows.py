@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from paceline.cli import actions
-from paceline.cli.expected import Expected
+from paceline.cli.expected import Expected, Left
 from paceline.cli.output import Output
 from paceline.records import Run
 from paceline.reports.comparison.run_table import Rows, runs_table, seeds_table
@@ -107,62 +107,106 @@ def test_rows_say_what_the_whole_table_says_and_stand_below_each_other(each: boo
     assert all(len(line) <= 80 for line in stream.getvalue().splitlines())
 
 
-def test_the_rate_of_the_run_that_goes_on_is_taken_for_the_others() -> None:
-    clock = Clock()
-    expected = Expected(4, clock)
-    clock.now_s = 2.0  # is set up
-    assert expected.left_s(0.0) is None
-    clock.now_s = 4.0
-    assert expected.left_s(0.1 / 4) is None, "the first steps are no measure"
-    clock.now_s = 12.0
-    left_s = expected.left_s(0.25 / 4)  # 2 s, and 10 s for a quarter: 42 s
-    assert left_s == pytest.approx(30 + 3 * 42)
-    assert left_s is not None
-    assert expected.total_s(left_s) == pytest.approx(4 * 42)
+def lefts(kinds: list[str], reports: list[tuple[float, float]], *, ends: tuple[float, ...] = ()) -> list[Left | None]:
+    """Returns the estimates at these times and completed parts of the current run; a run ends at each of `ends`."""
+    clock, found, ended = Clock(), [], 0
+    expected = Expected(kinds, clock)
+    for now_s, part in reports:
+        while ended < len(ends) and ends[ended] <= now_s:
+            clock.now_s, ended = ends[ended], ended + 1
+            expected.ended()
+        clock.now_s = now_s
+        found.append(expected.left((ended + part) / len(kinds)))
+    return found
 
 
-def test_runs_that_have_ended_refine_the_estimate() -> None:
-    clock = Clock()
-    expected = Expected(3, clock)
-    clock.now_s = 10.0
-    expected.ended()
-    assert expected.left_s(1 / 3) == pytest.approx(20.0), "the second run as the first"
-    clock.now_s = 30.0
-    expected.ended()
-    clock.now_s = 33.0
-    assert expected.left_s(2 / 3) == pytest.approx(15.0 - 3.0)
-    clock.now_s = 133.0
-    assert expected.left_s(2.5 / 3) == pytest.approx(100.0)
+def worst(reports: list[tuple[float, float]]) -> float:
+    """Returns the largest factor by which an estimate for one run that these reports describe is wrong.
+
+    The last tenth of the time is left out, where a single step decides.
+    """
+    end_s = reports[-1][0]
+    pairs = zip(lefts(["agd"], reports), reports, strict=True)
+    ratios = [left.seconds / (end_s - now_s) for left, (now_s, _) in pairs if left is not None and now_s < 0.9 * end_s]
+    assert ratios, "something is said before the end"
+    return max(max(ratio, 1 / ratio) for ratio in ratios)
+
+
+def steady(rate: float, start: tuple[float, float], every_s: float = 1.0) -> list[tuple[float, float]]:
+    """Returns reports from a time and a completed part to the end."""
+    (began_s, part), count = start, round((1 - start[1]) / rate / every_s)
+    return [(began_s + n * every_s, part + n * every_s * rate) for n in range(count)] + [
+        (began_s + (1 - part) / rate, 1.0)
+    ]
+
+
+def test_nothing_is_said_before_a_few_per_cent() -> None:
+    early = [(0.0, 0.0), (60.0, 0.001), (600.0, 0.02), (601.0, 0.029)]
+    assert lefts(["agd"], early) == [None] * 4
+    assert lefts(["agd"], [(0.0, 0.0), (1.0, 0.5)]) == [None, None], "nor before some seconds"
+
+
+def test_a_steady_run_is_estimated_exactly() -> None:
+    assert worst(steady(0.005, (0.0, 0.0))) == pytest.approx(1.0)
+
+
+def test_a_slow_start_is_forgotten() -> None:
+    """A first step of a minute, for code that is compiled, before 100 s of one per cent a second."""
+    reports = [(0.0, 0.0), (60.0, 0.002), *steady(0.01, (61.0, 0.012))]
+    assert worst(reports) == pytest.approx(1.0)
+    halved = [(0.0, 0.0), *steady(0.001, (1.0, 0.001))[:60], *steady(0.01, (61.0, 0.06))]
+    assert worst(halved) < 11, "at first ten times too slow"
+    late = [left for left, (_, part) in zip(lefts(["agd"], halved), halved, strict=True) if part >= 0.13]
+    assert [left.seconds for left in late if left is not None] == pytest.approx(
+        [halved[-1][0] - now_s for now_s, part in halved if part >= 0.13]
+    )
+
+
+def test_alternating_progress_is_averaged() -> None:
+    """Ten quick steps, then an evaluation of 4 s, again and again."""
+    reports, now_s = [(0.0, 0.0)], 0.0
+    for step in range(1, 201):
+        now_s += 0.2 if step % 10 else 4.0
+        reports.append((now_s, step / 200))
+    assert worst(reports) < 2
+
+
+def test_a_run_tells_nothing_of_another_method() -> None:
+    """The first method's ten seconds are no estimate for the next two, which are slower or not known."""
+    kinds = ["sync-sgd", "agd", "agd", "easgd"]
+    found = lefts(kinds, [(11.0, 0.0), (15.0, 0.01), (61.0, 0.25), (261.0, 0.5)], ends=(10.0, 211.0))
+    assert found[:2] == [None, None]
+    assert found[2] == Left(pytest.approx(46 / 0.24 * 0.75 + 51 + 46 / 0.24 * 0.75), 1)
+    assert found[3] == Left(pytest.approx(201.0 - 50.0), 1)  # the second seed as the first
+    assert lefts(["agd"] * 2, [(11.0, 0.0)], ends=(10.0,)) == [Left(pytest.approx(9.0), 0)]
 
 
 def test_nothing_is_left_when_all_has_ended() -> None:
-    clock = Clock()
-    expected = Expected(1, clock)
-    clock.now_s = 5.0
-    expected.left_s(0.0)
-    clock.now_s = 10.0
-    assert expected.left_s(1.0) == pytest.approx(0.0)
+    assert lefts(["agd"], [(0.0, 0.0), (10.0, 1.0)])[-1] == Left(0.0, 0)
+    assert lefts(["agd"], [(10.0, 0.0)], ends=(10.0,)) == [Left(0.0, 0)]
 
 
 def test_a_long_simulation_says_so_once() -> None:
     clock = Clock()
     stream, told = io.StringIO(), list[tuple[str, float]]()
     output = Output(err=Console(file=stream, width=200))
-    estimating = actions._estimating(Expected(2, clock), lambda name, done: told.append((name, done)), output)
+    estimating = actions._estimating(
+        Expected(["sync-sgd", "agd"], clock), lambda name, done: told.append((name, done)), output
+    )
     assert estimating is not None
     for now_s in range(0, 50, 5):
         clock.now_s = float(now_s)
         estimating("sync-sgd", now_s / 200)
-    assert stream.getvalue().count("expected duration: about 3 min, an estimate from the first steps of sync-sgd") == 1
+    assert stream.getvalue() == "expected duration: about 2 min, and 1 run of another method is not timed yet\n"
     assert told[0] == ("sync-sgd", 0.0)
-    assert told[-1] == ("sync-sgd, about 3 min left", 45 / 200)
+    assert told[-1] == ("sync-sgd, about 60 s and 1 more run left", 45 / 200)
 
 
 def test_a_short_one_does_not() -> None:
     clock = Clock()
     stream = io.StringIO()
     output = Output(err=Console(file=stream, width=200))
-    estimating = actions._estimating(Expected(1, clock), lambda *_: None, output)
+    estimating = actions._estimating(Expected(["sync-sgd"], clock), lambda *_: None, output)
     assert estimating is not None
     for now_s in range(10):
         clock.now_s = float(now_s)
