@@ -4,7 +4,8 @@ Rules of this file:
 
 * Only names, types and help are here. The implementation of a command is in `actions`, which is imported when the
   command runs, so that ``--help`` does not import torch.
-* Exit status: 0 done, 1 the run failed, 2 the input was wrong, 130 interrupted. Only `Guarded` sets it.
+* Exit status: 0 done, 1 the run failed, 2 the input was wrong, 130 interrupted. Only `Guarded` sets it. An error that
+  nobody foresaw is 1, in one sentence that names a file with the traceback.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from __future__ import annotations
 import errno
 import io
 import os
+import shlex
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from importlib import metadata
+from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
@@ -69,6 +73,8 @@ from paceline.cli.topology_command import topology
 
 EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
+MOST_LETTERS = 200
+"""of the message of an unforeseen error; the whole is in its report"""
 Listing = Literal["algorithms", "devices", "links", "topologies", "models", "datasets", "scenarios", "storage"]
 
 
@@ -101,6 +107,12 @@ class Guarded(TyperGroup):
             status = EXIT_INPUT if isinstance(error, InputError) else EXIT_FAILED
             _end_at_once(status)
             ctx.exit(status)
+        except (Exception, SystemExit) as error:  # SystemExit: a method of the user's own that calls sys.exit
+            if isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
+                raise  # typer's own; it does not export all of their classes
+            _say(unforeseen(error))
+            _end_at_once(EXIT_FAILED)
+            ctx.exit(EXIT_FAILED)
 
 
 def _end_at_once(status: int) -> None:
@@ -116,6 +128,28 @@ def _words(error: PacelineError | OSError) -> str:
     if isinstance(error, PacelineError) or error.filename is None:
         return str(error)
     return "\n".join([f"{os.fsdecode(error.filename)}: {error.strerror}", *getattr(error, "__notes__", ())])
+
+
+def unforeseen(error: BaseException) -> str:
+    """Returns a sentence on an error that no command expects, with the file in which its traceback is now.
+
+    The file also has what a report of the mistake needs: the command, the folder and the versions of packages.
+
+    Args:
+        error: the error.
+    """
+    what = f"{type(error).__name__}: {error}".splitlines()[0] if str(error) else type(error).__name__
+    said = f"error: Paceline failed where it should not: {what if len(what) <= MOST_LETTERS else what[:MOST_LETTERS]}"
+    try:
+        from paceline.records.machine import package_versions
+
+        versions = "\n".join(f"{name} {version}" for name, version in package_versions().items())
+        with tempfile.NamedTemporaryFile("w", prefix="paceline-error-", suffix=".txt", delete=False) as file:
+            file.write(f"command: {shlex.join(sys.argv)}\nfolder: {Path.cwd()}\n\n{versions}\n\n")
+            file.write("".join(traceback.format_exception(error)))
+    except Exception:  # a full disk, or no memory: the sentence is said in any case
+        return f"{said}; no report could be written"
+    return f"{said}; please report it with the file {file.name}"
 
 
 def _say(text: str) -> None:
@@ -323,4 +357,8 @@ def main() -> None:
     """The entry point of the command."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # prints tables even if the encoding lacks a character
-    cast("Any", app)()
+    try:
+        cast("Any", app)()
+    except Exception as error:  # outside all commands, such as in an import
+        _say(unforeseen(error))
+        sys.exit(EXIT_FAILED)

@@ -9,13 +9,13 @@ Rules of this file:
 * A JSON document contains a checksum of all its other values. It is computed from the values and not from the text, so
   indentation may change.
 * A parser of damaged bytes may raise anything, from UnicodeDecodeError to MemoryError. `reading` turns all of it into
-  an `InputError` that names the file.
+  an `InputError` that names the file. Stored JSON is read by `read_json`, and JSON from elsewhere by `parsed`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from paceline.algorithms.core.errors import InputError, PacelineError
 CHECKSUM = "checksum"
 """the key of the checksum in a document"""
 PIECE_BYTES = 1 << 20
+MOST_NESTED = 100
+"""brackets inside each other in a stored document; our own have at most about 15"""
 
 
 def checksum(data: bytes | bytearray | memoryview) -> str:
@@ -114,6 +116,56 @@ def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, CHECKSUM: _of_values(document)}
 
 
+def parsed(text: str, where: str, what: str) -> Any:
+    """Returns the values of JSON text.
+
+    Args:
+        text: the text.
+        where: its file, for messages.
+        what: the expected kind of document, for messages.
+
+    Raises:
+        InputError: it is no JSON, or its brackets are nested more than `MOST_NESTED` deep, which no document of ours is
+            and code that walks through it may not bear.
+
+    >>> parsed('{"step": 1', "run.json", "a run")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    paceline...InputError: run.json: not valid JSON: line 1, column 11: Expecting ',' delimiter; expected a run
+    """
+    nested = f"{where}: has more than {MOST_NESTED} brackets inside each other; expected {what}"
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{where}: not valid JSON: line {error.lineno}, column {error.colno}: {error.msg}; expected {what}"
+        ) from error
+    except RecursionError:
+        raise InputError(nested) from None
+    except ValueError as error:  # a number with more digits than Python converts
+        raise InputError(f"{where}: {error}; expected {what}") from error
+    level = [document]
+    for _ in range(MOST_NESTED):
+        level = [value for one in level if isinstance(one, dict | list) for value in _within(one)]
+        if not level:
+            return document
+    raise InputError(nested)
+
+
+def _within(found: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return found.values() if isinstance(found, dict) else found
+
+
+def read_json(path: Path, what: str) -> Any:
+    """Returns the values in a stored JSON file; raises `InputError` like `reading` and `parsed`.
+
+    Args:
+        path: the file.
+        what: the expected kind of document, for messages.
+    """
+    with reading(path, what):
+        return parsed(path.read_text(encoding="utf-8"), str(path), what)
+
+
 def unsealed(path: Path, document: Any, what: str) -> dict[str, Any]:
     """Checks a sealed document and returns it without its checksum.
 
@@ -138,7 +190,7 @@ def unsealed(path: Path, document: Any, what: str) -> dict[str, Any]:
 def read_sealed(path: Path, what: str) -> dict[str, Any]:
     """Reads a sealed document; raises `InputError` like `reading` and `unsealed`."""
     with reading(path, what):
-        return unsealed(path, json.loads(path.read_text(encoding="utf-8")), what)
+        return unsealed(path, read_json(path, what), what)
 
 
 def _of_values(document: Mapping[str, Any]) -> str:

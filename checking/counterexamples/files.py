@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from paceline.algorithms.core.checksums import reading
+from paceline.algorithms.core.checksums import read_json
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.files import write_whole
 from paceline.checking.cases.case import Case, from_json, to_json
@@ -115,13 +115,7 @@ def load_counterexample(path: Path) -> Counterexample:
 
 def _document(path: Path) -> dict[str, Any]:
     """Returns the JSON object in a file, if its format is right."""
-    with reading(path, WHAT):
-        text = path.read_text(encoding="utf-8")
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise InputError(f"{path}: {where}: {error.msg}; expected {WHAT}") from error
+    document = read_json(path, WHAT)
     if not isinstance(document, dict):
         raise InputError(f"{path}: found {shown(document)}, expected {WHAT}")
     if document.get("format") != FORMAT:

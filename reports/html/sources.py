@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
-from paceline.algorithms.core.checksums import reading
+from paceline.algorithms.core.checksums import read_json, reading
 from paceline.algorithms.core.errors import InputError
 from paceline.records import Run
 from paceline.records.store import RUN_JSON, read_run
@@ -112,8 +111,8 @@ def kinds_of(path: Path) -> list[tuple[Kind, Path]]:
 
 def _is_check(path: Path) -> bool:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        document = read_json(path, "a result")
+    except InputError:
         return False
     return isinstance(document, dict) and (
         document.get("format") == "paceline counterexample" or "guarantees" in document
@@ -121,10 +120,9 @@ def _is_check(path: Path) -> bool:
 
 
 def _document(path: Path, what: str) -> dict[str, Any]:
-    with reading(path, what):
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise InputError(f"{path}: found no JSON object, expected {what}")
+    found = read_json(path, what)
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: found no JSON object, expected {what}")
     return found
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paceline.algorithms.core.checksums import parsed
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.files import write_whole
 from paceline.records.document import to_json
@@ -68,7 +68,7 @@ def stored_request(folder: Path) -> Request:
     """
     right = "expected the folder of an unfinished plan, such as runs/quickstart-plan-unfinished-1"
     try:
-        document = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
+        document = parsed((folder / REQUEST).read_text(encoding="utf-8"), REQUEST, "the request of a plan")
         return Request(
             **{
                 **document,
@@ -79,5 +79,5 @@ def stored_request(folder: Path) -> Request:
         )
     except OSError as error:
         raise InputError(f"--resume: found {str(folder)!r} ({error.strerror}), {right}") from error
-    except (ValueError, TypeError, KeyError) as error:
+    except (InputError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"--resume: found a damaged {REQUEST} in {str(folder)!r}, {right}") from error

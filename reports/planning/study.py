@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from paceline.algorithms.core.checksums import reading
 from paceline.algorithms.core.errors import InputError
 from paceline.reports.planning.search_space import Choice, Interval, Range, Space, Values
 
@@ -64,12 +65,13 @@ class PlanStudy:
         self._space, self._seed, self.batch = space, seed, batch
         self._directions: list[Direction] = ["minimize"] * objectives
         _repair(folder / JOURNAL)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), reading(folder / JOURNAL, "the trials of a plan, as Paceline stored them"):
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             storage = JournalStorage(JournalFileBackend(str(folder / JOURNAL)))
-        self._study = optuna.create_study(
-            storage=storage, study_name=STUDY, directions=self._directions, load_if_exists=True
-        )
+            self._study = optuna.create_study(
+                storage=storage, study_name=STUDY, directions=self._directions, load_if_exists=True
+            )
+            self._study.get_trials()
 
     @property
     def trials(self) -> list[FrozenTrial]:

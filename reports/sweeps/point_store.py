@@ -24,7 +24,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from paceline.algorithms.core.checksums import checksum, checksum_of
+from paceline.algorithms.core.checksums import checksum, checksum_of, read_json
+from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.files import write_whole
 from paceline.records.document import plain
 from paceline.records.machine import package_versions
@@ -65,9 +66,9 @@ class PointStore:
     def get(self, key: str) -> dict[str, Any] | None:
         """Returns the stored result of a point; None if there is none."""
         try:
-            document = json.loads(self._path(key).read_text(encoding="utf-8"))
+            document = read_json(self._path(key), "a point of a sweep")
             row = document["row"] if (document["format"], document["key"]) == (FORMAT, key) else None
-        except (OSError, ValueError, TypeError, KeyError):
+        except (InputError, TypeError, KeyError):
             return None
         return row if isinstance(row, dict) else None
 

@@ -9,7 +9,6 @@ values follow YAML 1.2's core schema.
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,10 +16,11 @@ from typing import Any
 
 import yaml
 
-from paceline.algorithms.core.checksums import unsealed
+from paceline.algorithms.core.checksums import parsed, unsealed
+from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import near_miss
 from paceline.scenarios.values.limits import DEEPEST, LONGEST_TEXT, MOST_CHARACTERS, MOST_ITEMS, MOST_KEYS
-from paceline.scenarios.values.mistakes import Place, Problem, raise_all
+from paceline.scenarios.values.mistakes import Place, Problem, ScenarioError, raise_all
 
 LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 SHIPPED = {path.stem: path for path in sorted(Path(__file__).parents[1].glob("*.yaml"))}
@@ -257,9 +257,9 @@ def _missing(path: Path, error: OSError | ValueError) -> str:
 
 def _json(text: str, name: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise_all(name, [Problem((), f"found no JSON ({error}), expected a scenario or a run.json")])
+        return parsed(text, name, "a scenario or a run.json")
+    except InputError as error:
+        raise ScenarioError(str(error)) from error
 
 
 def _scenario_in(data: Any, path: Path) -> Any:

@@ -380,6 +380,66 @@ def test_output_does_not_depend_on_what_the_terminal_can_show(words: list[str]) 
         assert json.loads(answers[0]) == json.loads(answers[1]) != {}
 
 
+@pytest.mark.parametrize(
+    "error", [ValueError("first line\nsecond line"), RecursionError(), SystemExit(), KeyError("x")]
+)
+def test_what_nobody_foresaw_is_one_sentence_with_a_report(
+    error: BaseException, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise error
+
+    engines.simulate = fails
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    done = CliRunner().invoke(app, ["simulate", "quickstart", "--out", str(tmp_path / "runs")])
+    assert done.exit_code == 1
+    (report,) = tmp_path.glob("paceline-error-*.txt")
+    (line,) = (line for line in done.stderr.splitlines() if "Paceline failed" in line)
+    assert line.startswith("error: ") and line.endswith(f"please report it with the file {report}")
+    assert type(error).__name__ in line and "Traceback" not in done.output
+    said = report.read_text(encoding="utf-8")
+    assert "Traceback" in said and "in fails" in said and "numpy" in said and "command: " in said
+
+
+def test_an_unforeseen_failure_without_room_for_a_report_is_told(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise AssertionError("never")
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    engines.simulate = fails
+    monkeypatch.setattr("tempfile.NamedTemporaryFile", full)
+    done = CliRunner().invoke(app, ["simulate", "quickstart"])
+    assert done.exit_code == 1
+    assert "AssertionError: never; no report could be written" in done.stderr
+
+
+DEEP = "[" * 100_000
+NESTED = "[" * 300 + "]" * 300
+
+
+@pytest.mark.parametrize("text", [DEEP, NESTED, '{"a": ' * 100_000])
+@pytest.mark.parametrize(
+    "command",
+    ["check --replay", "report", "show", "staleness", "simulate", "topology", "calibrate --run", "train --resume"],
+)
+def test_brackets_inside_each_other_are_no_traceback(command: str, text: str, tmp_path: Path) -> None:
+    """In the file itself, or in the run.json of a folder."""
+    (tmp_path / "deep.json").write_text(text)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "run.json").write_text(text)
+    in_folder = command in {"show", "staleness", "calibrate --run", "train --resume"}
+    done = CliRunner().invoke(app, [*command.split(), str(folder if in_folder else tmp_path / "deep.json")])
+    assert done.exit_code == 2, done.output
+    assert "Paceline failed" not in done.output and "Traceback" not in done.output
+    if command != "train --resume":  # it looks for a checkpoint first
+        assert "more than 100 brackets inside each other" in " ".join(done.stderr.split())
+
+
 def test_a_reader_that_has_heard_enough_is_no_mistake(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -305,6 +306,15 @@ def trials_in(folder: Path) -> list[dict[str, Any]]:
     return [
         {"params": one.params, "values": one.values, "state": one.state.name, **one.user_attrs} for one in study.trials
     ]
+
+
+@pytest.mark.parametrize("damage", ["[" * 100_000, '{"op_code": 4, "worker_id": "x"}', "\x00", '{"op_code": 99}'])
+def test_a_damaged_journal_is_named(damage: str, planned: tuple[Path, str], tmp_path: Path) -> None:
+    folder = shutil.copytree(planned[0], tmp_path / "damaged")
+    lines = (folder / JOURNAL).read_text(encoding="utf-8").splitlines()
+    (folder / JOURNAL).write_text("\n".join([lines[0], damage, *lines[1:]]) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=JOURNAL):
+        trials_in(folder)
 
 
 @pytest.mark.parametrize("trials", [9, extra(1)])

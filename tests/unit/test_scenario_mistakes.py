@@ -253,6 +253,15 @@ def test_an_unknown_link_is_told_the_nearest() -> None:
     assert line.endswith("(did you mean eth-10g?)")
 
 
+@pytest.mark.parametrize("value", ["[a, b]", "{a: 1}", "3", "true", "[[1]]"])
+@pytest.mark.parametrize("setting", ["gpu", "between"])
+def test_a_graphs_setting_of_another_shape_is_told(setting: str, value: str) -> None:
+    with pytest.raises(ScenarioError, match=rf"cluster\.nodes\[0\]\.settings\.{setting}: found .*, expected a name"):
+        load("fat-tree-128", [f"cluster.nodes[0].settings.{setting}={value}"])
+    with pytest.raises(ScenarioError, match=r"settings\.roots: found '\[2\]', expected a whole number"):
+        load("fat-tree-128", ["cluster.nodes[0].settings.roots=[2]"])
+
+
 def test_a_topologys_own_link_is_looked_at_as_any_other() -> None:
     network = "cluster.network={{topology: leaf-spine, uplink: {}}}"
     (line,) = changed(network.format("eth-10"))
@@ -327,6 +336,6 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     ]
     assert mistakes(tmp_path) == [f"{tmp_path}: found a folder, expected a scenario file"]
     (tmp_path / "run.json").write_text("{'name'}")
-    assert mistakes(tmp_path / "run.json")[0].startswith("run.json: found no JSON (")
+    assert mistakes(tmp_path / "run.json")[0].startswith("run.json: not valid JSON: line 1, column ")
     assert "nested more than 100 deep in line 1" in mistakes("a: " + "[" * 10_000 + "\n")[0]
     assert mistakes("- a\n- b\n")[0].startswith("scenario: found ['a', 'b'], expected a mapping with the keys name, ")

@@ -14,6 +14,7 @@ from paceline.topologies.graphs import cpu_machines, gpu_machines, network_graph
 from paceline.topologies.graphs.compose import compose
 from paceline.topologies.graphs.dragonfly import dragonfly
 from paceline.topologies.graphs.graph import Graph
+from paceline.topologies.graphs.links import Link
 
 Builder = Callable[..., Graph]
 
@@ -134,7 +135,7 @@ def _values(name: str, given: Mapping[str, object]) -> dict[str, Any]:
     problems: list[str] = []
     values: dict[str, Any] = {}
     for key, value in given.items():
-        text = "x".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        text = "x".join(map(str, value)) if key == "sides" and isinstance(value, list | tuple) else str(value)
         if key not in known:
             problems.append(f"{name}: unknown parameter {key!r}{_hint(key, choices)}")
         elif key == "sides":
@@ -146,6 +147,10 @@ def _values(name: str, given: Mapping[str, object]) -> dict[str, Any]:
                 problems.append(f"{key}: found {text!r}, expected a whole number")
                 continue
             values[key] = int(text)
+        elif value is None and known[key] == "":
+            continue  # as if it was not given
+        elif not isinstance(value, str | Link):
+            problems.append(f"{key}: found {value!r}, expected a name, such as {known[key] or 'v100'!r}")
         else:
             values[key] = value
     if problems:

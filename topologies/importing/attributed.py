@@ -16,11 +16,11 @@ Rules of this file:
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from paceline.algorithms.core.checksums import parsed
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import near_miss
 from paceline.topologies.graphs.graph import Graph, Kind
@@ -70,11 +70,7 @@ def node_link(text: str, where: str, name: str) -> Graph:
     >>> node_link(text, "text", "pair").describe().bisection.bytes_per_s
     1250000000.0
     """
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        line = f"line {error.lineno}: {error.msg}" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise InputError(f"{where}: not valid JSON: {line}") from None
+    document = parsed(text, where, "a node-link graph in JSON")
     keys = [key for key in ("edges", "links") if isinstance(document, dict) and isinstance(document.get(key), list)]
     if len(keys) != 1 or not isinstance(document.get("nodes"), list):
         raise InputError(
