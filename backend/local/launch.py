@@ -14,7 +14,6 @@ Rules of this file:
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import time
@@ -27,10 +26,10 @@ from typing import Any
 
 import torch
 
-from paceline.algorithms.core.errors import RunFailed
+from paceline.algorithms.core.errors import PacelineError, RunFailed
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
-from paceline.backend.devices.cpu_affinity import Pin, placement
+from paceline.backend.devices.cpu_affinity import Pin, Placement, placement
 from paceline.backend.devices.gpus import Asked, Devices, Start, devices
 from paceline.backend.devices.nan_check import OnNonfinite
 from paceline.backend.emulation.emulated_hosts import Hosts
@@ -38,9 +37,8 @@ from paceline.backend.local.spawning import spawn, write_values
 from paceline.backend.local.worker import Place, maps, work
 from paceline.backend.posix.forking import fork
 from paceline.backend.posix.interrupts import uninterrupted
-from paceline.backend.posix.reaper import guard
 from paceline.backend.posix.reserve import explaining
-from paceline.backend.posix.run_folders import new_folder
+from paceline.backend.posix.run_folders import run_folder
 from paceline.backend.rank.checkpoint import Checkpoint, Saving
 from paceline.backend.rank.pacing import Pace
 from paceline.backend.status.progress_counters import Totals
@@ -146,9 +144,31 @@ def run_job(launch: Launch) -> Trace:
         import_module("paceline.backend.rank.checkpointing")  # once here instead of in every rank: it takes a second
     placed = launch.devices()
     spawned = placed.start(launch.processes) == "spawn"
-    folder, held = new_folder()
+    with run_folder() as folder:
+        trace, failure = _supervised(launch, folder, places, placed, begun_s, spawned=spawned)
+    if failure is None:
+        return trace
+    if isinstance(failure, RunFailed):
+        failure = RankFailed.of(failure)
+    failure.trace = trace
+    raise failure
+
+
+def _supervised(
+    launch: Launch, folder: Path, places: Placement, placed: Devices, begun_s: float, *, spawned: bool
+) -> tuple[Trace, PacelineError | None]:
+    """Starts the ranks and waits for them; returns the record, and the failure if there was one.
+
+    Args:
+        launch: the run.
+        folder: what the ranks share.
+        places: the cores of the ranks.
+        placed: their devices.
+        begun_s: when the run began.
+        spawned: whether ranks are spawned, not forked.
+    """
+    team = launch.job.team
     children: dict[int, Rank] = {}
-    guards: list[int] = []
     try:
         with explaining(folder):
             board, segments, mailboxes = maps(launch, folder, spawned=spawned)
@@ -160,7 +180,6 @@ def run_job(launch: Launch) -> Trace:
         sys.stdout.flush()
         sys.stderr.flush()
         with uninterrupted():  # ranks ignore Ctrl-C, and none is left out of `children`
-            guards.append(guard(folder))
             for me in team:
                 if (pid := spawn(folder, me.rank) if spawned else fork()) == 0:
                     work(place, me)
@@ -193,17 +212,7 @@ def run_job(launch: Launch) -> Trace:
             for pid in children:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(held)
-            for pid in guards:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-    if failure is None:
-        return trace
-    if isinstance(failure, RunFailed):
-        failure = RankFailed.of(failure)
-    failure.trace = trace
-    raise failure
+    return trace, failure
 
 
 def continue_from(start: Checkpoint, board: StatusBoard, folder: Path) -> None:

@@ -16,8 +16,6 @@ import contextlib
 import json
 import os
 import select
-import shutil
-import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,8 +38,8 @@ from paceline.backend.multihost.rank_mapping import Host, map_ranks
 from paceline.backend.posix.host_lock import takes
 from paceline.backend.posix.interrupts import uninterrupted
 from paceline.backend.posix.polling import wait_until
-from paceline.backend.posix.reaper import ALIVE, free, guard
-from paceline.backend.posix.run_folders import SHARED, new_folder
+from paceline.backend.posix.reaper import ALIVE, free
+from paceline.backend.posix.run_folders import SHARED, run_folder
 from paceline.backend.transports.interfaces import address_towards, interface_with, set_peer_timeout
 from paceline.backend.transports.launch_environment import Joined
 from paceline.backend.transports.process_groups import LOOPBACK
@@ -168,31 +166,23 @@ def join(joined: Joined) -> Iterator[World]:
     Raises:
         RunFailed: some processes did not start, or the store cannot be reached.
     """
-    folder, held, guards = None, -1, []
-    if joined.local == 0:
-        with uninterrupted():
-            folder, held = new_folder()
-            guards.append(guard(folder))  # before any thread starts
-    alive: list[IO[bytes]] = []
-    world = None
-    try:
-        world = _meet(joined, folder, alive)
-        yield world
-    finally:
-        with uninterrupted():
-            if world is not None:
-                _leave(world)
-                for connection in world.connections:
-                    connection.close()
-            for file in alive:
-                file.close()
-            if folder is not None:
-                wait_until(lambda: all(map(free, folder.glob(ALIVE))), within_s=LEAVE_S)
-                shutil.rmtree(folder, ignore_errors=True)
-                os.close(held)
-            for pid in guards:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+    # the guard of the folder is forked before any thread starts
+    with run_folder() if joined.local == 0 else contextlib.nullcontext() as folder:
+        alive: list[IO[bytes]] = []
+        world = None
+        try:
+            world = _meet(joined, folder, alive)
+            yield world
+        finally:
+            with uninterrupted():
+                if world is not None:
+                    _leave(world)
+                    for connection in world.connections:
+                        connection.close()
+                for file in alive:
+                    file.close()
+                if folder is not None:
+                    wait_until(lambda: all(map(free, folder.glob(ALIVE))), within_s=LEAVE_S)
 
 
 def _meet(joined: Joined, folder: Path | None, alive: list[IO[bytes]]) -> World:
