@@ -15,6 +15,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from paceline.algorithms.core.files import replacing
 from paceline.records import Run
 from paceline.records.metrics import smoothed
 from paceline.reports.comparison.compare import Comparison
@@ -55,7 +56,8 @@ def save_figure(comparison: Comparison, path: Path) -> None:
         comparison: the comparison.
         path: the file; its ending selects the format.
     """
-    accuracy_figure(comparison).savefig(path)
+    with replacing(path) as hidden:
+        accuracy_figure(comparison).savefig(hidden)
 
 
 def nines(accuracy: Any) -> Any:

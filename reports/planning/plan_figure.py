@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from paceline.algorithms.core.files import replacing
 from paceline.reports.comparison.accuracy_figure import FAINT, INK
 from paceline.reports.palette import PALETTE
 from paceline.reports.planning.objectives import UNITS, Objective
@@ -27,7 +28,8 @@ def save_figure(answer: PlanAnswer, path: Path) -> None:
         answer: the answer.
         path: the file; its ending selects the format.
     """
-    plan_figure(answer).savefig(path)
+    with replacing(path) as hidden:
+        plan_figure(answer).savefig(hidden)
 
 
 def plan_figure(answer: PlanAnswer) -> Figure:

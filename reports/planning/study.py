@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -199,4 +200,4 @@ def _repair(journal: Path) -> None:
     if journal.exists():
         content = journal.read_bytes()
         if not content.endswith(b"\n"):
-            journal.write_bytes(content[: content.rfind(b"\n") + 1])
+            os.truncate(journal, content.rfind(b"\n") + 1)  # needs no room, unlike writing it anew

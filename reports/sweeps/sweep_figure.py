@@ -25,6 +25,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
+from paceline.algorithms.core.files import replacing
 from paceline.reports.comparison.accuracy_figure import FAINT, INK, pale
 from paceline.reports.palette import PALETTE
 from paceline.reports.sweeps.sweep_table import Table, brief, label, short_names
@@ -109,7 +110,8 @@ def save_figures(table: Table, folder: Path) -> tuple[list[Path], int]:
     paths = []
     for number, (rows, fixed) in enumerate(parts[:MOST_FIGURES], start=1):
         path = folder / ("sweep.png" if len(parts) == 1 else f"sweep-{number}.png")
-        sweep_figure(table, rows, fixed).savefig(path)
+        with replacing(path) as hidden:
+            sweep_figure(table, rows, fixed).savefig(hidden)
         paths.append(path)
     return paths, len(parts)
 

@@ -26,6 +26,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paceline.algorithms.core.files import replacing
 from paceline.records.metrics import student
 from paceline.records.prediction_interval import FIGURES as INTERVALS
 from paceline.records.tables import ACTIVITIES
@@ -169,10 +170,11 @@ class Table:
 
     def save(self, folder: Path) -> None:
         """Writes ``sweep.csv`` and ``sweep.parquet``, which have the same content."""
-        self.whole.to_csv(folder / "sweep.csv", index=False)
+        with replacing(folder / "sweep.csv") as hidden:
+            self.whole.to_csv(hidden, index=False)
         schema = pa.schema([(name, ARROW[str(dtype)]) for name, dtype in self.whole.dtypes.items()])
         table = pa.Table.from_pandas(self.whole, schema=schema, preserve_index=False).replace_schema_metadata(None)
-        with (folder / "sweep.parquet").open("wb") as file:
+        with replacing(folder / "sweep.parquet") as hidden, hidden.open("wb") as file:
             pq.write_table(table, file)
 
 

@@ -12,6 +12,9 @@ from typer.testing import CliRunner
 
 from paceline.algorithms.core.files import replacing
 from paceline.cli.app import app
+from paceline.reports.planning.study import JOURNAL, _repair
+from paceline.reports.sweeps.sweep import sweep
+from paceline.reports.sweeps.sweep_table import tabulate
 
 OSU = """# mpirun -np 2 --map-by node osu_allreduce
 # OSU MPI Allreduce Latency Test
@@ -91,3 +94,28 @@ def test_a_new_file_that_fails_is_not_said_to_be_unchanged(tmp_path: Path) -> No
     assert failure.value.filename == str(tmp_path / "new")
     assert not hasattr(failure.value, "__notes__")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_beginning_of_a_line_is_removed_from_a_journal_without_room_for_another(tmp_path: Path) -> None:
+    journal = tmp_path / JOURNAL
+    journal.write_bytes(b'{"whole": 1}\n' * 1000 + b'{"torn')
+    with small_files(100):
+        _repair(journal)
+    assert journal.read_bytes() == b'{"whole": 1}\n' * 1000
+
+
+def test_a_table_of_a_sweep_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    table = tabulate(
+        sweep(
+            "quickstart",
+            ["workload.batch_per_worker=16,32"],
+            overrides=["stop.epochs=1"],
+            algorithms=["sync-sgd"],
+            jobs=1,
+        )
+    )
+    table.save(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with small_files(100), pytest.raises(OSError, match=r"sweep\.csv"):
+        table.save(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

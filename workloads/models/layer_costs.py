@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
+from paceline.algorithms.core.files import replacing
+
 TABLES = Path(__file__).parents[1] / "tables"
 
 
@@ -103,7 +105,7 @@ COLUMNS = [
 
 def write_table(path: Path, rows: Iterable[LayerWork]) -> None:
     """Writes rows as CSV."""
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with replacing(path) as hidden, hidden.open("w", newline="", encoding="utf-8") as file:
         out = csv.writer(file, lineterminator="\n")
         out.writerow(COLUMNS)
         for row in rows:
