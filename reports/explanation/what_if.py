@@ -90,8 +90,8 @@ def shorter(run: Recorded) -> Length:
     Args:
         run: the run without changes.
     """
-    length, spans = run.length, len(run.trace.spans)
-    steps = int(length.steps * MOST_SPANS / spans) // length.period * length.period if spans else length.steps
+    length, cost = run.length, max(len(run.trace.spans), run.trace.notes["events"])
+    steps = int(length.steps * MOST_SPANS / cost) // length.period * length.period if cost else length.steps
     return replace(length, steps=min(length.steps, max(length.period, steps)))
 
 
@@ -235,8 +235,8 @@ def _inside(cluster: Cluster, change: Callable[[Link], Link]) -> Cluster:
 
 
 MOST_SPANS = 30_000
-"""recorded activities of a run with a change, if it has several periods of the method; our choice, for a few seconds of
-simulation each"""
+"""recorded activities of a run with a change, and events where there are more, if it has several periods of the method;
+our choice, for a few seconds of simulation each"""
 LEAST = 0.005
 """changes of a smaller part of the step time are called small"""
 
