@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from paceline.algorithms.core.errors import InputError
-from paceline.topologies.graphs.graph import Bisection, Connection, Graph, Vertex
+from paceline.topologies.graphs.graph import Connection, Graph, Vertex
 
 MOST = 200_000
 """the maximum number of vertices of a composed graph"""
@@ -39,7 +39,7 @@ def compose(name: str, network: Graph, node: Graph | Mapping[str, Graph], proven
     inside = dict.fromkeys(hosts, node) if isinstance(node, Graph) else dict(node)
     if sum(len(copy.vertices) for copy in inside.values()) > MOST:
         raise InputError(f"hosts: found {len(inside)} nodes of many vertices, expected at most {MOST} in all")
-    nics = {host: _doors(copy) for host, copy in inside.items()}
+    nics = {host: doors(copy) for host, copy in inside.items()}
     vertices = [vertex for vertex in network.vertices if vertex.name not in inside]
     connections = [one for connection in network.connections for one in _dealt(connection, nics)]
     for host, copy in inside.items():
@@ -55,12 +55,11 @@ def compose(name: str, network: Graph, node: Graph | Mapping[str, Graph], proven
         vertices=tuple(vertices),
         connections=tuple(connections),
         provenance=provenance,
-        bisection=_bisection(network, node) if isinstance(node, Graph) else None,
         parts=(network, node) if isinstance(node, Graph) else (),
     )
 
 
-def _doors(node: Graph) -> tuple[str, ...]:
+def doors(node: Graph) -> tuple[str, ...]:
     """Returns where a node is connected to a network: its NICs or, without any, its first socket or device."""
     return node.of_kind("nic") or (node.of_kind("host") or node.of_kind("device"))[:1]
 
@@ -80,16 +79,3 @@ def _dealt(connection: Connection, nics: Mapping[str, tuple[str, ...]]) -> list[
         count = len(range(number, connection.count, ways))
         dealt.append(Connection(ends=(one, other), link=connection.link, count=count, bend=connection.bend))
     return dealt
-
-
-def _bisection(network: Graph, node: Graph) -> Bisection:
-    from paceline.topologies.graphs.measures import bisection, least_cut  # scipy is slow to import
-
-    across = (network.bisection or bisection(network)).bytes_per_s
-    if across is None:
-        return Bisection(None, "one node has no halves")
-    hosts = set(network.of_kind("host"))
-    nics = _doors(node)[: max(one.count for one in network.connections if hosts.intersection(one.ends))]
-    if not set(nics).intersection(node.endpoints):  # devices are behind NICs, which may be slower than cables
-        across = min(across, len(network.endpoints) // 2 * least_cut(node, node.endpoints, nics))
-    return Bisection(across, "upper bound: the cheapest cut that does not divide nodes")

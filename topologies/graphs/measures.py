@@ -14,6 +14,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array, lil_array
 from scipy.sparse.csgraph import dijkstra
 
+from paceline.topologies.graphs.compose import doors
 from paceline.topologies.graphs.graph import Bisection, Graph
 
 SEARCHED = 16
@@ -74,6 +75,7 @@ def _outside(graph: nx.Graph[str], part: str, members: list[str]) -> frozenset[t
 def bisection(graph: Graph) -> Bisection:
     """Returns the bisection bandwidth of a graph whose family has no formula.
 
+    Of a composed graph it is an upper bound, by cuts that do not divide nodes, see `compose`.
     Up to 16 end points the best halves are searched for by an integer program, which is exact. With more, the result
     is an upper bound: the least cut between the first and the second half of the end points, in the builder's order.
 
@@ -81,6 +83,8 @@ def bisection(graph: Graph) -> Bisection:
     >>> bisection(minsky_node()).bytes_per_s / 1e9  # the X-bus
     30.0
     """
+    if graph.parts:
+        return _of_whole_nodes(*graph.parts)
     endpoints = graph.endpoints
     if len(endpoints) < 2:
         return Bisection(None, "one end point has no halves")
@@ -89,6 +93,17 @@ def bisection(graph: Graph) -> Bisection:
     half = len(endpoints) // 2
     cut = least_cut(graph, endpoints[:half], endpoints[half:])
     return Bisection(cut, "upper bound: the least cut between first and second half in the builder's order")
+
+
+def _of_whole_nodes(network: Graph, node: Graph) -> Bisection:
+    across = (network.bisection or bisection(network)).bytes_per_s
+    if across is None:
+        return Bisection(None, "one node has no halves")
+    hosts = set(network.of_kind("host"))
+    nics = doors(node)[: max(one.count for one in network.connections if hosts.intersection(one.ends))]
+    if not set(nics).intersection(node.endpoints):  # devices are behind NICs, which may be slower than cables
+        across = min(across, len(network.endpoints) // 2 * least_cut(node, node.endpoints, nics))
+    return Bisection(across, "upper bound: the cheapest cut that does not divide nodes")
 
 
 def least_cut(graph: Graph, one: tuple[str, ...], other: tuple[str, ...]) -> float:
