@@ -29,6 +29,7 @@ from paceline.topologies.faults.jitter import NO_JITTER, Jitter
 from paceline.topologies.faults.link_faults import LinkFault
 from paceline.topologies.faults.slowdowns import Speed, speed_of
 from paceline.topologies.faults.worker_faults import NO_FAULTS, Faults, Place
+from paceline.topologies.graphs.cards import Cards, cards_of
 from paceline.topologies.graphs.graph import Graph, Vertex
 from paceline.topologies.graphs.links import Link
 from paceline.topologies.graphs.network_graphs import star
@@ -133,6 +134,32 @@ class Cluster:
     @cached_property
     def _sockets(self) -> Mapping[str, str]:
         return nearest_sockets(self.graph)
+
+    @cached_property
+    def _cards(self) -> Cards:
+        return cards_of(self.graph.striped())
+
+    @property
+    def has_cards(self) -> bool:
+        """Whether some machine has several cards that are as near to a device or a socket."""
+        return bool(self._cards.own or self._cards.near)
+
+    def card_of(self, rank: Rank, other: Rank) -> str | None:
+        """Returns the network card of a rank for messages with a rank of another machine.
+
+        A worker has one card. A server distributes its workers to the cards of its socket in turn.
+
+        Args:
+            rank: the rank.
+            other: the other rank.
+
+        Returns:
+            The vertex of the card; None if every route passes the same card or there is none.
+        """
+        if rank < self.workers:
+            return self._cards.own.get(self.vertex_of(rank))
+        near = self._cards.near.get(self.vertex_of(rank))
+        return None if near is None else near[other % len(near)]
 
     def socket_of(self, rank: Rank) -> str | None:
         """Returns the vertex of the host memory that the device of a rank copies from and to; None without any.

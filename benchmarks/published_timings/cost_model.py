@@ -17,7 +17,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from paceline.topologies.catalogue.libraries import LIBRARIES, LL_LIMIT_GB_PER_S, TREE_CORRECTION, Protocol
+from paceline.topologies.catalogue.libraries import (
+    LIBRARIES,
+    LL_LIMIT_GB_PER_S,
+    TREE_CORRECTION,
+    Protocol,
+)
 from published_timings.machines import Machine
 from published_timings.parsing import Unread
 from published_timings.simulated import MachineFabric, all_reduce_s
@@ -30,8 +35,6 @@ LAUNCH_S = 10e-6
 """time of a kernel and of waiting for it: INFERENCE from FOUND floors of eight GPUs, 12.5 to 45 us where the tuner has
 15
 """
-QUICK_S = 1e-6
-"""latency of the networks on which the tuner's steps were measured; slower networks add the difference: INFERENCE"""
 BALANCED_SINCE = (2, 8)
 """trees between two nodes use cards in both directions since this version: MEMORY medium"""
 NVLS_SHARE = {"blackwell": 0.74}
@@ -143,7 +146,7 @@ def _nccl_ring(machine: Machine, protocol: Protocol, kind: str, nbytes: float) -
         inside = max(inside, 3e-6 if protocol.name == "Simple" else 1e-6)
         if machine.workers_per_node == 1:  # the latency of a tree step is not hidden
             across = LIBRARIES["nccl"].protocols[_index("tree", protocol.name)].step_s["network"]
-        across += _slow_network_s(machine)
+        across += machine.between.latency_s
     limit = _ll_limit(machine) if protocol.name == "LL" else math.inf
     if kind == "allreduce":
         fabric = MachineFabric(machine, protocol.bandwidth_factor, limit)
@@ -160,10 +163,6 @@ def _nccl_ring(machine: Machine, protocol: Protocol, kind: str, nbytes: float) -
     return Cost(f"ring {protocol.name}", latency_s, transfer_s)
 
 
-def _slow_network_s(machine: Machine) -> float:
-    return max(0.0, machine.between.latency_s - QUICK_S)
-
-
 def _index(algorithm: str, name: str) -> int:
     known = [(one.algorithm, one.name) for one in LIBRARIES["nccl"].protocols]
     return known.index((algorithm, name))
@@ -178,7 +177,7 @@ def _nccl_tree(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
     """
     inside = protocol.step_s[machine.inside.medium] if machine.workers_per_node > 1 else 0.0
     levels = math.log2(machine.nodes)
-    across = protocol.step_s["network"] + _slow_network_s(machine)
+    across = protocol.step_s["network"] + machine.between.latency_s
     latency_s = LAUNCH_S + protocol.base_s + 2 * ((machine.workers_per_node - 1) * inside + levels * across)
     inner = machine.inside
     rate = min(inner.port, 2 * inner.bytes_per_s) if machine.workers_per_node > 1 else math.inf
@@ -204,6 +203,6 @@ def _nccl_nvls(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
     transfer_s = nbytes * (1 + 1 / machine.workers_per_node) / rate
     if machine.nodes == 1:
         return Cost("nvls", latency_s, transfer_s)
-    latency_s += 2 * math.log2(machine.nodes) * (NVLS_TREE_STEP_S + _slow_network_s(machine))
+    latency_s += 2 * math.log2(machine.nodes) * (NVLS_TREE_STEP_S + machine.between.latency_s)
     passes = 1 if machine.nodes == 2 else 2
     return Cost("nvls tree", latency_s, max(transfer_s, passes * nbytes / machine.between.bytes_per_s))

@@ -1,8 +1,8 @@
 """Applies the protocols of a library (such as NCCL's LL and Simple) to the latencies, bytes and limits of a pattern.
 
-* A step takes the time that the protocol states for the slowest medium on its path, or a multiple of the path's
-  latency. If only a share of the bytes sent is data, more bytes pass the ports. The protocol's bandwidth limits each
-  message.
+* A step takes the time that the protocol states for the slowest medium on its path, on top of the latency between the
+  nodes, or a multiple of the path's latency. So every step pays the latency that a scenario or the catalogue gives.
+  If only a share of the bytes sent is data, more bytes pass the ports. The protocol's bandwidth limits each message.
 * A protocol for messages of all sizes is used for the whole collective. Protocols for ranges of sizes are combined:
   each message uses the one for its size.
 """
@@ -115,6 +115,8 @@ def _along(path: Path, protocol: Protocol) -> Path:
     step_s = protocol.step_s.get(path.medium)
     if step_s is None:
         step_s = protocol.latency_factor * path.latency_s + protocol.step_extra_s
+    else:
+        step_s += path.beyond_usual_s
     limit = min(path.limit_bytes_per_s, protocol.limit_bytes_per_s / protocol.bandwidth_factor)
     return replace(path, latency_s=step_s, limit_bytes_per_s=limit)
 
@@ -138,7 +140,7 @@ def _all_along(paths: PathTable, way: Way, nbytes: Amounts) -> PathTable:
             if step_s is None:
                 latency_s[rows] = protocol.latency_factor * latency_s[rows] + protocol.step_extra_s
             else:
-                latency_s[rows] = step_s
+                latency_s[rows] = step_s + paths.beyond_usual_s[rows]
         rows = np.flatnonzero(own == number)
         limit[rows] = np.minimum(limit[rows], protocol.limit_bytes_per_s / protocol.bandwidth_factor)
     return replace(paths, latency_s=latency_s, limit_bytes_per_s=limit)

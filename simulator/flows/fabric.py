@@ -20,8 +20,8 @@ from paceline.algorithms.core.values import Rank
 from paceline.simulator.flows.alike_groups import AlikeGroups
 from paceline.simulator.flows.flow_engine import Port
 from paceline.simulator.flows.host_buffers import HostBuffers
-from paceline.simulator.flows.path_tables import SLOWNESS, Amounts, PathTable, PathTables, Routed
-from paceline.topologies.catalogue.libraries import Library
+from paceline.simulator.flows.path_tables import CARDS, SLOWNESS, Amounts, PathTable, PathTables, Routed
+from paceline.topologies.catalogue.libraries import USUAL_LATENCY_S, Library
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.graphs.graph import Connection
 from paceline.topologies.graphs.links import Medium
@@ -29,6 +29,7 @@ from paceline.topologies.graphs.routing import NoRoute, Routes, Rule, port
 
 MOST_COMPARED = 64
 """members of groups that are compared with each other, because all pairs of members are looked up; our choice"""
+Stops = tuple[str | None, str | None]
 MANY_WORKERS = 512
 """number of workers from which the paths to a server are looked up together"""
 
@@ -44,6 +45,7 @@ class Path:
         limit_bytes_per_s: the largest rate of one message, even if all ports are idle.
         send_s: the part of the latency that is work of the sender's processor, one message at a time.
         receive_s: the part of the latency that is work of the receiver's processor, one message at a time.
+        beyond_usual_s: the part of the latency that libraries' measured steps do not include.
     """
 
     ports: tuple[Port, ...]
@@ -52,6 +54,7 @@ class Path:
     limit_bytes_per_s: float = math.inf
     send_s: float = 0.0
     receive_s: float = 0.0
+    beyond_usual_s: float = 0.0
 
 
 class Fabric(Protocol):
@@ -98,8 +101,9 @@ class RouteCache:
     """Routes, and a cache of the paths that have been looked up."""
 
     routes: Routes
-    known: dict[tuple[str, str, int], tuple[Connection, ...]] = field(default_factory=dict)
-    paths: dict[tuple[str, str, int, tuple[float, ...]], Path] = field(default_factory=dict)
+    known: dict[tuple[str, str, str | None, str | None, int], tuple[Connection, ...]] = field(default_factory=dict)
+    """by the two ends, their cards, and the flow"""
+    paths: dict[tuple[str, str, str | None, str | None, int, tuple[float, ...]], Path] = field(default_factory=dict)
     """shared by messages that take the same hops in pieces of the same size"""
     asked: dict[tuple[Rank, Rank, float, int], Path] = field(default_factory=dict)
 
@@ -258,24 +262,48 @@ class GraphFabric:
         here, there = (copied.get(rank) or self._cluster.vertex_of(rank) for rank in (source, to))
         if here == there:
             return self._inside(source, to, nbytes)
-        cache, key = self._cache, (here, there, flow)
-        if key not in cache.known and flow == 0 and max(source, to) >= self._cluster.workers >= MANY_WORKERS:
+        cluster, cards = self._cluster, (None, None)
+        if (apart := self.node_of(source) != self.node_of(to)) and cluster.has_cards:
+            cards = cluster.card_of(source, to), cluster.card_of(to, source)
+        cache, key = self._cache, (here, there, *cards, flow)
+        if key not in cache.known and flow == 0 and max(source, to) >= cluster.workers >= MANY_WORKERS:
             self._look_up_server()
         if key not in cache.known:
-            stops = [here, there]
-            if self.node_of(source) != self.node_of(to):
-                between = (passed.get(source), passed.get(to))
-                stops[1:1] = [stop for stop in between if stop is not None and stop not in (here, there)]
-            cache.known[key] = tuple(chain.from_iterable(self._hops(*pair, flow) for pair in pairwise(stops)))
+            between = (passed.get(source), passed.get(to)) if apart else (None, None)
+            cache.known[key] = self._by_cards(here, there, between, cards, flow)
         hops = cache.known[key]
         pieces = tuple(hop.link.piece(nbytes).up_to_bytes for hop in hops if hop.link.pieces)
         if (known := cache.paths.get((*key, pieces))) is None:
             known = cache.paths[*key, pieces] = self._along(here, hops, nbytes)
         return known
 
+    def _by_cards(self, here: str, there: str, stops: Stops, cards: Stops, flow: int) -> tuple[Connection, ...]:
+        """Returns the hops of a message by way of host memory and of the cards of its two ends.
+
+        A card that would make the way longer is not used: one whose cable is broken, or that leads to another network.
+
+        Args:
+            here: the first vertex.
+            there: the last vertex.
+            stops: the host memory that the message passes at its two ends.
+            cards: the cards of its two ends.
+            flow: the number of the flow.
+        """
+
+        def along(out: str | None, into: str | None) -> tuple[Connection, ...]:
+            ways = [here, *(one for one in (stops[0], out, into, stops[1]) if one not in (None, here, there)), there]
+            return tuple(chain.from_iterable(self._hops(*pair, flow) for pair in pairwise(ways)))  # type: ignore[arg-type]
+
+        shortest = along(None, None)
+        for choice in CARDS:
+            out, into = (card if use else None for card, use in zip(cards, choice, strict=True))
+            if (out or into) and len(way := along(out, into)) <= len(shortest):
+                return way
+        return shortest
+
     def _look_up_server(self) -> None:
         """Looks up the routes from every worker to the server and back at once, unless links are broken."""
-        if self._cache is not self._whole or self.buffers.passed:
+        if self._cache is not self._whole or self.buffers.passed or self._cluster.has_cards:
             return
         workers, copied, routes = self._cluster.workers, self.buffers.copied, self._whole.routes
         names = [copied.get(rank) or self._cluster.vertex_of(rank) for rank in map(Rank, range(workers + 1))]
@@ -285,9 +313,9 @@ class GraphFabric:
             first, hops = routes.many(sources, targets)
             begins, taken = first.tolist(), hops.tolist()
             for number, one in enumerate(ends):
-                key = (one, names[workers], 0) if there else (names[workers], one, 0)
+                pair = (one, names[workers]) if there else (names[workers], one)
                 its = taken[begins[number] : begins[number + 1]]
-                self._whole.known[key] = tuple(routes.connections[hop] for hop in its)
+                self._whole.known[*pair, None, None, 0] = tuple(routes.connections[hop] for hop in its)
 
     def _hops(self, here: str, there: str, flow: int) -> tuple[Connection, ...]:
         try:
@@ -301,7 +329,8 @@ class GraphFabric:
         limit = piece.bytes_per_s if link.pieces else math.inf
         one, other = (min(rank, self._cluster.workers) for rank in (source, to))
         ports = (f"out of rank {one}", f"into rank {other}")
-        return Path(ports, piece.latency_s, link.medium, limit, link.send_s, link.receive_s)
+        beyond_s = beyond_usual_s([(link.medium, piece.latency_s)], hops=2)
+        return Path(ports, piece.latency_s, link.medium, limit, link.send_s, link.receive_s, beyond_s)
 
     def _along(self, here: str, hops: tuple[Connection, ...], nbytes: float) -> Path:
         ports: list[Port] = []
@@ -318,4 +347,20 @@ class GraphFabric:
             limit_bytes_per_s=min(limits, default=math.inf),
             send_s=hops[0].link.send_s,
             receive_s=hops[-1].link.receive_s,
+            beyond_usual_s=beyond_usual_s(
+                [(hop.link.medium, piece.latency_s) for hop, piece in zip(hops, pieces, strict=True)]
+            ),
         )
+
+
+def beyond_usual_s(latencies: Sequence[tuple[Medium, float]], hops: int = 1) -> float:
+    """Returns the part of a path's latency that libraries' measured steps do not include: all of a network's.
+
+    Args:
+        latencies: medium and latency of each link of the path.
+        hops: the hops that each link stands for.
+
+    >>> beyond_usual_s([("pcie", 3e-6), ("network", 15e-3), ("network", 15e-3), ("pcie", 3e-6)]) * 1e3
+    30.0
+    """
+    return sum(max(0.0, latency_s - hops * USUAL_LATENCY_S.get(medium, 0.0)) for medium, latency_s in latencies)

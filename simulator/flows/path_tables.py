@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from paceline.algorithms.core.values import Rank
 from paceline.simulator.flows.alike_groups import AlikeGroups, firsts, in_order, pairs
 from paceline.simulator.flows.flow_engine import Port
+from paceline.topologies.catalogue.libraries import USUAL_LATENCY_S
 from paceline.topologies.cluster import Cluster, Node
 from paceline.topologies.graphs.links import Link, Medium
 from paceline.topologies.graphs.routing import Routes
@@ -23,6 +24,8 @@ Numbers = NDArray[np.int64]
 Amounts = NDArray[np.float64]
 SLOWNESS: tuple[Medium, ...] = ("memory", "nvlink", "pcie", "network")
 """the media of hops, fastest first"""
+CARDS = ((True, True), (True, False), (False, True))
+"""whether a message takes the card of its sender, and that of its receiver, in order of preference"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +38,7 @@ class PathTable:
         medium: the slowest kind of hop of each path, as a place in `SLOWNESS`.
         send_s: the part of each latency that is work of the sender's processor.
         receive_s: the part of each latency that is work of the receiver's processor.
+        beyond_usual_s: the part of each latency that libraries' measured steps do not include.
         first: the index in `passes` at which the ports of each path begin; one more entry at the end.
         passes: the numbers of the ports of all paths, path after path.
         names: returns the names of ports, given their numbers.
@@ -45,6 +49,7 @@ class PathTable:
     medium: Numbers
     send_s: Amounts
     receive_s: Amounts
+    beyond_usual_s: Amounts
     first: Numbers
     passes: Numbers
     names: Callable[[Numbers], list[Port]]
@@ -108,6 +113,12 @@ class PathTables:
         self._vertex = np.array([numbers[copied.get(rank) or cluster.vertex_of(rank)] for rank in ranks])
         self._node = np.array([cluster.node_of(rank) for rank in ranks])
         self._stop = np.array([numbers[passed[rank]] if rank in passed else -1 for rank in ranks])
+        workers, server = ranks[:-1], ranks[-1]
+        own = [cluster.card_of(rank, server) for rank in workers] if cluster.has_cards else []
+        near = [cluster.card_of(server, rank) for rank in workers] if cluster.has_cards else []
+        self._card, self._of_server = (
+            np.array([-1 if name is None else numbers[name] for name in names], dtype=np.int64) for names in (own, near)
+        )
 
     def find(self, sources: Sequence[Rank], targets: Sequence[Rank], nbytes: Amounts) -> PathTable:
         """Returns the paths of messages; arguments as for `ManyPaths.paths`."""
@@ -143,10 +154,10 @@ class PathTables:
         near, base = np.flatnonzero(beside), len(self._routes.connections)
         passes[ends[near] - 2], passes[ends[near] - 1] = base + 2 * one[near], base + 2 * other[near] + 1
         passes[np.repeat(~beside, counts)] = routed.hops
-        latency_s, limit, send_s, receive_s = (np.zeros(len(one)) for _ in range(4))
+        latency_s, limit, send_s, receive_s, beyond_s = (np.zeros(len(one)) for _ in range(5))
         medium = np.zeros(len(one), dtype=np.int64)
-        found = PathTable(latency_s, limit, medium, send_s, receive_s, np.r_[0, ends], passes, self.names)
-        latency_s[away], limit[away], medium[away] = self._along(first, routed.hops, nbytes[away])
+        found = PathTable(latency_s, limit, medium, send_s, receive_s, beyond_s, np.r_[0, ends], passes, self.names)
+        latency_s[away], limit[away], medium[away], beyond_s[away] = self._along(first, routed.hops, nbytes[away])
         send_s[away], receive_s[away] = self._work(routed.hops[first[:-1]]), self._work(routed.hops[first[1:] - 1], 1)
         self._fill_inside(found, near, self._node[one[near]], nbytes[near])
         return found
@@ -206,21 +217,51 @@ class PathTables:
         for at in (1, 2):
             unused = local | (stops[at] < 0) | (stops[at] == stops[0]) | (stops[at] == stops[3])
             stops[at] = np.where(unused, stops[0] if at == 1 else stops[3], stops[at])
+        found = self._legs(stops)
+        if not len(self._card):
+            return found
+        out, into = self._cards(one, other), self._cards(other, one)
+        rows = np.flatnonzero(~local & ((out >= 0) | (into >= 0)))
+        for by_sender, by_receiver in CARDS:
+            first, second = out[rows] if by_sender else -1, into[rows] if by_receiver else -1
+            first = np.where(first < 0, stops[1][rows], first)
+            second = np.where(second < 0, first, second)
+            ways = self._legs([stops[0][rows], stops[1][rows], first, second, stops[2][rows], stops[3][rows]])
+            as_short = np.diff(ways[0]) <= np.diff(found[0])[rows]
+            found = _replaced(found, rows, ways, as_short)
+            rows = rows[~as_short]
+        return found
+
+    def _cards(self, ranks: Numbers, others: Numbers) -> Numbers:
+        """Returns the card of each rank for a message with another one; −1 without."""
+        last = len(self._card) - 1
+        own, near = self._card[np.minimum(ranks, last)], self._of_server[np.minimum(others, last)]
+        found: Numbers = np.where(ranks <= last, own, near)
+        return found
+
+    def _legs(self, stops: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
+        """Returns the hops by way of stops, of which successive ones may be the same."""
         legs = []
-        for here, there in ((stops[0], stops[1]), (stops[1], stops[2]), (stops[2], stops[3])):
+        for here, there in pairwise(stops):
             moves = np.flatnonzero(here != there)
-            legs.append((moves, *self._routes.many(here[moves], there[moves])))
-        if not len(legs[0][0]) and not len(legs[2][0]):
-            return legs[1][1], legs[1][2]
-        row = np.concatenate([np.repeat(moves, np.diff(first)) for moves, first, _ in legs])
-        hops = np.concatenate([own for _, _, own in legs])
-        counts = np.bincount(row, minlength=len(one))
+            if len(moves):
+                legs.append((moves, *self._routes.many(here[moves], there[moves])))
+        if len(legs) == 1 and len(legs[0][0]) == len(stops[0]):
+            return legs[0][1], legs[0][2]
+        none = np.zeros(0, dtype=np.int64)
+        row = np.concatenate([none, *(np.repeat(moves, np.diff(first)) for moves, first, _ in legs)])
+        hops = np.concatenate([none, *(own for _, _, own in legs)])
+        counts = np.bincount(row, minlength=len(stops[0]))
         return np.r_[0, np.cumsum(counts)], hops[np.argsort(row, kind="stable")]
 
-    def _along(self, first: Numbers, hops: Numbers, nbytes: Amounts) -> tuple[Amounts, Amounts, Numbers]:
-        """Returns latency, limit and medium of paths over the graph, added up hop by hop as `GraphFabric.path` does."""
+    def _along(self, first: Numbers, hops: Numbers, nbytes: Amounts) -> tuple[Amounts, Amounts, Numbers, Amounts]:
+        """Returns latency, limit, medium and the latency beyond the usual one of paths over the graph.
+
+        They are added up hop by hop as `GraphFabric.path` does.
+        """
         counts = np.diff(first)
         latency_s, limit = np.zeros(len(counts)), np.full(len(counts), math.inf)
+        beyond_s = np.zeros(len(counts))
         medium = np.zeros(len(counts), dtype=np.int64)
         for position in range(int(counts.max(initial=0))):
             rows = np.flatnonzero(counts > position)
@@ -231,9 +272,10 @@ class PathTables:
                 some = rows[own]
                 latency, rate = pieces_of(link, nbytes[some])
                 latency_s[some] += latency
+                beyond_s[some] += np.maximum(0.0, latency - USUAL_LATENCY_S.get(link.medium, 0.0))
                 limit[some] = np.minimum(limit[some], rate * self._counts[hop[own]])
                 medium[some] = np.maximum(medium[some], SLOWNESS.index(link.medium))
-        return latency_s, limit, medium
+        return latency_s, limit, medium, beyond_s
 
     def _fill_inside(self, found: PathTable, rows: Numbers, nodes: Numbers, nbytes: Amounts) -> None:
         """Fills in the paths between ranks of one vertex."""
@@ -244,6 +286,8 @@ class PathTables:
             found.latency_s[some], found.limit_bytes_per_s[some] = pieces_of(link, nbytes[own])
             found.medium[some] = SLOWNESS.index(link.medium)
             found.send_s[some], found.receive_s[some] = link.send_s, link.receive_s
+            usual_s = 2 * USUAL_LATENCY_S.get(link.medium, 0.0)
+            found.beyond_usual_s[some] = np.maximum(0.0, found.latency_s[some] - usual_s)
 
     @cached_property
     def _inside(self) -> tuple[Numbers, list[Link]]:
@@ -259,6 +303,27 @@ class PathTables:
     def _counts(self) -> Numbers:
         """The number of parallel links of each hop."""
         return np.array([one.count for one in self._routes.connections])
+
+
+def _replaced(
+    found: tuple[Numbers, Numbers], rows: Numbers, ways: tuple[Numbers, Numbers], taken: NDArray[np.bool_]
+) -> tuple[Numbers, Numbers]:
+    """Returns the hops of messages with those of some rows replaced.
+
+    Args:
+        found: the index at which the hops of each message begin, and the hops.
+        rows: the rows for which there are other ways.
+        ways: the same for these.
+        taken: whether each of them is taken.
+    """
+    row = np.repeat(np.arange(len(found[0]) - 1), np.diff(found[0]))
+    other = np.repeat(rows, np.diff(ways[0]))
+    replaced = np.zeros(len(found[0]) - 1, dtype=bool)
+    replaced[rows[taken]] = True
+    kept, new = ~replaced[row], replaced[other]
+    rows_of = np.concatenate((row[kept], other[new]))
+    hops = np.concatenate((found[1][kept], ways[1][new]))[np.argsort(rows_of, kind="stable")]
+    return np.r_[0, np.cumsum(np.bincount(rows_of, minlength=len(replaced)))], hops
 
 
 def _numbered_nodes(nodes: Sequence[Node]) -> Numbers:

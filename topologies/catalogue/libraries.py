@@ -23,6 +23,12 @@ LATENCY_US = {
     ("nvls", "Simple"): (0.0, 25.0, 25.0, 18.0),
 }
 """latencies of NCCL's algorithms and protocols: once, and per step over NVLink, PCIe and network; FOUND as above"""
+USUAL_LATENCY_S = {"nvlink": 2e-6, "pcie": 3e-6}
+"""the latency of one hop that the steps over NVLink and PCIe include: that of the catalogue's links (`wires`), as the
+steps were measured on such hardware. The step over a network includes none: it is the work of the library, the GPU and
+the card, on top of the latency between the cards. DERIVED from the published rows of several nodes: their mean error
+(`benchmarks/published.py`) is smallest if all of the network's latency is added, and grows the more of it a step is
+taken to include (of 16 A100s from 7.4 to 8.1 and 9.0 % for 0, 1 and 3 us)"""
 TREE_CORRECTION = {
     "LL": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1, 1),
     "LL128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, *(4 * (0.9,)), 1, 1, 1),
@@ -42,15 +48,16 @@ LL_LIMIT_GB_PER_S = {
 class Protocol:
     """How a library moves the messages of an algorithm.
 
-    A step over a medium takes step_s[medium] if that is given, else latency_factor · latency + step_extra_s, and its
-    bytes are transferred at bandwidth_factor of the rate, at most at limit_bytes_per_s.
+    A step over a medium takes step_s[medium] if that is given, plus the latency of the network and what other latencies
+    have above `USUAL_LATENCY_S`, else latency_factor · latency + step_extra_s. Its bytes are transferred at
+    bandwidth_factor of the rate, at most at limit_bytes_per_s.
 
     Args:
         name: the library's name of it.
         algorithm: the algorithm that it is for; `any` is for all.
         transport: the transport that it uses: `tcp`, or `any` if no more specific one matches.
         base_s: once for the whole collective.
-        step_s: by medium (`memory`, `nvlink`, `pcie`, `network`), seconds of a step, including the link's own latency.
+        step_s: by medium (`memory`, `nvlink`, `pcie`, `network`), seconds of a step without the network's latency.
         latency_factor: how often a message incurs the latency: 3 for request, answer and data.
         step_extra_s: in addition to the latency.
         bandwidth_factor: the share of the link's rate that carries data.

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from paceline.algorithms.core.errors import InputError
+from paceline.topologies.graphs.cards import cabled, striped_cards
 from paceline.topologies.graphs.graph import Connection, Graph, Vertex
 
 MOST = 200_000
@@ -15,8 +16,9 @@ MOST = 200_000
 def compose(name: str, network: Graph, node: Graph | Mapping[str, Graph], provenance: str) -> Graph:
     """Returns the network with a copy of the node in place of each host.
 
-    The cables of a host are distributed to the node's NICs in turn; a node without NICs is connected at its first
-    socket or device. The vertex ``gpu0`` of a node becomes ``host3.gpu0``.
+    The cables of a host are distributed to the node's NICs in turn; fewer cables than NICs to those that `cards.cabled`
+    names. A node without NICs is connected at its first socket or device. NICs that share the traffic of one device are
+    one plane (`cards.striped_cards`). The vertex ``gpu0`` of a node becomes ``host3.gpu0``.
 
     Bisection: an upper bound, the cheaper of two cuts that do not divide nodes: the network's own, and separating half
     of the nodes where their devices reach the network.
@@ -39,11 +41,23 @@ def compose(name: str, network: Graph, node: Graph | Mapping[str, Graph], proven
     inside = dict.fromkeys(hosts, node) if isinstance(node, Graph) else dict(node)
     if sum(len(copy.vertices) for copy in inside.values()) > MOST:
         raise InputError(f"hosts: found {len(inside)} nodes of many vertices, expected at most {MOST} in all")
-    nics = {host: doors(copy) for host, copy in inside.items()}
-    vertices = [vertex for vertex in network.vertices if vertex.name not in inside]
-    connections = [one for connection in network.connections for one in _dealt(connection, nics)]
+    cables: dict[str, int] = {}
+    for connection in network.connections:
+        for end in inside.keys() & set(connection.ends):
+            cables[end] = cables.get(end, 0) + connection.count
+    known: dict[tuple[int, int], tuple[tuple[str, ...], dict[str, str]]] = {}
+    nics: dict[str, tuple[str, ...]] = {}
+    planes: dict[str, dict[str, str]] = {}
     for host, copy in inside.items():
-        vertices += [_inside(vertex, host) for vertex in copy.vertices]
+        if (key := (id(copy), cables.get(host, 0))) not in known:
+            doors = cabled(copy, key[1])
+            known[key] = doors, striped_cards(copy, doors)
+        nics[host], planes[host] = known[key]
+    vertices = [vertex for vertex in network.vertices if vertex.name not in inside]
+    used = dict.fromkeys(nics, 0)
+    connections = [one for connection in network.connections for one in _dealt(connection, nics, used)]
+    for host, copy in inside.items():
+        vertices += [_inside(vertex, host, planes[host]) for vertex in copy.vertices]
         connections += [
             Connection(
                 ends=(f"{host}.{one.ends[0]}", f"{host}.{one.ends[1]}"), link=one.link, count=one.count, bend=one.bend
@@ -59,23 +73,31 @@ def compose(name: str, network: Graph, node: Graph | Mapping[str, Graph], proven
     )
 
 
-def doors(node: Graph) -> tuple[str, ...]:
-    """Returns where a node is connected to a network: its NICs or, without any, its first socket or device."""
-    return node.of_kind("nic") or (node.of_kind("host") or node.of_kind("device"))[:1]
-
-
-def _inside(vertex: Vertex, host: str) -> Vertex:
+def _inside(vertex: Vertex, host: str, planes: Mapping[str, str]) -> Vertex:
     """Returns a vertex of the copy that replaces a host."""
-    plane = None if vertex.plane is None else f"{host}.{vertex.plane}"
+    plane = planes.get(vertex.name, vertex.plane)
+    plane = None if plane is None else f"{host}.{plane}"
     return dataclasses.replace(vertex, name=f"{host}.{vertex.name}", host=host, plane=plane)
 
 
-def _dealt(connection: Connection, nics: Mapping[str, tuple[str, ...]]) -> list[Connection]:
-    """Returns the cables of a connection, each from NIC to switch or from NIC to NIC."""
-    ways = max((len(nics[end]) for end in connection.ends if end in nics), default=1)
+def _dealt(connection: Connection, nics: Mapping[str, tuple[str, ...]], used: dict[str, int]) -> list[Connection]:
+    """Returns the cables of a connection, each from NIC to switch or from NIC to NIC.
+
+    Args:
+        connection: the connection of the network.
+        nics: the NICs of each host that get cables.
+        used: the number of cables of each host so far, which is changed.
+    """
+    ends = [end for end in connection.ends if end in nics]
+    ways = min(max((len(nics[end]) for end in ends), default=1), connection.count)
     dealt = []
-    for number in range(min(ways, connection.count)):
-        one, other = (f"{end}.{nics[end][number % len(nics[end])]}" if end in nics else end for end in connection.ends)
+    for number in range(ways):
+        one, other = (
+            f"{end}.{nics[end][(used[end] + number) % len(nics[end])]}" if end in nics else end
+            for end in connection.ends
+        )
         count = len(range(number, connection.count, ways))
         dealt.append(Connection(ends=(one, other), link=connection.link, count=count, bend=connection.bend))
+    for end in ends:
+        used[end] += connection.count
     return dealt

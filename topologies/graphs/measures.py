@@ -14,7 +14,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array, lil_array
 from scipy.sparse.csgraph import dijkstra
 
-from paceline.topologies.graphs.compose import doors
+from paceline.topologies.graphs.cards import cabled
 from paceline.topologies.graphs.graph import Bisection, Graph
 
 SEARCHED = 16
@@ -100,7 +100,7 @@ def _of_whole_nodes(network: Graph, node: Graph) -> Bisection:
     if across is None:
         return Bisection(None, "one node has no halves")
     hosts = set(network.of_kind("host"))
-    nics = doors(node)[: max(one.count for one in network.connections if hosts.intersection(one.ends))]
+    nics = cabled(node, max(one.count for one in network.connections if hosts.intersection(one.ends)))
     if not set(nics).intersection(node.endpoints):  # devices are behind NICs, which may be slower than cables
         across = min(across, len(network.endpoints) // 2 * least_cut(node, node.endpoints, nics))
     return Bisection(across, "upper bound: the cheapest cut that does not divide nodes")
