@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from paceline.topologies.catalogue.libraries import (
     LIBRARIES,
     LL_LIMIT_GB_PER_S,
-    TREE_CORRECTION,
     Protocol,
 )
 from published_timings.machines import Machine
@@ -187,9 +186,7 @@ def _nccl_tree(machine: Machine, protocol: Protocol, nbytes: float) -> Cost:
     rate *= protocol.bandwidth_factor
     if protocol.name == "LL":
         rate = min(rate, _ll_limit(machine))
-    octave = int(math.log2(max(nbytes, 64.0) / 64))
-    factors = TREE_CORRECTION[protocol.name]
-    rate *= factors[octave] if octave < len(factors) else 1.0
+    rate *= protocol.data_share(nbytes) / protocol.bandwidth_factor
     return Cost(f"tree {protocol.name}", latency_s, 2 * nbytes / rate)
 
 

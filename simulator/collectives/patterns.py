@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, chain, pairwise
 from typing import Literal
 
 import numpy as np
@@ -224,7 +225,7 @@ class Setting:
         root: the place of the root.
         nodes: the places on each machine, in the order of a ring around them.
         order: the places in the order of a ring around all; empty: in ascending order.
-        channels: parallel rings; empty: one ring.
+        channels: parallel rings; empty: one ring in the order above.
     """
 
     p: int
@@ -240,23 +241,28 @@ def _parts(*parts: Rounds) -> Pattern:
 
 
 def _ring(s: Setting, ring: Callable[[int, float], Rounds]) -> Pattern:
+    if s.channels:
+        return _parts(*(among(one.order, ring(s.p, s.nbytes * one.share)) for one in s.channels))
     rounds = ring(s.p, s.nbytes)
     return _parts(among(s.order, rounds) if s.order else rounds)
 
 
-def _ring_channels(s: Setting) -> Pattern:
-    rings = s.channels or (Channel(s.order or tuple(range(s.p)), 1.0),)
-    return _parts(*(among(one.order, ring_all_reduce(s.p, s.nbytes * one.share)) for one in rings))
+def _double_tree(s: Setting) -> Pattern:
+    nodes = s.nodes or tuple((place,) for place in range(s.p))
+    rings = s.channels or (Channel(s.order or tuple(chain.from_iterable(nodes)), 1.0),)
+    cuts = list(pairwise(accumulate(map(len, nodes), initial=0)))  # a ring visits the nodes in their order
+    channels = [([one.order[first:last] for first, last in cuts], one.share) for one in rings]
+    return _parts(double_tree(channels, s.nbytes))
 
 
 PATTERNS: dict[Kind, dict[str, Callable[[Setting], Pattern]]] = {
     "AllReduce": {
         "ring": lambda s: _ring(s, ring_all_reduce),
-        "ring-channels": _ring_channels,
+        "ring-channels": lambda s: _ring(s, ring_all_reduce),
         "recursive-doubling": lambda s: _parts(recursive_doubling(s.p, s.nbytes)),
         "halving-doubling": lambda s: _parts(halving_doubling(s.p, s.nbytes)),
         "binomial-tree": lambda s: _parts(tree_all_reduce(s.p, s.nbytes)),
-        "double-tree": lambda s: _parts(double_tree(s.p, s.nbytes)),
+        "double-tree": _double_tree,
         "two-level": lambda s: _parts(two_level(s.nodes, s.nbytes)),
         "shared-memory": lambda s: _parts(shared_memory(s.nodes, s.nbytes)),
     },

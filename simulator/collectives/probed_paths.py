@@ -54,12 +54,12 @@ class ProbedPaths:
             found[some] = np.minimum(found[some], np.minimum.reduceat(self.capacity, self.first[some]))
         return found
 
-    def slowest_ports(self) -> Numbers:
-        """Returns the number of the slowest port of each path, the first one of equals."""
+    def slowest_ports(self) -> tuple[Numbers, Amounts]:
+        """Returns the number of the slowest port of each path, the first one of equals, and its bytes per second."""
         path = np.repeat(np.arange(len(self.hops)), self.hops)
         order = np.lexsort((np.arange(len(path)), self.capacity, path))
-        found: Numbers = self.passes[order[self.first[:-1]]]
-        return found
+        slowest = order[self.first[:-1]]
+        return self.passes[slowest], self.capacity[slowest]
 
 
 class Probes:

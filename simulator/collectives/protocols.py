@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -81,25 +82,26 @@ def ways(library: Library, pattern: str, transport: str) -> list[Way]:
     return []
 
 
-def governed(plan: CollectivePlan, way: Way) -> CollectivePlan:
+def governed(plan: CollectivePlan, way: Way, nbytes: float = math.inf) -> CollectivePlan:
     """Applies protocols to a plan: returns it with their bytes, latencies and limits.
 
     Args:
         plan: the plan without protocol.
         way: the protocols.
+        nbytes: the n of the closed forms.
     """
-    (share,) = {one.bandwidth_factor for one in way.protocols}  # it is the same for all protocols by size
+    (share,) = {one.data_share(nbytes) for one in way.protocols}  # it is the same for all protocols by size
     rounds = tuple(tuple(replace(one, nbytes=one.nbytes / share) for one in part) for part in plan.pattern.parts)
     path_of: Callable[..., Path] = plan.path
 
     def path(source: int, to: int, sent_bytes: float) -> Path:
         protocol = way.of(nbytes := sent_bytes * share)
-        return _along(path_of(source, to, nbytes), protocol)
+        return _along(path_of(source, to, nbytes), protocol, share)
 
     def many(sources: Sequence[Rank], targets: Sequence[Rank], sent_bytes: Amounts) -> PathTable | None:
         nbytes = sent_bytes * share
         found = None if plan.many is None else plan.many(sources, targets, nbytes)
-        return found and _all_along(found, way, nbytes)
+        return found and _all_along(found, way, nbytes, share)
 
     return replace(
         plan,
@@ -111,23 +113,24 @@ def governed(plan: CollectivePlan, way: Way) -> CollectivePlan:
     )
 
 
-def _along(path: Path, protocol: Protocol) -> Path:
+def _along(path: Path, protocol: Protocol, share: float) -> Path:
     step_s = protocol.step_s.get(path.medium)
     if step_s is None:
         step_s = protocol.latency_factor * path.latency_s + protocol.step_extra_s
     else:
         step_s += path.beyond_usual_s
-    limit = min(path.limit_bytes_per_s, protocol.limit_bytes_per_s / protocol.bandwidth_factor)
+    limit = min(path.limit_bytes_per_s, protocol.limit_bytes_per_s / share)
     return replace(path, latency_s=step_s, limit_bytes_per_s=limit)
 
 
-def _all_along(paths: PathTable, way: Way, nbytes: Amounts) -> PathTable:
+def _all_along(paths: PathTable, way: Way, nbytes: Amounts, share: float) -> PathTable:
     """Returns the paths of messages with their protocols, the same as `_along` does for each.
 
     Args:
         paths: the paths without protocol.
         way: the protocols.
         nbytes: the bytes of each message, as for `Way.of`.
+        share: the share of the bytes sent that is data.
     """
     sizes, size_of = np.unique(nbytes, return_inverse=True)
     latency_s, limit = np.array(paths.latency_s), np.array(paths.limit_bytes_per_s)
@@ -142,5 +145,5 @@ def _all_along(paths: PathTable, way: Way, nbytes: Amounts) -> PathTable:
             else:
                 latency_s[rows] = step_s + paths.beyond_usual_s[rows]
         rows = np.flatnonzero(own == number)
-        limit[rows] = np.minimum(limit[rows], protocol.limit_bytes_per_s / protocol.bandwidth_factor)
+        limit[rows] = np.minimum(limit[rows], protocol.limit_bytes_per_s / share)
     return replace(paths, latency_s=latency_s, limit_bytes_per_s=limit)

@@ -2,12 +2,14 @@
 
 * A ring visits the nodes in order and follows a path inside each node that `cycles` finds. Parallel rings run in both
   directions around cycles that share no link. If GPUs are connected by a switch that is wide enough, all rings use the
-  same cycle. Each ring leaves and enters nodes where the fewest other rings do.
+  same cycle. There are at least as many rings as the node with the most network cards has in use. Each ring leaves and
+  enters nodes where the fewest other rings do.
 * A ring's share of the bytes is proportional to the bandwidth of its slowest hop, which it shares with other rings.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
@@ -63,10 +65,10 @@ class Layout:
     def channels(self) -> tuple[Channel, ...]:
         """Parallel rings."""
         several = self._cycles()
-        count = min(map(len, several), default=1)
-        loads, orders = np.zeros(0), []
+        count = max(map(len, several), default=1)
+        loads, cuts, orders = np.zeros(0), Counter[int](), []
         for channel in range(count):
-            order, loads = self._around(tuple(one[channel] for one in several), loads)
+            order, loads = self._around(tuple(one[channel % len(one)] for one in several), loads, cuts)
             orders.append(order)
         return self._shared(list(dict.fromkeys(orders)))
 
@@ -78,7 +80,7 @@ class Layout:
         return self._probes.find(places[:, one].ravel(), places[:, other].ravel())
 
     def _cycles(self) -> list[list[tuple[int, ...]]]:
-        """Returns the cycles through each node that parallel rings may use."""
+        """Returns the cycles through each node that parallel rings may use, at least one for each way out of it."""
         found: list[list[tuple[int, ...]]] = [[] for _ in self._nodes]
         for size in {len(places) for places in self._nodes if 3 <= len(places) <= LANES_AT_MOST}:
             own = [number for number, places in enumerate(self._nodes) if len(places) == size]
@@ -92,25 +94,36 @@ class Layout:
                         cycles[key] = [way for cycle in both for way in (cycle, cycle[::-1])]
                     found[number] = [tuple(self._nodes[number][at] for at in cycle) for cycle in cycles[key]]
         exits = self._exits() if len(self._nodes) > 1 else [1]
-        return [one or [places] * ways for one, places, ways in zip(found, self.nodes, exits, strict=True)]
+        return [
+            (one or [places]) * -(-ways // max(1, len(one)))
+            for one, places, ways in zip(found, self.nodes, exits, strict=True)
+        ]
 
     def _exits(self) -> list[int]:
-        """Returns the number of different slowest ports on the paths out of each node."""
+        """Returns the number of ways out of each node: of different slowest ports on the paths from its places.
+
+        A port of several cables, of which one message may use a part, counts as many times.
+        """
         sizes = np.array([len(places) for places in self._nodes])
         firsts = np.array([places[0] for places in self._nodes])
         node = np.repeat(np.arange(len(sizes)), sizes)
         paths = self._probes.find(np.fromiter(chain.from_iterable(self._nodes), np.int64), np.roll(firsts, -1)[node])
-        slowest = paths.slowest_ports()
-        pairs = np.unique(np.stack((node, slowest)), axis=1)
-        found: list[int] = np.bincount(pairs[0], minlength=len(sizes)).tolist()
+        slowest, widths = paths.slowest_ports()
+        pairs, at = np.unique(np.stack((node, slowest)), axis=1, return_index=True)
+        shares = np.rint(widths[at] / np.maximum(paths.limit_bytes_per_s[at], TINY))
+        found: list[int] = np.bincount(pairs[0], np.clip(shares, 1, sizes[pairs[0]]), len(sizes)).astype(int).tolist()
         return found
 
-    def _around(self, cycles: Nodes, loads: Amounts) -> tuple[tuple[int, ...], Amounts]:
+    def _around(
+        self, cycles: Nodes, loads: Amounts, cuts: Counter[int] | None = None
+    ) -> tuple[tuple[int, ...], Amounts]:
         """Returns a ring through these cycles, cut at the position where the hops between nodes are cheapest.
 
         Args:
             cycles: a cycle through each node.
             loads: for each port, the number of rings that use it on their way between nodes.
+            cuts: the number of rings so far that are cut at each position; if all positions
+                are equally cheap, that with the fewest is taken.
 
         Returns:
             The order of the places, and the loads with this ring.
@@ -119,16 +132,20 @@ class Layout:
             return cycles[0], loads
         sizes = np.array([len(cycle) for cycle in cycles])
         starts, places = np.cumsum(sizes) - sizes, np.fromiter(chain.from_iterable(cycles), np.int64)
-        best: tuple[float, int, ProbedPaths] | None = None
+        used = Counter[int]() if cuts is None else cuts
+        found: list[tuple[float, ProbedPaths]] = []
         for cut in range(int(sizes.max())):
             begins, ends = places[starts + cut % sizes], places[starts + (cut - 1) % sizes]
             exits = self._probes.find(ends, np.roll(begins, -1))
             known = np.pad(loads, (0, max(0, exits.known - len(loads))))
             cost = float(np.sum((1 + known[exits.passes]) / np.maximum(exits.capacity, TINY)))
-            if best is None or cost < best[0] * (1 - 1e-9):
-                best = cost, cut, exits
-        assert best is not None, "a node has at least one place"
-        _, cut, exits = best
+            found.append((cost, exits))
+        least = min(cost for cost, _ in found) * (1 + 1e-9)
+        cheap = [cut for cut, (cost, _) in enumerate(found) if cost <= least]
+        alike = len(cheap) == len(found)  # as where all places of a node use the same cables
+        cut = min(cheap, key=lambda position: used[position]) if alike else cheap[0]
+        exits = found[cut][1]
+        used[cut] += 1
         loads = np.pad(loads, (0, max(0, exits.known - len(loads))))
         np.add.at(loads, exits.passes, 1)
         turned = [(*cycle[cut % len(cycle) :], *cycle[: cut % len(cycle)]) for cycle in cycles]
@@ -140,10 +157,12 @@ class Layout:
             places = np.array(order)
             paths = self._probes.find(places, np.roll(places, -1))
             ports, at = np.unique(paths.passes, return_index=True)
-            rings.append((ports, paths.capacity[at]))
-        count = np.bincount(np.concatenate([ports for ports, _ in rings]))
+            rings.append((ports, paths.capacity[at], float(paths.limit_bytes_per_s.min())))
+        count = np.bincount(np.concatenate([ports for ports, _, _ in rings]))
         # a broken link has bandwidth 0; a ring over it waits for its repair, as any message does
-        widths = [float((np.maximum(capacity, TINY) / count[ports]).min()) for ports, capacity in rings]
+        widths = [
+            min(limit, float((np.maximum(capacity, TINY) / count[ports]).min())) for ports, capacity, limit in rings
+        ]
         return tuple(Channel(order, width / sum(widths)) for order, width in zip(orders, widths, strict=True))
 
 

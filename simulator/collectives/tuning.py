@@ -33,6 +33,8 @@ from paceline.topologies.catalogue.libraries import LIBRARIES
 
 BETWEEN_NODES = ("two-level", "shared-memory")
 """patterns that need several nodes with several ranks to differ from the others"""
+CHANNELS = ("ring-channels", "double-tree")
+"""patterns that use several network cards and the links of several cycles at once"""
 MOST_MESSAGES = 1_000_000
 """patterns with more messages to simulate are left out, because they would take many seconds; our choice"""
 
@@ -200,9 +202,9 @@ class Tuner:
         reduce_s_per_byte = self._fabric.reduce_cost(group.ranks, nbytes, self._library)
         for name in names:
             one = replace(setting, order=layout.order) if name == "ring" else setting
-            if name == "ring-channels":
+            if name in CHANNELS or (name == "ring" and self._by_channels(kind)):
                 one = replace(setting, channels=layout.channels)
-                if len(layout.channels) == 1 < len(names):
+                if name == "ring-channels" and len(layout.channels) == 1 < len(names):
                     continue  # the same as `ring`
             many = self._fabric.paths if isinstance(self._fabric, ManyPaths) else None
             plan = CollectivePlan(build(kind, name, one), group.ranks, self._fabric.path, reduce_s_per_byte, many=many)
@@ -210,7 +212,11 @@ class Tuner:
                 yield Candidate(name, None, plan)
                 continue
             for way in ways(self._library, name, self._transport):
-                yield Candidate(name, way.name(plan.pattern), governed(plan, way))
+                yield Candidate(name, way.name(plan.pattern), governed(plan, way, nbytes))
+
+    def _by_channels(self, kind: Kind) -> bool:
+        """Returns whether `ring` means several rings, as in NCCL; of auto, those are a candidate of their own."""
+        return self._library.name == "nccl" and (kind != "AllReduce" or self._all_reduce != "auto")
 
     def _nodes(self, group: Group) -> tuple[tuple[int, ...], ...]:
         nodes: dict[int, list[int]] = {}

@@ -147,17 +147,17 @@ def test_one_link_that_two_messages_share() -> None:
 
 
 def test_a_double_tree_from_few_bytes_to_many() -> None:
-    """C16: 2 ⌈lg p⌉ α for few bytes, and 2 n β for many, but for the rounds in which the trees fill and drain."""
+    """C16: 2 ⌈lg p⌉ α for few bytes, and 2 n β for many."""
     fabric = Uniform(64)
     few, many = (plan("AllReduce", "double-tree", fabric, nbytes) for nbytes in (1e-3, 1e9))
     assert alone_s(few, fabric).max() == pytest.approx(2 * 6 * fabric.alpha_s, rel=1e-6)
-    assert 1.0 < alone_s(many, fabric).max() * fabric.bytes_per_s / 2e9 < 1.15
-    assert sum(one.times for one in many.pattern.parts[0]) == 128 + 2 * 6 - 1
+    assert (
+        1.0 < alone_s(many, fabric).max() * fabric.bytes_per_s / 2e9 < 1.15
+    )  # flows that share a link fairly leave some of it idle
 
 
-def test_rounds_of_a_double_tree_that_are_left_out_change_nothing() -> None:
+def test_a_double_tree_is_simulated_alike_by_events() -> None:
     fabric = star(12)
     one = plan("AllReduce", "double-tree", fabric, 3e7)
-    assert max(round_.times for round_ in one.pattern.parts[0]) > 16
     entries_s = np.linspace(0.0, 1e-4, 12)
     assert alone_s(one, fabric, entries_s) == close(simulate_by_events(one, fabric, entries_s))

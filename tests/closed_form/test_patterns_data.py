@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.simulator.collectives.patterns import PATTERNS, Kind, Setting, build
-from paceline.simulator.collectives.pipelined import chunks, double_tree, schedule, two_trees
+from paceline.simulator.collectives.pipelined import double_tree, joined, schedule, two_trees
 from tests.thorough import examples
 
 Pieces = Callable[["Message"], set[int]]
@@ -182,33 +182,27 @@ def test_a_barrier_hears_of_everybody(p: int) -> None:
     assert heard.all()
 
 
-@given(SOME, st.sampled_from([1.0, 4000.0, 9000.0]))
-def test_two_trees_add_up_every_chunk_and_hand_it_out(p: int, nbytes: float) -> None:
-    trees, number = two_trees(p), chunks(nbytes, 1000.0)
+@given(SOME, st.integers(1, 5))
+def test_two_trees_add_up_the_values_and_hand_them_out(nodes: int, size: int) -> None:
+    p = nodes * size
+    chains = [tuple(range(node * size, (node + 1) * size)) for node in range(nodes)]
+    trees = two_trees(nodes)
     inner = [{up for up in tree if up >= 0} for tree in trees]
-    assert [sum(up < 0 for up in tree) for tree in trees] == [1, 1]
-    assert len(inner[0] & inner[1]) <= p % 2
-    expected: Counter[tuple[int, int, int]] = Counter()
-    for tree in trees:
-        its = schedule(tree)
-        edges = list(zip(*(one.tolist() for one in (its.sources, its.targets, its.first, its.adds)), strict=True))
-        data = np.repeat(np.eye(p, dtype=int)[:, None, :], number, axis=1)
-        for turn in range(max(first for _, _, first, _ in edges) + number):
-            before = data.copy()
-            for source, target, first, adds in edges:
-                if 0 <= (chunk := turn - first) < number:
-                    expected[turn, source, target] += 1
-                    kept = data[target, chunk] if adds else 0
-                    data[target, chunk] = before[source, chunk] + kept
+    assert len(inner[0] & inner[1]) <= nodes % 2  # a leaf of one tree is an inner vertex of the other
+    for parents in joined(chains):
+        assert sum(up < 0 for up in parents) == 1
+        its = schedule(parents)
+        edges = sorted(
+            zip(*(one.tolist() for one in (its.first, its.sources, its.targets)), range(2 * p), strict=False)
+        )
+        data = np.eye(p, dtype=int)
+        for _, source, target, number in edges:
+            data[target] = data[source] + (data[target] if number < p - 1 else 0)
         assert (data == 1).all()
-    found: Counter[tuple[int, int, int]] = Counter()
-    turn = 0
-    for one in double_tree(p, nbytes, 1000.0):
-        assert one.nbytes.tolist() == [nbytes / 2 / number] * len(one.nbytes)
-        for _ in range(one.times):
-            found.update((turn, *pair) for pair in zip(one.sources.tolist(), one.targets.tolist(), strict=True))
-            turn += 1
-    assert found == expected
+        apart = [(one // size, other // size) for _, one, other, _ in edges if one // size != other // size]
+        assert len(apart) == 2 * (nodes - 1)  # a chain is left at its head only
+    *_, moved = double_tree([(chains, 0.75), (chains, 0.25)], 1000.0)
+    assert moved.nbytes.sum() == pytest.approx(2 * (p - 1) * 1000.0)  # each byte goes up and down each tree
 
 
 def test_every_pattern_has_a_rule_or_a_test_of_its_own() -> None:

@@ -61,6 +61,7 @@ class Protocol:
         latency_factor: how often a message incurs the latency: 3 for request, answer and data.
         step_extra_s: in addition to the latency.
         bandwidth_factor: the share of the link's rate that carries data.
+        by_size: the share of that for vectors of 64 bytes, 128, 256 …; above the last one, all.
         limit_bytes_per_s: the highest rate of one rank, however fast the links are.
         from_bytes: the smallest message that uses it.
         below_bytes: messages of this size and above do not use it.
@@ -76,11 +77,22 @@ class Protocol:
     latency_factor: float = 1.0
     step_extra_s: float = 0.0
     bandwidth_factor: float = 1.0
+    by_size: tuple[float, ...] = ()
     limit_bytes_per_s: float = math.inf
     from_bytes: float = 0
     below_bytes: float = math.inf
     since: tuple[int, int] = (0, 0)
     provenance: str
+
+    def data_share(self, nbytes: float) -> float:
+        """Returns the share of the rate that carries data in a collective of vectors of so many bytes.
+
+        >>> tree = next(one for one in LIBRARIES["nccl"].protocols if (one.algorithm, one.name) == ("tree", "Simple"))
+        >>> round(tree.data_share(1e6), 2), tree.data_share(1e10)
+        (0.46, 0.92)
+        """
+        octave = math.log2(max(nbytes, 64.0) / 64)
+        return self.bandwidth_factor * (self.by_size[int(octave)] if octave < len(self.by_size) else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +223,7 @@ def _nccl_protocol(algorithm: str, name: str) -> Protocol:
         base_s=base,
         step_s={"nvlink": nvlink, "pcie": pcie, "network": network},
         bandwidth_factor=(share or tree)[name],
+        by_size=TREE_CORRECTION[name] if algorithm == "tree" else (),
         since=max(since, {"ring": (1, 0), "tree": (2, 4), "nvls": (2, 17)}[algorithm]),
         provenance=f"{NCCL_TUNER}; first versions MEMORY high, of LL MEMORY low",
     )
