@@ -29,7 +29,7 @@ from paceline.scenarios.sections.fault_sections import (
     faults_of,
     misplaced,
 )
-from paceline.scenarios.sections.layout import Layout, of_file, of_nodes, of_system, with_own_links
+from paceline.scenarios.sections.layout import Layout, of_file, of_nodes, of_system, with_cables, with_own_links
 from paceline.scenarios.sections.link_outages import misjoined
 from paceline.scenarios.sections.machine_devices import MachineDevicePart, machine_cluster, machine_node
 from paceline.scenarios.sections.networks import AnyLink, LinkPart, NetworkPart
@@ -331,7 +331,16 @@ class ClusterPart(Part):
         assert isinstance(self.nodes, tuple)
         each = (part.link for part in self.nodes for _ in range(part.count))
         own = {number: link.build() for number, link in enumerate(each) if link is not None}
-        return with_own_links(self.network.graph(hosts), own)
+        network = with_own_links(self.network.graph(hosts), own)
+        if self.network.file is not None or "cables" in self.network.parameters:
+            return network
+        # a node in a file has as many cables as cards; how many a known node has is up to the scenario
+        cards = (
+            len(inside.of_kind("nic")) if isinstance(part.node, NodeFilePart) and (inside := part.inside()) else 0
+            for part in self.nodes
+            for _ in range(part.count)
+        )
+        return with_cables(network, {number: count for number, count in enumerate(cards) if count > 1})
 
     def _own_links(self) -> list[Fault]:
         """Returns the mistakes of nodes with links of their own."""

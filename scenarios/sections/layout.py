@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -105,6 +106,29 @@ def with_own_links(star: Graph, links: Mapping[int, Link]) -> Graph:
     own = {hosts[number]: host_end(link) for number, link in links.items()}
     wires = (dataclasses.replace(one, link=own.get(one.ends[1], one.link)) for one in star.connections)
     return dataclasses.replace(star, connections=tuple(wires), bisection=None)
+
+
+def with_cables(network: Graph, cards: Mapping[int, int]) -> Graph:
+    """Returns a network in which some hosts have a cable for each of their network cards.
+
+    Args:
+        network: the network; hosts that are joined to several others keep their cables.
+        cards: the number of cards of each such host, by the host's number.
+
+    >>> graph = with_cables(build("star", {"hosts": 2, "link": "ib-ndr"}), {1: 8})
+    >>> [wire.count for wire in graph.connections]
+    [1, 8]
+    """
+    if not cards:
+        return network
+    hosts = network.of_kind("host")
+    degree = Counter(end for one in network.connections for end in one.ends)
+    counts = {hosts[number]: count for number, count in cards.items() if degree[hosts[number]] == 1}
+    wires = (
+        dataclasses.replace(one, count=max(one.count, *(counts.get(end, 1) for end in one.ends)))
+        for one in network.connections
+    )
+    return dataclasses.replace(network, connections=tuple(wires), bisection=None)
 
 
 def sites_of(graph: Graph) -> list[Site]:

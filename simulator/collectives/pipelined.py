@@ -4,9 +4,9 @@
   does so through its own network card; the layout of the channels gives each card its share.
 * A leaf of one tree is an inner vertex of the other, so every node sends and receives about 2 n bytes in all, and n if
   there are two nodes. A rank that is not the last of its chain passes n bytes up and n down.
-* Chunks are pipelined: while one is passed on, the next one arrives. The limit of small chunks is simulated: first the
-  latency of the hops up and down, without bytes, then the bytes of all hops at once, which share the links. It leaves
-  out that trees fill and drain, which takes a chunk's time for each hop, and adding, which takes less than passing on.
+* Chunks are pipelined: while one is passed on, the next one arrives. Simulated are the way of the first chunk, hop by
+  hop up and down, and then the other bytes on all hops at once, which share the links: the limit of small chunks.
+  Adding is charged for the first chunk only, because it takes less time than passing on.
 * Rejected: chunks as messages. A round of all hops ends with its slowest message and that message's latency, so each of
   hundreds of chunks paid the latency that NCCL pays once.
 
@@ -20,9 +20,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from paceline.simulator.collectives.rounds import Amounts, Places, Round, Rounds
+from paceline.simulator.collectives.rounds import Places, Round, Rounds
 
+CHUNK_BYTES = 2**19
+"""the size of one of the eight steps of NCCL's buffers (MEMORY high)"""
 Chains = Sequence[Sequence[int]]
 """the places of each node in the order of a chain, its head first"""
 
@@ -45,31 +48,41 @@ def double_tree(channels: Sequence[tuple[Chains, float]], nbytes: float) -> Roun
         channels: the chains of each channel, and its share of the bytes.
         nbytes: bytes of one rank's vector.
 
-    >>> *latencies, moved = double_tree([([(0,), (1,), (2,), (3,)], 1.0)], 1000.0)
-    >>> len(latencies), moved.sources.tolist(), moved.targets.tolist(), float(moved.nbytes[0])
-    (3, [0, 0, 1, 1, 1, 2, 2, 2, 3, 3], [1, 2, 0, 2, 3, 0, 1, 3, 1, 2], 500.0)
+    >>> *chunk, others = double_tree([([(0,), (1,), (2,), (3,)], 1.0)], 2e6)
+    >>> [float(one.nbytes[0]) for one in chunk], others.sources.tolist(), others.targets.tolist()
+    ([524288.0, 524288.0, 524288.0], [0, 0, 1, 1, 1, 2, 2, 2, 3, 3], [1, 2, 0, 2, 3, 0, 1, 3, 1, 2])
     """
     trees = [(schedule(parents), share * nbytes / 2) for chains, share in channels for parents in joined(chains)]
-    rounds: list[Round] = []
-    two = [
-        _announced(edges, channels[0][0], parents)
-        for (edges, _), parents in zip(trees, two_trees(len(channels[0][0])), strict=False)
+    chunk = min(trees[0][1], CHUNK_BYTES)  # of the first channel; all channels have as many hops
+    whole = len(channels) == 1 and chunk == trees[0][1]
+    chains = channels[0][0]
+    kept = [
+        _before(edges, chains, parents) | whole
+        for (edges, _), parents in zip(trees, two_trees(len(chains)), strict=False)
     ]
-    for turn in range(max(int(first.max(initial=-1)) for _, _, first in two) + 1):
-        now = [(sources[first == turn], targets[first == turn]) for sources, targets, first in two]
-        sources, targets = (np.concatenate(ends) for ends in zip(*now, strict=True))
+    two = [(edges, some) for (edges, _), some in zip(trees, kept, strict=False)]
+    rounds: list[Round] = []
+    for turn in range(max(int(edges.first.max(initial=-1)) for edges, _ in two) + 1):
+        now = [(edges, some & (edges.first == turn)) for edges, some in two]
+        sources = np.concatenate([edges.sources[some] for edges, some in now])
+        targets = np.concatenate([edges.targets[some] for edges, some in now])
+        adds = any(bool(some[: len(some) // 2].any()) for _, some in now)
         if len(sources):
-            rounds.append(Round(sources, targets, np.zeros(len(sources))))
+            rounds.append(Round(sources, targets, np.full(len(sources), chunk), reduces=adds))
+    if whole:
+        return tuple(rounds)
     pairs: Places = np.concatenate([np.stack((edges.sources, edges.targets)) for edges, _ in trees], axis=1)
-    each: Amounts = np.concatenate([np.full(len(edges.first), moved) for edges, moved in trees])
+    each = [np.full(len(edges.first), moved) for edges, moved in trees]
+    for amounts, some in zip(each, kept, strict=False):
+        amounts[some] -= chunk
     (sources, targets), at = np.unique(pairs, axis=1, return_inverse=True)
-    return (*rounds, Round(sources, targets, np.bincount(at.reshape(-1), each, len(sources))))
+    return (*rounds, Round(sources, targets, np.bincount(at.reshape(-1), np.concatenate(each), len(sources))))
 
 
-def _announced(edges: Edges, chains: Chains, parents: Sequence[int]) -> tuple[Places, Places, Places]:
-    """Returns the edges of a tree whose latency is paid before its bytes: sources, targets and rounds.
+def _before(edges: Edges, chains: Chains, parents: Sequence[int]) -> NDArray[np.bool_]:
+    """Returns which edges of a tree the first chunk passes before the other bytes.
 
-    The bytes pay that of the last hop between nodes themselves, or in a single node that of the end of its chain.
+    These pay the latency of the last hop between nodes, or in a single node that of the end of its chain.
 
     Args:
         edges: the edges.
@@ -80,8 +93,7 @@ def _announced(edges: Edges, chains: Chains, parents: Sequence[int]) -> tuple[Pl
         [chain[0] for node, chain in enumerate(chains) if node not in parents] if len(chains) > 1 else chains[0][-1:]
     )
     down = np.arange(len(edges.first)) >= len(edges.first) // 2
-    kept = ~(down & np.isin(edges.targets, np.array(leaves, dtype=np.int64)))
-    return edges.sources[kept], edges.targets[kept], edges.first[kept]
+    return ~(down & np.isin(edges.targets, np.array(leaves, dtype=np.int64)))
 
 
 def joined(chains: Chains) -> tuple[list[int], list[int]]:

@@ -202,7 +202,9 @@ class Tuner:
         reduce_s_per_byte = self._fabric.reduce_cost(group.ranks, nbytes, self._library)
         for name in names:
             one = replace(setting, order=layout.order) if name == "ring" else setting
-            if name in CHANNELS or (name == "ring" and self._by_channels(kind)):
+            if name == "double-tree" and self._library.name != "nccl":
+                one = replace(setting, nodes=())  # chains inside nodes and a card for each channel are NCCL's
+            elif name in CHANNELS or (name == "ring" and self._by_channels(kind)):
                 one = replace(setting, channels=layout.channels)
                 if name == "ring-channels" and len(layout.channels) == 1 < len(names):
                     continue  # the same as `ring`
