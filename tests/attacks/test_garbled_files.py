@@ -241,7 +241,6 @@ def test_the_command_names_the_file_before_any_rank_starts(
         raise AssertionError("a rank was started")
 
     monkeypatch.setattr(launch, "fork", no_rank)
-    monkeypatch.setattr(launch, "guard", no_rank)
     folder = tmp_path / "run"
     shutil.copytree(stored, folder)
     path = folder / file
