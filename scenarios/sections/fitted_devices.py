@@ -3,7 +3,8 @@
     python -m paceline.scenarios.sections.fitted_devices          # compares the files with a new fit
     python -m paceline.scenarios.sections.fitted_devices --write  # writes them; ten seconds
 
-Rules of this file: the rows are those of `topologies/data/throughput.csv`, each with its source. Errors are of rows
+Rules of this file: the rows are those of `topologies/data/throughput.csv`, each with its source. A model there is one
+of `MODELS`, or a transformer of `transformers.csv` with the tokens of a sample, as in ``mpt-1b@2048``. Errors are of rows
 that were left out: of all rows of a chip at once, and of one tenth of the pairs of chip and model at a time.
 """
 
@@ -19,6 +20,7 @@ from functools import cache
 from io import StringIO
 from itertools import chain
 
+from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.device_catalogue import DATA
 from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.compute import device_parameters, prediction_errors
@@ -26,7 +28,8 @@ from paceline.topologies.compute.device_fit import Fit, Observation
 from paceline.topologies.compute.device_parameters import Parameters, chip_key, precision_class, prior
 from paceline.topologies.compute.prediction_errors import LeftOut, ranges
 from paceline.topologies.compute.software import read_software
-from paceline.workloads.models.layer_tables import find_model
+from paceline.workloads.models.decoder_shapes import DecoderShape
+from paceline.workloads.models.layer_tables import ModelInfo, decoder_model, find_model
 
 PARTS = 10
 DIGITS = 3
@@ -43,8 +46,35 @@ def observations() -> tuple[Observation, ...]:
         spec, batch = named(line["device"]), int(line["batch"])
         software = read_software(line["software"], spec.kind, int(line["year"]))
         seconds = batch / float(line["samples_per_s"])
-        found.append(Observation(spec, find_model(line["model"]), line["precision"], batch, software, seconds))
+        found.append(Observation(spec, published_model(line["model"]), line["precision"], batch, software, seconds))
     return tuple(found)
+
+
+@cache
+def published_model(name: str) -> ModelInfo:
+    """Returns a model of a published row.
+
+    Args:
+        name: of a model, or of a transformer of `transformers.csv` with its tokens.
+
+    Raises:
+        InputError: there is no such model.
+
+    >>> found = published_model("mpt-1b@2048")
+    >>> found.name, found.family, found.parameters  # the source counts 1,315,950,592
+    ('mpt-1b', 'transformer', 1315950592)
+    """
+    model, _, tokens = name.partition("@")
+    if not tokens:
+        return find_model(name)
+    with (DATA / "transformers.csv").open(newline="", encoding="utf-8") as file:
+        lines = {line["model"]: line for line in csv.DictReader(file)}
+    if model not in lines:
+        raise InputError(f"model {name!r}: found no {model!r} among {', '.join(lines)}")
+    line = lines[model]
+    sizes = {key: int(line[key]) for key in ("width", "layers", "heads", "vocabulary", "mlp")}
+    shape = DecoderShape(context=int(tokens), style=line["style"], attention=line["attention"], **sizes)  # type: ignore[arg-type]
+    return decoder_model(model, shape, family="transformer", num_samples=1, provenance=line["source"])
 
 
 @cache

@@ -4,12 +4,12 @@
 
 Rules of this file: errors are of logarithms of seconds. ρ is Student's t with `FREEDOM` degrees of freedom, so a row
 that is far off does not bend the rest. The minimum is found by reweighted Gauss-Newton steps with exact derivatives, in
-a second or so. Rows of a chip, a model or a family are left out by the caller.
+some seconds. Rows of a chip, a model or a family are left out by the caller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,13 +21,15 @@ from paceline.topologies.compute.device_parameters import (
     Parameters,
     filling_of,
     launch_terms,
+    launches_ahead,
     memory_terms,
     prior,
     reachable_flops_per_s,
     terms,
 )
-from paceline.topologies.compute.layer_kinds import KINDS, Work, backward_work, forward_work
-from paceline.topologies.compute.model_work import PassLike, WorkLike
+from paceline.topologies.compute.layer_kinds import KINDS
+from paceline.topologies.compute.layer_times import passes
+from paceline.topologies.compute.model_work import WorkLike
 from paceline.topologies.compute.software import Software
 
 SIGMA = 0.12
@@ -86,10 +88,13 @@ class Fit:
             for kind in range(kinds):
                 columns = [index[name] for name in terms(KINDS[kind], one.spec, one.precision, one.software)]
                 self._efficiency[case, kind, columns] = 1.0
-        self._passes = _Passes.of(self.observations)
+        self._cuts = [_cuts(one) for one in self.observations]
         self._mean, self._sd = (np.array(part) for part in zip(*map(prior, self.names), strict=True))
         self._logs = np.log([one.seconds for one in self.observations])
         self._weights = np.array([one.weight for one in self.observations])
+        self._start = self._mean
+        with threadpool_limits(1, "blas"):  # threads cost more than they save on matrices of this size
+            self._start = self._found(self._weights)
 
     def parameters(self, left_out: Iterable[int] = ()) -> Parameters:
         """Returns the parameters fitted to all rows but those left out.
@@ -99,8 +104,10 @@ class Fit:
         """
         weights = self._weights.copy()
         weights[list(left_out)] = 0.0
-        with threadpool_limits(1, "blas"):  # threads cost more than they save on matrices of this size
-            return self._fitted(weights)
+        with threadpool_limits(1, "blas"):
+            theta = self._found(weights)
+        used = {name for name, rows in self._used(weights).items() if rows}
+        return Parameters({name: float(value) for name, value in zip(self.names, theta, strict=True) if name in used})
 
     def rows_of(self) -> dict[str, int]:
         """Returns the number of rows that each parameter appears in."""
@@ -110,8 +117,9 @@ class Fit:
         appears = (self._efficiency.any(axis=1) + self._memory + self._launch) * weights[:, None]
         return {name: int(np.count_nonzero(appears[:, place])) for place, name in enumerate(self.names)}
 
-    def _fitted(self, weights: Floats) -> Parameters:
-        theta, largest = self._mean.copy(), 1.0
+    def _found(self, weights: Floats) -> Floats:
+        """The logarithms at the minimum; the search begins where that of all rows ended."""
+        theta, largest = self._start.copy(), 1.0
         for _ in range(STEPS):
             logs, slopes = self._linearised(theta)
             residuals = logs - self._logs
@@ -122,8 +130,7 @@ class Fit:
             theta = np.asarray(theta - np.clip(step, -0.5, 0.5), dtype=np.float64)
             if largest < ENOUGH:
                 break
-        used = {name for name, rows in self._used(weights).items() if rows}
-        return Parameters({name: float(value) for name, value in zip(self.names, theta, strict=True) if name in used})
+        return theta
 
     def predicted_s(self, parameters: Parameters) -> Floats:
         """Returns the seconds of all rows by parameters that may be fitted without some of them."""
@@ -131,58 +138,40 @@ class Fit:
 
     def _linearised(self, theta: Floats) -> tuple[Floats, Floats]:
         """ln t of every row, and its derivatives."""
-        memory, launch = np.exp(self._memory @ theta), np.exp(self._launch @ theta)
-        seconds = self._passes.seconds(np.exp(self._efficiency @ theta), memory, launch)
-        total = seconds.kinds.sum(axis=1) + seconds.memory + seconds.launch
-        slopes = -np.einsum("ck,ckp->cp", seconds.kinds / total[:, None], self._efficiency)
-        slopes -= self._memory * (seconds.memory / total)[:, None]
-        return np.log(total), slopes + self._launch * (seconds.launch / total)[:, None]
+        factors = np.column_stack(
+            [np.exp(-self._efficiency @ theta), np.exp(-self._memory @ theta), np.exp(self._launch @ theta)]
+        )
+        parts = np.empty_like(factors)
+        for case, (cuts, factor) in enumerate(zip(self._cuts, factors, strict=True)):
+            parts[case] = cuts[np.argmax(cuts @ factor)] * factor
+        total = parts.sum(axis=1)
+        shares = parts / total[:, None]
+        slopes = -np.einsum("ck,ckp->cp", shares[:, :-2], self._efficiency)
+        slopes += self._launch * shares[:, -1:] - self._memory * shares[:, -2:-1]
+        return np.log(total), slopes
 
 
-@dataclass(frozen=True, slots=True)
-class _Seconds:
-    """Of every row: arithmetic by kind, memory, and launches."""
+def _cuts(one: Observation) -> Floats:
+    """Of every kernel that the device may wait for last: the device's work from it on, and the launches up to it.
 
-    kinds: Floats
-    memory: Floats
-    launch: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class _Passes:
-    """The work of all rows.
-
-    Args:
-        ideal: seconds at the peak, rows × kinds.
-        moved: seconds of memory traffic.
-        launch: seconds of starting kernels.
+    The time of a gradient is the largest of these sums (see `layer_times.Queue`). Columns are seconds of arithmetic at
+    the peak by kinds of layers, of memory traffic at the catalogue's bandwidth, and of launches; a row is such a kernel,
+    the first or the last of a pass through a module. A processor waits for every launch.
     """
-
-    ideal: Floats
-    moved: Floats
-    launch: Floats
-
-    @staticmethod
-    def of(observations: Sequence[Observation]) -> _Passes:
-        count = len(observations)
-        ideal, moved, launch = np.zeros((count, len(KINDS))), np.zeros(count), np.zeros(count)
-        for case, one in enumerate(observations):
-            scale = ITEM_BYTES[precision_named(one.precision)] / 4
-            for way, work in _ways(one):
-                moved[case] += (way.fixed_bytes + one.samples * way.moved_bytes) * scale
-                launch[case] += way.kernels * one.spec.launch_s
-                for kind, flops in work:
-                    ideal[case, KINDS.index(kind)] += flops / reachable_flops_per_s(one.spec, one.precision)
-            moved[case] /= one.spec.sustained_bytes_per_s
-        return _Passes(ideal, moved, launch)
-
-    def seconds(self, efficiency: Floats, memory: Floats, launch: Floats) -> _Seconds:
-        """The times at these efficiencies (rows × kinds), and factors on bandwidth and on the cost of a launch."""
-        return _Seconds(self.ideal / efficiency, self.moved / memory, self.launch * launch)
-
-
-def _ways(one: Observation) -> Iterator[tuple[PassLike, Iterator[Work]]]:
-    filling = filling_of(one.spec, one.software)
-    for row in one.work.works:
-        yield row.forward, forward_work(row, one.samples, filling)
-        yield row.backward, backward_work(row, one.samples, filling)
+    reachable, kinds = reachable_flops_per_s(one.spec, one.precision), len(KINDS)
+    scale = ITEM_BYTES[precision_named(one.precision)] / 4 / one.spec.sustained_bytes_per_s
+    ways = list(passes(one.work.works, filling_of(one.spec, one.software), one.samples))
+    work, kernels = np.zeros((len(ways), kinds + 2)), np.array([way.kernels for _, way, _ in ways])
+    for place, (_, way, products) in enumerate(ways):
+        for kind, flops in products:
+            work[place, KINDS.index(kind)] += flops / reachable
+        work[place, kinds] = (way.fixed_bytes + one.samples * way.moved_bytes) * scale
+    after = np.cumsum(work[::-1], axis=0)[::-1] - work
+    launched = np.cumsum(kernels)
+    if not launches_ahead(one.spec):
+        whole = work.sum(axis=0)
+        whole[-1] = launched[-1] * one.spec.launch_s
+        return whole[None]
+    first, last = after + work, after + work / np.maximum(kernels, 1)[:, None]
+    first[:, -1], last[:, -1] = (launched - kernels + 1) * one.spec.launch_s, launched * one.spec.launch_s
+    return np.ascontiguousarray(np.concatenate([first[kernels > 0], last[kernels > 1]]))

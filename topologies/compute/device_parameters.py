@@ -20,8 +20,11 @@ from paceline.topologies.compute.layer_times import Rates
 from paceline.topologies.compute.memory import sustained_bytes_per_s
 from paceline.topologies.compute.software import Software
 
-TENSOR = 4.0
+TENSOR = 3.9
 """peaks so many times float32's belong to units for matrix products, which are harder to keep busy"""
+LIMITED = 0.8
+"""of the power of the card with the same chip that may draw most: INFERENCE"""
+CONVOLUTIONS: frozenset[LayerKind] = frozenset(("1x1", "3x3", "large", "strided", "first", "depthwise"))
 KIND_PRIORS: dict[LayerKind, float] = {
     "1x1": 0.4, "3x3": 0.6, "large": 0.5, "strided": 0.45, "first": 0.5, "depthwise": 0.05, "dense": 0.55,
     "attention": 0.4, "other": 0.5,
@@ -41,9 +44,14 @@ PRIORS: tuple[tuple[str, float, float], ...] = (
     ("tensor seven", math.log(0.6), 0.2),
     ("tensor ", 0.0, 0.2),
     ("half", 0.0, 0.2),
+    ("limited power", math.log(0.9), 0.1),
+    ("planes", math.log(0.75), 0.2),
     ("chip ", 0.0, 0.15),
+    ("memory compiled", math.log(1.2), 0.15),
+    ("memory fused", math.log(1.5), 0.2),
     ("memory ", 0.0, 0.15),
     ("memory", math.log(0.95), 0.1),
+    ("launch compiled", math.log(0.5), 0.3),
     ("launch ", 0.0, 0.3),
     ("launch", math.log(1.5), 0.3),
 )
@@ -63,6 +71,23 @@ def chip_key(spec: Spec) -> str:
     spec = spec if spec.part_of is None else SPECS[spec.part_of]
     per = spec.peaks["fp32"] / (spec.sockets if spec.kind == "cpu" else 1)
     return f"{spec.architecture or spec.kind} {per / 1e12:.4g}"
+
+
+@cache
+def _highest_power() -> dict[str, float]:
+    found: dict[str, float] = {}
+    for spec in SPECS.values():
+        found[chip_key(spec)] = max(found.get(chip_key(spec), 0.0), spec.power_w or 0.0)
+    return found
+
+
+def limited_power(spec: Spec) -> bool:
+    """Returns whether a card may draw much less than another one with the same chip, so that its clock falls.
+
+    >>> limited_power(SPECS["a100-pcie-40"]), limited_power(SPECS["a100-sxm4-40"])
+    (True, False)
+    """
+    return (spec.power_w or math.inf) <= LIMITED * _highest_power().get(chip_key(spec), 0.0)
 
 
 def precision_class(spec: Spec, precision: str) -> str:
@@ -91,6 +116,8 @@ def common_terms(spec: Spec, precision: str, software: Software) -> Iterator[str
         yield "tensor units"
         yield f"tensor {spec.architecture}"
         yield f"tensor {software.library}"
+        if limited_power(spec):
+            yield "limited power"
     elif group == "half":
         yield "half"
     yield f"chip {chip_key(spec)}"
@@ -102,11 +129,19 @@ def terms(kind: LayerKind, spec: Spec, precision: str, software: Software) -> It
     yield f"mix {software.library} {kind}"
     yield f"mix {spec.architecture} {kind}"
     yield from common_terms(spec, precision, software)
+    if precision_class(spec, precision) == "tensor":
+        yield f"tensor {kind}"
+        if software.planes and kind in CONVOLUTIONS:
+            yield "planes"
 
 
 def reachable_flops_per_s(spec: Spec, precision: str) -> float:
-    """Returns the rate that efficiencies are relative to: the best measured matrix product, or else the peak."""
-    return min(spec.gemms.get(precision_named(precision), math.inf), spec.peak(precision))
+    """Returns the rate that efficiencies are relative to: the best measured matrix product, or else the peak.
+
+    A product measured in one precision counts for all precisions with the same peak.
+    """
+    peak = spec.peak(precision)
+    return min([peak, *(rate for name, rate in spec.gemms.items() if spec.peaks[name] == peak)])
 
 
 def filling_of(spec: Spec, software: Software) -> Filling:
@@ -119,6 +154,10 @@ def memory_terms(spec: Spec, software: Software) -> Iterator[str]:
     yield "memory"
     yield f"memory {spec.architecture}"
     yield f"memory {software.library}"
+    if software.compiled:
+        yield "memory compiled"
+    if software.fused:
+        yield "memory fused"
 
 
 def launch_terms(spec: Spec, software: Software) -> Iterator[str]:
@@ -128,6 +167,13 @@ def launch_terms(spec: Spec, software: Software) -> Iterator[str]:
     yield "launch"
     if software.framework:
         yield f"launch {software.framework}"
+    if software.compiled:
+        yield "launch compiled"
+
+
+def launches_ahead(spec: Spec) -> bool:
+    """Returns whether a host launches kernels ahead of the device; a processor executes what it issues."""
+    return spec.kind == "gpu"
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +220,7 @@ class Parameters:
             launch_s=spec.launch_s * math.exp(sum(self[name] for name in launch_terms(spec, software))),
             filling=filling_of(spec, software),
             scale=ITEM_BYTES[precision] / 4,
+            ahead=launches_ahead(spec),
         )
 
 

@@ -1,16 +1,22 @@
-"""The time of a gradient, layer by layer.
+"""The time of a gradient, layer by layer: kernels that a host launches and a device executes, one after the other.
 
-    t = Σ over modules and both passes of Σ operations / (peak · e(kind) · utilisation) + bytes / bandwidth
-        + kernels · launch
+    device time of a pass = Σ operations / (peak · e(kind) · utilisation) + bytes / bandwidth
+    kernel k starts at max(its launch has been issued, kernel k − 1 has finished)
 
-Rules of this file: `Rates` contains everything that a device and its software contribute. Arithmetic and memory traffic
-of a module are added: on published rows the sum predicts models and families that were left out better than the larger
-of the two (30.6 against 31.9 % for families). Numbers of half the bytes move in half the time.
+The host issues launches one after the other, `launch_s` each, and does not wait for the device. So the time of a
+gradient is that of the device where kernels are long (launches are hidden behind it), that of the host where they are
+short, and between the two it depends on the place in the queue where the device runs dry.
+
+Rules of this file: `Rates` contains everything that a device and its software contribute. The queue is empty when a
+gradient begins, and may become arbitrarily long. The kernels of a pass through a module take equally long. Arithmetic
+and memory traffic of a module are added: on published rows the sum predicts models and families that were left out
+better than the larger of the two. Numbers of half the bytes move in half the time. A processor executes what it
+issues, so nothing of it is hidden.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -25,9 +31,10 @@ class Rates:
     Args:
         flops_per_s: FLOP/s of each of `KINDS` at full utilisation.
         bytes_per_s: the sustained memory bandwidth.
-        launch_s: seconds to launch one kernel.
+        launch_s: seconds of the host to launch one kernel.
         filling: how products are spread over the device.
         scale: bytes of a number relative to float32.
+        ahead: whether the host launches kernels ahead of the device; False where it computes itself.
     """
 
     flops_per_s: tuple[float, ...]
@@ -35,9 +42,10 @@ class Rates:
     launch_s: float
     filling: Filling = field(default_factory=Filling)
     scale: float = 1.0
+    ahead: bool = True
 
-    def pass_s(self, work: PassLike, products: Sequence[Work], samples: float) -> float:
-        """Returns the seconds of one pass through a module.
+    def device_s(self, work: PassLike, products: Sequence[Work], samples: float) -> float:
+        """Returns the seconds in which the device executes one pass through a module.
 
         Args:
             work: the costs of the pass.
@@ -45,35 +53,94 @@ class Rates:
             samples: of the batch.
         """
         arithmetic_s = sum(flops / self.flops_per_s[KINDS.index(kind)] for kind, flops in products)
-        moved_s = (work.fixed_bytes + samples * work.moved_bytes) * self.scale / self.bytes_per_s
-        return arithmetic_s + moved_s + work.kernels * self.launch_s
+        return arithmetic_s + (work.fixed_bytes + samples * work.moved_bytes) * self.scale / self.bytes_per_s
+
+
+@dataclass(slots=True)
+class Queue:
+    """Kernels that a host has launched and a device executes in order.
+
+    Args:
+        launch_s: seconds of the host for a launch.
+        ahead: whether the host goes on while the device executes.
+
+    >>> queue = Queue(1.0)
+    >>> queue.run(3, 12.0), queue.run(2, 2.0)  # the first launch is exposed, the others are hidden
+    (13.0, 2.0)
+    >>> queue = Queue(4.0)
+    >>> queue.run(3, 12.0), queue.run(2, 2.0)  # the device waits for each of the last two launches
+    (16.0, 5.0)
+    """
+
+    launch_s: float
+    ahead: bool = True
+    issued_s: float = 0.0
+    finished_s: float = 0.0
+
+    def run(self, kernels: int, seconds: float) -> float:
+        """Launches equally long kernels; returns by how much later the device has finished all that was launched.
+
+        Kernel i of n finishes at the latest of F + i d and I + k l + (i − k + 1) d for k from 1 to i, with the finish
+        F and the launches issued by I before, and d seconds of the device and l of the host for each. The last term is
+        linear in k, so k = 1 or k = n is the largest.
+
+        Args:
+            kernels: their number, n; without any, work belongs to the kernel before.
+            seconds: of the device for all of them, n d.
+        """
+        before, each = self.finished_s, seconds / kernels if kernels else 0.0
+        if not self.ahead:
+            self.issued_s = self.finished_s
+        first, self.issued_s = self.issued_s + self.launch_s, self.issued_s + kernels * self.launch_s
+        self.finished_s += seconds
+        if kernels:
+            last = self.issued_s + each if self.ahead else self.issued_s + seconds
+            self.finished_s = max(self.finished_s, first + seconds, last)
+        return self.finished_s - before
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
-    """Seconds of both passes through a module."""
+    """Seconds of both passes through a module, in which the device executes it or waits for its launches."""
 
     row: RowLike
     forward_s: float
     backward_s: float
 
 
+Placed = tuple[int, PassLike, tuple[Work, ...]]
+"""a pass through the module of this place, with its products"""
+
+
+def passes(rows: Sequence[RowLike], filling: Filling, samples: float) -> Iterator[Placed]:
+    """Yields the passes of a gradient in their order: forward through all modules, backward through all of them.
+
+    Args:
+        rows: the modules.
+        filling: of the device.
+        samples: of the batch.
+    """
+    for place, row in enumerate(rows):
+        yield place, row.forward, tuple(forward_work(row, samples, filling))
+    for place in reversed(range(len(rows))):
+        yield place, rows[place].backward, tuple(backward_work(rows[place], samples, filling))
+
+
 def layer_times(rows: Sequence[RowLike], rates: Rates, samples: float) -> list[LayerTime]:
-    """Returns the time of each module for a gradient.
+    """Returns the time of each module for a gradient; together they are the time of the gradient.
 
     Args:
         rows: the modules.
         rates: of the device.
         samples: of the batch.
     """
-    return [
-        LayerTime(
-            row,
-            rates.pass_s(row.forward, tuple(forward_work(row, samples, rates.filling)), samples),
-            rates.pass_s(row.backward, tuple(backward_work(row, samples, rates.filling)), samples),
-        )
-        for row in rows
+    queue = Queue(rates.launch_s, rates.ahead)
+    taken = [
+        (place, queue.run(way.kernels, rates.device_s(way, work, samples)))
+        for place, way, work in passes(rows, rates.filling, samples)
     ]
+    forward, backward = taken[: len(rows)], reversed(taken[len(rows) :])
+    return [LayerTime(row, one[1], other[1]) for row, one, other in zip(rows, forward, backward, strict=True)]
 
 
 def gradient_s(rows: Sequence[RowLike], rates: Rates, samples: float) -> float:
@@ -87,13 +154,15 @@ class KindTime:
 
     Args:
         kind: a kind of layer, "memory" or "launches".
-        seconds: of a gradient.
+        seconds: of a gradient; of launches, those in which the device waits for them.
         amount: FLOPs of the layers, bytes of the memory traffic, or the number of launches; at full utilisation.
+        hidden_s: of launches, the seconds of the host in which the device executes kernels.
     """
 
     kind: LayerKind | Literal["memory", "launches"]
     seconds: float
     amount: float
+    hidden_s: float = 0.0
 
 
 def kind_times(rows: Sequence[RowLike], rates: Rates, samples: float) -> list[KindTime]:
@@ -106,19 +175,21 @@ def kind_times(rows: Sequence[RowLike], rates: Rates, samples: float) -> list[Ki
     """
     flops: dict[LayerKind, float] = {}
     nbytes = kernels = 0.0
-    for row in rows:
-        for kind, amount in (*forward_work(row, samples, rates.filling), *backward_work(row, samples, rates.filling)):
+    for _, way, work in passes(rows, rates.filling, samples):
+        for kind, amount in work:
             flops[kind] = flops.get(kind, 0.0) + amount
-        for one in (row.forward, row.backward):
-            nbytes += (one.fixed_bytes + samples * one.moved_bytes) * rates.scale
-            kernels += one.kernels
+        nbytes += (way.fixed_bytes + samples * way.moved_bytes) * rates.scale
+        kernels += way.kernels
     layers = [
         KindTime(kind, flops[kind] / rate, flops[kind])
         for kind, rate in zip(KINDS, rates.flops_per_s, strict=True)
         if kind in flops
     ]
     traffic = KindTime("memory", nbytes / rates.bytes_per_s, nbytes)
-    return [*layers, traffic, KindTime("launches", kernels * rates.launch_s, kernels)]
+    executed_s = sum(one.seconds for one in layers) + traffic.seconds
+    exposed_s = max(0.0, gradient_s(rows, rates, samples) - executed_s)
+    hidden_s = max(0.0, kernels * rates.launch_s - exposed_s)
+    return [*layers, traffic, KindTime("launches", exposed_s, kernels, hidden_s)]
 
 
 def layer_shares(times: Sequence[LayerTime]) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -7,7 +7,7 @@ causal mask; the backward pass takes twice as many.
 
 Rules of this file: rows are those that tracing gives (`layer_tracing`), with the same names, except for three
 differences, because a table of this size stands for an efficient implementation: attention is one fused kernel, which
-stores no T × T matrix and whose recomputation is not counted; a gated activation and rotary embeddings are one kernel
+stores no T × T matrix and whose recomputation is not counted, unless the shape says that it is plain; a gated activation and rotary embeddings are one kernel
 each; and an embedding reads only the rows of its tokens. Numbers are per sample of T tokens, in float32.
 """
 
@@ -21,6 +21,8 @@ from paceline.workloads.models.layer_costs import LayerWork, Pass, Product
 
 FLOAT, WORD = 4, 8
 """bytes of a number and of a token"""
+PLAIN_FORWARD, PLAIN_BACKWARD = 6, 7
+"""kernels of plain attention: two products, scale, mask, softmax and dropout; four products and three of the others"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,8 @@ class DecoderShape:
         mlp: inner width of the network of a block.
         style: gpt: LayerNorm, learned positions, GELU, biases; llama: RMSNorm, rotary positions, a gated SiLU, none.
         tied: whether the output uses the weights of the embedding.
+        attention: fused: one kernel that keeps no T × T matrix; plain: products, mask, softmax and dropout one by one,
+            with a dropout after each part of a block.
 
     >>> shape = DecoderShape(width=768, layers=12, heads=12, vocabulary=50257, context=1024, mlp=3072)
     >>> shape.parameters, shape.forward_flops_per_token
@@ -50,6 +54,7 @@ class DecoderShape:
     mlp: int
     style: Literal["gpt", "llama"] = "gpt"
     tied: bool = True
+    attention: Literal["fused", "plain"] = "fused"
 
     @property
     def parameters(self) -> int:
@@ -140,35 +145,43 @@ def _dense(
     tokens, weights, biases = shape.context, inputs * outputs, outputs if bias else 0
     product, moved = Product("dense", tokens, inputs, outputs), FLOAT * tokens * (inputs + outputs)
     add = 3 * FLOAT * tokens * outputs if residual else 0
+    dropped = (2 * FLOAT + 1) * tokens * outputs if residual and shape.attention == "plain" else 0  # with a mask in bytes
+    more = 1 if dropped else 0
     return LayerWork(
         name,
         weights + biases,
-        0 if shared_input else FLOAT * tokens * inputs,
-        Pass(product.flops, moved + add, FLOAT * (weights + biases), 2 if residual else 1),
+        (0 if shared_input else FLOAT * tokens * inputs) + more * tokens * outputs,
+        Pass(product.flops, moved + add + dropped, FLOAT * (weights + biases), (2 if residual else 1) + more),
         Pass(
             2 * product.flops,
-            2 * moved + FLOAT * tokens * biases,
+            2 * moved + FLOAT * tokens * biases + dropped,
             FLOAT * (2 * weights + biases),
-            3 if bias else 2,
+            (3 if bias else 2) + more,
         ),
         (product,),
     )
 
 
 def _attention(name: str, shape: DecoderShape) -> LayerWork:
-    """Fused attention, after rotary embeddings of queries and keys if there are any."""
+    """Attention, after rotary embeddings of queries and keys if there are any.
+
+    Plain attention writes the scores, reads and writes them for scale, mask, softmax and dropout, and reads them for the
+    product with the values; backward likewise, once more for the gradient of each product.
+    """
     tokens, d, heads = shape.context, shape.width, shape.heads
     scores = Product("attention", heads, d // heads, tokens, height_in=tokens, height_out=tokens)
     values = Product("attention", heads, tokens, d // heads, height_in=tokens, height_out=tokens)
     rotation = 4 * FLOAT * tokens * d if shape.style == "llama" else 0
     kernels = 2 if rotation else 1
     flops = scores.flops + values.flops
+    square = FLOAT * heads * tokens * tokens if shape.attention == "plain" else 0
+    more = (PLAIN_FORWARD - 1, PLAIN_BACKWARD - 1) if square else (0, 0)
     return LayerWork(
         name,
         0,
-        FLOAT * tokens * (3 * d + heads),  # queries, keys, values, and the normalisation of each row
-        Pass(flops, FLOAT * tokens * (4 * d + heads) + rotation, 0, kernels),
-        Pass(2 * flops, FLOAT * tokens * (8 * d + heads) + rotation, 0, kernels),
+        FLOAT * tokens * (3 * d + heads) + 2 * square,  # queries, keys, values, the normalisation of each row; weights
+        Pass(flops, FLOAT * tokens * (4 * d + heads) + rotation + 2 * (PLAIN_FORWARD - 1) * square, 0, kernels + more[0]),
+        Pass(2 * flops, FLOAT * tokens * (8 * d + heads) + rotation + 2 * (PLAIN_BACKWARD - 1) * square, 0, kernels + more[1]),
         (scores, values),
     )
 

@@ -18,7 +18,7 @@ from typing import Any
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import imported, near_miss
 from paceline.algorithms.core.values import Layer, Layout
-from paceline.workloads.models.decoder_shapes import decoder_rows
+from paceline.workloads.models.decoder_shapes import DecoderShape, decoder_rows
 from paceline.workloads.models.layer_costs import TABLES, LayerWork, read_table
 from paceline.workloads.models.zoo import IMAGENET, USUAL, ZOO
 
@@ -101,6 +101,21 @@ QUADRATIC = ModelInfo(
 def _of(name: str, works: tuple[LayerWork, ...], **fields: Any) -> ModelInfo:
     layers = tuple(LayerInfo(work.name, work.parameters) for work in works if work.parameters)
     return ModelInfo(name=name, layers=layers, works=works, **fields)
+
+
+def decoder_model(name: str, shape: DecoderShape, **fields: Any) -> ModelInfo:
+    """Returns a transformer of a shape; a sample is its context.
+
+    Args:
+        name: of the model.
+        shape: its sizes.
+        fields: the other fields of `ModelInfo`.
+
+    >>> from paceline.workloads.models.decoder_shapes import GPT2_SMALL
+    >>> decoder_model("mine", GPT2_SMALL, num_samples=1, provenance="an example").parameters
+    124439808
+    """
+    return _of(name, decoder_rows(shape), **fields)
 
 
 @cache
