@@ -191,12 +191,16 @@ def scenarios() -> Iterable[Item]:
 def devices() -> Iterable[Item]:
     """Yields the devices of the catalogue with their figures in SI units, each with its provenance."""
     from paceline.topologies.catalogue.device_catalogue import SPECS, THIS_MACHINE
+    from paceline.topologies.compute.prediction_errors import basis, chip_error
 
     for name, spec in SPECS.items():
+        known = chip_error(spec)
         yield {
             **dataclasses.asdict(spec),
             "name": name,
-            "description": _device_line(spec),
+            "description": f"{_device_line(spec)}; {basis(spec)}",
+            "published_rows": known.rows if known else 0,
+            "left_out_error": known.error if known else None,
             "aliases": list(spec.aliases),
         }
     words = "this machine: measured when a scenario names it, which takes a second or two"

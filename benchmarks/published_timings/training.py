@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from paceline.algorithms.core.errors import InputError, PacelineError
-from paceline.scenarios.sections.fitted_devices import without
+from paceline.scenarios.sections.fitted_devices import published_model, without
 from paceline.topologies.catalogue.device import Interval
 from paceline.topologies.catalogue.device_catalogue import DATA, SPECS, Spec
 from paceline.topologies.catalogue.device_names import find, named
@@ -105,7 +105,10 @@ def _plain(name: str) -> str:
 
 def model_of(row: Row) -> tuple[ModelInfo, float]:
     """Returns the model of a row, or its nearest relative with a layer table, and its operations relative to these."""
-    plain = _plain(str(row.get("model") or ""))
+    given = str(row.get("model") or "")
+    if "@" in given:
+        return published_model(given), 1.0
+    plain = _plain(given)
     table = next((name for name in MODELS if _plain(name) == plain), None)
     if table and MODELS[table].works:
         return MODELS[table], 1.0

@@ -238,22 +238,29 @@ KIND_NAMES = {
     "attention": "products of activations (attention)",
     "other": "other arithmetic",
     "memory": "memory traffic of all layers",
-    "launches": "kernel launches",
+    "launches": "kernel launches that the device waits for",
 }
 """names of the kinds of layers of `layer_kinds`, and of the two other parts of a gradient"""
 
 
-def kind_formula(kind: str, part_s: float, amount: float) -> str:
+def kind_formula(kind: str, part_s: float, amount: float, hidden_s: float = 0.0) -> str:
     """Returns the formula of a part of a gradient, with its numbers.
 
     Args:
         kind: a key of `KIND_NAMES`.
         part_s: seconds of the part.
         amount: its FLOPs, bytes or launches.
+        hidden_s: of launches, the seconds of the host that are hidden behind the device.
 
-    >>> kind_formula("3x3", 0.02, 60e9), kind_formula("launches", 0.0015, 100)
-    ('60 GFLOP at 3 TFLOP/s', '100 kernels · 15 us')
+    >>> kind_formula("3x3", 0.02, 60e9)
+    '60 GFLOP at 3 TFLOP/s'
+    >>> kind_formula("launches", 0.0003, 100, 0.0012)
+    '100 kernels · 15 us = 1.5 ms of the host, 1.2 ms hidden behind the device, 300 us exposed'
     """
+    if kind == "launches" and amount and hidden_s > 0:
+        whole_s = part_s + hidden_s
+        issued = f"{amount:.4g} kernels · {seconds(whole_s / amount)} = {seconds(whole_s)} of the host"
+        return f"{issued}, {seconds(hidden_s)} hidden behind the device, {seconds(part_s)} exposed"
     if part_s <= 0:
         return "none"
     if kind == "launches":

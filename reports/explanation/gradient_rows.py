@@ -55,19 +55,19 @@ def _by_kind(run: Recorded, curves: Sequence[Curve], mean_s: float) -> Iterator[
     """Yields kinds of layers, memory traffic and launches; several devices contribute their mean shares."""
     words, provenance = gradient_words(run, mean_s)
     batch = run.plan.job.batch
-    parts: dict[str, list[tuple[float, float]]] = {}
+    parts: dict[str, list[tuple[float, float, float]]] = {}
     for curve in curves:
         for part in curve.by_kind(batch):
-            parts.setdefault(part.kind, []).append((part.seconds, part.amount))
-    total = sum(value for values in parts.values() for value, _ in values)
-    for kind, values in sorted(parts.items(), key=lambda one: -sum(value for value, _ in one[1])):
-        share = sum(value for value, _ in values) / total
-        own_s, amount = (sum(column) / len(values) for column in zip(*values, strict=True))
+            parts.setdefault(part.kind, []).append((part.seconds, part.amount, part.hidden_s))
+    total = sum(value for values in parts.values() for value, _, _ in values)
+    for kind, values in sorted(parts.items(), key=lambda one: -sum(value for value, _, _ in one[1])):
+        share = sum(value for value, _, _ in values) / total
+        own_s, amount, hidden_s = (sum(column) / len(values) for column in zip(*values, strict=True))
         yield Row(
             group="gradient",
             name=KIND_NAMES[kind],
             seconds=share * mean_s,
-            formula=f"{kind_formula(kind, own_s, amount)}: {significant(100 * share)} % of {words}",
+            formula=f"{kind_formula(kind, own_s, amount, hidden_s)}: {significant(100 * share)} % of {words}",
             provenance=provenance,
         )
 

@@ -4,8 +4,8 @@
     python -m paceline.scenarios.sections.fitted_devices --write  # writes them; ten seconds
 
 Rules of this file: the rows are those of `topologies/data/throughput.csv`, each with its source. A model there is one
-of `MODELS`, or a transformer of `transformers.csv` with the tokens of a sample, as in ``mpt-1b@2048``. Errors are of rows
-that were left out: of all rows of a chip at once, and of one tenth of the pairs of chip and model at a time.
+of `MODELS`, or a transformer of `transformers.csv` with the tokens of a sample, as in ``mpt-1b@2048``. Errors are of
+rows that were left out: of all rows of a chip at once, and of one tenth of the pairs of chip and model at a time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Iterator
 from functools import cache
 from io import StringIO
 from itertools import chain
+from statistics import fmean
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.catalogue.device_catalogue import DATA
@@ -152,6 +153,15 @@ def errors_text() -> str:
     return _csv(["host", "precision", "known", "low", "high", "rows"], lines)
 
 
+def chips_text() -> str:
+    """Returns the file of the errors of each chip, with its rows left out of the fit."""
+    errors: dict[str, list[float]] = defaultdict(list)
+    for one, error in zip(observations(), left_out(lambda one: chip_key(one.spec)), strict=True):
+        errors[chip_key(one.spec)].append(abs(math.exp(-error) - 1))
+    lines = [[chip, str(len(found)), f"{fmean(found):.2f}"] for chip, found in sorted(errors.items())]
+    return _csv(["chip", "rows", "error"], lines)
+
+
 def _csv(header: list[str], lines: list[list[str]]) -> str:
     out = StringIO()
     csv.writer(out, lineterminator="\n").writerows([header, *lines])
@@ -162,7 +172,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Fits the device model to published throughput.")
     parser.add_argument("--write", action="store_true", help="write the files instead of comparing them")
     write, wrong = parser.parse_args().write, []
-    for path, text in ((device_parameters.FILE, parameters_text), (prediction_errors.FILE, errors_text)):
+    for path, text in (
+        (device_parameters.FILE, parameters_text),
+        (prediction_errors.FILE, errors_text),
+        (prediction_errors.CHIPS, chips_text),
+    ):
         found = text()
         if write:
             path.write_text(found, encoding="utf-8")

@@ -32,7 +32,7 @@ def covered() -> tuple[Covered, ...]:
     return tuple(
         Covered(
             chip_key(specs[line["device"]]),
-            ZOO[line["model"]].family,
+            "transformer" if "@" in line["model"] else ZOO[line["model"]].family,
             precision_class(specs[line["device"]], line["precision"]),
             int(line["batch"]),
         )
@@ -53,7 +53,7 @@ def gaps(spec: Spec, model: str, family: str, precision: str, batch: int) -> Ite
     >>> from paceline.topologies.catalogue.device_catalogue import SPECS
     >>> [key for key, _ in gaps(SPECS["p100-sxm2"], "resnet50", "resnet", "fp32", 64)]
     []
-    >>> [key for key, _ in gaps(SPECS["h100-sxm5"], "transformer", "transformer", "amp", 64)]
+    >>> [key for key, _ in gaps(SPECS["l40s"], "lenet", "lenet", "amp", 64)]
     ['cluster', 'workload.model']
     """
     rows = covered()

@@ -35,12 +35,12 @@ def test_figures_hang_together(spec: Spec) -> None:
     """A figure in the wrong unit, or a precision in the wrong place, would break one of these."""
     slow_to_fast = [spec.peaks[name] for name in ("fp64", "fp32", "tf32", "fp16", "fp8") if name in spec.peaks]
     assert slow_to_fast == sorted(slow_to_fast)
-    assert 1e11 < spec.peak("fp32") < 1e14
+    assert 1e11 < spec.peak("fp32") < 2e14
     assert 4e10 < spec.bytes_per_s < 1e13
     assert 0.5 * spec.bytes_per_s < spec.sustained_bytes_per_s <= spec.bytes_per_s
-    assert 2 < spec.peak("fp32") / spec.bytes_per_s < 100, "operations per byte"
+    assert 2 < spec.peak("fp32") / spec.bytes_per_s < 110, "operations per byte"
     assert spec.memory_bytes is None or 4e9 < spec.memory_bytes < 2e11
-    assert spec.power_w is None or 50 < spec.power_w <= 700
+    assert spec.power_w is None or 50 < spec.power_w <= 1000
     for precision, rate in spec.gemms.items():
         assert rate < 1.05 * spec.peak(precision)
 

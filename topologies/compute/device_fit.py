@@ -155,8 +155,8 @@ def _cuts(one: Observation) -> Floats:
     """Of every kernel that the device may wait for last: the device's work from it on, and the launches up to it.
 
     The time of a gradient is the largest of these sums (see `layer_times.Queue`). Columns are seconds of arithmetic at
-    the peak by kinds of layers, of memory traffic at the catalogue's bandwidth, and of launches; a row is such a kernel,
-    the first or the last of a pass through a module. A processor waits for every launch.
+    the peak by kinds of layers, of memory traffic at the catalogue's bandwidth, and of launches. A row is such a
+    kernel, the first or the last of a pass through a module. A processor waits for every launch.
     """
     reachable, kinds = reachable_flops_per_s(one.spec, one.precision), len(KINDS)
     scale = ITEM_BYTES[precision_named(one.precision)] / 4 / one.spec.sustained_bytes_per_s

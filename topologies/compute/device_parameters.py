@@ -53,9 +53,10 @@ PRIORS: tuple[tuple[str, float, float], ...] = (
     ("memory", math.log(0.95), 0.1),
     ("launch compiled", math.log(0.5), 0.3),
     ("launch ", 0.0, 0.3),
-    ("launch", math.log(1.5), 0.3),
+    ("launch", math.log(4.0), 0.3),
 )
-"""the first prefix that fits, with the mean and the standard deviation of the logarithm: INFERENCE"""
+"""the first prefix that fits, with the mean and the standard deviation of the logarithm: INFERENCE; a launch stands for
+all that a framework's host does for a kernel, its part of the update of a published step included"""
 
 
 def prior(name: str) -> tuple[float, float]:

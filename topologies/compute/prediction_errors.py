@@ -17,9 +17,10 @@ import numpy as np
 
 from paceline.topologies.catalogue.device import Interval
 from paceline.topologies.catalogue.device_catalogue import DATA, Spec
-from paceline.topologies.compute.device_parameters import precision_class
+from paceline.topologies.compute.device_parameters import chip_key, precision_class
 
 FILE = DATA / "prediction_errors.csv"
+CHIPS = DATA / "chip_errors.csv"
 SHARE = 0.8
 FEWEST = 15
 """errors that an interval is made from; with fewer, those of all precisions count"""
@@ -91,6 +92,47 @@ def _read() -> dict[tuple[bool, str, bool], ErrorRange]:
         for line in lines
     ]  # fmt: skip
     return {(one.host, one.precision, one.known): one for one in found}
+
+
+@dataclass(frozen=True, slots=True)
+class ChipError:
+    """How far off a chip is predicted from all others.
+
+    Args:
+        rows: published rows of the chip, and of cards with the same arithmetic.
+        error: the mean of |predicted / published rate − 1| with these rows left out of the fit.
+    """
+
+    rows: int
+    error: float
+
+
+@cache
+def _chips() -> dict[str, ChipError]:
+    with CHIPS.open(newline="", encoding="utf-8") as file:
+        return {one["chip"]: ChipError(int(one["rows"]), float(one["error"])) for one in csv.DictReader(file)}
+
+
+def chip_error(spec: Spec) -> ChipError | None:
+    """Returns the published rows of a chip and the error of their prediction from other chips; None without rows.
+
+    >>> from paceline.topologies.catalogue.device_catalogue import SPECS
+    >>> chip_error(SPECS["h100-sxm5"]) == chip_error(SPECS["h200"]), chip_error(SPECS["l40s"])
+    (True, None)
+    """
+    return _chips().get(chip_key(spec))
+
+
+def basis(spec: Spec) -> str:
+    """Says which published rows the predictions of a device rest on, and how wide their interval is."""
+    one = chip_error(spec)
+    half = max(spec.peaks, key=lambda name: spec.peaks[name] if name != "fp8" else 0.0)
+    interval = interval_of(spec, half, known=one is not None)
+    width = f"{interval.low - 1:+.0%} to {interval.high - 1:+.0%} of a predicted time in {half}"
+    if one is None:
+        return f"no published rows; interval {width}, by the errors of other chips, each left out"
+    rows = f"{one.rows} published row{'s' if one.rows > 1 else ''}"
+    return f"{rows}, {one.error:.0%} off when left out; interval {width}"
 
 
 def interval_of(spec: Spec, precision: str, *, known: bool) -> Interval:

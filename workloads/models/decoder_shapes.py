@@ -7,8 +7,9 @@ causal mask; the backward pass takes twice as many.
 
 Rules of this file: rows are those that tracing gives (`layer_tracing`), with the same names, except for three
 differences, because a table of this size stands for an efficient implementation: attention is one fused kernel, which
-stores no T × T matrix and whose recomputation is not counted, unless the shape says that it is plain; a gated activation and rotary embeddings are one kernel
-each; and an embedding reads only the rows of its tokens. Numbers are per sample of T tokens, in float32.
+stores no T × T matrix and whose recomputation is not counted, unless the shape says that it is plain; a gated
+activation and rotary embeddings are one kernel each; and an embedding reads only the rows of its tokens. Numbers are
+per sample of T tokens, in float32.
 """
 
 from __future__ import annotations
@@ -145,7 +146,9 @@ def _dense(
     tokens, weights, biases = shape.context, inputs * outputs, outputs if bias else 0
     product, moved = Product("dense", tokens, inputs, outputs), FLOAT * tokens * (inputs + outputs)
     add = 3 * FLOAT * tokens * outputs if residual else 0
-    dropped = (2 * FLOAT + 1) * tokens * outputs if residual and shape.attention == "plain" else 0  # with a mask in bytes
+    dropped = (
+        (2 * FLOAT + 1) * tokens * outputs if residual and shape.attention == "plain" else 0
+    )  # with a mask in bytes
     more = 1 if dropped else 0
     return LayerWork(
         name,
@@ -165,8 +168,8 @@ def _dense(
 def _attention(name: str, shape: DecoderShape) -> LayerWork:
     """Attention, after rotary embeddings of queries and keys if there are any.
 
-    Plain attention writes the scores, reads and writes them for scale, mask, softmax and dropout, and reads them for the
-    product with the values; backward likewise, once more for the gradient of each product.
+    Plain attention writes the scores, reads and writes them for scale, mask, softmax and dropout, and reads them for
+    the product with the values; backward likewise, once more for the gradient of each product.
     """
     tokens, d, heads = shape.context, shape.width, shape.heads
     scores = Product("attention", heads, d // heads, tokens, height_in=tokens, height_out=tokens)
@@ -180,8 +183,15 @@ def _attention(name: str, shape: DecoderShape) -> LayerWork:
         name,
         0,
         FLOAT * tokens * (3 * d + heads) + 2 * square,  # queries, keys, values, the normalisation of each row; weights
-        Pass(flops, FLOAT * tokens * (4 * d + heads) + rotation + 2 * (PLAIN_FORWARD - 1) * square, 0, kernels + more[0]),
-        Pass(2 * flops, FLOAT * tokens * (8 * d + heads) + rotation + 2 * (PLAIN_BACKWARD - 1) * square, 0, kernels + more[1]),
+        Pass(
+            flops, FLOAT * tokens * (4 * d + heads) + rotation + 2 * (PLAIN_FORWARD - 1) * square, 0, kernels + more[0]
+        ),
+        Pass(
+            2 * flops,
+            FLOAT * tokens * (8 * d + heads) + rotation + 2 * (PLAIN_BACKWARD - 1) * square,
+            0,
+            kernels + more[1],
+        ),
         (scores, values),
     )
 
