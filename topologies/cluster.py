@@ -10,7 +10,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -138,6 +138,11 @@ class Cluster:
     @cached_property
     def _cards(self) -> Cards:
         return cards_of(self.graph.striped())
+
+    @cached_property
+    def shares(self) -> Mapping[str, int]:
+        """The number of workers at each vertex that has several, which share its cables."""
+        return {seat: count for seat, count in Counter(self._seats).items() if count > 1}
 
     @property
     def has_cards(self) -> bool:

@@ -334,12 +334,18 @@ class GraphFabric:
 
     def _along(self, here: str, hops: tuple[Connection, ...], nbytes: float) -> Path:
         ports: list[Port] = []
+        start = here
         for hop in hops:
             there = hop.ends[1] if hop.ends[0] == here else hop.ends[0]
             ports.append(port(here, there))
             here = there
         pieces = [hop.link.piece(nbytes) for hop in hops]
         limits = [piece.bytes_per_s * hop.count for piece, hop in zip(pieces, hops, strict=True) if hop.link.pieces]
+        limits += [
+            piece.bytes_per_s * own_cables(hop.count, self._cluster.shares[end])
+            for end, hop, piece in ((start, hops[0], pieces[0]), (here, hops[-1], pieces[-1]))
+            if end in self._cluster.shares and hop.count > 1
+        ]
         return Path(
             ports=tuple(ports),
             latency_s=sum(piece.latency_s for piece in pieces),
@@ -351,6 +357,15 @@ class GraphFabric:
                 [(hop.link.medium, piece.latency_s) for hop, piece in zip(hops, pieces, strict=True)]
             ),
         )
+
+
+def own_cables(cables: int, workers: int) -> float:
+    """Returns the cables that a message of one of several workers of a host uses: its own, at least one.
+
+    >>> own_cables(8, 4), own_cables(2, 8)
+    (2.0, 1.0)
+    """
+    return max(1.0, cables / workers)
 
 
 def beyond_usual_s(latencies: Sequence[tuple[Medium, float]], hops: int = 1) -> float:

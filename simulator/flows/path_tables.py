@@ -113,6 +113,8 @@ class PathTables:
         self._vertex = np.array([numbers[copied.get(rank) or cluster.vertex_of(rank)] for rank in ranks])
         self._node = np.array([cluster.node_of(rank) for rank in ranks])
         self._stop = np.array([numbers[passed[rank]] if rank in passed else -1 for rank in ranks])
+        self._workers = np.ones(len(numbers))
+        self._workers[[numbers[seat] for seat in cluster.shares]] = list(cluster.shares.values())
         workers, server = ranks[:-1], ranks[-1]
         own = [cluster.card_of(rank, server) for rank in workers] if cluster.has_cards else []
         near = [cluster.card_of(server, rank) for rank in workers] if cluster.has_cards else []
@@ -158,8 +160,27 @@ class PathTables:
         medium = np.zeros(len(one), dtype=np.int64)
         found = PathTable(latency_s, limit, medium, send_s, receive_s, beyond_s, np.r_[0, ends], passes, self.names)
         latency_s[away], limit[away], medium[away], beyond_s[away] = self._along(first, routed.hops, nbytes[away])
+        if self._cluster.shares:
+            ends = (
+                (self._vertex[one[away]], routed.hops[first[:-1]]),
+                (self._vertex[other[away]], routed.hops[first[1:] - 1]),
+            )
+            for vertices, hops in ends:
+                limit[away] = np.minimum(limit[away], self._own_rate(vertices, hops, nbytes[away]))
         send_s[away], receive_s[away] = self._work(routed.hops[first[:-1]]), self._work(routed.hops[first[1:] - 1], 1)
         self._fill_inside(found, near, self._node[one[near]], nbytes[near])
+        return found
+
+    def _own_rate(self, vertices: Numbers, hops: Numbers, nbytes: Amounts) -> Amounts:
+        """Returns what a message of one worker of a host may use of the host's cables, bytes per second."""
+        kinds, links = self._kinds
+        workers = self._workers[vertices]
+        found = np.full(len(hops), math.inf)
+        for number in np.unique(kinds[hops]).tolist():
+            link = links[number]
+            some = np.flatnonzero((kinds[hops] == number) & (workers > 1) & (self._counts[hops] > 1))
+            rate = pieces_of(link, nbytes[some])[1] if link.pieces else np.full(len(some), link.bytes_per_s)
+            found[some] = rate * np.maximum(1.0, self._counts[hops[some]] / workers[some])
         return found
 
     def _work(self, hops: Numbers, end: int = 0) -> Amounts:
