@@ -3,6 +3,7 @@
     python benchmarks/collectives.py             # prints two tables
     python benchmarks/collectives.py --json
     python benchmarks/collectives.py --ranks 512 --topology-k 14
+    python benchmarks/collectives.py --by-hand   # all-reduces of machines with several network cards beside formulas
 
 The large case is a ring all-reduce of 100 MB among 4,096 hosts of a fat tree of switches with 26 ports, in a separate
 process. The timing includes everything after the graph is built: finding the routes, building the pattern, and
@@ -13,6 +14,15 @@ hops and once with the longest one.
 The small cases disturb a ring of 64: a link at half rate, a rank that is a millisecond late, a flow that crosses. Each
 is simulated twice: as in any run (`contention`, `pattern_time`), and message by message with SimPy (`event_driver`).
 
+`--by-hand` compares NCCL's rings and trees on nodes of eight GPUs with formulas and published figures. A ring moves
+2 (p − 1)/p S bytes over all cards of a node, or over the NVLinks of a GPU if that takes longer, and pays the latency of
+2 (p − 1) hops, of which one in eight crosses the network. A tree moves S bytes over the cards of a node between two
+nodes and 2 S between more, or 2 S over the NVLinks of a GPU (7/8 of it if every GPU is the head of a chain), at the
+share of the rate that NCCL's tuner gives a tree, and pays the latency of 2 (7 hops inside + lg m between nodes). B is
+S/t · 2 (p − 1)/p. Where the ratio is not 1: a ring is faster than the sum, because bytes of its slow hops and latencies
+of the others overlap; a tree is slower by its first chunk, which passes hop by hop, and at eight nodes by up to 9 %,
+because flows that share links fairly leave some of them idle at the end.
+
 Exits with 1 if the large case differs by more than 0.1 % from the closed form with the mean latency, or a small one by
 more than 1 % from its simulation message by message.
 """
@@ -21,6 +31,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import resource
 import sys
@@ -34,19 +45,26 @@ import simpy
 from rich.console import Console
 from rich.table import Table
 
-from paceline.algorithms.core.values import Rank
+from paceline.algorithms.core.values import Group, Rank
 from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.contention import Contention
 from paceline.simulator.collectives.event_driver import EventDriver, simulate_by_events
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import Setting, build
+from paceline.simulator.collectives.tuning import Tuner
 from paceline.simulator.flows.fabric import GraphFabric, Path
 from paceline.simulator.flows.flow_engine import Flows
 from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.libraries import LIBRARIES
 from paceline.topologies.closed_forms import ring_all_reduce_s
-from paceline.topologies.cluster import Cluster, Node
-from paceline.topologies.graphs.links import LINKS
+from paceline.topologies.cluster import Cluster, Node, sites
+from paceline.topologies.graphs.compose import compose
+from paceline.topologies.graphs.graph import Graph
+from paceline.topologies.graphs.graph_registry import build as build_graph
+from paceline.topologies.graphs.links import LINKS, Link
+from paceline.topologies.graphs.network_graphs import star
 from paceline.topologies.graphs.trees import fat_tree
+from paceline.topologies.graphs.wires import link_named
 
 NBYTES = 100e6
 LINK = "ib-edr"
@@ -178,6 +196,132 @@ def crossed_s(fabric: GraphFabric, plan: CollectivePlan, *, by_messages: bool) -
     return float(env.now)
 
 
+# --- by hand ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """Nodes of eight GPUs on NVSwitches, with network cards."""
+
+    name: str
+    node: str
+    gpus: dict[str, Any]
+    cards: int
+    link: str | Link
+    published: str = ""
+
+
+FAR = Link(name="30 ms", latency_s=30e-3, bytes_per_s=1.25e9, provenance="an example")
+H100 = {"links_per_gpu": 18, "switches": 4, "link": "nvlink4", "generation": 5, "gpu": "h100-sxm5", "between": "upi"}
+BOXES = (
+    Box(name="dgx-a100", node="nvswitch-node", gpus={}, cards=8, link="ib-hdr",
+        published="2 nodes, 8 x 200 Gbit/s RoCE: 163 at 134 MB, 236 at 4.3 GB; 1 node 231"),
+    Box(name="dgx-h100", node="nvswitch-node", gpus=H100, cards=8, link="ib-ndr", published="2 nodes: 370 to 470"),
+    Box(name="p4d", node="nvswitch-node", gpus={}, cards=4, link="efa-100g"),
+    Box(name="one card, InfiniBand", node="nvswitch-node", gpus={}, cards=1, link="ib-hdr"),
+    Box(name="one card, Ethernet", node="nvswitch-node", gpus={}, cards=1, link="eth-100g"),
+    Box(name="one card, 30 ms", node="nvswitch-node", gpus={}, cards=1, link=FAR),
+)  # fmt: skip
+GPUS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByHand:
+    """An all-reduce, simulated and by the formula."""
+
+    box: str
+    nodes: int
+    nbytes: float
+    asked: str
+    used: str
+    simulated_s: float
+    formula_s: float
+
+    @property
+    def bus_bytes_per_s(self) -> float:
+        p = GPUS * self.nodes
+        return 2 * (p - 1) / p * self.nbytes / self.simulated_s
+
+
+def by_hand(box: Box, nodes: int) -> list[ByHand]:
+    """Returns the all-reduces of a number of nodes."""
+    inside = build_graph(box.node, box.gpus)
+    graph = inside if nodes == 1 else compose("boxes", star(hosts=nodes, link=box.link, cables=box.cards), inside, "")
+    device = Device(name="device", overhead_s=0.0, per_sample_s=1.0)
+    local = LINKS["shared-memory"]
+    cluster = Cluster(
+        nodes=tuple(
+            Node(name=site.name, device=device, seats=site.seats, host=site.host, intra_node_link=local)
+            for site in sites(graph)
+        ),
+        graph=graph,
+    )
+    fabric = GraphFabric(cluster)
+    group = Group(tuple(map(Rank, range(GPUS * nodes))))
+    found = []
+    for nbytes in (102e6, 5.26e9):
+        for asked in ("ring", "double-tree", "auto"):
+            tuner = Tuner(fabric, asked, "nccl")
+            plan = tuner.plan("AllReduce", group, nbytes)
+            (choice,) = tuner.choices.values()
+            of = {"ring-channels": "ring", "double-tree": "tree"}.get(choice.algorithm, choice.algorithm)
+            found.append(
+                ByHand(
+                    box=box.name,
+                    nodes=nodes,
+                    nbytes=nbytes,
+                    asked=asked,
+                    used=f"{of} {choice.protocol}",
+                    simulated_s=float(alone_s(plan, fabric).max()),
+                    formula_s=formula_s(box, inside, nodes, nbytes, of, str(choice.protocol)),
+                )
+            )
+    return found
+
+
+def formula_s(box: Box, inside: Graph, nodes: int, nbytes: float, algorithm: str, protocol: str) -> float:
+    """Returns the seconds of an all-reduce by the formulas of this module's description."""
+    (known,) = [one for one in LIBRARIES["nccl"].protocols if (one.algorithm, one.name) == (algorithm, protocol)]
+    link, share = link_named(box.link), known.data_share(nbytes)
+    nvlink = sum(one.bytes_per_s for one in inside.connections if "gpu0" in one.ends and one.link.medium == "nvlink")
+    cards = box.cards * link.bytes_per_s
+    near_s, far_s = known.step_s["nvlink"], known.step_s["network"] + link.latency_s
+    p = GPUS * nodes
+    if algorithm == "ring":
+        moved = 2 * (p - 1) / p * nbytes
+        crossing = 0 if nodes == 1 else 1 / GPUS
+        latency_s = 2 * (p - 1) * ((1 - crossing) * near_s + crossing * far_s)
+        bytes_s = moved / nvlink if nodes == 1 else max(moved / nvlink, moved / cards)
+    else:
+        latency_s = 2 * ((GPUS - 1) * near_s + math.log2(nodes) * far_s)
+        heads = min(box.cards, GPUS) if nodes > 1 else 1
+        busiest = 2.0 if heads < GPUS else 2 * (GPUS - 1) / GPUS
+        passes = {1: 0, 2: 1}.get(nodes, 2)
+        bytes_s = max(busiest * nbytes / nvlink, passes * nbytes / cards)
+    return known.base_s + latency_s + bytes_s / share
+
+
+def show_by_hand(console: Console) -> None:
+    """Prints the all-reduces of all boxes."""
+    for box in BOXES:
+        name = box.link if isinstance(box.link, str) else box.link.name
+        title = f"{box.name}: {box.cards} x {name}" + (f"; published GB/s: {box.published}" if box.published else "")
+        table = Table("nodes", "MB", "asked", "used", "ms", "B, GB/s", "formula, ms", "ratio", title=title)
+        for nodes in (1, 2, 4, 8):
+            for one in by_hand(box, nodes):
+                table.add_row(
+                    str(nodes),
+                    f"{one.nbytes / 1e6:g}",
+                    one.asked,
+                    one.used,
+                    f"{one.simulated_s * 1e3:.2f}",
+                    f"{one.bus_bytes_per_s / 1e9:.1f}",
+                    f"{one.formula_s * 1e3:.2f}",
+                    f"{one.simulated_s / one.formula_s:.2f}",
+                )
+        console.print(table)
+
+
 # --- showing ---------------------------------------------------------------------------------------------------------
 
 
@@ -187,7 +331,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--ranks", type=int, default=4096, help="number of ranks of the large case")
     parser.add_argument("--topology-k", type=int, default=26, help="ports of the fat tree's switches")
     parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("--by-hand", action="store_true", help="machines with several cards beside formulas")
     given = parser.parse_args(argv)
+    if given.by_hand:
+        show_by_hand(Console())
+        return 0
     one, others = in_a_new_process(given.ranks, given.topology_k), disturbed()
     if given.json:
         small = [asdict(case) | {"off": case.off} for case in others]
