@@ -68,7 +68,7 @@ def double_tree(channels: Sequence[tuple[Chains, float]], nbytes: float) -> Roun
         targets = np.concatenate([edges.targets[some] for edges, some in now])
         adds = any(bool(some[: len(some) // 2].any()) for _, some in now)
         if len(sources):
-            rounds.append(Round(sources, targets, np.full(len(sources), chunk), reduces=adds))
+            rounds.append(Round(sources, targets, np.full(len(sources), float(chunk)), reduces=adds))
     if whole:
         return tuple(rounds)
     pairs: Places = np.concatenate([np.stack((edges.sources, edges.targets)) for edges, _ in trees], axis=1)
