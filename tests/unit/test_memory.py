@@ -15,13 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.errors import InputError
+from paceline.scenarios.sections.fitted_devices import published_model
 from paceline.topologies.catalogue.device_catalogue import DATA, SPECS
 from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.compute.chip_groups import partitioned
 from paceline.topologies.compute.device_model import device
 from paceline.topologies.compute.memory import Mode, check_fits, footprint, sustained_bytes_per_s
 from paceline.topologies.compute.scaling import Efficiency, scaling_of
-from paceline.workloads import MODELS, find_model
+from paceline.workloads import MODELS
 
 ROOT = Path(__file__).parents[2]
 KNL = SPECS["knl-7250"]
@@ -79,10 +80,13 @@ def test_the_device_model_refuses_what_does_not_fit() -> None:
     assert device(named("xeon-e5-2670"), MODELS["resnet152"], samples=4096).compute_s(4096) > 0
 
 
-def test_everything_that_was_published_fits() -> None:
+def test_everything_that_was_published_on_one_device_fits() -> None:
     with (DATA / "throughput.csv").open(newline="", encoding="utf-8") as file:
         for line in csv.DictReader(file):
-            check_fits(named(line["device"]), find_model(line["model"]), line["precision"], int(line["batch"]))
+            if "share the weights" in line["source"] or "one of" in line["source"] or "chips)" in line["source"]:
+                continue  # a device holds a part of the weights and their state
+            model = published_model(line["model"])
+            check_fits(named(line["device"]), model, line["precision"], int(line["batch"]))
 
 
 # --- what spills -----------------------------------------------------------------------------------------------------

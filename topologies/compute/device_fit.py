@@ -174,4 +174,4 @@ def _cuts(one: Observation) -> Floats:
         return whole[None]
     first, last = after + work, after + work / np.maximum(kernels, 1)[:, None]
     first[:, -1], last[:, -1] = (launched - kernels + 1) * one.spec.launch_s, launched * one.spec.launch_s
-    return np.ascontiguousarray(np.concatenate([first[kernels > 0], last[kernels > 1]]))
+    return np.asarray(np.concatenate([first[kernels > 0], last[kernels > 1]]), dtype=np.float64)
