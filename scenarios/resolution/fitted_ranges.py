@@ -42,8 +42,16 @@ def outside(plan: Plan, *, timed: bool = True) -> list[str]:
     >>> outside(load("dgx1-p100", ["workload.batch_per_worker=16"]).plans()[0])  # doctest: +ELLIPSIS
     ['workload.batch_per_worker: found 16; the time of p100-sxm2 was fitted at 128 to 512 (device model of ...)']
     """
-    found = [*_devices(plan), *_tensor_cores(plan)] if timed else []
+    found = [*_devices(plan), *_tensor_cores(plan), *_cables(plan)] if timed else []
     return [*found, *_stand_ins(plan), *_targets(plan), *_below_entropy(plan), *_evaluations(plan)]
+
+
+def _cables(plan: Plan) -> Iterator[str]:
+    """Yields a note if nodes from files are taken to have a cable for each of their network cards."""
+    several = sorted({count for count in plan.scenario.cluster.cards_of_files if count > 1})
+    if several and len(plan.cluster.nodes) > 1:
+        found = " or ".join(map(str, several))
+        yield f"cluster.network.cables: not given; nodes from files have {found}, one for each of their network cards"
 
 
 def _stand_ins(plan: Plan) -> Iterator[str]:

@@ -332,15 +332,22 @@ class ClusterPart(Part):
         each = (part.link for part in self.nodes for _ in range(part.count))
         own = {number: link.build() for number, link in enumerate(each) if link is not None}
         network = with_own_links(self.network.graph(hosts), own)
-        if self.network.file is not None or "cables" in self.network.parameters:
-            return network
-        # a node in a file has as many cables as cards; how many a known node has is up to the scenario
-        cards = (
-            len(inside.of_kind("nic")) if isinstance(part.node, NodeFilePart) and (inside := part.inside()) else 0
-            for part in self.nodes
-            for _ in range(part.count)
-        )
-        return with_cables(network, {number: count for number, count in enumerate(cards) if count > 1})
+        cards = {number: count for number, count in enumerate(self.cards_of_files) if count > 1}
+        return with_cables(network, cards)
+
+    @cached_property
+    def cards_of_files(self) -> tuple[int, ...]:
+        """The network cards of each node from a file, each of which gets a cable; 0 for other nodes.
+
+        How many of its cards a known node uses is up to the scenario, as it is if `network.cables` is given.
+        """
+        if not isinstance(self.nodes, tuple) or self.network.file is not None or "cables" in self.network.parameters:
+            return ()
+        found: list[int] = []
+        for part in self.nodes:
+            inside = part.inside() if isinstance(part.node, NodeFilePart) else None
+            found += [0 if inside is None else len(inside.of_kind("nic"))] * part.count
+        return tuple(found)
 
     def _own_links(self) -> list[Fault]:
         """Returns the mistakes of nodes with links of their own."""

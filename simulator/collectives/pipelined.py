@@ -68,7 +68,7 @@ def double_tree(channels: Sequence[tuple[Chains, float]], nbytes: float) -> Roun
         targets = np.concatenate([edges.targets[some] for edges, some in now])
         adds = any(bool(some[: len(some) // 2].any()) for _, some in now)
         if len(sources):
-            rounds.append(Round(sources, targets, np.full(len(sources), float(chunk)), reduces=adds))
+            rounds.append(Round(sources, targets, np.full(len(sources), float(chunk), dtype=np.float64), reduces=adds))
     if whole:
         return tuple(rounds)
     pairs: Places = np.concatenate([np.stack((edges.sources, edges.targets)) for edges, _ in trees], axis=1)
@@ -76,7 +76,10 @@ def double_tree(channels: Sequence[tuple[Chains, float]], nbytes: float) -> Roun
     for amounts, some in zip(each, kept, strict=False):
         amounts[some] -= chunk
     (sources, targets), at = np.unique(pairs, axis=1, return_inverse=True)
-    return (*rounds, Round(sources, targets, np.bincount(at.reshape(-1), np.concatenate(each), len(sources))))
+    return (
+        *rounds,
+        Round(sources, targets, np.bincount(at.reshape(-1), np.concatenate(each), len(sources)).astype(float)),
+    )
 
 
 def _before(edges: Edges, chains: Chains, parents: Sequence[int]) -> NDArray[np.bool_]:

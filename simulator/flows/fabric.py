@@ -30,6 +30,7 @@ from paceline.topologies.graphs.routing import NoRoute, Routes, Rule, port
 MOST_COMPARED = 64
 """members of groups that are compared with each other, because all pairs of members are looked up; our choice"""
 Stops = tuple[str | None, str | None]
+NO_STOPS: Stops = (None, None)
 MANY_WORKERS = 512
 """number of workers from which the paths to a server are looked up together"""
 
@@ -262,14 +263,14 @@ class GraphFabric:
         here, there = (copied.get(rank) or self._cluster.vertex_of(rank) for rank in (source, to))
         if here == there:
             return self._inside(source, to, nbytes)
-        cluster, cards = self._cluster, (None, None)
+        cluster, cards = self._cluster, NO_STOPS
         if (apart := self.node_of(source) != self.node_of(to)) and cluster.has_cards:
             cards = cluster.card_of(source, to), cluster.card_of(to, source)
         cache, key = self._cache, (here, there, *cards, flow)
         if key not in cache.known and flow == 0 and max(source, to) >= cluster.workers >= MANY_WORKERS:
             self._look_up_server()
         if key not in cache.known:
-            between = (passed.get(source), passed.get(to)) if apart else (None, None)
+            between = (passed.get(source), passed.get(to)) if apart else NO_STOPS
             cache.known[key] = self._by_cards(here, there, between, cards, flow)
         hops = cache.known[key]
         pieces = tuple(hop.link.piece(nbytes).up_to_bytes for hop in hops if hop.link.pieces)
@@ -292,7 +293,7 @@ class GraphFabric:
 
         def along(out: str | None, into: str | None) -> tuple[Connection, ...]:
             ways = [here, *(one for one in (stops[0], out, into, stops[1]) if one not in (None, here, there)), there]
-            return tuple(chain.from_iterable(self._hops(*pair, flow) for pair in pairwise(ways)))  # type: ignore[arg-type]
+            return tuple(chain.from_iterable(self._hops(*pair, flow) for pair in pairwise(ways)))
 
         shortest = along(None, None)
         for choice in CARDS:

@@ -161,11 +161,11 @@ class PathTables:
         found = PathTable(latency_s, limit, medium, send_s, receive_s, beyond_s, np.r_[0, ends], passes, self.names)
         latency_s[away], limit[away], medium[away], beyond_s[away] = self._along(first, routed.hops, nbytes[away])
         if self._cluster.shares:
-            ends = (
+            both = (
                 (self._vertex[one[away]], routed.hops[first[:-1]]),
                 (self._vertex[other[away]], routed.hops[first[1:] - 1]),
             )
-            for vertices, hops in ends:
+            for vertices, hops in both:
                 limit[away] = np.minimum(limit[away], self._own_rate(vertices, hops, nbytes[away]))
         send_s[away], receive_s[away] = self._work(routed.hops[first[:-1]]), self._work(routed.hops[first[1:] - 1], 1)
         self._fill_inside(found, near, self._node[one[near]], nbytes[near])

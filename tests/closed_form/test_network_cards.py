@@ -181,3 +181,4 @@ def test_a_node_of_a_file_has_a_cable_for_each_card(tmp_path: Any) -> None:
         )
         cables = [one for one in part.layout.graph.connections if "switch" in one.ends]
         assert sum(one.count for one in cables) == 2 * expected, json.dumps(given)
+        assert part.cards_of_files == (() if given else (2, 2))  # what a note says
