@@ -213,11 +213,12 @@ def _device_line(spec: Spec) -> str:
 
 
 def _device_table(items: list[Item]) -> Table:
-    """Returns a table with a row per device: peaks by precision, memory and bandwidth, those of far memory below."""
+    """Returns a table with a row per device: peaks by precision, memory and bandwidth, those of far memory below; the
+    published rows of its chip, and how far off they are predicted without them."""
     from paceline.reports.plain_table import plain_table
 
     table = plain_table(f"{len(items)} devices", first="name")
-    for column in ("kind", "TFLOP/s", "GB", "GB/s", "description"):
+    for column in ("kind", "TFLOP/s", "GB", "GB/s", "rows", "off", "description"):
         table.add_column(column)
     for item in items:
         peaks = " ".join(
@@ -227,7 +228,9 @@ def _device_table(items: list[Item]) -> Table:
             "\n".join(f"{item[key] / 1e9:g}" for key in keys if item.get(key))
             for keys in (("memory_bytes", "far_bytes"), ("bytes_per_s", "far_bytes_per_s"))
         )
-        table.add_row(item["name"], item["kind"], peaks, memory, speed, item["description"])
+        error = item.get("left_out_error")
+        known = [str(item.get("published_rows", "")), "" if error is None else f"{100 * error:.0f} %"]
+        table.add_row(item["name"], item["kind"], peaks, memory, speed, *known, item["description"])
     return table
 
 
