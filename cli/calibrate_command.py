@@ -52,15 +52,19 @@ def calibrate(
         float, typer.Option(min=1, help="No further round begins after this time; at least three are made.")
     ] = 180.0,
     nccl_tests: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="LOG", help="Import collectives from a log of nccl-tests; may be repeated."),
+        list[str] | None,
+        typer.Option(
+            metavar="[PROGRAM,RANKS/HOSTS=]LOG",
+            help="Import collectives from a log of nccl-tests; may be repeated. The program (all_reduce=LOG), or the "
+            "ranks and hosts (16/2=LOG), are needed if the log does not contain them.",
+        ),
     ] = None,
     osu: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="[RANKS=]LOG",
-            help="Import messages and collectives from a log of OSU micro-benchmarks; may be repeated. The ranks "
-            "(16=LOG, or 16/2=LOG for 2 hosts) are needed if the log does not contain the command lines.",
+            metavar="[RANKS/HOSTS=]LOG",
+            help="Import messages and collectives from a log of OSU micro-benchmarks; may be repeated. The ranks and "
+            "hosts (16/2=LOG, or 16=LOG on one host) are needed if the command lines in the log do not tell them.",
         ),
     ] = None,
     torch_profile: Annotated[
@@ -165,6 +169,8 @@ def _answer(machine: MachinePart, out: Path, shown: Output) -> None:
     save_machine(machine, out)
     shown.answer(machine.model_dump(mode="json"), [table(machine.of_model(name)) for name in machine.names()])
     shown.note(machine.made.verdict)
+    for line in machine.assumed:
+        shown.note(line)
     if not shown.as_json:
         shown.note(f"stored in {out}")
 

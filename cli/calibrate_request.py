@@ -40,7 +40,7 @@ class Request:
     algorithms: str | None = None
     workers: int | None = None
     batches: Sequence[int] = ()
-    nccl_tests: Sequence[Path] = ()
+    nccl_tests: Sequence[str] = ()
     osu: Sequence[str] = ()
     torch_profile: Sequence[str] = ()
     runs: Sequence[Path] = ()
@@ -93,7 +93,7 @@ class Request:
         from paceline.backend.calibration.machine_imports import NOTHING
 
         found, mistakes = NOTHING, list[str]()
-        readers: list[Callable[[], Imported]] = [partial(nccl_log, path) for path in self.nccl_tests]
+        readers: list[Callable[[], Imported]] = [partial(nccl_log, given) for given in self.nccl_tests]
         readers += [partial(osu_log, given) for given in self.osu]
         if self.torch_profile:
             plan, busy = scenario.plans()[0], max(len(ranks) for ranks in scenario.cluster.placement)

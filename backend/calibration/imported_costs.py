@@ -33,30 +33,49 @@ from paceline.topologies.importing.measured import (
 )
 
 
-def nccl_log(path: Path) -> Imported:
+def nccl_log(given: str) -> Imported:
     """Returns the costs in a log of nccl-tests.
 
     Args:
-        path: the log.
+        given: the path of the log, after ``PROGRAM=``, ``RANKS/HOSTS=`` or ``PROGRAM,RANKS/HOSTS=`` if it does not contain
+            them, such as all_reduce=log.txt.
 
     Raises:
         InputError: the log is wrong; with all mistakes.
     """
-    return _of_curves(nccl_tests.read(path), path)
+    path, before = _before(given)
+    operation: str | None = None
+    ranks = hosts = None
+    for part in filter(None, before.split(",")):
+        if part[0].isdecimal():
+            ranks, hosts = _ranks_and_hosts(part, "--nccl-tests", given)
+        elif part.removesuffix("_perf") in nccl_tests.PROGRAMS:
+            operation = nccl_tests.PROGRAMS[part.removesuffix("_perf")]
+        else:
+            raise InputError(
+                f"--nccl-tests: found {given!r}, expected a log, or its program ({', '.join(nccl_tests.PROGRAMS)}), its "
+                "ranks and hosts, or both, and the log, such as all_reduce=log.txt or all_reduce,16/2=log.txt"
+            )
+    return _of_curves(nccl_tests.read(path, operation=operation, ranks=ranks, nodes=hosts), path)
+
+
+def _before(given: str) -> tuple[Path, str]:
+    """Returns the path of a log, and what is given before it."""
+    before, _, after = given.rpartition("=")
+    return (Path(given), "") if Path(given).exists() or not before else (Path(after), before)
 
 
 def osu_log(given: str) -> Imported:
     """Returns the costs in a log of OSU micro-benchmarks.
 
     Args:
-        given: the path of the log, after ``RANKS=`` or ``RANKS/HOSTS=`` if it does not contain the commands.
+        given: the path of the log, after ``RANKS=`` (on one host) or ``RANKS/HOSTS=`` if it does not contain the commands.
 
     Raises:
         InputError: the log is wrong, or has no times of messages or collectives; with all mistakes.
     """
-    before, _, after = given.rpartition("=")
-    ranks, hosts = (None, None) if Path(given).exists() or not before else _ranks_and_hosts(before, given)
-    path = Path(given if ranks is None else after)
+    path, before = _before(given)
+    ranks, hosts = _ranks_and_hosts(before, "--osu", given) if before else (None, None)
     found = osu.read(path, ranks=ranks, nodes=hosts)
     kept = [curve for curve in found if curve.operation not in {RATE, RATE_BOTH_WAYS}]
     if not kept:
@@ -67,11 +86,11 @@ def osu_log(given: str) -> Imported:
     return _of_curves(kept, path)
 
 
-def _ranks_and_hosts(text: str, given: str) -> tuple[int, int | None]:
+def _ranks_and_hosts(text: str, option: str, given: str) -> tuple[int, int | None]:
     ranks, _, hosts = text.partition("/")
     if not ranks.isdecimal() or int(ranks) < 2 or (hosts and (not hosts.isdecimal() or int(hosts) < 1)):
         raise InputError(
-            f"--osu: found {given!r}, expected a log, or the ranks of its collectives, their hosts, and the log, such "
+            f"{option}: found {given!r}, expected a log, or the ranks of its collectives, their hosts, and the log, such "
             "as 16=log.txt or 16/2=log.txt"
         )
     return int(ranks), int(hosts) if hosts else None
@@ -90,15 +109,20 @@ def _of_curves(found: Sequence[MeasuredCurve], path: Path) -> Imported:
             points=tuple(
                 BytesPart.model_construct(bytes=nbytes, time=seconds) for nbytes, seconds in profile_points(curves)
             ),
-            origin=_origin(curves[0], path),
+            origin=_origin(curves, path),
         )
         for (operation, ranks, hosts), curves in alike.items()
     ]
     return Imported(curves=tuple(parts), origins=tuple(part.origin for part in parts if part.origin is not None))
 
 
-def _origin(curve: MeasuredCurve, path: Path) -> OriginPart:
-    return OriginPart(file=path.name, tool=curve.tool, version=curve.version, details=curve.details)
+def _origin(curves: Sequence[MeasuredCurve], path: Path) -> OriginPart:
+    one = curves[0]
+    notes = dict.fromkeys(note for curve in curves for note in curve.notes)
+    if len(curves) > 1:
+        times = "the median of the times at each size"
+        notes[f"{len(curves)} runs of {one.operation} of {one.ranks} ranks: {times}"] = None
+    return OriginPart(file=path.name, tool=one.tool, version=one.version, details=one.details, notes=tuple(notes))
 
 
 def trace(given: str, plan: Plan, busy: int) -> Imported:
@@ -125,7 +149,9 @@ def trace(given: str, plan: Plan, busy: int) -> Imported:
     told = ", ".join(
         filter(None, [found.device or "", f"{found.ranks} ranks" if found.ranks else "", found.backend or ""])
     )
-    origin = OriginPart(file=path.name, tool="torch.profiler", details=told)
+    stubs = f"left out: {', '.join(found.left_out)}, without a backward pass"
+    notes = (stubs,) if found.left_out else ()
+    origin = OriginPart(file=path.name, tool="torch.profiler", details=told, notes=notes)
     part = gradient_part(batch, busy, {(Rank(0), 0): found.gradient}, origin)
     passes = (found.forward, found.backward)
     if found.kernels is not None and sum(found.kernels.forward + found.kernels.backward) > sum(map(sum, passes)):

@@ -15,6 +15,9 @@ class OriginPart(Part):
     tool: str = Field(description="the program that wrote it: 'nccl-tests all_reduce'")
     version: str = Field(default="", description="the version of the program, if the file contains it")
     details: str = Field(default="", description="devices and settings that the file contains")
+    notes: tuple[str, ...] = Field(
+        default=(), description="what was assumed or left out when the file was read; printed by `simulate`"
+    )
 
 
 class FitPart(Part):

@@ -197,6 +197,11 @@ class MachinePart(Part):
     imported: tuple[OriginPart, ...] = Field(default=(), description="the logs, traces and runs that were imported")
     models: tuple[ModelPart, ...] = Field(default=(), description="further models, with the same ranks and threads")
 
+    @property
+    def assumed(self) -> list[str]:
+        """What was assumed or left out when files were imported."""
+        return [f"{origin.file}: {note}" for origin in self.imported for note in origin.notes]
+
     def names(self) -> list[str]:
         """Returns the models of the file."""
         return [self.model, *(one.model for one in self.models)]
@@ -220,7 +225,7 @@ class MachinePart(Part):
     def linked(self) -> LinkedProfile:
         """Returns the costs of a host, and those between hosts if there are such."""
         between = self._costs(between=True) if any(curve.hosts > 1 for curve in self.costs) else None
-        return LinkedProfile(self.profile(), between, tuple(host.ranks for host in self.hosts))
+        return LinkedProfile(self.profile(), between, tuple(host.ranks for host in self.hosts), tuple(self.assumed))
 
     def profile(self) -> Profile:
         """Returns the costs of a host."""

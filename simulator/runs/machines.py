@@ -99,9 +99,9 @@ def extrapolated(plan: Plan, linked: LinkedProfile) -> list[str]:
         linked: the calibrated host, or several.
     """
     machine, placement = linked.machine, placement_of(plan)
-    found, batch = list[str](), plan.job.batch
+    found, batch = [f"cluster.machine: {line}" for line in linked.assumed], plan.job.batch
     if not machine.gradients:
-        return ["cluster.machine: gradients take the times of the scenario's devices; the file has none"]
+        return [*found, "cluster.machine: gradients take the times of the scenario's devices; the file has none"]
     batches = [one.batch for one in machine.gradients]
     if not batches[0] <= batch <= batches[-1]:
         measured = " to ".join(str(size) for size in sorted({batches[0], batches[-1]}))

@@ -26,22 +26,92 @@ Collectives = Mapping[tuple[str, int], Points]
 
 
 def seconds_at(points: Points, nbytes: int) -> float:
-    """Returns the time for `nbytes`: linear between the measured sizes, and that of the nearest size outside them.
+    """Returns the time for `nbytes`: linear between the measured sizes, and by latency and bandwidth outside them.
+
+    Above the largest size, each further byte takes what it takes between the largest size and the largest of at most
+    half of it; below the smallest, each byte less saves what it saves up to the first size of at least twice the
+    smallest, and never more than its share of the time. A single size gives a time in proportion to the bytes.
 
     Args:
         points: measured (bytes, seconds), smallest first.
         nbytes: the size in bytes.
 
-    >>> seconds_at(((100, 1.0), (200, 3.0)), 150)
-    2.0
-    >>> seconds_at(((100, 1.0), (200, 3.0)), 10)
-    1.0
+    >>> points = ((100, 2.0), (200, 3.0), (400, 5.0))
+    >>> seconds_at(points, 150), seconds_at(points, 0), seconds_at(points, 1000)
+    (2.5, 1.0, 11.0)
+    >>> seconds_at(((1000, 8.0),), 500)
+    4.0
     """
     at = bisect_left(points, (nbytes, 0.0))
-    if at == 0 or at == len(points):
-        return points[min(at, len(points) - 1)][1]
+    if at == len(points):
+        size, last_s = points[-1]
+        return last_s + (nbytes - size) * _slope(points, above=True)
+    if at == 0:
+        size, first_s = points[0]
+        return max(0.0, first_s - (size - nbytes) * _slope(points, above=False))
     (low, low_s), (high, high_s) = points[at - 1], points[at]
     return low_s + (high_s - low_s) * (nbytes - low) / (high - low)
+
+
+def _slope(points: Points, *, above: bool) -> float:
+    """Returns the seconds of one byte more than the largest size or, not `above`, of one less than the smallest."""
+    size, seconds = points[-1 if above else 0]
+    if not size:
+        return 0.0
+    if above:
+        others = [one for one in points if 2 * one[0] <= size][-1:] or points[:1]
+    else:
+        others = [one for one in points if one[0] >= 2 * size][:1] or points[-1:]
+    other, other_s = others[0]
+    if other == size:
+        return seconds / size
+    slope = (seconds - other_s) / (size - other)
+    if above:
+        return slope if slope > 0 else seconds / size
+    return min(max(slope, 0.0), seconds / size)
+
+
+def bus_factor(operation: str, members: int) -> float:
+    """Returns the bytes that each member sends of a collective, over those of `Asked.nbytes`, if all are sent evenly.
+
+    2 (n − 1) / n for an all-reduce, (n − 1) / n for its two halves, and 1 for one value that passes all members. It is
+    busbw over algbw of nccl-tests; source: nccl-tests, doc/PERFORMANCE.md.
+
+    Args:
+        operation: our name of the operation.
+        members: the number of ranks.
+
+    >>> bus_factor("AllReduce", 8), bus_factor("AllGather", 8), bus_factor("Broadcast", 8)
+    (1.75, 0.875, 1.0)
+    """
+    share = (members - 1) / members
+    return {"AllReduce": 2 * share, "ReduceScatter": share, "AllGather": share}.get(operation, 1.0)
+
+
+def seconds_of_members(points: Points, operation: str, measured: int, members: int, nbytes: int) -> float:
+    """Returns the time of a collective of other members than the measured ones.
+
+    latency · ⌈log₂ n⌉ / ⌈log₂ m⌉ + (time − latency) · factor(n) / factor(m), with `bus_factor`
+
+    The latency is the time at 0 bytes. Small values take trees or recursive doubling in NCCL and in MPI, whose steps
+    are log₂ n: INFERENCE; the bytes follow from the operation.
+
+    Args:
+        points: (bytes, seconds) of m members, smallest first.
+        operation: our name of the operation.
+        measured: m.
+        members: n, at least 2.
+        nbytes: the size in bytes.
+
+    >>> round(seconds_of_members(((10**8, 0.875),), "AllReduce", 8, 16, 10**8), 4)
+    0.9375
+    >>> seconds_of_members(((0, 3.0),), "Barrier", 8, 16, 0)
+    4.0
+    """
+    seconds = seconds_at(points, nbytes)
+    latency_s = min(seconds, seconds_at(points, 0))
+    steps = (members - 1).bit_length() / (measured - 1).bit_length()
+    return latency_s * steps + (seconds - latency_s) * bus_factor(operation, members) / bus_factor(operation, measured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +243,7 @@ class Profile:
         return replace(self, gradients=tuple(replace(times, factors=(1.0,)) for times in self.gradients))
 
     def collective_s(self, operation: str, members: int, nbytes: int, inside: bool = False) -> float:
-        """Returns seconds of a collective after its last entry, scaled from the nearest probed number of members.
+        """Returns seconds of a collective after its last entry; of other members by `seconds_of_members`.
 
         Args:
             operation: its name, such as "AllReduce".
@@ -194,7 +264,7 @@ class Profile:
             where = " inside a node" * inside
             raise KeyError(f"the profile has no {operation}{where}; it has {sorted(measured)}")
         near = min(known, key=lambda count: abs(count - members))
-        return seconds_at(measured[operation, near], nbytes) * members / near
+        return seconds_of_members(measured[operation, near], operation, near, members, nbytes)
 
     def measured(self, inside: bool) -> Collectives:
         """Returns the collectives in shared memory of a node, or over the network."""
@@ -266,11 +336,13 @@ class LinkedProfile:
         between: the costs of messages and collectives between the hosts, as of a network; None: they were not measured,
             and the links of a scenario join the hosts.
         placement: the number of workers on each host when `between` was measured; empty: imported, for all placements.
+        assumed: sentences on what was assumed when files were imported.
     """
 
     machine: Profile
     between: Profile | None = None
     placement: tuple[int, ...] = ()
+    assumed: tuple[str, ...] = ()
 
     def measured_between(self, placement: tuple[int, ...]) -> Profile | None:
         """Returns the costs between hosts if they were measured with this number of workers on each host.
@@ -317,10 +389,11 @@ class Consulted:
         A message without a vector is not reported: it costs about as much as any that fits into a packet.
 
         >>> consulted = Consulted(Profile(messages=((8, 1e-4), (1000, 2e-4))))
-        >>> [consulted.message_s(nbytes) for nbytes in (500, 4000)][1]
-        0.0002
-        >>> consulted.outside()
-        ['network: found messages of 4000 bytes; measured were 8 to 1000 bytes']
+        >>> [round(consulted.message_s(nbytes), 6) for nbytes in (500, 4000)][1]
+        0.000502
+        >>> consulted.outside()  # doctest: +NORMALIZE_WHITESPACE
+        ['network: found messages of 4000 bytes; measured were 8 to 1000 bytes;
+         assumed: 0.00992 GB/s for the bytes above them, as between the largest sizes']
         """
         found: dict[str, None] = {}
         for operation, members, nbytes, inside in self.asked:
@@ -330,11 +403,16 @@ class Consulted:
             what = (MESSAGE + "s" if operation == MESSAGE else f"{operation} of {members} ranks") + where
             points = self._points(operation, members, inside)
             if points is None:
-                known = self._members(operation, inside)
-                found[f"network: found {what}; measured was {operation} of {known} ranks{where}"] = None
-            elif not points[0][0] <= nbytes <= points[-1][0]:
-                measured = " to ".join(f"{size}" for size in sorted({points[0][0], points[-1][0]}))
-                found[f"network: found {what} of {nbytes} bytes; measured were {measured} bytes"] = None
+                known = sorted(count for name, count in self.profile.measured(inside) if name == operation)
+                near = min(known, key=lambda count: abs(count - members))
+                points = self.profile.measured(inside)[operation, near]
+                ranks = ", ".join(map(str, known))
+                found[
+                    f"network: found {what}; measured was {operation} of {ranks} ranks{where}; assumed: the bytes that "
+                    f"each rank of {members} sends at the speed of {near}, and a latency in proportion to log2 of the ranks"
+                ] = None
+            if not points[0][0] <= nbytes <= points[-1][0]:
+                found[f"network: found {what} of {nbytes} bytes; {_assumed(points, nbytes)}"] = None
         return list(found)
 
     def _points(self, operation: str, members: int, inside: bool) -> Points | None:
@@ -344,5 +422,14 @@ class Consulted:
             return ((0, 0.0), (sys.maxsize, 0.0))  # a single member sends nothing
         return self.profile.measured(inside).get((operation, members))
 
-    def _members(self, operation: str, inside: bool) -> str:
-        return ", ".join(str(count) for name, count in sorted(self.profile.measured(inside)) if name == operation)
+
+def _assumed(points: Points, nbytes: int) -> str:
+    """Describes the measured sizes, and how `seconds_at` continues them to a size outside."""
+    measured = f"measured were {' to '.join(str(size) for size in sorted({points[0][0], points[-1][0]}))} bytes"
+    if len(points) == 1:
+        return f"{measured}; assumed: a time in proportion to the bytes"
+    above = nbytes > points[-1][0]
+    slope = _slope(points, above=above)
+    speed = f"{1e-9 / slope:.3g} GB/s" if slope else "no time"
+    of = "largest" if above else "smallest"
+    return f"{measured}; assumed: {speed} for the bytes {'above' if above else 'below'} them, as between the {of} sizes"

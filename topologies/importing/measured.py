@@ -28,7 +28,7 @@ RATE_BOTH_WAYS = "message-rate-both-ways"
 LARGEST = 64 * 1024 * 1024
 """the maximum size of a log, in bytes: INFERENCE, over 500,000 rows"""
 
-TAG = re.compile(r"\[\d+,\d+\]<std(out|err)>: ?|\d+: ")
+TAG = re.compile(r"\[\d+,\d+\]<std(out|err)>: ?|\d+: |\[\d+\] (?!\S*:\d+:\d+ \[)")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 DECIMAL = re.compile(NUMBER, re.ASCII)
 LONGEST_NUMBER = 40
@@ -50,6 +50,7 @@ class MeasuredCurve:
         tool: the tool and its program.
         version: the version of the tool, "" if the log does not tell.
         details: devices, library and settings that the log tells.
+        notes: what was assumed or left out when the log was read.
     """
 
     operation: str
@@ -60,6 +61,7 @@ class MeasuredCurve:
     tool: str = ""
     version: str = ""
     details: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def profile_points(curves: Sequence[MeasuredCurve]) -> Points:

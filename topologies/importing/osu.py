@@ -4,8 +4,10 @@ Rules of this file:
 
 * The formats are those of versions 5 to 7, with or without ``-f``: FOUND (c/util/osu_util_mpi.c of 7.4, and 5.x). A
   file may hold several benchmarks one after the other.
-* A benchmark does not print its number of ranks. So the caller gives it for collectives, or the log contains the
-  command line of mpirun or srun before the benchmark. Messages have 2.
+* A benchmark prints neither its number of ranks nor its hosts. So the caller gives them, or the log contains the
+  command line before the benchmark, as a prompt or in a comment. Messages have 2 ranks. `launched` reads the options of
+  mpirun, mpiexec, mpirun_rsh, srun, flux, jsrun, lrun, ibrun and aprun: MEMORY high, of their manuals. Where a command
+  tells the ranks and not their hosts, one host is assumed, with a note.
 * ``Size`` is the bytes of one rank's value, and for ``osu_reduce_scatter`` those of its whole input: FOUND
   (osu_allgather.c, osu_reduce_scatter.c). For an all-gather it is multiplied by the number of ranks, as in
   `Asked.nbytes`.
@@ -43,7 +45,7 @@ PAIRS = frozenset({"message", RATE, RATE_BOTH_WAYS})
 EXPECTED = "the output of osu_latency, osu_allreduce or another OSU micro-benchmark"
 TITLE = re.compile(r"#\s*OSU\s+([A-Za-z]+\S*)\s+(.*?)\s+Test(?:\s+v(\S+))?\s*", re.ASCII)
 COMMAND = re.compile(r"\s*(?:[$+>]\s|.*\bosu_[a-z_]+)", re.ASCII)
-RANKS = re.compile(r"\s(?:-np?|--ntasks|--np)(?:\s+|=)(\d{1,7})\b", re.ASCII)
+PROGRAM = re.compile(r"(?:\S*/)?osu_[a-z_]+")
 TIME_COLUMN = re.compile(r"(?:Avg )?Latency ?\((\w+)\)", re.ASCII)
 RATE_COLUMN = re.compile(r"Bandwidth ?\((\S+)\)", re.ASCII)
 
@@ -56,8 +58,8 @@ class Table:
     version: str
     library: str
     line: int
-    launched: int | None = None
-    """the ranks in the command line before it"""
+    command: tuple[int, str] | None = None
+    """the line number and text of the command before it"""
     columns: list[str] = field(default_factory=list)
     rows: list[tuple[int, list[str], list[str]]] = field(default_factory=list)
     """line numbers, columns and words"""
@@ -69,7 +71,7 @@ def read(path: Path, *, ranks: int | None = None, nodes: int | None = None) -> t
     Args:
         path: the standard output of one or more benchmarks.
         ranks: the number of ranks of the collectives; None: that of the command line in the log.
-        nodes: the number of hosts, if it is known.
+        nodes: the number of hosts; None: that of the command line in the log.
 
     Raises:
         InputError: lists every line that is wrong.
@@ -115,15 +117,19 @@ def _tables(lines: Sequence[str], problems: list[str]) -> list[Table]:
     """Splits a log into benchmarks; a command line after a table ends it."""
     tables: list[Table] = []
     reading = False
-    launched: int | None = None
+    command: tuple[int, str] | None = None
+    begun = ""
     for number, line in enumerate(lines, 1):
+        if line.rstrip().endswith("\\"):
+            begun += line.rstrip()[:-1] + " "
+            continue
+        line, begun = begun + line, ""
         words = line.split()
         if "osu_" in line and COMMAND.match(line):
-            count = RANKS.search(line)
-            launched = int(count[1]) if count and int(count[1]) > 1 else None
+            command = number, line
         if title := TITLE.fullmatch(line.strip()):
-            tables.append(Table(title[2].lower(), title[3] or "", title[1], number, launched))
-            reading, launched = True, None
+            tables.append(Table(title[2].lower(), title[3] or "", title[1], number, command))
+            reading, command = True, None
         elif not reading or not words:
             continue
         elif words[0].startswith("#"):
@@ -139,6 +145,186 @@ def _tables(lines: Sequence[str], problems: list[str]) -> list[Table]:
     return tables
 
 
+# --- commands of launchers -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What a command tells of the ranks that it starts, and of their hosts."""
+
+    ranks: int | None = None
+    hosts: int | None = None
+    spread: bool = False
+    """whether it spreads the ranks over hosts without telling how many there are"""
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """The names of a launcher's options, each with one value.
+
+    Args:
+        ranks: the number of ranks.
+        nodes: the number of hosts.
+        per_node: the ranks of each host.
+        lists: hosts with their slots.
+        sets: resource sets, of which `per_set` ranks each, `sets_per_node` on a host.
+    """
+
+    ranks: frozenset[str] = frozenset()
+    nodes: frozenset[str] = frozenset()
+    per_node: frozenset[str] = frozenset()
+    lists: frozenset[str] = frozenset()
+    sets: frozenset[str] = frozenset()
+    per_set: frozenset[str] = frozenset()
+    sets_per_node: frozenset[str] = frozenset()
+
+
+def _options(**names: str) -> Launcher:
+    return Launcher(**{name: frozenset(text.split()) for name, text in names.items()})
+
+
+MPIRUN = _options(
+    ranks="-n -np --n --np -c",
+    per_node="-N --npernode -npernode -ppn --ppn -perhost --perhost",
+    lists="-H -host --host -hosts --hosts",
+)
+SRUN = _options(
+    ranks="-n --ntasks",
+    nodes="-N --nodes",
+    per_node="--ntasks-per-node --tasks-per-node",
+    lists="-w --nodelist",
+)
+LAUNCHERS = {
+    "mpirun": MPIRUN, "mpiexec": MPIRUN, "orterun": MPIRUN, "prterun": MPIRUN, "prun": MPIRUN,
+    "mpiexec.hydra": MPIRUN, "mpirun.hydra": MPIRUN, "mpiexec_mpt": MPIRUN, "ibrun": MPIRUN,
+    "mpirun_rsh": _options(ranks="-n -np"),
+    "srun": SRUN,
+    "flux": _options(ranks="-n --ntasks", nodes="-N --nodes", per_node="--tasks-per-node"),
+    "aprun": _options(ranks="-n --pes", per_node="-N --pes-per-node", lists="-L --node-list"),
+    "jsrun": _options(
+        ranks="-p --np", sets="-n --nrs", per_set="-a --tasks_per_rs", sets_per_node="-r --rs_per_host"
+    ),
+    "lrun": _options(ranks="-n", nodes="-N", per_node="-T"),
+}  # fmt: skip
+ONE_PER_NODE = frozenset({"-pernode", "--pernode"})
+BY_NODE = frozenset({"--bynode", "-bynode"})
+MAPPED = frozenset({"--map-by", "-map-by"})
+HOST_FILES = frozenset({"-hostfile", "--hostfile", "-machinefile", "--machinefile", "--default-hostfile", "-f", "-F"})
+
+
+def launched(command: str) -> Launched:
+    """Returns the ranks and hosts that a command line tells.
+
+    Args:
+        command: the line, with or without a prompt.
+
+    >>> launched("$ mpirun -np 8 --map-by ppr:4:node ./osu_allreduce")
+    Launched(ranks=8, hosts=2, spread=False)
+    >>> launched("$ srun -N2 --ntasks-per-node=4 osu_allreduce") == launched("$ mpiexec -n 8 -ppn 4 osu_allreduce")
+    True
+    >>> launched("$ jsrun -n 2 -a 4 -c 40 osu_allreduce")
+    Launched(ranks=8, hosts=None, spread=False)
+    """
+    words = command.split()
+    end = next((at for at, word in enumerate(words) if PROGRAM.fullmatch(word)), len(words))
+    start = next((at for at, word in enumerate(words[:end]) if word.rsplit("/", 1)[-1] in LAUNCHERS), None)
+    if start is None:
+        return Launched()
+    name = words[start].rsplit("/", 1)[-1]
+    launcher, options = LAUNCHERS[name], words[start + 1 : end]
+
+    def number(names: frozenset[str]) -> int | None:
+        found = re.match(r"\d{1,7}", _value(options, names) or "")
+        return int(found[0]) or None if found else None
+
+    ranks, hosts, per_node = number(launcher.ranks), number(launcher.nodes), number(launcher.per_node)
+    slots = _slots(_value(options, launcher.lists) or "")
+    if name == "mpirun_rsh":
+        slots = _slots(",".join(word for word in _arguments(options) if "=" not in word))
+    if sets := number(launcher.sets):
+        ranks = sets * (number(launcher.per_set) or 1)
+        on_host = number(launcher.sets_per_node)
+        return Launched(ranks, -(-sets // on_host) if on_host else None)
+    mapped = _value(options, MAPPED) or ""
+    if ppr := re.match(r"ppr:(\d{1,5}):node", mapped):
+        per_node = int(ppr[1])
+    if ONE_PER_NODE & set(options):
+        per_node = 1
+    if hosts is None and slots and launcher is not MPIRUN:
+        hosts = len(slots)
+    if ranks is None and launcher is MPIRUN and slots:
+        ranks = per_node * len(slots) if per_node else None if mapped.startswith("ppr:") else sum(slots.values())
+    if ranks is None and hosts is not None:
+        ranks = hosts * (per_node or 1)  # srun and flux start one task on each node if nothing else is said
+    if hosts is None and ranks is not None:
+        by_node = bool(BY_NODE & set(options)) or mapped.startswith("node")
+        if per_node:
+            hosts = -(-ranks // per_node)
+        elif slots:
+            hosts = min(ranks, len(slots)) if by_node else _filled(ranks, list(slots.values()))
+        elif by_node and ranks == 2:
+            hosts = 2  # more ranks may share hosts, whose number is not told
+    spread = bool((BY_NODE | HOST_FILES) & set(options)) or mapped.startswith("node")
+    return Launched(ranks, hosts, hosts is None and spread)
+
+
+def _value(options: Sequence[str], names: frozenset[str]) -> str | None:
+    """Returns the last value of an option, in the next word, after "=" or, for one letter, in the same word."""
+    found = None
+    for at, word in enumerate(options):
+        head, _, tail = word.partition("=")
+        if word in names:
+            found = options[at + 1] if at + 1 < len(options) else None
+        elif head in names:
+            found = tail
+        elif word[:2] in names and word[2:].isdecimal():
+            found = word[2:]
+    return found
+
+
+def _arguments(options: Sequence[str]) -> list[str]:
+    """Returns the words that are neither options nor their values."""
+    return [
+        word
+        for before, word in zip(("", *options), options, strict=False)
+        if not word.startswith("-") and not (before.startswith("-") and "=" not in before)
+    ]
+
+
+def _slots(text: str) -> dict[str, int]:
+    """Returns the slots of the hosts in a list; equal hosts add up.
+
+    >>> _slots("a:2,b"), list(_slots("node[01-03,7]"))
+    ({'a': 2, 'b': 1}, ['node01', 'node02', 'node03', 'node7'])
+    """
+    found: dict[str, int] = {}
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        span = re.fullmatch(r"([^\[]*)\[([^\]]*)\](.*)", part)
+        names = [part]
+        if span:
+            names = []
+            for piece in span[2].split(","):
+                first, _, last = piece.partition("-")
+                if first.isdecimal() and (last or first).isdecimal() and int(last or first) - int(first) < 100_000:
+                    numbers = range(int(first), int(last or first) + 1)
+                    names += [f"{span[1]}{number:0{len(first)}}{span[3]}" for number in numbers]
+        for name in names:
+            host, _, count = name.rpartition(":")
+            if not host or not count.isdecimal():
+                host, count = name, "1"
+            found[host] = found.get(host, 0) + int(count)
+    return found
+
+
+def _filled(ranks: int, slots: Sequence[int]) -> int:
+    """Returns the hosts that get ranks, if the slots of one are filled before those of the next."""
+    for used, count in enumerate(slots, 1):
+        ranks -= count
+        if ranks <= 0:
+            return used
+    return len(slots)
+
+
 # --- from rows to curves ---------------------------------------------------------------------------------------------
 
 
@@ -150,12 +336,27 @@ def _curve(table: Table, where: str, ranks: int | None, nodes: int | None, probl
         problems.append(f"{at}: found the benchmark {table.title!r}, expected one of {known}")
         return None
     program, operation = BENCHMARKS[table.title]
-    members = 2 if operation in PAIRS else ranks or table.launched
-    if members is None:
-        problems.append(
-            f"{at}: {program} does not print its number of ranks, and no line of its command is before it; give it"
+    begun = launched(table.command[1]) if table.command else Launched()
+    members = 2 if operation in PAIRS else ranks or begun.ranks
+    hint = "give both as --osu RANKS/HOSTS=LOG, such as 16/2=LOG (ranks= and nodes= in Python)"
+    if members is None or members < 2:
+        missing = (
+            f"the command in line {table.command[0]} tells {f'{members} rank' if members else 'no number of ranks'}"
+            if table.command
+            else "its command is not in the log before it"
         )
+        problems.append(f"{at}: {program} does not print its number of ranks, and {missing}; {hint}")
         return None
+    hosts, notes = nodes, list[str]()
+    if hosts is None and begun.ranks == members:
+        hosts = begun.hosts
+    if hosts is None and ranks is None:
+        known = f"the command in line {table.command[0]}" if table.command else "the log, without its command,"
+        untold = f"{at}: {program}: {known} does not tell the hosts of its {members} ranks"
+        if begun.spread or table.command is None:
+            problems.append(f"{untold}; {hint}")
+            return None
+        notes = [f"{untold}, so one is assumed; {hint}"]
     if not table.rows:
         problems.append(f"{at}: {program} has no rows of measurements")
     points: list[tuple[int, float]] = []
@@ -169,7 +370,15 @@ def _curve(table: Table, where: str, ranks: int | None, nodes: int | None, probl
     source = f"{where}: OSU micro-benchmarks {table.version} {program}, {table.library}"
     tool = f"OSU micro-benchmarks {program}"
     return MeasuredCurve(
-        operation, members, nodes, tuple(points), source.replace("  ", " "), tool, table.version, table.library
+        operation,
+        members,
+        hosts,
+        tuple(points),
+        source.replace("  ", " "),
+        tool,
+        table.version,
+        table.library,
+        tuple(notes),
     )
 
 

@@ -2,7 +2,9 @@
 
 Rules of this file:
 
-* A step is an annotation ``ProfilerStep#N``, which the profiler writes if it has a schedule and `step` is called.
+* A step is an annotation ``ProfilerStep#N``, which the profiler writes if it has a schedule and `step` is called. One
+  without a backward pass is no training step and is left out: the stub that is begun by the last call of `step` (FOUND:
+  HolisticTraceAnalysis, tests/data/amd_trace), waiting, or an evaluation.
 * Backward passes consist of ``autograd::engine::evaluate_function: …``: from the start of the first to the end of the
   last one, unless another operator runs in between on the thread of the step, as with accumulated gradients. A forward
   pass lasts from the first operator after loading, or after the previous backward pass, to the start of the backward
@@ -68,6 +70,7 @@ class GradientProfile:
         ranks: the number of ranks of torch.distributed, None if the trace does not tell.
         backend: the backend of torch.distributed, None if the trace does not tell.
         source: the file and the tool.
+        left_out: names of steps without a backward pass, which the other fields do not contain.
     """
 
     steps: tuple[float, ...]
@@ -82,6 +85,7 @@ class GradientProfile:
     ranks: int | None
     backend: str | None
     source: str
+    left_out: tuple[str, ...] = ()
 
     @property
     def gradient(self) -> tuple[float, ...]:
@@ -140,7 +144,12 @@ def from_trace(trace: TorchTrace, where: str) -> GradientProfile:
     if not kernels:
         busy = union(part for one in phases for part in [*one.forward, *one.backward, *one.optimizer])
     until = [(one[0], other[0]) for one, other in pairwise(spans)] + spans[-1:]
-    during = [common(messages, [window]) for window in until]
+    whole = [number for number, one in enumerate(phases) if one.backward]
+    if not whole:
+        refuse(where, [f"has no event {BACKWARD}: … inside a step; expected whole training steps"])
+    left_out = [steps[number].name for number in range(len(steps)) if number not in whole]
+    phases, spans = [phases[number] for number in whole], [spans[number] for number in whole]
+    during = [common(messages, [until[number]]) for number in whole]
     return GradientProfile(
         steps=tuple(end - start for start, end in spans),
         loading=tuple(length(one.loading) for one in phases),
@@ -154,6 +163,7 @@ def from_trace(trace: TorchTrace, where: str) -> GradientProfile:
         ranks=trace.ranks,
         backend=trace.backend,
         source=f"{where}: torch.profiler",
+        left_out=tuple(left_out),
     )
 
 
@@ -249,7 +259,7 @@ def _passes(operators: Sequence[Interval], backward: Sequence[Interval]) -> tupl
 
 
 def _is_nccl(kernel: Event) -> bool:
-    return kernel.name.lower().startswith("nccl")
+    return kernel.name.lower().startswith(("nccl", "rccl", "msccl"))  # the latter two of RCCL: MEMORY medium
 
 
 def _communication(events: Sequence[Event], process: str) -> list[Event]:
