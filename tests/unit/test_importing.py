@@ -168,7 +168,7 @@ def test_cpus_are_believed_before_a_hypervisors_table() -> None:
 
 
 def test_a_table_without_affinities_or_with_colours_is_read() -> None:
-    text = "\x1b[4mGPU0 GPU1 mlx5_0\x1b[0m\nGPU0 X NV2 PHB\nGPU1 NV2 X SYS\nmlx5_0 PHB SYS X\n"
+    text = "\x1b[4mGPU0 GPU1 mlx5_0\x1b[0m\nGPU0 X NV2 PHB\nGPU1 NV2 X NODE\nmlx5_0 PHB NODE X\n"
     graph = machine(text, "text", "two")
     assert set(graph.of_kind("host")) == {"cpu0"}
     assert edges(graph)[frozenset(("gpu0", "gpu1"))] == ("nvlink2", 2)

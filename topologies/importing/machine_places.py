@@ -51,9 +51,9 @@ def places(kinds: Mapping[str, Kind], wires: Sequence[Wire], sockets: int) -> di
         if facing:
             found |= _beside(kinds, below, found, tree)
         left += SLOT * max(1, len(row)) + 0.6
-    if "nvswitch" in kinds:
-        gpus = [found[name][0] for name, kind in kinds.items() if kind == "device"]
-        found["nvswitch"] = ((min(gpus) + max(gpus)) / 2, -2.2)
+    for switch in (name for name in kinds if name.startswith("nvswitch")):
+        gpus = [found[wire.one][0] for wire in wires if wire.other == switch]
+        found[switch] = ((min(gpus) + max(gpus)) / 2, -2.2)
     return found
 
 

@@ -5,10 +5,15 @@ Rules of this file:
 * For each pair the table has the farthest component on its PCIe path, or the number of its NVLinks. PIX means one
   shared PCIe switch, PXB several PCIe switches, PHB a host bridge; NODE and SYS paths cross sockets. A host bridge is a
   vertex of its own only if its socket has several.
-* Sockets are identified by CPU affinity. NICs, which have none, belong to the socket of a GPU to which they are not
-  SYS, or to a socket of their own.
-* If all pairs of GPUs have the same number of NVLinks, and together more than any GPU has (18), they use NVSwitches,
-  which are one switch here, as hardware spreads traffic over all of them equally.
+* SYS is a path over the bus between sockets, so its two ends are on different sockets, also if their CPU affinities
+  are equal, as in containers. Otherwise sockets are identified by CPU affinity. Only if all pairs of GPUs are SYS, as
+  hypervisors report, and affinities distinguish several groups, affinities are believed instead. NICs, which have none,
+  belong to the socket of a GPU to which they are not SYS, or to a socket of their own.
+* If the NVLinks of all pairs of a group of GPUs are those of the one with fewer, and together more than any GPU has,
+  the group uses NVSwitches, which are one switch here, as hardware spreads traffic over all of them equally. A GPU
+  whose NVLinks are down has PCIe only.
+* Columns are known by the names of the rows, so any name is accepted (mlx5_0, NIC0, ibp24s0, bond0), and names that
+  were glued together by copying are separated.
 * The table does not contain generations. By default, that of the NVLinks is the oldest since Volta with so many per
   GPU, and PCIe is that of machines with such GPUs; the graph's provenance states the choice.
 """
@@ -32,7 +37,8 @@ CODES = ("PIX", "PXB", "PHB", "NODE", "SYS", "SOC")
 
 NVLINK = re.compile(r"NV(\d{1,2})")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-NAME = re.compile(r"(?:GPU|NIC)\d+|[A-Za-z]\w*_\w+")
+BEYOND = re.compile(r"(?:CPU|NUMA)(?:\s+Affinity)?\b|GPU NUMA ID")
+"""the headings after the names"""
 
 LINKS_PER_GPU = {"nvlink1": 4, "nvlink2": 6, "nvlink3": 12, "nvlink4": 18}
 """of P100, V100, A100, H100: MEMORY certain"""
@@ -49,10 +55,17 @@ class Table:
     names: tuple[str, ...]
     cells: dict[tuple[str, str], str]
     affinity: dict[str, str]
+    notes: tuple[str, ...] = ()
 
     @property
     def gpus(self) -> tuple[str, ...]:
         return tuple(name for name in self.names if name.startswith("GPU"))
+
+    @property
+    def all_far(self) -> bool:
+        """Whether all pairs of GPUs are SYS, while CPU affinities distinguish several groups."""
+        pairs = itertools.combinations(self.gpus, 2)
+        return len(set(self.affinity.values())) > 1 and all(self.cells[pair] == "SYS" for pair in pairs)
 
     def joined(self, codes: Iterable[str]) -> list[tuple[str, str]]:
         """Returns the pairs with one of these codes."""
@@ -84,26 +97,40 @@ def machine(text: str, where: str, name: str, *, link: str | None = None, pcie: 
     """
     table = read(text, where)
     nvlinks = table.nvlinks()
-    per_gpu = max(Counter(end for pair, count in nvlinks.items() for end in [*pair] * count).values(), default=0)
-    alike = len(nvlinks) == len(table.gpus) * (len(table.gpus) - 1) / 2 and len(set(nvlinks.values())) == 1
-    switched = alike and per_gpu > max(LINKS_PER_GPU.values())
-    real = max(nvlinks.values(), default=0) if switched else per_gpu
     if link is not None and link not in LINKS_PER_GPU:
         raise InputError(f"link: found {link!r}, expected {', '.join(LINKS_PER_GPU)}")
     if pcie is not None and pcie not in BUS_OF:
         raise InputError(f"pcie: found {pcie!r}, expected 3, 4 or 5")
+    switches = _nvswitches(nvlinks, table, LINKS_PER_GPU[link] if link else max(LINKS_PER_GPU.values()))
+    behind = {gpu: count for members in switches for gpu, count in members.items()}
+    direct = Counter(end for pair, count in nvlinks.items() if pair[0] not in behind for end in [*pair] * count)
+    real = max([*behind.values(), *direct.values()], default=0)
     nvlink = link or next((one for one, most in LINKS_PER_GPU.items() if real <= most and one != "nvlink1"), "nvlink4")
     generation = pcie or (PCIE_OF[nvlink] if nvlinks else 3)
     sockets = _sockets(table)
     kinds, wires = _pcie(table, sockets, generation)
-    wires += _nvlinks(nvlinks, table, nvlink, switched)
-    if switched:
-        kinds["nvswitch"] = "switch"
+    names = ["nvswitch"] if len(switches) == 1 else [f"nvswitch{number}" for number in range(len(switches))]
+    kinds |= dict.fromkeys(names, "switch")
+    for own, members in zip(names, switches, strict=True):
+        wires += [_wire(gpu.lower(), own, nvlink, count) for gpu, count in members.items()]
+    wires += [_wire(*map(str.lower, pair), nvlink, count) for pair, count in nvlinks.items() if pair[0] not in behind]
     said = [f"nvidia-smi topo -m ({where}); bandwidths are the catalogue's"]
     if nvlinks:
         said.append(f"{nvlink} {'as given' if link else f'INFERENCE from {real} NVLinks a GPU'}")
-    if switched:
-        said.append("NVSwitches as one INFERENCE from NVLinks between all GPUs")
+    if switches:
+        said.append(f"NVSwitches as {len(switches)} INFERENCE from NVLinks between all GPUs".replace("as 1 ", "as one "))
+    without = [gpu for gpu in table.gpus if nvlinks and not any(gpu in pair for pair in nvlinks)]
+    if without:
+        said.append(f"{', '.join(without)} without NVLink")
+    fewer = [gpu for gpu, count in behind.items() if count < real]
+    if fewer:
+        said.append(f"{', '.join(fewer)} with fewer NVLinks than others")
+    said += table.notes
+    alike = [pair for pair in itertools.combinations(table.affinity, 2) if len({table.affinity[gpu] for gpu in pair}) == 1]
+    if table.all_far and alike:
+        said.append("sockets by CPU affinity, as all pairs of GPUs are SYS")
+    elif any(sum(not socket.isdisjoint(pair) for socket in map(set, sockets)) > 1 for pair in alike):
+        said.append("sockets by SYS, whose two ends are on different ones, against equal CPU affinities")
     said.append(
         f"PCIe {generation} {'as given' if pcie else 'INFERENCE'}, x16 throughout; bus between sockets INFERENCE"
     )
@@ -117,26 +144,29 @@ def machine(text: str, where: str, name: str, *, link: str | None = None, pcie: 
 def read(text: str, where: str) -> Table:
     """Returns the table in the text; raises `InputError` with every line that is wrong."""
     lines = [COLOUR.sub("", line) for line in text.splitlines()]
-    start = next((number for number, line in enumerate(lines) if _heads(line)), None)
+    start = next((number for number, line in enumerate(lines) if "GPU0" in _heads(line)), None)
     if start is None:
         raise InputError(f"{where}: has no table; expected a line of GPU0, GPU1, … as nvidia-smi topo -m prints")
-    names = tuple(_heads(lines[start]))
+    rows = _rows(lines, start)
+    heads = _heads(lines[start])
+    names = tuple(part for head in heads for part in _separated(head, [words[0] for _, words in rows]))
+    glued = [head for head in heads if head not in names]
     problems = [f"line {start + 1}: {name} heads two columns" for name, count in Counter(names).items() if count > 1]
     cells: dict[tuple[str, str], str] = {}
     affinity: dict[str, str] = {}
-    for number, line in enumerate(lines[start + 1 :], start + 2):
-        words = line.split()
-        if not words or words[0] not in names:
-            if words and words[0].startswith("Legend"):
-                break
+    for number, words in rows:
+        row, found, beyond = words[0], words[1 : 1 + len(names)], words[1 + len(names) :]
+        if row not in names:
+            problems.append(f"line {number}: a row {row}, which is no column of line {start + 1}: {' '.join(heads)}")
             continue
-        row, found = words[0], words[1 : 1 + len(names)]
         if (row, row) in cells:
             problems.append(f"line {number}: a second row {row}")
         problems += _wrong(row, found, names, number)
+        if beyond and (beyond[0] == "X" or beyond[0] in CODES or NVLINK.fullmatch(beyond[0])):
+            problems.append(f"line {number}: {row} has more than {len(names)} cells, one for each of {' '.join(names)}")
         cells |= {(row, other): cell.replace("SOC", "SYS") for other, cell in zip(names, found, strict=False)}
-        if len(words) > 1 + len(names):
-            affinity[row] = words[1 + len(names)]
+        if beyond:
+            affinity[row] = beyond[0]
     problems += [f"has a column {name} and no such row" for name in names if (name, name) not in cells]
     if not problems:
         problems += [
@@ -145,13 +175,44 @@ def read(text: str, where: str) -> Table:
             if cells[one, other] != cells[other, one]
         ]
     refuse(where, problems)
-    return Table(names, cells, {name: cpus for name, cpus in affinity.items() if re.match(r"\d", cpus)})
+    notes = tuple(f"the heading {head} separated by the names of the rows" for head in glued)
+    return Table(names, cells, {name: cpus for name, cpus in affinity.items() if re.match(r"\d", cpus)}, notes)
 
 
 def _heads(line: str) -> list[str]:
-    words = line.split()
-    heads = list(itertools.takewhile(NAME.fullmatch, words))
-    return heads if "GPU0" in heads and "X" not in words else []
+    """Returns the names of the columns, as far as blanks separate them; none if the line is a row."""
+    beyond = BEYOND.search(line)
+    words = (line[: beyond.start()] if beyond else line).split()
+    return words if words and words[0].startswith("GPU0") and "X" not in words else []
+
+
+def _rows(lines: Sequence[str], start: int) -> list[tuple[int, list[str]]]:
+    """Returns the number and the words of each row: of lines that begin with a name and have cells."""
+    found = []
+    heads = set(_heads(lines[start]))
+    for number, line in enumerate(lines[start + 1 :], start + 2):
+        words = line.split()
+        if words and words[0].startswith("Legend"):
+            break
+        if len(words) > 1 and (words[0] in heads or ("X" in words[1:] and "=" not in words)):
+            found.append((number, words))
+    return found
+
+
+def _separated(head: str, rows: Sequence[str]) -> list[str]:
+    """Returns the names of rows of which a heading consists, or itself.
+
+    >>> _separated("NIC1NIC2", ["GPU0", "NIC0", "NIC1", "NIC2"]), _separated("mlx5_10mlx5_1", ["mlx5_1", "mlx5_10"])
+    (['NIC1', 'NIC2'], ['mlx5_10', 'mlx5_1'])
+    """
+    if head in rows:
+        return [head]
+    for name in sorted(set(rows), key=len, reverse=True):
+        if head.startswith(name):
+            rest = _separated(head[len(name) :], rows)
+            if all(part in rows for part in rest):
+                return [name, *rest]
+    return [head]
 
 
 def _wrong(row: str, found: Sequence[str], names: Sequence[str], number: int) -> list[str]:
@@ -181,12 +242,10 @@ def _sets(members: Iterable[str], pairs: Iterable[tuple[str, str]]) -> list[list
 
 
 def _sockets(table: Table) -> list[list[str]]:
-    """Groups GPUs by CPU affinity, or by codes other than SYS; NICs join the nearest GPU."""
+    """Groups what is not SYS to each other, GPUs also by CPU affinity; NICs join the nearest GPU."""
     near = table.joined(CODES[:4])
     known = table.affinity
     pairs = [(one, other) for one, other in near if known.get(one, one) == known.get(other, other)]
-    pairs += [pair for pair in itertools.combinations(known, 2) if known[pair[0]] == known[pair[1]]]
-    nvlinked = [pair for pair in table.nvlinks() if not known]  # unless affinities say otherwise
     for code in CODES[:4]:  # nearest first; a member without an affinity joins one that has it
         for one, other in near:
             if table.cells[one, other] == code and (one in known) != (other in known):
@@ -196,7 +255,15 @@ def _sockets(table: Table) -> list[list[str]]:
     if not known:
         pairs += near
     pairs += [(one, other) for one, other in near if one not in known and other not in known]
-    return _sets(table.names, pairs + nvlinked)
+    alike = [pair for pair in itertools.combinations(known, 2) if known[pair[0]] == known[pair[1]]]
+    alike += [pair for pair in table.nvlinks() if not known]  # unless affinities say otherwise
+    for pair in alike:
+        groups = _sets(table.names, pairs)
+        one, other = (next(group for group in groups if name in group) for name in pair)
+        apart = any(table.cells[a, b] == "SYS" for a in one for b in other if a != b)
+        if one is not other and (table.all_far or not apart):
+            pairs.append(pair)
+    return _sets(table.names, pairs)
 
 
 def _pcie(table: Table, sockets: list[list[str]], generation: int) -> tuple[dict[str, Kind], list[Wire]]:
@@ -232,10 +299,16 @@ def _pcie(table: Table, sockets: list[list[str]], generation: int) -> tuple[dict
     return kinds, wires
 
 
-def _nvlinks(nvlinks: dict[tuple[str, str], int], table: Table, link: str, switched: bool) -> list[Wire]:
-    if switched:
-        return [_wire(gpu.lower(), "nvswitch", link, max(nvlinks.values())) for gpu in table.gpus]
-    return [_wire(one.lower(), other.lower(), link, count) for (one, other), count in nvlinks.items()]
+def _nvswitches(nvlinks: dict[tuple[str, str], int], table: Table, most: int) -> list[dict[str, int]]:
+    """Returns the GPUs of each group behind NVSwitches, with the NVLinks of each."""
+    found = []
+    for group in _sets(table.gpus, nvlinks):
+        pairs = list(itertools.combinations(group, 2))
+        own = {gpu: max((nvlinks.get(pair, 0) for pair in pairs if gpu in pair), default=0) for gpu in group}
+        total = max((sum(nvlinks.get(pair, 0) for pair in pairs if gpu in pair) for gpu in group), default=0)
+        if total > most and all(nvlinks.get(pair, 0) == min(own[pair[0]], own[pair[1]]) for pair in pairs):
+            found.append(own)
+    return found
 
 
 def _wire(one: str, other: str, link: str, count: int = 1) -> Wire:
