@@ -387,7 +387,9 @@ def _members(run: Run, given: Given, problems: list[str]) -> tuple[int, int | No
         return None
     if sizes.most_common(1)[0][1] < 2:
         alone = "one rank" if len(sizes) == 1 else "groups of one rank"
-        problems.append(f"line {run.line}: found a run of {alone}, which communicates with no other; expected at least 2")
+        problems.append(
+            f"line {run.line}: found a run of {alone}, which communicates with no other; expected at least 2"
+        )
         return None
     hosts = {group: {host for (other, _), host in run.ranks.items() if other == group} for group in sizes}
     return next(iter(sizes.values())), max(map(len, hosts.values()))

@@ -118,7 +118,9 @@ def machine(text: str, where: str, name: str, *, link: str | None = None, pcie: 
     if nvlinks:
         said.append(f"{nvlink} {'as given' if link else f'INFERENCE from {real} NVLinks a GPU'}")
     if switches:
-        said.append(f"NVSwitches as {len(switches)} INFERENCE from NVLinks between all GPUs".replace("as 1 ", "as one "))
+        said.append(
+            f"NVSwitches as {len(switches)} INFERENCE from NVLinks between all GPUs".replace("as 1 ", "as one ")
+        )
     without = [gpu for gpu in table.gpus if nvlinks and not any(gpu in pair for pair in nvlinks)]
     if without:
         said.append(f"{', '.join(without)} without NVLink")
@@ -126,7 +128,9 @@ def machine(text: str, where: str, name: str, *, link: str | None = None, pcie: 
     if fewer:
         said.append(f"{', '.join(fewer)} with fewer NVLinks than others")
     said += table.notes
-    alike = [pair for pair in itertools.combinations(table.affinity, 2) if len({table.affinity[gpu] for gpu in pair}) == 1]
+    alike = [
+        pair for pair in itertools.combinations(table.affinity, 2) if len({table.affinity[gpu] for gpu in pair}) == 1
+    ]
     if table.all_far and alike:
         said.append("sockets by CPU affinity, as all pairs of GPUs are SYS")
     elif any(sum(not socket.isdisjoint(pair) for socket in map(set, sockets)) > 1 for pair in alike):
