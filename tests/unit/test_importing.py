@@ -447,23 +447,50 @@ def test_a_link_between_many_becomes_a_switch() -> None:
     assert "link bus as a switch" in graph.provenance
 
 
-def test_a_route_that_contradicts_others_is_left_out() -> None:
-    """The link from c to a may also be attached in the middle of the path from a to b."""
-    body = host("a", "b", "c") + link("1", "2") + link("3", latency="9us")
-    body += route("a", "b", "1", "2") + route("c", "a", "3") + route("a", "c", "1", "3")
-    graph = platform(full(body), "text", "odd")
-    assert Routes(graph).between("a", "b").latency_s == 2e-6
-    assert Routes(graph).between("a", "c").latency_s == 9e-6
-    assert "left out because others contradict them: 1 of 3 routes" in graph.provenance
-    assert graph.provenance.endswith("1 of 3 listed routes have another latency on the shortest way")
+def test_a_route_that_contradicts_others_is_refused(tmp_path: Path) -> None:
+    """Over x alone h1 and h2 would be ten times as near as the file says."""
+    body = host("h1", "h2", "h3") + link("a", "b", "x").replace('id="x" bandwidth="1GBps"', 'id="x" bandwidth="9GBps"')
+    body += route("h1", "h2", "a", "b") + route("h1", "h3", "x") + route("h2", "h3", "x")
+    assert "route from h1 to h2: found 1000 MB/s and 2 us, but 9000 MB/s" in refused(full(body), tmp_path)
+
+
+def test_unlike_ways_there_and_back_are_refused(tmp_path: Path) -> None:
+    body = host("a", "b") + link("up") + link("down").replace("1GBps", "9GBps")
+    body += (route("a", "b", "up") + route("b", "a", "down")).replace('">', '" symmetrical="NO">', 2)
+    assert "route from a to b: found 1000 MB/s" in refused(full(body), tmp_path)
 
 
 def test_sharing_is_told() -> None:
     body = host("a", "b") + link("wire", policy="FATPIPE") + route("a", "b", "wire")
     graph = platform(full(body), "text", "pair")
-    assert graph.connections[0].count == 2
-    assert "FATPIPE links as a cable for each host" in graph.provenance
+    assert Routes(graph).between("a", "b").bytes_per_s == 1e9
+    assert "FATPIPE links shared by their flows" in graph.provenance
     assert "SHARED links as full duplex" in platform(full(body.replace("FATPIPE", "SHARED")), "text", "pair").provenance
+
+
+def test_a_wifi_zone_gives_one_sentence(tmp_path: Path) -> None:
+    body = f'<zone id="W" routing="Wifi"><router id="ap"/></zone>{host("n")}{link("c")}{route("n", "ap", "c")}'
+    said = refused(full(body), tmp_path)
+    assert "Wi-Fi zones" in said and len(said.splitlines()) == 1
+
+
+def test_a_gpu_without_nvlink_leaves_the_others_behind_the_switch() -> None:
+    rows = ["GPU0 X NV18 NODE NV18 0", "GPU1 NV18 X NODE NV18 0", "GPU2 NODE NODE X NODE 0", "GPU3 NV18 NV18 NODE X 0"]
+    graph = machine(table(*rows), "text", "three")
+    assert edges(graph)[frozenset(("gpu3", "nvswitch"))] == ("nvlink4", 18)
+    assert frozenset(("gpu2", "nvswitch")) not in edges(graph) and "GPU2 without NVLink" in graph.provenance
+
+
+def test_sys_is_two_sockets_despite_equal_affinities() -> None:
+    rows = ["GPU0 X PIX SYS SYS 0-95", "GPU1 PIX X SYS SYS 0-95", "GPU2 SYS SYS X PIX 0-95", "GPU3 SYS SYS PIX X 0-95"]
+    assert machine(table(*rows), "text", "four").of_kind("host") == ("cpu0", "cpu1")
+
+
+def test_glued_headings_are_separated_by_the_names_of_the_rows() -> None:
+    text = "GPU0 NIC1bond0 CPU Affinity\nGPU0 X PIX SYS 0-9\nNIC1 PIX X SYS\nbond0 SYS SYS X\n"
+    graph = machine(text, "text", "glued")
+    assert graph.of_kind("nic") == ("nic1", "bond0")
+    assert Routes(graph).between("gpu0", "nic1").vertices == ("gpu0", "pcie0", "nic1")
 
 
 def test_a_zone_of_host_links_is_a_star() -> None:

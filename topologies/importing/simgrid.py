@@ -7,8 +7,9 @@ Rules of this file:
 * Hosts are hosts, routers are switches. The ends of links follow from the routes (`simgrid_routes`), since a platform
   only lists the links of each route; routes between zones go from gateway to gateway.
 * SPLITDUPLEX links are like ours. A SHARED link, whose bandwidth both directions share, is read as full duplex. A
-  FATPIPE, whose bandwidth is not shared, is read as one cable for each host. The graph's provenance lists the
-  approximations.
+  FATPIPE, which limits every single flow, is read as a link that its flows share. The graph's provenance lists the
+  approximations. A listed route is the truth: a platform whose graph gives one of them another latency or bandwidth,
+  such as one with unlike routes there and back, is refused.
 * Speeds, disks, properties, loopbacks, traces, bypasses and limiters are ignored: the rest of a scenario defines the
   speed of hosts.
 """
@@ -69,6 +70,7 @@ def platform(text: str, where: str, name: str) -> Graph:
         if element.tag in {"zoneRoute", "ASroute"}:
             read.asked |= {element.attributes.get(key, "") for key in ("gw_src", "gw_dst")}
     _zone(root, read)
+    refuse(where, read.unread)
     _check_routes(read)
     refuse(where, read.problems)
     found = joined(read.routes, read.kinds, [name for name, kind in read.kinds.items() if kind == "host"])
@@ -77,18 +79,33 @@ def platform(text: str, where: str, name: str) -> Graph:
         read.kinds.setdefault(junction, "switch")
     said = f"SimGrid platform ({where})" + (f"; approximated: {', '.join(read.notes)}" if read.notes else "")
     graph = assemble(name, where, read.kinds, wires, said)
-    return dataclasses.replace(graph, provenance=graph.provenance + _compared(graph, read))
+    _check_listed(graph, read, where)
+    return graph
 
 
-def _compared(graph: Graph, read: Platform) -> str:
-    """Describes how many of the first listed routes between hosts differ in latency from the graph's shortest paths."""
-    listed = [route for route in read.routes if read.kinds[route.source] == read.kinds[route.to] == "host"][:COMPARED]
-    routes = Routes(graph)
-    off = 0
-    for route in listed:
+def _check_listed(graph: Graph, read: Platform, where: str) -> None:
+    """Refuses a platform of which listed routes have another latency or bandwidth in the graph."""
+    listed = [
+        (number, route)
+        for number, route in enumerate(read.routes)
+        if read.kinds[route.source] == read.kinds[route.to] == "host" and route.links
+    ]
+    routes, problems = Routes(graph), list[str]()
+    for number, route in listed[:COMPARED]:
         latency_s = sum(read.cable(key).latency_s for key in route.links)
-        off += not math.isclose(routes.between(route.source, route.to).latency_s, latency_s, rel_tol=1e-6)
-    return f"; {off} of {len(listed)} listed routes have another latency on the shortest way" if off else ""
+        rate = min(read.cable(key).bytes_per_s for key in route.links)
+        found = routes.between(route.source, route.to)
+        if not (
+            math.isclose(found.latency_s, latency_s, rel_tol=1e-6, abs_tol=1e-12)
+            and math.isclose(found.bytes_per_s, rate, rel_tol=1e-6)
+        ):
+            problems.append(
+                f"line {read.lines[number]}: route from {route.source} to {route.to}: found {rate / 1e6:.6g} MB/s and "
+                f"{latency_s * 1e6:.6g} us, but {found.bytes_per_s / 1e6:.6g} MB/s and {found.latency_s * 1e6:.6g} us in "
+                "the only graph of full-duplex links that the other routes allow; expected routes that agree, and that "
+                "are equally fast both ways"
+            )
+    refuse(where, problems)
 
 
 # --- elements --------------------------------------------------------------------------------------------------------
@@ -98,7 +115,13 @@ def _zone(zone: Element, read: Platform) -> None:
     """Reads the content of a zone, or of the platform itself."""
     routing = zone.attributes.get("routing", "None")
     if routing not in ROUTINGS:
-        reason = "has no links to read" if routing in {"Vivaldi", "Wifi"} else "is unknown"
+        if routing.lower() == "wifi":
+            name = zone.attributes.get("id")
+            read.unread.append(
+                f"line {zone.line}: zone {name}: Wi-Fi zones, whose stations share a medium, are not read"
+            )
+            return
+        reason = "has no links to read" if routing == "Vivaldi" else "is unknown"
         read.problems.append(
             f"line {zone.line}: zone {zone.attributes.get('id')}: routing {routing!r} {reason}; expected "
             f"{', '.join(ROUTINGS)}"

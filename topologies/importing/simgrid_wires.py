@@ -41,6 +41,8 @@ class Platform:
     """the gateways of all routes between zones"""
     notes: dict[str, None] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    """zones of kinds that are not read; what refers to them is not examined"""
 
     def cable(self, key: str) -> Cable:
         """Returns the link of a place that is named after it."""
@@ -56,11 +58,10 @@ def connections(read: Platform, found: Joined) -> list[Wire]:
 
 def _cabled(read: Platform, found: Joined) -> list[Wire]:
     """Returns the connections of links or, for shared links, the connections to them."""
-    hosts = sum(kind == "host" for kind in read.kinds.values())
     wires = []
     for key, (one, other) in found.ends.items():
         cable = read.cable(key)
-        wires.append(Wire(one, other, cable.bytes_per_s, cable.latency_s, hosts if cable.policy == "FATPIPE" else 1))
+        wires.append(Wire(one, other, cable.bytes_per_s, cable.latency_s))
     for key in found.shared:
         cable = read.cable(key)
         for other in found.touching.get(key, []):
@@ -70,7 +71,7 @@ def _cabled(read: Platform, found: Joined) -> list[Wire]:
     if "SHARED" in policies:
         read.notes["SHARED links as full duplex"] = None
     if "FATPIPE" in policies:
-        read.notes["FATPIPE links as a cable for each host"] = None
+        read.notes["FATPIPE links shared by their flows"] = None
     return wires
 
 
