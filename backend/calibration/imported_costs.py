@@ -37,8 +37,8 @@ def nccl_log(given: str) -> Imported:
     """Returns the costs in a log of nccl-tests.
 
     Args:
-        given: the path of the log, after ``PROGRAM=``, ``RANKS/HOSTS=`` or ``PROGRAM,RANKS/HOSTS=`` if it does not contain
-            them, such as all_reduce=log.txt.
+        given: the path of the log, after ``PROGRAM=``, ``RANKS/HOSTS=`` or ``PROGRAM,RANKS/HOSTS=`` if it does not
+            contain them, such as all_reduce=log.txt.
 
     Raises:
         InputError: the log is wrong; with all mistakes.
@@ -53,8 +53,8 @@ def nccl_log(given: str) -> Imported:
             operation = nccl_tests.PROGRAMS[part.removesuffix("_perf")]
         else:
             raise InputError(
-                f"--nccl-tests: found {given!r}, expected a log, or its program ({', '.join(nccl_tests.PROGRAMS)}), its "
-                "ranks and hosts, or both, and the log, such as all_reduce=log.txt or all_reduce,16/2=log.txt"
+                f"--nccl-tests: found {given!r}, expected a log, or its program ({', '.join(nccl_tests.PROGRAMS)}), "
+                "its ranks and hosts, or both, and the log, such as all_reduce=log.txt or all_reduce,16/2=log.txt"
             )
     return _of_curves(nccl_tests.read(path, operation=operation, ranks=ranks, nodes=hosts), path)
 
@@ -69,7 +69,7 @@ def osu_log(given: str) -> Imported:
     """Returns the costs in a log of OSU micro-benchmarks.
 
     Args:
-        given: the path of the log, after ``RANKS=`` (on one host) or ``RANKS/HOSTS=`` if it does not contain the commands.
+        given: the path of the log, after ``RANKS=`` (on one host) or ``RANKS/HOSTS=`` if it has no commands.
 
     Raises:
         InputError: the log is wrong, or has no times of messages or collectives; with all mistakes.
@@ -90,8 +90,8 @@ def _ranks_and_hosts(text: str, option: str, given: str) -> tuple[int, int | Non
     ranks, _, hosts = text.partition("/")
     if not ranks.isdecimal() or int(ranks) < 2 or (hosts and (not hosts.isdecimal() or int(hosts) < 1)):
         raise InputError(
-            f"{option}: found {given!r}, expected a log, or the ranks of its collectives, their hosts, and the log, such "
-            "as 16=log.txt or 16/2=log.txt"
+            f"{option}: found {given!r}, expected a log, or the ranks of its collectives, their hosts and the log, "
+            "such as 16=log.txt or 16/2=log.txt"
         )
     return int(ranks), int(hosts) if hosts else None
 

@@ -84,6 +84,56 @@ def test_groups_that_run_at_the_same_time_are_counted_by_group() -> None:
     assert curve.source.endswith("2 groups at the same time")
 
 
+def test_a_run_of_one_rank_is_refused(tmp_path: Path) -> None:
+    rows = ROWS[1:2]
+    assert "found a run of one rank" in nccl_refused(logs.nccl_log("broadcast", [1], rows), tmp_path)
+
+
+def test_two_experiments_in_a_file_are_refused(tmp_path: Path) -> None:
+    text = logs.nccl_log("all_reduce", [4], ROWS, named=False)
+    runs = [f"$ mpirun -np 4 -x NCCL_ALGO={name} all_reduce_perf -b 1K -e 16M\n{text}" for name in ("Ring", "Tree")]
+    assert "NCCL_ALGO=Ring, -x NCCL_ALGO=Tree" in nccl_refused("".join(runs), tmp_path)
+    (one, again) = nccl_tests.curves("".join(runs[:1] * 2).splitlines(), "log")
+    assert one.points == again.points
+
+
+def test_a_row_that_debug_output_cuts_is_joined_or_left_out() -> None:
+    lines = logs.nccl_log("all_reduce", [4], ROWS).splitlines()
+    at = next(number for number, line in enumerate(lines) if line.split()[:1] == [str(MB)])
+    cut = lines[at].index(" -1") + 3
+    pieces = [lines[at][:cut] + "n1:22:27 [0] NCCL INFO comm 0x56", "n1:22:27 [0] NCCL INFO via NET", lines[at][cut:]]
+    (curve,) = nccl_tests.curves([*lines[:at], *pieces, *lines[at + 1 :]], "log")
+    assert len(curve.points) == 3
+    (short,) = nccl_tests.curves([*lines[:at], *pieces[:2], *lines[at + 1 :]], "log")
+    assert len(short.points) == 2 and "is left out" in short.notes[0]
+
+
+def test_a_command_in_a_comment_names_the_program() -> None:
+    text = "#  ./all_reduce_perf -b 1K -e 16M -g 4\n" + logs.nccl_log("all_reduce", [4], ROWS, named=False)
+    assert nccl_tests.curves(text.splitlines(), "log")[0].operation == "AllReduce"
+
+
+@pytest.mark.parametrize(
+    ("command", "ranks", "hosts"),
+    [
+        ("mpirun -np 2 --map-by node", 2, 2),
+        ("srun -N 2 -n 4", 4, 2),
+        ("srun -n8", 8, None),
+        ("srun -N2 --ntasks-per-node=4", 8, 2),
+        ("flux run -N4 --tasks-per-node=96", 384, 4),
+        ("jsrun -n 2 -a 4 -c 40", 8, None),
+        ("aprun -n 64 -N 32", 64, 2),
+        ("mpiexec -f hosts -n 16 -ppn 8", 16, 2),
+        ("mpirun_rsh -np 2 n1 n2 MV2_USE_CUDA=1", 2, 2),
+    ],
+)
+def test_launchers_tell_ranks_and_hosts(command: str, ranks: int, hosts: int | None) -> None:
+    text = f"$ {command} ./osu_allreduce\n" + logs.osu_log("Allreduce Latency", [(4, 3.9)])
+    (curve,) = osu.curves(text.splitlines(), "log")
+    assert (curve.ranks, curve.nodes) == (ranks, hosts)
+    assert bool(curve.notes) == (hosts is None)
+
+
 def test_prefixes_of_launchers_are_removed(tmp_path: Path) -> None:
     text = logs.nccl_log("all_reduce", [2, 2], ROWS)
     plain = nccl_tests.curves(text.splitlines(), "log")
@@ -266,6 +316,17 @@ def test_repeated_sizes_become_their_median() -> None:
     points = profile_points([one, other])
     assert points == ((4, 1.0), (8, 5.0))
     assert Profile(collectives={("AllReduce", 4): points}).collective_s("AllReduce", 4, 6) == 3.0
+
+
+def test_sizes_and_ranks_outside_the_measured_ones() -> None:
+    """Of 4 and 8 MB, 102 MB go on with the bandwidth between the two; of 1 and 2 GB they scale with the bytes."""
+    small = Profile(inside={("AllReduce", 8): ((4_194_304, 80e-6), (8_388_608, 120e-6))})
+    assert small.collective_s("AllReduce", 8, 102_000_000, inside=True) == pytest.approx(1.01e-3, rel=0.01)
+    big = Profile(inside={("AllReduce", 8): ((1 << 30, 8.2e-3), (1 << 31, 16.4e-3))})
+    whole = big.collective_s("AllReduce", 8, 102_000_000, inside=True)
+    assert whole == pytest.approx(0.779e-3, rel=0.01)
+    assert big.collective_s("AllReduce", 4, 102_000_000, inside=True) == pytest.approx(whole * 1.5 / 1.75)
+    assert big.collective_s("AllReduce", 16, 102_000_000, inside=True) == pytest.approx(whole * 1.875 / 1.75)
 
 
 def test_curves_of_different_operations_are_not_mixed() -> None:

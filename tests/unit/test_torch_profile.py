@@ -183,3 +183,18 @@ def test_steps_must_be_those_of_one_thread_one_after_the_other(tmp_path: Path) -
     assert "found steps of the threads 100/100, 101/100" in refused(trace_text([*STEPS, *other]), tmp_path)
     empty = event("ProfilerStep#2", "user_annotation", 4e6, 0.0, HOST)
     assert "found a duration of 0 for ProfilerStep#2" in refused(trace_text([*STEPS, empty]), tmp_path)
+
+
+@pytest.mark.parametrize("stubs", [[3], [0], [0, 1, 4]])
+def test_steps_without_a_backward_pass_are_none(stubs: list[int], tmp_path: Path) -> None:
+    phases = {"forward": 100.0, "backward": 200.0, "optimizer": 30.0}
+    events = [
+        one
+        for step in range(5)
+        for one in step_events(step, 1e6 * (1 + step), {"forward": 5.0} if step in stubs else phases)
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(trace_text(events))
+    found = profile(path)
+    assert found.gradient == pytest.approx([300e-6] * (5 - len(stubs)))
+    assert found.left_out == tuple(f"ProfilerStep#{step}" for step in stubs)

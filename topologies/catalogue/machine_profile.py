@@ -409,7 +409,7 @@ class Consulted:
                 ranks = ", ".join(map(str, known))
                 found[
                     f"network: found {what}; measured was {operation} of {ranks} ranks{where}; assumed: the bytes that "
-                    f"each rank of {members} sends at the speed of {near}, and a latency in proportion to log2 of the ranks"
+                    f"each rank of {members} sends at the speed of {near}, and a latency by log2 of the ranks"
                 ] = None
             if not points[0][0] <= nbytes <= points[-1][0]:
                 found[f"network: found {what} of {nbytes} bytes; {_assumed(points, nbytes)}"] = None

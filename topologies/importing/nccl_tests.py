@@ -372,7 +372,7 @@ def _members(run: Run, given: Given, problems: list[str]) -> tuple[int, int | No
         if given.ranks is not None and given.ranks > 1:
             return given.ranks, given.nodes
         problems.append(
-            "has no lines '#  Rank  0 … on HOST device 0'; expected one for each rank, or --nccl-tests RANKS/HOSTS=LOG, "
+            "has no lines '#  Rank  0 … on HOST device 0'; expected one a rank, or --nccl-tests RANKS/HOSTS=LOG, "
             "such as 16/2=LOG (ranks= and nodes= in Python)"
         )
         return None
@@ -387,9 +387,7 @@ def _members(run: Run, given: Given, problems: list[str]) -> tuple[int, int | No
         return None
     if sizes.most_common(1)[0][1] < 2:
         alone = "one rank" if len(sizes) == 1 else "groups of one rank"
-        problems.append(
-            f"line {run.line}: found a run of {alone}, which communicates with no other; expected at least 2"
-        )
+        problems.append(f"line {run.line}: found a run of {alone}, which sends to no other; expected 2 or more")
         return None
     hosts = {group: {host for (other, _), host in run.ranks.items() if other == group} for group in sizes}
     return next(iter(sizes.values())), max(map(len, hosts.values()))

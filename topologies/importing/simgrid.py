@@ -101,8 +101,8 @@ def _check_listed(graph: Graph, read: Platform, where: str) -> None:
         ):
             problems.append(
                 f"line {read.lines[number]}: route from {route.source} to {route.to}: found {rate / 1e6:.6g} MB/s and "
-                f"{latency_s * 1e6:.6g} us, but {found.bytes_per_s / 1e6:.6g} MB/s and {found.latency_s * 1e6:.6g} us in "
-                "the only graph of full-duplex links that the other routes allow; expected routes that agree, and that "
+                f"{latency_s * 1e6:.6g} us, not {found.bytes_per_s / 1e6:.6g} MB/s and {found.latency_s * 1e6:.6g} us "
+                "of the only graph of full-duplex links that the other routes allow; expected routes that agree, and that "
                 "are equally fast both ways"
             )
     refuse(where, problems)
@@ -117,9 +117,7 @@ def _zone(zone: Element, read: Platform) -> None:
     if routing not in ROUTINGS:
         if routing.lower() == "wifi":
             name = zone.attributes.get("id")
-            read.unread.append(
-                f"line {zone.line}: zone {name}: Wi-Fi zones, whose stations share a medium, are not read"
-            )
+            read.unread.append(f"line {zone.line}: zone {name}: Wi-Fi zones, which share a medium, are not read")
             return
         reason = "has no links to read" if routing == "Vivaldi" else "is unknown"
         read.problems.append(
