@@ -102,7 +102,7 @@ def _check_listed(graph: Graph, read: Platform, where: str) -> None:
             problems.append(
                 f"line {read.lines[number]}: route from {route.source} to {route.to}: found {rate / 1e6:.6g} MB/s and "
                 f"{latency_s * 1e6:.6g} us, not {found.bytes_per_s / 1e6:.6g} MB/s and {found.latency_s * 1e6:.6g} us "
-                "of the only graph of full-duplex links that the other routes allow; expected routes that agree, and that "
+                "of the only full-duplex graph that the other routes allow; expected routes that agree, and that "
                 "are equally fast both ways"
             )
     refuse(where, problems)
