@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         RunFailed,
         TimedOut,
     )
+    from paceline.algorithms.core.gradient_weights import AppliedGradient
     from paceline.algorithms.core.guarantees import Guarantee, custom_guarantee
     from paceline.algorithms.core.job import Budget, Evaluation, Job, Learner
     from paceline.algorithms.core.lars import Lars
@@ -104,6 +105,7 @@ else:
             "AdamW": "core.adam",
             "AllGather": "core.operations",
             "AllReduce": "core.operations",
+            "AppliedGradient": "core.gradient_weights",
             "Barrier": "core.operations",
             "Batch": "core.values",
             "Broadcast": "core.operations",
@@ -207,6 +209,7 @@ __all__ = [
     "AdamW",
     "AllGather",
     "AllReduce",
+    "AppliedGradient",
     "Barrier",
     "Batch",
     "Broadcast",

@@ -23,6 +23,7 @@ from paceline.algorithms.core.errors import (
     ProgramError,
 )
 from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.operations import Op, Receive, Start
 from paceline.algorithms.core.program import Lane, Routine
 from paceline.algorithms.core.values import Rank, may_diverge
@@ -114,7 +115,7 @@ class Driver(ABC):
         return Checkpoint(dict(self.trace.states), answers, self.trace.weights, ages)
 
     def _begin(self) -> None:
-        method, vector, start = self.job.method, self.job.learner.initial(), self.start
+        vector, start = self.job.learner.initial(), self.start
         if start is not None:
             for rank, table in self._handles.items():
                 mine = {handle: answer for handle, answer in start.answers.items() if handle.rank == rank}
@@ -127,8 +128,13 @@ class Driver(ABC):
             self.trace.snapshots.append(Snapshot(self.now_s, 0, 0, vector))
         self.trace.weights = vector if start is None else start.weights
         for me in self.job.team:
-            state = method.begin(me, vector) if start is None else start.states[me.rank]
-            self._drive(Task(me, "main", Lane(method.enter(me, state))))
+            self._enter(me, vector)
+
+    def _enter(self, me: RankContext, vector: Any) -> None:
+        """Begins the program of a rank, from the initial weights or from the checkpoint."""
+        method, start = self.job.method, self.start
+        state = method.begin(me, vector) if start is None else start.states[me.rank]
+        self._drive(Task(me, "main", Lane(method.enter(me, state))))
 
     def _drive(self, task: Task) -> None:
         self._tasks.append(task)

@@ -64,6 +64,31 @@ class RoundRobin:
         return move
 
 
+class Fair:
+    """Selects what has waited longest for its turn: a rank or a connection, and of a rank the lane."""
+
+    def __init__(self) -> None:
+        self._turns, self._count = dict[tuple[object, ...], int](), 0
+
+    def __call__(self, ready: Sequence[Move]) -> Move:
+        """Selects the move whose like was selected the longest time ago, or never.
+
+        >>> turn = Fair()
+        >>> moves = [Move(act="deliver", rank=Rank(2), source=Rank(source)) for source in (0, 1)]
+        >>> [turn(moves).source for _ in range(3)]
+        [0, 1, 0]
+        """
+        move = min(ready, key=lambda one: [self._turns.get(turn, -1) for turn in _turns(one)])
+        self._count += 1
+        self._turns.update(dict.fromkeys(_turns(move), self._count))
+        return move
+
+
+def _turns(move: Move) -> tuple[tuple[object, ...], ...]:
+    mover = (move.act, move.rank, move.source)
+    return mover, (*mover, move.lane)
+
+
 class Shuffled:
     """Selects moves at random with equal probability, from a seed."""
 

@@ -87,6 +87,17 @@ Deaths = Annotated[
         "to survive that.",
     ),
 ]
+SameAs = Annotated[
+    str | None,
+    typer.Option(
+        "--same-as",
+        metavar="METHOD",
+        help="Also compare the weights at the end with those of this method: a name, or your own as file.py:Class. One "
+        "that is not deterministic is compared with one worker only.",
+        show_default=False,
+        autocompletion=completing.algorithms,
+    ),
+]
 ReplayFile = Annotated[
     Path | None,
     typer.Option(
@@ -118,6 +129,7 @@ def check(
     seed: CheckSeed = 1,
     exhaustive: Exhaustive = False,
     deaths: Deaths = False,
+    same_as: SameAs = None,
     replay: ReplayFile = None,
     out: Counterexamples = Path("counterexamples"),
     as_json: Json = False,
@@ -143,6 +155,7 @@ def check(
       paceline check my_method.py:MyMethod --schedules 10000
       paceline check all --seconds 20
       paceline check ssp --exhaustive --workers 2 --steps 2
+      paceline check my_method.py:MyMethod --same-as sync-sgd
       paceline check async-sgd --exhaustive --deaths
       paceline check --replay counterexamples/my-method-no-deadlock.json
       python -m pdb -m paceline check --replay my-method-no-deadlock.json
@@ -166,6 +179,7 @@ def check(
         workers=workers,
         steps=steps,
         seed=seed,
+        same_as=None if same_as is None else _methods([same_as])[0],
     )
     results = list(_checked(_methods(methods or []), request, out, to))
     to.answer(results[0] if len(results) == 1 else {"results": results}, [])
@@ -184,6 +198,7 @@ class Request:
     workers: int | None
     steps: int | None
     seed: int
+    same_as: Method | None = None
 
     @property
     def effort(self) -> Effort:
@@ -197,6 +212,7 @@ class Request:
             workers=self.workers or (EVERY_ORDER_WORKERS if every else WORKERS),
             steps=self.steps or (EVERY_ORDER_STEPS if every else STEPS),
             seed=self.seed,
+            same_as=self.same_as,
         )
 
 
@@ -282,6 +298,7 @@ def _summary(found: Checked) -> Iterator[RenderableType]:
     yield table
     yield from (Text(f"{one}") for one in getattr(found, "explored", ()))
     yield from (Text(f"worst found by directed search: {measured}") for measured, _ in found.extremes.values())
+    yield from map(Text, found.coverage)
     yield ""
 
 

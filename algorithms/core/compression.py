@@ -19,10 +19,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from paceline.algorithms.core import arrays
 from paceline.algorithms.core.dct_top_k import DctTopK, Spectrum
+from paceline.algorithms.core.method import Method, changed
 from paceline.algorithms.core.operations import AllGather, AllReduce, Charge
 from paceline.algorithms.core.option_groups import COUNT, COUNT_OR_NONE, SHARE, Options, Range
 from paceline.algorithms.core.program import Program, program
@@ -50,6 +51,10 @@ class TopK(Options):
     """memory traffic of `Sparse.dense`"""
     ratio: float = 0.01
     """k relative to the length; provenance: Lin et al., ICLR'18 (Deep Gradient Compression) drop 99 % to 99.9 %"""
+
+    def linear_form(self) -> Self:
+        """Returns the compression itself: what is not sent is sent later."""
+        return self
 
     def begin(self, vector: Any, layers: Sequence[Layer]) -> Any:
         """Returns a residual of 0."""
@@ -201,6 +206,10 @@ class PowerSgd(Options):
     seed: int = 0
     """seed of the first right factors, the same at all ranks; provenance: ours"""
 
+    def linear_form(self) -> None:
+        """There is none: after a gradient of 0 the power iteration has no factors to start from."""
+        return
+
     def begin(self, vector: Any, layers: Sequence[Layer]) -> Warm:
         """Returns a residual of 0 and right factors of standard normal numbers."""
         grids = tuple(Grid(layer.stop - layer.start, self.rank) for layer in layers)
@@ -242,6 +251,22 @@ class PowerSgd(Options):
 
 
 Compression = TopK | PowerSgd | DctTopK
+M = TypeVar("M", bound=Method)
+
+
+def with_linear_compression(method: M, compression: Compression | None) -> M:
+    """Returns the linear form of a method that compresses, given the form without regard to that.
+
+    The learning rate is constant, because a residual is applied at the rate of the step in which it is sent. A method
+    that drops a message drops the residuals of earlier gradients in it too, so its form has no compression.
+
+    Args:
+        method: the form.
+        compression: of the method; None: the form stays as it is.
+    """
+    if compression is None:
+        return method
+    return changed(method, schedule=None, compression=None if method.drops_gradients else compression.linear_form())
 
 
 def beginning(compression: Compression | None, vector: Any, layers: Sequence[Layer]) -> Any:

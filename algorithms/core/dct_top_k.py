@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -75,6 +75,10 @@ class DctTopK(Options):
     average_over: Literal["workers", "senders"] = "workers"
     """whether a mean divides a sum of coefficients by P, or each coefficient by the number of workers that sent it;
     provenance: ours, the mean of the messages; DeMo's code takes senders"""
+
+    def linear_form(self) -> Self:
+        """Returns the form in which all of what is not sent is sent later, as a part of a mean of all workers."""
+        return replace(self, decay=1.0, average_over="workers")
 
     def begin(self, vector: Any, layers: Sequence[Layer]) -> Unsent:
         """Returns the memory in which nothing is unsent."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import Enum
-from typing import Any, ClassVar, Literal
+from math import prod
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from paceline.algorithms.core.fast_values import fast_constructor
+from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import AnyGuarantee, Guarantee
 from paceline.algorithms.core.lars import Lars, LayerRates
 from paceline.algorithms.core.option_groups import (
@@ -32,6 +34,7 @@ from paceline.algorithms.core.schedules import LearningRateSchedule
 from paceline.algorithms.core.values import Group, Layer, Layout, Rank, Weights
 
 Role = Literal["worker", "server"]
+M = TypeVar("M", bound="Method")
 
 
 class StalenessKind(Enum):
@@ -85,6 +88,16 @@ RANGES: dict[str, Range] = {
 """the permitted values of hyper-parameters with these names, in all methods"""
 
 
+FADING = 0.25
+"""the largest momentum of a linear form: after ten steps a millionth is left"""
+
+
+def changed(method: M, **values: Any) -> M:
+    """Returns a method with other hyper-parameters; those that it does not have are left out."""
+    own = {field.name for field in fields(method)}
+    return replace(method, **{name: value for name, value in values.items() if name in own})
+
+
 @fast_constructor
 @dataclass(frozen=True, slots=True)
 class Replica:
@@ -117,6 +130,9 @@ class Method(ABC):
     """the permitted values of its own hyper-parameters, in addition to `RANGES`"""
     shared: ClassVar[bool] = False
     """the weights are in shared memory; the `RecordUpdate` of any worker advances their version"""
+
+    drops_gradients: ClassVar[bool] = False
+    """whether a gradient may be computed and not be part of any update"""
 
     @property
     def weights_owner(self) -> Role:
@@ -171,6 +187,48 @@ class Method(ABC):
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         """Returns the numbers of the guarantees that have one, for this number of workers."""
         return {}
+
+    def sees_own_updates(self, workers: int) -> bool:
+        """Returns whether a worker computes each gradient at weights that contain its gradients before.
+
+        By default a server promises it: it answers a gradient after the update with it. A method whose server answers
+        earlier, or whose workers continue without an answer, overrides this.
+
+        Args:
+            workers: number of workers.
+        """
+        return self.has_server and self.staleness_kind is StalenessKind.VERSION_LAG
+
+    def linear_form(self) -> Self | None:
+        """Returns the method with hyper-parameters at which its weights are a linear function of the gradients.
+
+        The influence of what is past has to fade in some ten steps or rounds. `paceline check` measures there how much
+        each gradient counts and compares it with `gradient_weight`. None: there is no such form, and nothing is
+        measured.
+        """
+        return None
+
+    def gradient_weight(self, one: AppliedGradient) -> float:
+        """Returns how much an applied gradient counts, in the linear form: w where the weights get −w times it.
+
+        The weights are those of every worker and of the server when all that the gradient has set in motion has ended:
+        averages, the steps of a momentum, the sending of a residual. What a method multiplies its gradients by, it
+        declares here.
+
+        Args:
+            one: the gradient, and the update that applies it.
+        """
+        raise NotImplementedError(f"{self.name} has a linear form and no gradient_weight")
+
+    def initial_weight(self, updates: int) -> float | None:
+        """Returns how much the initial weights count after so many updates without gradients, with weight decay alone.
+
+        None: the method says nothing about it, and `paceline check` does not compare.
+
+        Args:
+            updates: of the server, or else of each worker.
+        """
+        return None
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         """Returns the errors in the hyper-parameters for workers on these nodes.
@@ -243,6 +301,26 @@ class SgdMethod(Method):
         if self.momentum:
             links.append(Momentum(self.momentum, self.nesterov))
         return Chain(tuple(links), layers)
+
+    def learning_rate_at(self, number: int) -> float:
+        """Returns η of the update with this number, from 0, that one rule makes."""
+        return ScaleByLearningRate(self.learning_rate, self.schedule).at(number)
+
+    def linear_form(self) -> Self:
+        """Returns the method without clipping, layer-wise rates and decay, and with a momentum of at most `FADING`."""
+        return changed(self, lars=None, max_grad_norm=None, weight_decay=0.0, momentum=min(self.momentum, FADING))
+
+    def gradient_weight(self, one: AppliedGradient) -> float:
+        """Returns η / (1 − μ) as part of a mean: of an update's gradients at a server, or else of all workers'.
+
+        A momentum adds up to η (1 + μ + μ² + …). η is that of the server's update, or of the worker's step.
+        """
+        number, members = (one.version, one.together) if self.has_server else (one.step, one.living)
+        return self.learning_rate_at(number) / (1 - self.momentum) / members
+
+    def initial_weight(self, updates: int) -> float | None:
+        """Returns the product of 1 − η_t β: each update takes β of the weights that it replaces."""
+        return prod(1 - self.learning_rate_at(number) * self.decay for number in range(updates))
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)

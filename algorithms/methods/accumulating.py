@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import AllReduce, Charge, Handle, NextStep, RecordUpdate, Start, Wait
@@ -63,6 +64,13 @@ class Acco(SgdMethod):
 
     def longest_period(self, workers: int) -> int:
         return 3 * self.accumulate
+
+    def initial_weight(self, updates: int) -> float | None:
+        return None  # the first round applies nothing
+
+    def gradient_weight(self, one: AppliedGradient) -> float:
+        """Returns η / (1 − μ) / (2 A P), with η of the round: a round is the mean of its gradients."""
+        return self.learning_rate_at(one.version) / (1 - self.momentum) / (2 * self.accumulate * one.workers)
 
     def begin(self, me: RankContext, vector: Any) -> Accumulating:
         return Accumulating(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))

@@ -74,6 +74,9 @@ class AdPsgd(Meeting):
     guarantees = frozenset({Guarantee.CONSERVES_MEAN, Guarantee.SURVIVES_WORKERS})
     independent: ClassVar[bool] = True
 
+    def initial_weight(self, updates: int) -> float | None:
+        return None  # an average is with weights of another age
+
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return survives(workers - 1)
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import AnyGuarantee, Guarantee
-from paceline.algorithms.core.method import RankContext, StalenessKind
+from paceline.algorithms.core.method import FADING, RankContext, StalenessKind, changed
 from paceline.algorithms.core.operations import Charge, NextStep, Now, Receive, RecordUpdate, Send
 from paceline.algorithms.core.option_groups import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, SHARE, Range
 from paceline.algorithms.core.program import Program, program
@@ -176,6 +177,18 @@ class AsyncDiLoCo(InnerOptimizer):
     def samples_per_step(self, batch: int, workers: int) -> int:
         """Returns the samples of a whole round; rounds of slow workers have fewer."""
         return batch * self.period
+
+    def sees_own_updates(self, workers: int) -> bool:
+        return False  # within a round
+
+    def linear_form(self) -> Self:
+        return changed(super().linear_form(), outer_momentum=min(self.outer_momentum, FADING))
+
+    def gradient_weight(self, one: AppliedGradient) -> float:
+        """Returns the local step's, times R / N / (1 − M)."""
+        momentum = 0.0 if self.outer == "sgd" else self.outer_momentum
+        outer = self.outer_learning_rate / self.arrivals(one.workers) / (1 - momentum)
+        return self.learning_rate_at(one.step) / (1 - self.momentum) * outer
 
     def longest_period(self, workers: int) -> int:
         return -(-self.arrivals(workers) // workers) * self.period

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from paceline.algorithms.core.compression import Compression, average_compressed, beginning
+from paceline.algorithms.core.compression import Compression, average_compressed, beginning, with_linear_compression
 from paceline.algorithms.core.fast_values import replace
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
@@ -52,6 +52,9 @@ class SyncSgd(SgdMethod):
 
     compression: Compression | None = None
     """compression of gradients before they are averaged; provenance: None, as in all five papers"""
+
+    def linear_form(self) -> Self:
+        return with_linear_compression(super().linear_form(), self.compression)
 
     def begin(self, me: RankContext, vector: Any) -> Replica:
         layers = me.layout.layers

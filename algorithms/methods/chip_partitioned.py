@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import AllReduce, NextStep
@@ -32,6 +33,10 @@ class ChipPartitionedSgd(SgdMethod):
 
     def samples_per_step(self, batch: int, workers: int) -> int:
         return batch
+
+    def gradient_weight(self, one: AppliedGradient) -> float:
+        """Returns η / (1 − μ) times b_i / B."""
+        return self.learning_rate_at(one.step) / (1 - self.momentum) * one.samples / one.batch
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from paceline.algorithms.core.compression import average_compressed, beginning
 from paceline.algorithms.core.dct_top_k import DctTopK
 from paceline.algorithms.core.fast_values import replace
+from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
+from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind, changed
 from paceline.algorithms.core.operations import Charge, NextStep
 from paceline.algorithms.core.option_groups import Range
 from paceline.algorithms.core.program import Program, program
@@ -64,6 +65,15 @@ class DeMo(SgdMethod):
         if self.lars is not None:
             found.append("lars: found it, expected null: the momentum is scaled by its sign, not by norms of layers")
         return found
+
+    def linear_form(self) -> Self:
+        """Returns the form without signs that sends all coefficients, so that no momentum remains."""
+        every = self.chunk * self.chunk
+        return changed(super().linear_form(), update="plain", average_over="workers", k=every)
+
+    def gradient_weight(self, one: AppliedGradient) -> float:
+        """Returns η / P."""
+        return self.learning_rate_at(one.step) / one.living
 
     def rule(self, layers: Sequence[Layer]) -> Chain:
         """Returns the chain that is applied to the mean: the momentum is before it, in `extraction`."""

@@ -55,6 +55,9 @@ class Agd(SgdMethod):
     def longest_period(self, workers: int) -> int:
         return self.delay + 1
 
+    def initial_weight(self, updates: int) -> float | None:
+        return super().initial_weight(max(0, updates - self.delay))  # the first d steps change nothing
+
     def begin(self, me: RankContext, vector: Any) -> Delayed:
         return Delayed(0, Weights(vector, 0), optimizer_state=self.rule(me.layout.layers).init(vector))
 

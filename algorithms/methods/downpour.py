@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import Gradient, Load, NextStep, Receive, RecordUpdate, Send
@@ -62,6 +63,13 @@ class Downpour(SgdMethod):
 
     def longest_period(self, workers: int) -> int:
         return max(self.n_push, self.n_fetch)
+
+    def sees_own_updates(self, workers: int) -> bool:
+        return self.n_push == self.n_fetch == 1 and self.answer == "after"
+
+    def gradient_weight(self, one: AppliedGradient) -> float:
+        """Returns η / (1 − μ): a push is a sum."""
+        return self.learning_rate_at(one.version) / (1 - self.momentum)
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return survives(workers - 1)

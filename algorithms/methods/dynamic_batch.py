@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from paceline.algorithms.core.apportion import Estimate, apportion, change
+from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import Gradient, Load, NextStep, Now, Receive, RecordUpdate, Send
@@ -114,6 +115,10 @@ class DbsSgd(SgdMethod):
 
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return survives(workers - 1)
+
+    def gradient_weight(self, one: AppliedGradient) -> float:
+        """Returns η / (1 − μ) times b_i P / B: every sample counts as much."""
+        return super().gradient_weight(one) * one.samples / one.batch
 
     def begin(self, me: RankContext, vector: Vector) -> Portioned | Balance:
         kind = Balance if me.role == "server" else Portioned

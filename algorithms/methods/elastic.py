@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from paceline.algorithms.core.fast_values import replace
+from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
+from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind, changed
 from paceline.algorithms.core.operations import (
     Charge,
     Gradient,
@@ -70,6 +71,17 @@ class Elastic(SgdMethod):
         if self.rho is not None:
             return self.learning_rate * self.rho
         return self.moving_rate / len(me.workers) if self.elastic is None else self.elastic
+
+    def linear_form(self) -> Self:
+        """Returns the form with the largest usual α: with a small one, the distance from the centre fades slowly."""
+        return changed(super().linear_form(), moving_rate=0.9, elastic=None, rho=None)
+
+    def initial_weight(self, updates: int) -> float | None:
+        return None  # the centre follows the decay of the workers
+
+    def gradient_weight(self, one: AppliedGradient) -> float:
+        """Returns η / (1 − μ) / (P + 1): in the end the centre and the workers share what one worker has moved."""
+        return self.learning_rate_at(one.step) / (1 - self.momentum) / (one.living + 1)
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from paceline.algorithms.core.errors import PeerFailed
+from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
@@ -151,8 +152,15 @@ class Gossip(Meeting):
             found.append(f"partners: found 'hypercube' with {workers} workers, expected {right}")
         return found
 
+    def initial_weight(self, updates: int) -> float | None:
+        return None  # an average is with weights of another age
+
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: 1, **survives(workers - 1)}
+
+    def gradient_weight(self, one: AppliedGradient) -> float:
+        """Returns half of the mean's, if there is a peer: an average has the peer's copy from before its last step."""
+        return super().gradient_weight(one) / (2 if one.living > 1 else 1)
 
     def peers(self, me: RankContext, step: int) -> tuple[Rank, Rank]:
         """Returns the rank to which the worker sends in this step, and the rank from which it receives."""

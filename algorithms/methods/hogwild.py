@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
     Access,
@@ -126,6 +127,13 @@ class HogwildSgd(SharedMemory):
     name = "hogwild-sgd"
     staleness_kind = StalenessKind.VERSION_LAG
     source = "Niu, Recht, Ré, Wright, NIPS 2011 (arXiv 1106.5730); You, Buluç, Demmel, SC'17 (Hogwild SGD)"
+
+    def initial_weight(self, updates: int) -> float | None:
+        return None  # a worker's decay is that of the weights that it has read
+
+    def gradient_weight(self, one: AppliedGradient) -> float:
+        """Returns η / (1 − μ): every worker adds its own whole step to the shared weights."""
+        return self.learning_rate_at(one.step) / (1 - self.momentum)
 
     @program
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from paceline.algorithms.core.adam import AdamW
-from paceline.algorithms.core.method import SgdMethod
+from paceline.algorithms.core.method import SgdMethod, changed
 from paceline.algorithms.core.option_groups import FRACTION, POSITIVE, Range
 from paceline.algorithms.core.rules import Chain, Clip, ScaleByLearningRate, Transform
 from paceline.algorithms.core.values import Layer, Rank
@@ -53,6 +53,12 @@ class InnerOptimizer(SgdMethod):
         if self.weight_decay is not None:
             return self.weight_decay
         return ADAMW_DECAY if self.inner == "adamw" else 0.0
+
+    def linear_form(self) -> Self:
+        return changed(super().linear_form(), inner="sgd")
+
+    def initial_weight(self, updates: int) -> float | None:
+        return None  # an outer step changes what local steps have decayed
 
     def rule(self, layers: Sequence[Layer]) -> Chain:
         """Returns the inner optimizer."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
+from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import RankContext, Replica
+from paceline.algorithms.core.method import FADING, RankContext, Replica, changed
 from paceline.algorithms.core.operations import AllReduce, Charge, NextStep, RecordUpdate
 from paceline.algorithms.core.option_groups import FRACTION, POSITIVE, STEPS_OR_NONE, Range
 from paceline.algorithms.core.program import Program, program
@@ -157,6 +158,16 @@ class SlowMo(Rounds):
     buffers: Literal["maintain", "reset", "average"] = "maintain"
     """what happens to the inner optimizer's moments at the end of a round: each worker keeps its own, they return to
     0, or they are averaged; provenance: the source has the three, torchdistx maintains them"""
+
+    def linear_form(self) -> Self:
+        """Returns the form with a constant learning rate, by which a round's change is divided and multiplied."""
+        momentum = 0.0 if self.buffers == "reset" else min(self.momentum, FADING)
+        slow = min(self.slow_momentum, FADING)
+        return changed(super().linear_form(), schedule=None, momentum=momentum, slow_momentum=slow)
+
+    def gradient_weight(self, one: AppliedGradient) -> float:
+        """Returns the local step's, times α / (1 − β)."""
+        return super().gradient_weight(one) * self.slow_learning_rate / (1 - self.slow_momentum)
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)

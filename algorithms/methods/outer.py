@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from paceline.algorithms.core.method import RankContext, Replica, StalenessKind
+from paceline.algorithms.core.gradient_weights import AppliedGradient
+from paceline.algorithms.core.method import FADING, RankContext, Replica, StalenessKind, changed
 from paceline.algorithms.core.option_groups import FRACTION, POSITIVE, Range
 from paceline.algorithms.core.traffic import COMBINE, SCALE
 from paceline.algorithms.core.values import Weights
@@ -91,6 +92,13 @@ class NesterovRounds(Rounds):
     """R; provenance: the source"""
     outer_momentum: float = 0.9
     """M; provenance: the source"""
+
+    def linear_form(self) -> Self:
+        return changed(super().linear_form(), outer_momentum=min(self.outer_momentum, FADING))
+
+    def gradient_weight(self, one: AppliedGradient) -> float:
+        """Returns the local step's, times R / (1 − M)."""
+        return super().gradient_weight(one) * self.outer_learning_rate / (1 - self.outer_momentum)
 
     def outer(self, start: Any, velocity: Any, change: Any) -> tuple[Any, Any]:
         """Takes a step of the outer optimizer; arguments as in `outer_step`."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from paceline.algorithms.core import arrays
+from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
+from paceline.algorithms.core.method import FADING, RankContext, SgdMethod, StalenessKind, changed
 from paceline.algorithms.core.operations import AllReduce, Charge, Handle, NextStep, RecordUpdate, Start, Wait
 from paceline.algorithms.core.option_groups import FRACTION, POSITIVE, Range
 from paceline.algorithms.core.program import Program, program
@@ -70,6 +71,17 @@ class Co2(SgdMethod):
 
     def longest_period(self, workers: int) -> int:
         return 2 * self.period
+
+    def linear_form(self) -> Self:
+        return changed(super().linear_form(), clip=None, outer_momentum=min(self.outer_momentum, FADING))
+
+    def initial_weight(self, updates: int) -> float | None:
+        return None  # an outer step changes what local steps have decayed
+
+    def gradient_weight(self, one: AppliedGradient) -> float:
+        """Returns the local step's, times R / G / (1 − M)."""
+        outer = self.outer_learning_rate / self.gap_penalty / (1 - self.outer_momentum)
+        return outer * super().gradient_weight(one)
 
     def begin(self, me: RankContext, vector: Any) -> Overlapped:
         optimizer_state = self.rule(me.layout.layers).init(vector)

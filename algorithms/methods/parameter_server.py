@@ -16,11 +16,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from paceline.algorithms.core.compression import Compression, beginning, compressed, decompressed, opening_traffic
+from paceline.algorithms.core.compression import (
+    Compression,
+    beginning,
+    compressed,
+    decompressed,
+    opening_traffic,
+    with_linear_compression,
+)
 from paceline.algorithms.core.damping import Damping, damped
 from paceline.algorithms.core.fast_values import fast_constructor, replace
+from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import AnyGuarantee, Guarantee
 from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
@@ -102,6 +110,12 @@ class ParameterServer(SgdMethod):
 
     def samples_per_step(self, batch: int, workers: int) -> int:
         return self.needed(workers) * batch
+
+    def linear_form(self) -> Self:
+        return with_linear_compression(super().linear_form(), self.compression)
+
+    def sees_own_updates(self, workers: int) -> bool:
+        return not self.prompt or self.needed(workers) == 1
 
     def too_many(self, name: str, nodes: Sequence[Sequence[Rank]], spared: int = 0) -> list[str]:
         """Returns the error of a hyper-parameter that exceeds the number of workers minus `spared`.
@@ -287,6 +301,9 @@ class Damped(ParameterServer):
 
     def weighed(self, push: Push, version: int) -> Any:
         return damped(push.vector, version - push.origin.version, self.damping, self.damping_base)
+
+    def gradient_weight(self, one: AppliedGradient) -> float:
+        return damped(super().gradient_weight(one), one.staleness, self.damping, self.damping_base)
 
     def traffic(self, count: int) -> Traffic:
         return super().traffic(count) + (0 if self.damping == "none" else count) * SCALE

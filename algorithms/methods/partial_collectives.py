@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import (
@@ -149,6 +150,10 @@ class EagerSgd(SgdMethod):
 
     def longest_period(self, workers: int) -> int:
         return self.sync_every
+
+    def gradient_weight(self, one: AppliedGradient) -> float:
+        """Returns η / (1 − μ) / P, with η of the round that applies the gradient."""
+        return self.learning_rate_at(one.version) / (1 - self.momentum) / one.workers
 
     def partial(self, number: int) -> bool:
         """Returns whether a round begins before all workers have their gradients.

@@ -86,6 +86,7 @@ class BackupWorkers(ParameterServer):
     guarantees = SERVING | {Guarantee.SYNCHRONOUS, Guarantee.DISTINCT_WORKERS}
     prompt: ClassVar[bool] = False
     fresh: ClassVar[bool] = True
+    drops_gradients: ClassVar[bool] = True
 
     ranges: ClassVar[Mapping[str, Range]] = {"backups": COUNT_OR_NONE}
 
@@ -113,8 +114,13 @@ class KSync(ParameterServer):
     source = f"{DUTTA} (K-sync)"
     guarantees = SERVING | {Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL, Guarantee.DISTINCT_WORKERS}
 
+    drops_gradients: ClassVar[bool] = True
+
     k: int | None = None
     """K, workers in an update, 1 … P; None: half of them, rounded up; provenance: ours"""
+
+    def sees_own_updates(self, workers: int) -> bool:
+        return True  # everybody gets the weights after each update
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         return super().problems(nodes) + self.too_many("k", nodes)

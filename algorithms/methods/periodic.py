@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.core.fast_values import replace
+from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import AllReduce, Charge, NextStep, RecordUpdate
@@ -189,6 +190,13 @@ class Sasgd(SgdMethod):
 
     def longest_period(self, workers: int) -> int:
         return self.period
+
+    def initial_weight(self, updates: int) -> float | None:
+        return None  # local steps decay, and end with the round
+
+    def gradient_weight(self, one: AppliedGradient) -> float:
+        """Returns γ_p: local steps end with the round, and the sum of the gradients has no momentum."""
+        return self.learning_rate / one.workers if self.global_learning_rate is None else self.global_learning_rate
 
     def begin(self, me: RankContext, vector: Any) -> Accumulating:
         optimizer_state = self.rule(me.layout.layers).init(vector)

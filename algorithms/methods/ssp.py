@@ -96,6 +96,9 @@ class Ssp(SgdMethod):
     iteration, as their mean. With slack 0 the latter is sync-sgd; provenance: inference, chosen such that slack 0
     equals it"""
 
+    def sees_own_updates(self, workers: int) -> bool:
+        return self.pull == "always" and self.visibility == "arrival"
+
     def samples_per_step(self, batch: int, workers: int) -> int:
         """Returns one batch, or those of all workers if a step is a clock edge."""
         return batch * workers if self.visibility == "clock-edge" else batch

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, ClassVar, Literal
 
+from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import Guarantee, custom_guarantee
-from paceline.algorithms.core.method import RankContext
+from paceline.algorithms.core.method import RankContext, SgdMethod
 from paceline.algorithms.core.operations import AllReduce, Charge, Handle, NextStep, RecordUpdate, Start, Wait
 from paceline.algorithms.core.option_groups import COUNT, FRACTION, STEPS_OR_NONE, Range
 from paceline.algorithms.core.program import Program, program
@@ -177,6 +178,21 @@ class StreamingDiLoCo(NesterovRounds):
 
     def longest_period(self, workers: int) -> int:
         return self.period + self.overlap
+
+    def gradient_weight(self, one: AppliedGradient) -> float:
+        """Returns the local step's, times f / (1 − α + α f) with f = R / (1 − M).
+
+        After an exchange, α of a change is still in a worker's own weights. It is exchanged again, without the outer
+        step that was made of it: e' = α (e − R s), with s the outer optimizer's gradient and velocity, sums up to
+        this. Of a step that is taken while an exchange is in flight, only α survives when it is applied.
+        """
+        layers = [Layer(str(number), number, number + 1) for number in range(one.layers)]
+        fragments = fragments_of(layers, self.fragments, self.period, self.pattern)
+        (mine,) = (part for part in fragments if any(piece.start <= one.layer < piece.stop for piece in part.parts))
+        late = 0 < (one.step + 1 - mine.offset) % self.period <= self.overlap and one.step + 1 > mine.offset
+        outer = self.outer_learning_rate / (1 - self.outer_momentum)
+        local = SgdMethod.gradient_weight(self, one)
+        return local * outer / (1 - self.alpha + self.alpha * outer) * (self.alpha if late else 1)
 
     @program
     def worker(self, me: RankContext, state: Streaming) -> Program[Streaming]:

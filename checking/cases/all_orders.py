@@ -74,7 +74,7 @@ def check_all_orders(
     >>> found.violated
     []
     """
-    found = CheckedOrders(method=method, verdicts=verdicts_of(method))
+    found = CheckedOrders(method=method, verdicts=verdicts_of(method, effort.same_as))
     begun_s = time.monotonic()
     for case in _cases(method, effort):
         progress(f"{case.workers} workers × {case.steps} steps", 0.0)
@@ -91,7 +91,7 @@ def _cases(method: Method, effort: Effort) -> Iterator[Case]:
     placements = RandomCases(method, workers=effort.workers).placements
     for count in sorted({sum(sizes) for sizes in placements}):
         sizes = max((sizes for sizes in placements if sum(sizes) == count), key=len)
-        yield Case(method=method, nodes=sizes, steps=effort.steps)
+        yield Case(method=method, nodes=sizes, steps=effort.steps, same_as=effort.same_as)
 
 
 def _explored(

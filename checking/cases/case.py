@@ -75,6 +75,7 @@ class Case:
         stops: for the any-order interpreter: the run is stopped at these steps of the weights' owner and entered again
             from its states.
         deaths: for the any-order interpreter: (rank, number of the move before which it dies).
+        same_as: the method with whose weights those at the end are compared; None: with no other method's.
 
     >>> from paceline.algorithms import find
     >>> case = Case(method=find("async-sgd")(), nodes=(2, 1), steps=3)
@@ -92,6 +93,7 @@ class Case:
     times: Times | None = None
     stops: tuple[int, ...] = ()
     deaths: tuple[tuple[int, int], ...] = ()
+    same_as: Method | None = None
 
     @property
     def workers(self) -> int:
@@ -174,11 +176,16 @@ def to_json(case: Case) -> dict[str, Any]:
     >>> from_json(document).method.delay
     2
     """
-    fields = {field.name: getattr(case, field.name) for field in dataclasses.fields(case) if field.name != "method"}
+    methods = ("method", "same_as")
+    fields = {field.name: getattr(case, field.name) for field in dataclasses.fields(case) if field.name not in methods}
     if case.times is not None:
         fields["times"] = dataclasses.asdict(case.times)
-    given = dataclasses.asdict(case.method)
-    return {"method": reference(type(case.method)), "hyper_parameters": _lists(given), **_lists(fields)}
+    other = {} if case.same_as is None else {"same_as": _named(case.same_as)}
+    return {**_named(case.method), **_lists(fields), **other}
+
+
+def _named(method: Method) -> dict[str, Any]:
+    return {"method": reference(type(method)), "hyper_parameters": _lists(dataclasses.asdict(method))}
 
 
 def _lists(value: Any) -> Any:
@@ -197,6 +204,11 @@ def from_json(data: Any) -> Case:
         raise InputError(f"case: found {data!r:.60}, expected a JSON object with the name of a method as 'method'")
     method, said = _method(find(data["method"]), data.get("hyper_parameters", {}))
     values: dict[str, Any] = {}
+    if (other := data.get("same_as")) is not None:
+        if not isinstance(other, Mapping) or not isinstance(other.get("method"), str):
+            raise InputError(f"case: same_as: found {other!r:.60}, expected an object with the name of a method")
+        values["same_as"], wrong = _method(find(other["method"]), other.get("hyper_parameters", {}))
+        said += [f"same_as: {words}" for words in wrong]
     kinds = {name: kind for name, kind in _KINDS.items() if name in data}
     for name, kind in kinds.items():
         values[name], faults = parsed(kind, _tuples(data[name]) if name == "deaths" else data[name], (name,))
@@ -204,7 +216,7 @@ def from_json(data: Any) -> Case:
         if not faults and name in SMALLEST and values[name] < SMALLEST[name]:
             said.append(f"{name}: found {values[name]}, expected {SMALLEST[name]} or more")
     said += [f"{name}: missing, expected {words}" for name, words in _REQUIRED.items() if name not in data]
-    known = {*_KINDS, "method", "hyper_parameters"}
+    known = {*_KINDS, "method", "hyper_parameters", "same_as"}
     said += [f"{name}: unknown; expected {', '.join(sorted(known))}" for name in data if name not in known]
     if not said and not (values["nodes"] and min(values["nodes"]) >= 1):
         said.append(f"nodes: found {list(values['nodes'])}, expected at least one node, each with 1 worker or more")

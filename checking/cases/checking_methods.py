@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +21,8 @@ from paceline.algorithms.core.guarantees import CustomGuarantee, Guarantee
 from paceline.algorithms.core.method import Method
 from paceline.checking.cases.case import Case
 from paceline.checking.cases.directed_search import STARTS, Search, searches
-from paceline.checking.cases.invariants import INVARIANTS
+from paceline.checking.cases.gradient_weights import changes_of
+from paceline.checking.cases.invariants import AFTER_DEATHS, INVARIANTS, SAME_AS
 from paceline.checking.cases.outcomes import Outcome, TooLong
 from paceline.checking.cases.performing import in_recorded_order, performed
 from paceline.checking.cases.random_cases import CONSERVING, Drawn, RandomCases
@@ -54,6 +55,7 @@ class Effort:
         steps: the largest number of steps of a worker in most schedules; a tenth of them has up to twice as many.
         seed: of the random cases.
         shrink_s: seconds for making a counterexample smaller.
+        same_as: a method that is to have the same weights, with its hyper-parameters; None: none.
     """
 
     schedules: int = 1000
@@ -62,6 +64,7 @@ class Effort:
     steps: int = 6
     seed: int = 1
     shrink_s: float = 10.0
+    same_as: Method | None = None
 
 
 @dataclass(kw_only=True)
@@ -97,15 +100,48 @@ class Checked:
     seconds: float = 0.0
     extremes: dict[str, tuple[Measured, Case]] = field(default_factory=dict)
     """the worst values that the directed search has found, each with its case"""
+    hyper_parameters: dict[str, list[Any]] = field(default_factory=dict)
+    """the values with which the method was run, by name; the given one first"""
+
+    def __post_init__(self) -> None:
+        self.hyper_parameters = {one.name: [getattr(self.method, one.name)] for one in fields(self.method)}
+
+    @property
+    def drawn(self) -> dict[str, list[Any]]:
+        """The hyper-parameters with several values, each with all of them."""
+        return {name: values for name, values in self.hyper_parameters.items() if len(values) > 1}
+
+    @property
+    def not_checked(self) -> dict[str, str]:
+        """What no schedule could show: each invariant and guarantee with what it needs, empty if that is unknown."""
+        needs = {name: one.needs for name, one in INVARIANTS.items()}
+        return {name: needs.get(name, "") for name, one in self.verdicts.items() if one.verdict == "not checked"}
+
+    @property
+    def coverage(self) -> list[str]:
+        """Sentences about the hyper-parameters that were tried and about what was not checked."""
+        drawn = ", ".join(f"{name} {', '.join(map(str, values))}" for name, values in self.drawn.items())
+        fixed = ", ".join(f"{name}={values[0]}" for name, values in self.hyper_parameters.items() if len(values) == 1)
+        said = [f"hyper-parameters drawn: {drawn or 'none'}", f"with one value only: {fixed or 'none'}"]
+        form = self.method.linear_form() if self.verdicts[AFTER_DEATHS].schedules else None
+        if form is not None and (changes := changes_of(self.method, form)):
+            said.append(f"{AFTER_DEATHS} was measured with {', '.join(changes)}")
+        missed = [name + (f" ({needs})" if needs else "") for name, needs in self.not_checked.items()]
+        return [*said, f"not checked: {', '.join(missed) or 'nothing'}"]
 
     @property
     def violated(self) -> list[Verdict]:
         return [one for one in self.verdicts.values() if one.verdict == "violated"]
 
 
-def verdicts_of(method: Method) -> dict[str, Verdict]:
-    """Returns an empty verdict for each invariant of all methods and each guarantee that the method promises."""
-    names = {one.name: one.words for one in INVARIANTS.values()}
+def verdicts_of(method: Method, same_as: Method | None = None) -> dict[str, Verdict]:
+    """Returns an empty verdict for each invariant of all methods and each guarantee that the method promises.
+
+    Args:
+        method: the method.
+        same_as: the method that is to have the same weights.
+    """
+    names = {one.name: one.words for one in INVARIANTS.values() if one.name != SAME_AS or same_as is not None}
     for guarantee in sorted(method.guarantees, key=lambda one: one.slug):
         names[guarantee.slug] = guarantee.value
     return {name: Verdict(guarantee=name, words=words) for name, words in names.items()}
@@ -130,7 +166,7 @@ def check_method(
     >>> found.schedules, found.violated, found.verdicts["synchronous"].verdict
     (30, [], 'holds')
     """
-    found = Checked(method=method, verdicts=verdicts_of(method))
+    found = Checked(method=method, verdicts=verdicts_of(method, effort.same_as))
     begun_s, stop = time.monotonic(), effort.schedules
     for number, (outcome, search) in enumerate(_outcomes(method, effort)):
         found.seconds = time.monotonic() - begun_s
@@ -149,10 +185,10 @@ def check_method(
 
 def _outcomes(method: Method, effort: Effort) -> Iterator[tuple[Outcome, Search | None]]:
     """Yields the outcomes of random cases, and between them those of directed searches."""
-    cases = RandomCases(method, effort.seed, effort.workers, effort.steps)
+    cases = RandomCases(method, effort.seed, effort.workers, effort.steps, effort.same_as)
     random = np.random.default_rng(np.random.SeedSequence((effort.seed, 24)))
     most = max(cases.placements, key=lambda sizes: (sum(sizes), len(sizes)))
-    directed = searches(Case(method=method, nodes=most, steps=effort.steps), random)
+    directed = searches(Case(method=method, nodes=most, steps=effort.steps, same_as=effort.same_as), random)
     every = round(1 / DIRECTED)
     tries = max(1, effort.schedules // (every * len(directed)))
     for number, drawn in enumerate(cases):
@@ -201,6 +237,9 @@ def note(found: Checked, outcome: Outcome, report: Report, *, costly: bool) -> b
     new = violations(outcome, costly=costly, values=values)
     spent_s = time.monotonic() - begun_s + outcome.seconds
     found.schedules += 1
+    for name, tried in found.hyper_parameters.items():
+        if (value := getattr(outcome.case.method, name)) not in tried:
+            tried.append(value)
     for name in checked_by(outcome, costly=costly):
         verdict = found.verdicts[name]
         verdict.schedules += 1
@@ -225,6 +264,8 @@ def checked_by(outcome: Outcome, *, costly: bool) -> Iterator[str]:
     case, method = outcome.case, outcome.job.method
     if case.deaths:
         yield Guarantee.SURVIVES_WORKERS.slug
+        if costly and outcome.error is None and INVARIANTS[AFTER_DEATHS].applies(outcome):
+            yield AFTER_DEATHS
         return
     if outcome.error is not None:
         yield from ERRORS

@@ -40,6 +40,11 @@ class WithDeaths(Observed):
         self._reported: set[tuple[Rank, Rank]] = set()
         """(receiver, dead rank) of receives from any rank that have failed"""
 
+    @property
+    def dead(self) -> frozenset[Rank]:
+        """The ranks that have died."""
+        return frozenset(self._dead)
+
     def _ready(self) -> list[Move]:
         while self._to_die and self._to_die[0][1] <= self._moves:
             self._die(Rank(self._to_die.pop(0)[0]))

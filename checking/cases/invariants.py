@@ -4,7 +4,7 @@ Rules of this file:
 
 * An invariant reads the outcome of one case and describes each violation in a sentence.
 * A run that ended with an error is reported by that error alone: its record is incomplete, so nothing else is checked.
-* After a worker has died, the only guarantee is that the run continues.
+* After a worker has died, the only guarantees are that the run continues and that every gradient counts as declared.
 * A costly invariant runs the case again, under other conditions. `check` tests these for some of its schedules only.
 """
 
@@ -15,15 +15,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from paceline.algorithms.core.errors import DeadlockError, MismatchedCollectives, PacelineError
 from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.job import Budget, Job
 from paceline.checking.cases.comparing import order_is_irrelevant, reference_of, unlike
+from paceline.checking.cases.gradient_weights import LONGEST, is_measured, wrong_weights
 from paceline.checking.cases.impure_calls import impure_calls, own_line
 from paceline.checking.cases.outcomes import Outcome, TooLong
 from paceline.checking.cases.performing import performed
+from paceline.checking.cases.shared_state import dependence_on_shared_state
 from paceline.checking.limits import DoesNotEnd
+from paceline.checking.reference_runs import numbers, reference_weights, rounding
 
 Check = Callable[[Outcome], Iterator[str]]
+SAME_AS = "same-as"
+RANDOM = "needs random schedules"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,7 @@ class Invariant:
         check: yields a sentence for each violation.
         costly: whether the check runs the case again.
         applies: whether the invariant says anything about an outcome without an error.
+        needs: what it applies to, for a report that nothing like that was run; empty if it applies to every run.
     """
 
     name: str
@@ -43,6 +52,7 @@ class Invariant:
     check: Check
     costly: bool = False
     applies: Callable[[Outcome], bool] = lambda _: True
+    needs: str = ""
 
 
 def error_of(outcome: Outcome) -> tuple[str, str] | None:
@@ -217,6 +227,57 @@ def _has_one_end(outcome: Outcome) -> bool:
     return outcome.job.method.deterministic or (case.workers == 1 and order_is_irrelevant(case))
 
 
+def _newest_weights(outcome: Outcome) -> Iterator[str]:
+    """Checks what a server sends, and at which weights a worker goes on after a gradient that was applied."""
+    yield from _found("newest-weights")(outcome)
+    if not _sees_own_updates(outcome):
+        return
+    rows = {(row.rank, row.step): row for row in outcome.trace.updates}
+    for (rank, step), row in rows.items():
+        after = rows.get((rank, step + 1))
+        if after is not None and after.version_read <= row.version_applied:
+            yield (
+                f"rank {rank} computed its gradient of step {step + 1} at version {after.version_read} of the weights, "
+                f"which does not contain its gradient of step {step}: update {row.version_applied} applied it; a "
+                "server that answers before its update declares that in sees_own_updates"
+            )
+
+
+def _sees_own_updates(outcome: Outcome) -> bool:
+    return not outcome.case.stops and outcome.job.method.sees_own_updates(outcome.job.workers)
+
+
+def _gradient_weights(outcome: Outcome) -> Iterator[str]:
+    yield from wrong_weights(outcome.case)
+
+
+def _same_as(outcome: Outcome) -> Iterator[str]:
+    """Compares the weights at the end with those of the named method, with as many samples on the same cluster."""
+    job = _reference(outcome)
+    if job is None:
+        return
+    there = reference_weights(job)
+    away = float(np.abs(numbers(outcome.trace.weights) - there).max())
+    if not away <= rounding(there):
+        yield f"weights differ by {away:.3g} from those of {job.method.name}, more than rounding explains"
+
+
+def _reference(outcome: Outcome) -> Job | None:
+    """Returns the job of the named method; None if none is named, or if its result is not comparable."""
+    case, own, method = outcome.case, outcome.job, outcome.case.same_as
+    if method is None or not case.gradients or (case.workers > 1 and not method.deterministic):
+        return None
+    if method.problems(case.placement) or own.limit is None:
+        return None
+    job = Job.of(method, case.placement, own.learner, batch=case.batch, budget=Budget(), seed=case.seed)
+    samples = own.limit * own.samples_per_step
+    return None if samples % job.samples_per_step else dataclasses.replace(job, budget=Budget(samples=samples))
+
+
+def _no_shared_state(outcome: Outcome) -> Iterator[str]:
+    yield from dependence_on_shared_state(outcome.case)
+
+
 def _pure(outcome: Outcome) -> Iterator[str]:
     yield from impure_calls(outcome.case)
 
@@ -241,21 +302,74 @@ INVARIANTS: dict[str, Invariant] = {
             applies=_in_any_order,
         ),
         Invariant("gradients-once", "every gradient is applied once at most, after it was computed", _gradients_once),
+        Invariant(
+            "gradient-weights",
+            "every gradient counts as much as the method declares",
+            _gradient_weights,
+            costly=True,
+            applies=lambda outcome: is_measured(outcome.case),
+            needs=f"needs a linear form, a period of at most {LONGEST} steps, and random schedules",
+        ),
+        Invariant(
+            "newest-weights",
+            "a server sends its newest weights, and they contain the receiver's last gradient",
+            _newest_weights,
+            applies=lambda outcome: outcome.job.method.has_server,
+            needs="needs a server",
+        ),
+        Invariant(
+            SAME_AS,
+            "the weights are those of the method that was named",
+            _same_as,
+            applies=lambda outcome: _reference(outcome) is not None,
+            needs="needs clusters that both methods accept; with one worker, if the named method is not deterministic",
+        ),
         Invariant("versions-by-one", "versions of the weights increase by one", _versions_by_one),
         Invariant("time-forward", "time never goes back", _time_forward),
-        Invariant("complete-state", "the state given to NextStep is complete", _complete_state, applies=_has_one_end),
-        Invariant("same-record", "the same case has the same record again", _same_record, costly=True),
+        Invariant(
+            "complete-state",
+            "the state given to NextStep is complete",
+            _complete_state,
+            applies=_has_one_end,
+            needs="needs runs that are stopped, of methods whose result does not depend on the order",
+        ),
+        Invariant(
+            "same-record",
+            "the same case has the same record again",
+            _same_record,
+            costly=True,
+            needs=RANDOM,
+        ),
         Invariant(
             "same-in-interpreters",
             "a simulated run has the same weights when the any-order interpreter repeats it",
             _same_in_interpreters,
             costly=True,
             applies=_is_replayable,
+            needs="needs simulated runs without shared memory",
         ),
-        Invariant("pure-programs", "no program reads a clock or draws unseeded random numbers", _pure, costly=True),
+        Invariant(
+            "no-shared-state",
+            "the result does not depend on what ranks or runs share outside of programs",
+            _no_shared_state,
+            costly=True,
+            applies=_in_any_order,
+            needs=RANDOM,
+        ),
+        Invariant(
+            "pure-programs",
+            "no program reads a clock or draws unseeded random numbers",
+            _pure,
+            costly=True,
+            needs=RANDOM,
+        ),
     )
 }
 """the invariants of all methods, in the order of reports"""
+
+
+AFTER_DEATHS = "gradient-weights"
+"""the invariant that holds after deaths, too"""
 
 
 def _died(outcome: Outcome) -> str:
@@ -274,6 +388,8 @@ def violated(outcome: Outcome, *, costly: bool = True) -> Iterator[tuple[str, st
     if outcome.case.deaths:
         if failed is not None:
             yield Guarantee.SURVIVES_WORKERS.slug, f"after {_died(outcome)}: {failed[0]}: {failed[1]}"
+        elif costly:
+            yield from ((AFTER_DEATHS, f"after {_died(outcome)}: {words}") for words in _gradient_weights(outcome))
         return
     if failed is not None:
         yield failed

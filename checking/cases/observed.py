@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from paceline.algorithms.core.fast_values import replace
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.operations import AllReduce, NextStep, Op, Receive, RecordUpdate, Send, Start
-from paceline.algorithms.core.values import Rank, parts_of
+from paceline.algorithms.core.values import Rank, Weights, parts_of
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.lanes import Checkpoint, Task
@@ -46,12 +47,16 @@ class Observed(AnyOrder):
             me.rank: deque(deque() for _ in range(STEPS)) for me in job.team
         }
         self._changed: dict[str, None] = {}
+        self._sent_old: dict[str, None] = {}
+        self._newest: dict[Rank, Weights] = {}
+        """the weights of the last update, by the rank that has recorded it"""
 
     def findings(self) -> Iterator[Finding]:
         """Yields the violated invariants of a run that has ended."""
         for rank in self._observations:
             self._compare(rank, "the end of the run")
         yield from (("vectors-unchanged", words) for words in self._changed)
+        yield from (("newest-weights", words) for words in self._sent_old)
         for source, message, where in self._mail.unread():
             tag = f" with tag {message.tag!r}" if message.tag else ""
             yield "messages-read", f"rank {where} never received a message{tag} that rank {source} sent to it"
@@ -65,6 +70,8 @@ class Observed(AnyOrder):
     def _advance(self, task: Task, answer: Any = None, failure: BaseException | None = None) -> None:
         if task.op is not None and isinstance(task.op, (Receive, *COLLECTIVES)) and not _donates(task.op):
             self._observe(task.me.rank, task.op, answer, task, "received from")
+        if isinstance(task.op, RecordUpdate) and task.op.advance and task.op.layer is None and failure is None:
+            self._newest[task.me.rank] = replace(task.op.weights, version=answer)
         super()._advance(task, answer, failure)
         rank, op = task.me.rank, task.op
         self._compare(rank, task.place)
@@ -74,9 +81,26 @@ class Observed(AnyOrder):
             steps = self._observations[rank]
             steps.popleft()
             steps.append(deque())
-        elif isinstance(op, Send | RecordUpdate) or (isinstance(op, COLLECTIVES) and not _donates(op)):
+        if isinstance(op, Send) and task.me.role == "server":
+            self._check_newest(rank, op, task)
+        if isinstance(op, Send | RecordUpdate) or (isinstance(op, COLLECTIVES) and not _donates(op)):
             value = op.weights if isinstance(op, RecordUpdate) else getattr(op, "value", None)
             self._observe(rank, op, value, task, "gave to")
+
+    def _check_newest(self, rank: Rank, op: Send, task: Task) -> None:
+        """Compares the weights that a server sends with those of its last update: their version, and if whole, all."""
+        newest = self._newest.get(rank)
+        for sent in parts_of_kind(op.value, Weights) if newest is not None else ():
+            if sent.version != newest.version:
+                self._sent_old[
+                    f"rank {rank} sent version {sent.version} of the weights to rank {op.to} at {task.place}, and had "
+                    f"version {newest.version}"
+                ] = None
+            elif len(sent.vector) == len(newest.vector) and sent.vector.tobytes() != newest.vector.tobytes():
+                self._sent_old[
+                    f"rank {rank} sent other weights to rank {op.to} at {task.place} than those of version "
+                    f"{newest.version}, as which it sent them"
+                ] = None
 
     def _observe(self, rank: Rank, op: Op[Any], value: Any, task: Task, how: str) -> None:
         for vector in vectors_in(value):
@@ -97,14 +121,18 @@ def _donates(op: Op[Any]) -> bool:
 
 def vectors_in(value: Any) -> Iterator[Any]:
     """Yields the NumPy arrays of a message, at any depth."""
-    if isinstance(value, np.ndarray):
+    return parts_of_kind(value, np.ndarray)
+
+
+def parts_of_kind(value: Any, kind: type) -> Iterator[Any]:
+    """Yields the parts of a message that are instances of a class, at any depth."""
+    if isinstance(value, kind):
         yield value
     elif isinstance(value, tuple | list):
         for part in value:
-            yield from vectors_in(part)
+            yield from parts_of_kind(part, kind)
     elif isinstance(value, dict):
-        yield from vectors_in(list(value.values()))
+        yield from parts_of_kind(list(value.values()), kind)
     else:
-        kind: type = type(value)
-        for name in parts_of(kind) or ():
-            yield from vectors_in(getattr(value, name, None))
+        for name in parts_of(type(value)) or ():
+            yield from parts_of_kind(getattr(value, name, None), kind)

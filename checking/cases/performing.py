@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from paceline.algorithms.core.job import Budget
+from paceline.algorithms.core.job import Budget, Job
 from paceline.checking.cases.case import Case
 from paceline.checking.cases.deaths import WithDeaths
 from paceline.checking.cases.observed import Finding, Observed
 from paceline.checking.cases.orders import Noted
 from paceline.checking.cases.outcomes import Outcome, limited_processor_time, moves_of
+from paceline.checking.cases.shared_state import outside_of
 from paceline.checking.driver import Driver, Entry
+from paceline.checking.lanes import Checkpoint
 from paceline.checking.limits import limited
 from paceline.checking.moves import Chooser, Move
 from paceline.records.trace import Trace
@@ -24,12 +26,19 @@ if TYPE_CHECKING:
 __all__ = ["Chosen", "Outcome", "append", "in_any_order", "in_recorded_order", "performed"]
 
 
-def performed(case: Case, *, simulation: Callable[[Simulation], object] | None = None) -> Outcome:
+Kind = Callable[[Job, Checkpoint | None], Observed]
+"""makes the run of a job without deaths, from a checkpoint if there is one"""
+
+
+def performed(
+    case: Case, *, simulation: Callable[[Simulation], object] | None = None, kind: Kind = Observed
+) -> Outcome:
     """Runs a case.
 
     Args:
         case: the case.
         simulation: called with the simulation of a case with times before it runs, such as to read its clock.
+        kind: the run of a case without times and deaths.
 
     Returns:
         The outcome. A `DeadlockError`, `ProgramError` or any other exception of a program is its `error`.
@@ -39,11 +48,12 @@ def performed(case: Case, *, simulation: Callable[[Simulation], object] | None =
     >>> len(outcome.trace.updates), outcome.error, outcome.log[0].move
     (4, None, go 0/main NextStep)
     """
+    outside_of(type(case.method))
     if case.times is not None:
         from paceline.checking.cases.simulating import simulated  # the simulator takes half a second to import
 
         return simulated(case, simulation or (lambda _: None))
-    return in_any_order(case, Chosen(case.choices))
+    return in_any_order(case, Chosen(case.choices), kind)
 
 
 class Chosen:
@@ -87,13 +97,15 @@ def in_recorded_order(case: Case, choose: Chooser) -> Outcome:
     return dataclasses.replace(outcome, case=dataclasses.replace(case, choices=noted.choices))
 
 
-def in_any_order(case: Case, choose: Chooser) -> Outcome:
+def in_any_order(case: Case, choose: Chooser, kind: Kind = Observed) -> Outcome:
     """Runs a case in the any-order interpreter with any chooser instead of its `choices`; arguments as in `performed`.
 
     Args:
         case: the case.
         choose: selects the moves of all parts of the run.
+        kind: the run of a case without deaths.
     """
+    outside_of(type(case.method))  # notes it before the first run
     job, start, begun_s = case.job(), None, time.monotonic()
     limit = moves_of(case, job)
     whole, log, findings, error = Trace(in_seconds=False), list[Entry](), list[Finding](), None
@@ -101,7 +113,7 @@ def in_any_order(case: Case, choose: Chooser) -> Outcome:
         samples = job.budget.samples if stop is None else stop * job.samples_per_step
         part = dataclasses.replace(job, budget=Budget(samples=samples))
         deaths = [(rank, move - len(log)) for rank, move in case.deaths]
-        run = WithDeaths(part, deaths, start) if deaths else Observed(part, start)
+        run = WithDeaths(part, deaths, start) if deaths else kind(part, start)
         error = _error_of(run, limited(choose, limit - len(log)))
         append(whole, run.trace, len(log))
         log += run.log

@@ -57,6 +57,7 @@ class RandomCases:
         seed: of the cases.
         workers: the largest number of workers.
         steps: the largest number of steps of a worker.
+        same_as: the method that cases with the given hyper-parameters name as theirs.
 
     >>> from paceline.algorithms import find
     >>> cases = RandomCases(find("gossip")(), seed=1, workers=4, steps=3)
@@ -68,6 +69,7 @@ class RandomCases:
     seed: int = 1
     workers: int = 4
     steps: int = 6
+    same_as: Method | None = None
 
     @cached_property
     def variants(self) -> tuple[Method, ...]:
@@ -103,7 +105,8 @@ class RandomCases:
         """Yields simple cases, which show a mistake that does not depend on the schedule."""
         for count in sorted({sum(sizes) for sizes in self.placements})[:PLAIN]:
             sizes = next(sizes for sizes in self.placements if sum(sizes) == count)
-            yield Drawn(Case(method=self.method, nodes=sizes, steps=min(2, self.steps)), RoundRobin())
+            case = Case(method=self.method, nodes=sizes, steps=min(2, self.steps), same_as=self.same_as)
+            yield Drawn(case, RoundRobin())
 
     def _draw(self, random: np.random.Generator) -> Drawn:
         method = self.variants[int(random.integers(len(self.variants)))]
@@ -112,7 +115,8 @@ class RandomCases:
             method = self.method
         large = random.random() < LARGE
         steps = int(random.integers(1, 1 + (2 * self.steps if large else min(self.steps, 4))))
-        case = Case(method=method, nodes=sizes, steps=steps, seed=int(random.integers(8)))
+        same_as = self.same_as if method is self.method else None
+        case = Case(method=method, nodes=sizes, steps=steps, seed=int(random.integers(8)), same_as=same_as)
         if method.guarantees & CONSERVING and random.random() < WITHOUT_GRADIENTS:
             case = dataclasses.replace(case, gradients=False)
         kind = random.random()

@@ -13,6 +13,9 @@ from paceline.checking.cases.worst_values import Measured, measured
 from paceline.checking.check_guarantees import broken, conserved
 from paceline.checking.reference_runs import REFERENCES, too_distant
 
+LAST = frozenset({"gradient-weights", "newest-weights", "no-shared-state"})
+"""invariants whose words come after those of all others, which name the place of a mistake more closely"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
@@ -47,6 +50,7 @@ def violations(
     found = [*violated(outcome, costly=costly)]
     if outcome.error is None and not outcome.case.deaths:
         found += _declared(outcome, values)
+    found.sort(key=lambda one: one[0] in LAST)
     return [Violation(guarantee=name, words=words, case=outcome.case) for name, words in found]
 
 

@@ -35,6 +35,8 @@ def check_answer(found: Checked, files: Mapping[str, Path]) -> dict[str, Any]:
             }
             for one in found.verdicts.values()
         ],
+        "hyper_parameters": {name: [str(one) for one in values] for name, values in found.hyper_parameters.items()},
+        "not_checked": [{"name": name, "needs": needs} for name, needs in found.not_checked.items()],
         "extremes": [{**asdict(measured), "case": to_json(case)} for measured, case in found.extremes.values()],
         "explored": [asdict(one) for one in getattr(found, "explored", ())],
     }

@@ -102,6 +102,7 @@ class CheckResult(Result, Sequence[Checked]):
         """Yields a table for each method, and a sentence for each violation."""
         for one in self:
             yield _table(one)
+            yield from one.coverage
         for method, verdict in self.violated:
             assert verdict.violation is not None, "that is what violated means"
             yield f"{method} violates {verdict.guarantee}: {verdict.violation.words}"

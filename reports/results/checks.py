@@ -35,6 +35,7 @@ def check(
     seed: int = 1,
     exhaustive: bool = False,
     deaths: bool = False,
+    same_as: Checkable | None = None,
     progress: Callable[[str, float], Any] = lambda *_: None,
     report: Callable[[Violation], Any] = lambda _: None,
 ) -> CheckResult:
@@ -50,6 +51,8 @@ def check(
         seed: of the random schedules.
         exhaustive: whether every inequivalent order of a small cluster is tried instead of random schedules.
         deaths: if exhaustive: whether in each order a worker also dies at each of its operations.
+        same_as: a method that is to end with the same weights; one that is not deterministic is compared with one
+            worker only. None: none.
         progress: called with what is done and the completed share of one method.
         report: called with the first violation of each guarantee as soon as it is found.
 
@@ -71,6 +74,7 @@ def check(
         workers=workers or (EVERY_ORDER_WORKERS if exhaustive else WORKERS),
         steps=steps or (EVERY_ORDER_STEPS if exhaustive else STEPS),
         seed=seed,
+        same_as=None if same_as is None else methods_of(same_as)[0],
     )
     found = [
         check_all_orders(method, effort, progress, report, deaths=deaths)

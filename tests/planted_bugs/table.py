@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.planted_bugs import elastic, impure, in_flight, partial, replicas, rounds, servers, states, timing
+from tests.planted_bugs import elastic, impure, in_flight, partial, replicas, rounds, servers, states, timing, weights
 from tests.planted_bugs.bug import PlantedBug
 
 BUGS: tuple[PlantedBug, ...] = (
@@ -15,4 +15,5 @@ BUGS: tuple[PlantedBug, ...] = (
     *impure.BUGS,
     *timing.BUGS,
     *in_flight.BUGS,
+    *weights.BUGS,
 )

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cache
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from paceline.algorithms import METHODS, Guarantee, custom_guarantee, find
+from paceline.algorithms import METHODS, AppliedGradient, Guarantee, custom_guarantee, find
 from paceline.algorithms.core.errors import DeadlockError, InputError
 from paceline.algorithms.core.job import Job
-from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.method import Method, RankContext
+from paceline.algorithms.core.operations import Now
+from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.values import GradientResult, Step
 from paceline.algorithms.methods.parameter_server import SyncSgdPs
 from paceline.algorithms.methods.ssp import Ssp
 from paceline.checking.cases import (
@@ -30,7 +34,9 @@ from paceline.checking.cases import (
 from paceline.checking.cases.all_orders import check_all_orders
 from paceline.checking.cases.checking_methods import Checked
 from paceline.checking.cases.directed_search import OBJECTIVES, Search
+from paceline.checking.cases.gradient_weights import measured_weights, wrong_weights
 from paceline.checking.cases.random_cases import RandomCases
+from paceline.checking.cases.shared_state import dependence_on_shared_state
 from paceline.checking.cases.worst_values import Measured
 from paceline.checking.check_guarantees import broken
 from paceline.records.trace import Trace
@@ -60,7 +66,8 @@ def test_it_finds_nothing_in_a_method_without_a_fault() -> None:
     found = check_method(Faultless(), Effort(schedules=150))
     assert found.violated == []
     assert found.schedules == 150
-    assert {one.verdict for one in found.verdicts.values()} == {"holds"}
+    assert found.not_checked == {"newest-weights": "needs a server"}
+    assert {one.verdict for name, one in found.verdicts.items() if name not in found.not_checked} == {"holds"}
 
 
 @pytest.mark.parametrize("name", sampled(METHODS, FAMILIES))
@@ -89,7 +96,7 @@ def test_messages_name_the_line_of_the_fault() -> None:
 def test_an_order_that_needs_three_ranks_is_found() -> None:
     """Rank 0 differs only if another message arrives before that of rank 1; both the search and all orders show it."""
     for found in (check_method(Early(), Effort(schedules=400)), check_all_orders(Early(), Effort(workers=3, steps=1))):
-        assert [one.guarantee for one in found.violated] == ["deterministic"]
+        assert {one.guarantee for one in found.violated} - {"gradient-weights"} == {"deterministic"}
         violation = found.violated[0].violation
         assert violation is not None
         assert (violation.case.workers, violation.case.steps) == (3, 1)
@@ -278,3 +285,76 @@ def test_deaths_in_all_orders() -> None:
     assert survived.verdicts["survives-workers"].schedules == survived.explored[1].deaths
     lost = check_all_orders(Mortal(), Effort(workers=2, steps=1), deaths=True)
     assert [one.guarantee for one in lost.violated] == ["survives-workers"]
+
+
+def test_a_method_is_compared_with_the_one_that_is_named() -> None:
+    """Averaging after every step is synchronous SGD, and after every second step it is not."""
+    effort = Effort(schedules=25, same_as=METHODS["sync-sgd"]())
+    equal, unequal = (check_method(METHODS["k-avg"](k=k), effort).verdicts["same-as"] for k in (1, 2))
+    assert (equal.verdict, unequal.verdict) == ("holds", "violated")
+    assert equal.schedules > 10
+    assert unequal.violation is not None
+    assert "from those of sync-sgd" in unequal.violation.words
+    assert from_json(to_json(unequal.violation.case)) == unequal.violation.case
+
+
+def test_a_method_without_one_result_is_compared_with_one_worker_only() -> None:
+    found = check_method(METHODS["ssp"](), Effort(schedules=25, same_as=METHODS["async-sgd"]()))
+    assert 0 < found.verdicts["same-as"].schedules < 15
+    assert found.verdicts["same-as"].verdict == "holds"
+
+
+def test_the_hyper_parameters_that_were_tried_are_known() -> None:
+    found = check_method(METHODS["diloco"](), Effort(schedules=20))
+    assert {name: sorted(values) for name, values in found.drawn.items()} == {"period": [1, 2, 8]}
+    drawn, fixed, measured, missing = found.coverage
+    assert drawn == "hyper-parameters drawn: period 8, 1, 2"
+    assert "inner=adamw" in fixed
+    assert "inner='sgd'" in measured
+    assert missing == "not checked: newest-weights (needs a server)"
+
+
+@pytest.mark.parametrize("name", sampled(METHODS, FAMILIES))
+def test_every_built_in_method_declares_how_much_a_gradient_counts(name: str) -> None:
+    """The law is not vacuous: the weights are measured, and a declaration that is half as large is found."""
+    method = METHODS[name]()
+    drawn = RandomCases(method, seed=3)
+    short, sizes = drawn.variants[-1], drawn.placements[-1]
+    case = Case(method=short, nodes=sizes, steps=1, seed=2)
+    measured = measured_weights(case)
+    assert measured is not None
+    assert {round(measured.found(copy, measured.learner.count, 0), 6) for copy in measured.copies} == {1.0}
+    halved = replace(case, method=declaring_half(short))
+    assert list(wrong_weights(case)) == []
+    assert "by Half.gradient_weight" in next(wrong_weights(halved))
+
+
+def declaring_half(method: Method) -> Method:
+    """Returns a method that does the same, and declares half the weight of a gradient."""
+    kind: Any = type(method)
+
+    def gradient_weight(self: Any, one: AppliedGradient) -> float:
+        return float(kind.gradient_weight(self, one)) / 2
+
+    made: Any = type("Half", (kind,), {"gradient_weight": gradient_weight, "__module__": __name__})
+    return made(**{one.name: getattr(method, one.name) for one in fields(method)})  # type: ignore[no-any-return]
+
+
+def test_a_cache_that_changes_no_result_is_no_shared_state() -> None:
+    """What ranks share is reported only if a result depends on it."""
+    case = Case(method=Caching(), nodes=(1, 1), steps=2)
+    assert list(dependence_on_shared_state(case)) == []
+    assert Caching.kept == {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caching(Faultless):
+    """Keeps the square of each step's number in a dictionary of the class."""
+
+    name = "caching"
+    kept: ClassVar[dict[int, int]] = {}
+
+    @program
+    def fault(self, me: RankContext, step: Step, gradient: GradientResult) -> Program[None]:
+        yield from Now()
+        self.kept.setdefault(step.number, step.number**2)

@@ -1,0 +1,299 @@
+"""Measures how much each gradient counts in the weights, and compares it with what the method declares.
+
+Rules of this file:
+
+* Every gradient is a unit vector of its own, whatever the weights are. So each number of the final weights is the
+  weight of one gradient, and one number is that of the initial weights.
+* After the first gradients all further ones are 0. What the first have set in motion (averages, momentum, residuals,
+  exchanges in flight) ends, and then every rank has to hold each of them with the weight of `Method.gradient_weight`.
+* The method has the hyper-parameters of its `linear_form`. Every second seed has a learning rate that changes with each
+  step, which shows whose steps are counted.
+* The order of moves is that of the case, until the first gradients have been computed. Then all ranks get their turns.
+* A second run has no gradients and a weight decay, of which the initial weights keep `Method.initial_weight`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from paceline.algorithms.core.gradient_weights import AppliedGradient
+from paceline.algorithms.core.job import Budget, Evaluation, Job, OneByOne
+from paceline.algorithms.core.method import Method, changed
+from paceline.algorithms.core.schedules import Steps
+from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
+from paceline.algorithms.runtime.update_log import Update
+from paceline.checking.cases.case import Case
+from paceline.checking.cases.deaths import WithDeaths
+from paceline.checking.cases.outcomes import MOVES_PER_STEP
+from paceline.checking.limits import limited
+from paceline.checking.moves import Fair, Move
+
+BATCH = 5
+"""samples of a worker in a step; not divisible by 2, 3 or 4, so that parts of a batch are unequal"""
+EACH = 3
+"""first gradients of each worker, on average"""
+FADING_STEPS = 40
+"""steps or rounds until the influence of the past has faded: 0.775^40 of an elastic distance of 4 workers is left"""
+LONGEST = 6
+"""the longest period that is measured, in steps; random cases have short periods too"""
+AFTER_DEATH = 20
+"""moves of each rank after a death until all have noticed it; provenance: ours"""
+SCALES = (1.0, 0.5)
+"""the length of a gradient in each of the two layers"""
+PRECISION = 2e-3
+"""relative difference of a weight that is none; a lost or doubled part is far larger"""
+DECAY = 0.05
+"""the share of the weights that an update of the second run takes, far more than rounding"""
+DECAY_STEPS = 6
+RATES = Steps(milestones=tuple(range(1, 9)), gamma=0.8)
+"""a learning rate that falls with each of the first steps"""
+
+
+@dataclass
+class UnitGradients(OneByOne):
+    """A problem of two layers whose gradients are unit vectors, in the order in which they are computed, and then 0.
+
+    Args:
+        count: number of gradients that are not 0.
+        opened: whether the next gradient is one of them.
+    """
+
+    count: int
+    opened: bool = True
+    places: dict[tuple[int, int], int] = field(default_factory=dict)
+    """the number of the gradient of a worker and step"""
+    num_samples: int = 64
+
+    @property
+    def layout(self) -> Layout:
+        size = self.count + 1
+        return Layout((Layer("first", 0, size), Layer("second", size, 2 * size)))
+
+    def initial(self) -> Any:
+        vector = np.zeros(2 * self.count + 2)
+        vector[self.count] = vector[-1] = 1.0
+        return vector
+
+    def load(self, samples: Samples) -> Samples:
+        return samples
+
+    def gradient(self, vector: Any, data: Samples) -> tuple[Any, float]:
+        result, key = np.zeros(2 * self.count + 2), (data.worker, data.index)
+        if self.opened and key not in self.places and not self.all_computed:
+            self.places[key] = len(self.places)
+        if (place := self.places.get(key)) is not None:
+            for layer, scale in zip(self.layout.layers, SCALES, strict=True):
+                result[layer.start + place] = scale
+        return result, 1.0
+
+    def layer_gradients(self, vector: Any, data: Samples, ready: Callable[[str, Any], None]) -> float:
+        result, loss = self.gradient(vector, data)
+        for layer in reversed(self.layout.layers):
+            ready(layer.name, result[layer.part])
+        return loss
+
+    def evaluate(self, vector: Any) -> Evaluation:
+        return Evaluation(0.0, None)
+
+    @property
+    def all_computed(self) -> bool:
+        """Whether all gradients that are not 0 have been computed."""
+        return len(self.places) == self.count
+
+
+def is_measured(case: Case) -> bool:
+    """Whether the weights of gradients are measured in this case: with gradients, without a clock and stops."""
+    if not case.gradients or case.times is not None or case.stops:
+        return False
+    return case.method.longest_period(case.workers) <= LONGEST and _form(case) is not None
+
+
+def _form(case: Case) -> Method | None:
+    try:
+        method = changed(case.method, schedule=RATES) if case.seed % 2 else case.method
+        form = method.linear_form()
+        return None if form is None or form.problems(case.placement) else form
+    except Exception:  # of any kind: the method is the user's, and may not accept these hyper-parameters
+        return None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The final weights of a run whose gradients are unit vectors, and its record."""
+
+    job: Job
+    learner: UnitGradients
+    copies: dict[str, Any]
+    """the weights by the words for their place: of every rank, and of every centre"""
+    rows: dict[tuple[int, int], Update]
+    """the update of each gradient, by worker and step"""
+    living: int
+
+    def found(self, copy: str, place: int, layer: int) -> float:
+        """Returns the weight of a gradient, or of the initial weights, in a copy."""
+        at = self.job.learner.layout.layers[layer].start + place
+        return float(self.copies[copy][at])
+
+    def declared(self, key: tuple[int, int], layer: int) -> float:
+        """Returns the weight that the method declares; 0 if no update applies the gradient."""
+        row = self.rows.get(key)
+        if row is None:
+            return 0.0
+        return self.job.method.gradient_weight(
+            AppliedGradient(
+                step=row.step,
+                version=row.version_applied,
+                staleness=row.staleness,
+                samples=row.samples,
+                batch=BATCH,
+                together=Counter(one.version_applied for one in self.rows.values())[row.version_applied],
+                workers=self.job.workers,
+                living=self.living,
+                layers=len(SCALES),
+                layer=layer,
+            )
+        )
+
+
+def measured_weights(case: Case) -> Measurement | None:
+    """Runs the case with unit gradients; None if that run fails, which other checks report."""
+    if not is_measured(case) or (form := _form(case)) is None:
+        return None
+    learner = UnitGradients(EACH * case.workers + 1, opened=not case.deaths)
+    job = Job.of(form, case.placement, learner, batch=BATCH, budget=Budget(), seed=case.seed)
+    steps = EACH + 1 + FADING_STEPS * form.longest_period(job.workers)
+    ended = _ended(case, job, learner, steps)
+    if ended is None:
+        return None
+    run, trace = ended, ended.trace
+    copies = {
+        f"{words} rank {me.rank}": weights.vector
+        for me in job.team
+        if me.rank not in run.dead
+        for name, words in (("weights", "the weights of"), ("centre", "the centre at"))
+        if (weights := getattr(trace.states[me.rank], name, None)) is not None
+    }
+    rows = {(row.rank, row.step): row for row in trace.updates}
+    return Measurement(job, learner, copies, rows, job.workers - len(run.dead))
+
+
+def _ended(case: Case, job: Job, learner: UnitGradients, steps: int) -> WithDeaths | None:
+    """Runs a job for so many steps of each worker, after the moves of the case; None if that fails."""
+    updates = -(-steps * BATCH * job.workers // job.samples_per_step)
+    budget = Budget(samples=(updates + len(case.choices) // 4) * job.samples_per_step)
+    run = WithDeaths(dataclasses.replace(job, budget=budget), case.deaths)
+    most = MOVES_PER_STEP * len(job.team) * (steps + len(case.choices))
+    try:
+        run.run(limited(_Order(case, learner, len(job.team)), most))
+    except Exception:  # of any kind: the program is the user's
+        return None
+    return run
+
+
+class _Order:
+    """The order of moves: that of the case until the gradients have been computed, then fair."""
+
+    def __init__(self, case: Case, learner: UnitGradients, ranks: int) -> None:
+        self._choices, self._learner, self._fair = iter(case.choices), learner, Fair()
+        self._opens = max((move for _, move in case.deaths), default=0) + AFTER_DEATH * ranks
+        self._made, self._left = 0, AFTER_DEATH * ranks
+
+    def __call__(self, ready: Sequence[Move]) -> Move:
+        self._made += 1
+        self._learner.opened |= self._made > self._opens
+        self._left -= self._learner.all_computed
+        choice = next(self._choices, None) if self._left > 0 else None
+        return self._fair(ready) if choice is None else ready[choice % len(ready)]
+
+
+def wrong_weights(case: Case) -> Iterator[str]:
+    """Yields a sentence about the first gradient whose weight differs from the declared one, and about weight decay.
+
+    >>> from paceline.algorithms import find
+    >>> list(wrong_weights(Case(method=find("easgd")(), nodes=(1, 1), steps=1)))
+    []
+    """
+    yield from _wrong_gradients(case)
+    yield from _wrong_decay(case)
+
+
+def _wrong_decay(case: Case) -> Iterator[str]:
+    """Compares what weight decay leaves of the initial weights, at their owners, with `Method.initial_weight`."""
+    if case.deaths or not is_measured(case) or (form := _form(case)) is None:
+        return
+    decay = DECAY / getattr(form, "learning_rate", 1.0)
+    plain = changed(form, momentum=0.0, nesterov=False, weight_decay=decay, compression=None)
+    learner = UnitGradients(1, opened=False)
+    job = Job.of(plain, case.placement, learner, batch=BATCH, budget=Budget(), seed=case.seed)
+    if plain.initial_weight(1) in (None, 1.0) or (run := _ended(case, job, learner, DECAY_STEPS)) is None:
+        return
+    for me in job.team:
+        if me.role != plain.weights_owner:
+            continue
+        state = run.trace.states[me.rank]
+        updates = state.weights.version if plain.has_server else state.step
+        right, found = plain.initial_weight(updates), float(state.weights.vector[learner.count])
+        if right is not None and not abs(found - right) <= PRECISION * abs(right):
+            yield (
+                f"with weight decay and without gradients, rank {me.rank} keeps {found:.4g} of the "
+                f"initial weights after {updates} updates, and {right:.4g} by "
+                f"{type(case.method).__name__}.initial_weight{_said(case.method, plain)}"
+            )
+            return
+
+
+def _wrong_gradients(case: Case) -> Iterator[str]:
+    measured = measured_weights(case)
+    if measured is None:
+        return
+    method, said = measured.job.method, _said(case.method, measured.job.method)
+    for copy in measured.copies:
+        for layer, part in enumerate(measured.learner.layout.layers):
+            if not abs((found := measured.found(copy, measured.learner.count, layer)) - 1) <= PRECISION:
+                yield f"without gradients, {copy} change: in the layer {part.name!r} from 1 to {found:.4g}{said}"
+                return
+    for key, place in measured.learner.places.items():
+        words = f"the gradient of rank {key[0]}'s step {key[1]}"
+        if key not in measured.rows and not method.drops_gradients and key[0] in _living(measured):
+            yield f"{words} is part of no update{said}; a method that may drop one declares drops_gradients"
+            return
+        for layer, part in enumerate(measured.learner.layout.layers):
+            right = measured.declared(key, layer)
+            for copy in measured.copies:
+                found = -measured.found(copy, place, layer) / SCALES[layer]
+                if not abs(found - right) <= PRECISION * max(abs(right), method_scale(measured)):
+                    yield (
+                        f"{words} counts {found:.4g} in {copy}, layer {part.name!r}, when everything in flight has "
+                        f"ended, and {right:.4g} by {type(case.method).__name__}.gradient_weight{said}"
+                    )
+                    return
+
+
+def _living(measured: Measurement) -> set[Rank]:
+    return {me.rank for me in measured.job.team if f"the weights of rank {me.rank}" in measured.copies}
+
+
+def method_scale(measured: Measurement) -> float:
+    """Returns the size of a usual weight, η / P, against which a weight of 0 is compared."""
+    return float(getattr(measured.job.method, "learning_rate", 1.0)) / measured.job.workers
+
+
+def _said(given: Method, used: Method) -> str:
+    changes = changes_of(given, used)
+    return f" (with {', '.join(changes)})" if changes else ""
+
+
+def changes_of(given: Method, used: Method) -> list[str]:
+    """Returns the words for the hyper-parameters of a linear form that differ from the given ones."""
+    before, now = vars(given), vars(used)
+    names = [one.name for one in dataclasses.fields(used)]
+    changes = [f"{name}={now[name]!r}" for name in names if before[name] != now[name] and name != "schedule"]
+    if now.get("schedule") is RATES:
+        changes.append("a learning rate that falls with each step")
+    return changes

@@ -1,0 +1,296 @@
+"""Finds results that depend on Python objects outside of the programs: of a class, a module, or a default argument.
+
+All ranks of a small run share one process, and so do the runs of a sweep; in a real run every rank has a process of its
+own. So a method that keeps something in a class-level dictionary works here and fails there.
+
+Rules of this file:
+
+* What a method's classes, their modules and their functions hold is noted before the first run of the class.
+* If a run changes nothing of it, the result cannot depend on it. If it does, the run is repeated in two ways: with
+  objects of its own for every rank and from the start after every stop, as in processes of their own; and after
+  another run, with what that has left. Both have to end with the same weights. A cache that only saves time passes.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import FunctionType, ModuleType
+from typing import Any
+
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.method import Method, RankContext
+from paceline.algorithms.core.values import Rank
+from paceline.checking.cases.case import Case
+from paceline.checking.cases.observed import Observed
+from paceline.checking.lanes import Checkpoint, Task
+
+CONTAINERS = (dict, list, set, deque, bytearray)
+PLAIN = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None))
+ITSELF = "the method's "
+"""begins the words for what a method keeps in itself"""
+Key = tuple[int, str]
+"""an owner of names, by its index, and a name in it"""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Something with names whose values outlive a run.
+
+    Args:
+        words: what it is, for a message.
+        names: returns its names and values.
+        put: sets a name.
+        drop: removes a name.
+    """
+
+    words: str
+    names: Callable[[], dict[str, Any]]
+    put: Callable[[str, Any], None]
+    drop: Callable[[str], None]
+
+
+class Outside:
+    """What the given owners of names hold, as it was when this was created."""
+
+    def __init__(self, owners: Sequence[Owner]) -> None:
+        self._owners = owners
+        self._first = self.noted()
+
+    def beside(self, method: Method) -> Outside:
+        """Returns the same with what a method holds itself, which has not been used before."""
+        both = Outside([*self._owners, _of_object(ITSELF, method)])
+        both._first |= self._first
+        return both
+
+    def noted(self) -> dict[Key, tuple[Any, Any]]:
+        """Returns the present values by their places: each object, and a copy of what is in it."""
+        found: dict[Key, tuple[Any, Any]] = {}
+        for index, owner in enumerate(self._owners):
+            for name, value in owner.names().items():
+                if _is_state(value):
+                    found[index, name] = value, _copied(value)
+        return found
+
+    def changed(self) -> list[str]:
+        """Returns the words for the places whose values differ from the first ones."""
+        now = self.noted()
+        return [
+            f"{self._owners[index].words}{name}"
+            for index, name in dict.fromkeys([*self._first, *now])
+            if (index, name) not in now
+            or (index, name) not in self._first
+            or _content(now[index, name][1]) != _content(self._first[index, name][1])
+        ]
+
+    def restore(self, to: dict[Key, tuple[Any, Any]] | None = None) -> None:
+        """Restores noted values, in the objects that held them; without an argument the first ones."""
+        values, present = self._first if to is None else to, self.noted()
+        for (index, name), (value, content) in values.items():
+            owner = self._owners[index]
+            if (index, name) not in present or present[index, name][0] is not value:
+                owner.put(name, value)
+            _fill(value, content)
+        for index, name in present.keys() - values.keys():
+            self._owners[index].drop(name)
+
+
+def _is_state(value: Any) -> bool:
+    if isinstance(value, (*CONTAINERS, *PLAIN)) or hasattr(value, "__array__"):
+        return True
+    simple = hasattr(value, "__dict__") and not callable(value) and not isinstance(value, type | ModuleType)
+    return simple and not dataclasses.is_dataclass(value)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, PLAIN):
+        return value
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # of any kind: such an object is left alone
+        return value
+
+
+def _content(value: Any) -> Any:
+    try:
+        return pickle.dumps(value)
+    except Exception:  # of any kind
+        return repr(value)
+
+
+def _fill(value: Any, content: Any) -> None:
+    """Gives an object the content of its copy; an immutable one, or one without a copy, stays."""
+    if value is content:
+        return
+    fresh = _copied(content)
+    if isinstance(value, dict | set):
+        value.clear()
+        value.update(fresh)
+    elif isinstance(value, list | bytearray):
+        value[:] = fresh
+    elif isinstance(value, deque):
+        value.clear()
+        value.extend(fresh)
+    elif hasattr(value, "__array__"):
+        value[...] = fresh
+    elif hasattr(value, "__dict__"):
+        vars(value).clear()
+        vars(value).update(vars(fresh))
+
+
+def _owners(kind: type[Method]) -> Iterator[Owner]:
+    """Yields the classes of a method, their modules, and all functions in these."""
+    modules: dict[str, ModuleType] = {}
+    functions: dict[int, FunctionType] = {}
+    for base in kind.__mro__:
+        module = sys.modules.get(base.__module__)
+        if module is None or base.__module__ in ("abc", "builtins"):
+            continue
+        modules.setdefault(base.__module__, module)
+        classes = {base} | {one for one in vars(module).values() if isinstance(one, type)}
+        for kind in (one for one in classes if one.__module__ == base.__module__):
+            yield Owner(f"{kind.__name__}.", lambda kind=kind: _own_names(kind), _setter(kind), _dropper(kind))  # type: ignore[misc]
+            functions |= {id(one): one for one in map(_function, vars(kind).values()) if one is not None}
+    for name, module in modules.items():
+        yield Owner(f"{name}.", lambda module=module: _own_names(module), _setter(module), _dropper(module))  # type: ignore[misc]
+        functions |= {id(one): one for one in map(_function, vars(module).values()) if one and one.__module__ == name}
+    for function in functions.values():
+        yield _of_object(f"{function.__qualname__}.", function)
+        yield Owner(f"a default of {function.__qualname__}: ", _defaults_of(function), _nothing, _nothing)
+
+
+def _own_names(owner: Any) -> dict[str, Any]:
+    return {name: value for name, value in list(vars(owner).items()) if not name.startswith("__")}
+
+
+def _of_object(words: str, owner: Any) -> Owner:
+    return Owner(words, lambda: _own_names(owner), vars(owner).__setitem__, lambda name: vars(owner).pop(name, None))
+
+
+def _setter(owner: Any) -> Callable[[str, Any], None]:
+    return lambda name, value: setattr(owner, name, value)
+
+
+def _dropper(owner: Any) -> Callable[[str], None]:
+    return lambda name: delattr(owner, name)
+
+
+def _nothing(*_: Any) -> None:
+    """A default argument or a cell keeps its object; only the content is restored."""
+
+
+def _function(value: Any) -> FunctionType | None:
+    """Returns the Python function behind a method, a property or a decorated program."""
+    value = getattr(value, "__func__", getattr(value, "fget", value))
+    while hasattr(value, "__wrapped__"):
+        value = value.__wrapped__
+    return value if isinstance(value, FunctionType) else None
+
+
+def _defaults_of(function: FunctionType) -> Callable[[], dict[str, Any]]:
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+
+    def names() -> dict[str, Any]:
+        arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
+        defaults = function.__defaults__ or ()
+        found = dict(zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True))
+        found |= function.__kwdefaults__ or {}
+        for name, cell in cells.items():
+            try:
+                found[name] = cell.cell_contents
+            except ValueError:  # an empty cell
+                continue
+        return {name: value for name, value in found.items() if not isinstance(value, PLAIN)}
+
+    return names
+
+
+_OUTSIDE: dict[type[Method], Outside] = {}
+
+
+def outside_of(kind: type[Method]) -> Outside:
+    """Returns what a class of methods holds outside of its programs, as it was before its first run here."""
+    if kind not in _OUTSIDE:
+        _OUTSIDE[kind] = Outside(list(_owners(kind)))
+    return _OUTSIDE[kind]
+
+
+def _unused(method: Method) -> Method:
+    """Returns a copy of a method without what runs have kept in it."""
+    fresh, fields = copy.copy(method), {one.name for one in dataclasses.fields(method)}
+    for name in vars(fresh).keys() - fields:
+        del vars(fresh)[name]
+    return fresh
+
+
+def _own(method: Method, places: Iterable[str]) -> list[str]:
+    """Leaves out what classes of this package keep in a method, such as charges, if there is anything else."""
+    ours = {name for kind in type(method).__mro__ if kind.__module__.startswith("paceline.") for name in vars(kind)}
+    return [one for one in places if one.removeprefix(ITSELF) not in ours] or list(places)
+
+
+class OwnProcesses(Observed):
+    """One run of one job in which every rank has its own copies of what is outside of its program."""
+
+    def __init__(self, job: Job, start: Checkpoint | None, outside: Outside, places: dict[str, None]) -> None:
+        super().__init__(job, start)
+        self._outside, self._places = outside, places
+        self._own: dict[Rank, dict[Key, tuple[Any, Any]]] = {}
+        self._now: Rank | None = None
+
+    def _become(self, rank: Rank) -> None:
+        if rank == self._now:
+            return
+        if self._now is not None:
+            self._own[self._now] = self._outside.noted()
+            self._places.update(dict.fromkeys(self._outside.changed()))
+        self._outside.restore(self._own.get(rank))
+        self._now = rank
+
+    def _enter(self, me: RankContext, vector: Any) -> None:
+        self._become(me.rank)
+        super()._enter(me, vector)
+
+    def _advance(self, task: Task, answer: Any = None, failure: BaseException | None = None) -> None:
+        self._become(task.me.rank)
+        super()._advance(task, answer, failure)
+
+
+def dependence_on_shared_state(case: Case) -> Iterator[str]:
+    """Yields a sentence if the result of a case depends on what ranks, or runs, share outside of their programs.
+
+    >>> from paceline.algorithms import find
+    >>> list(dependence_on_shared_state(Case(method=find("ssp")(), nodes=(1, 1), steps=2)))
+    []
+    """
+    from paceline.checking.cases.comparing import unlike
+    from paceline.checking.cases.performing import performed
+
+    if case.times is not None or case.deaths or not case.gradients:
+        return
+    case = dataclasses.replace(case, method=_unused(case.method))
+    outside, places = outside_of(type(case.method)).beside(case.method), dict[str, None]()
+    outside.restore()
+    apart = performed(case, kind=partial(OwnProcesses, outside=outside, places=places))
+    outside.restore()
+    places.update(dict.fromkeys(outside.changed()))
+    performed(dataclasses.replace(case, seed=case.seed + 1))
+    if not places and not (places := dict.fromkeys(outside.changed())):
+        return
+    together = performed(case)
+    outside.restore()
+    named = ", ".join(_own(case.method, places))
+    if repr(apart.error) != repr(together.error):
+        error = apart.error if together.error is None else together.error
+        yield f"the result depends on {named}, which ranks and runs share in one process: {error!r:.200}"
+    elif (away := unlike(apart, together)) is not None:
+        yield (
+            f"the result depends on {named}, which ranks and runs share in one process: the weights differ by "
+            f"{away:.3g} if each rank has its own, as in a real run"
+        )
