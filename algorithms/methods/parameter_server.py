@@ -303,7 +303,7 @@ class Damped(ParameterServer):
         return damped(push.vector, version - push.origin.version, self.damping, self.damping_base)
 
     def gradient_weight(self, one: AppliedGradient) -> float:
-        return damped(super().gradient_weight(one), one.staleness, self.damping, self.damping_base)
+        return float(damped(super().gradient_weight(one), one.staleness, self.damping, self.damping_base))
 
     def traffic(self, count: int) -> Traffic:
         return super().traffic(count) + (0 if self.damping == "none" else count) * SCALE

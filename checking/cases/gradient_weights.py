@@ -179,7 +179,7 @@ def measured_weights(case: Case) -> Measurement | None:
         for name, words in (("weights", "the weights of"), ("centre", "the centre at"))
         if (weights := getattr(trace.states[me.rank], name, None)) is not None
     }
-    rows = {(row.rank, row.step): row for row in trace.updates}
+    rows = {(int(row.rank), row.step): row for row in trace.updates}
     return Measurement(job, learner, copies, rows, job.workers - len(run.dead))
 
 

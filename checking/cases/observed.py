@@ -89,8 +89,9 @@ class Observed(AnyOrder):
 
     def _check_newest(self, rank: Rank, op: Send, task: Task) -> None:
         """Compares the weights that a server sends with those of its last update: their version, and if whole, all."""
-        newest = self._newest.get(rank)
-        for sent in parts_of_kind(op.value, Weights) if newest is not None else ():
+        if (newest := self._newest.get(rank)) is None:
+            return
+        for sent in parts_of_kind(op.value, Weights):
             if sent.version != newest.version:
                 self._sent_old[
                     f"rank {rank} sent version {sent.version} of the weights to rank {op.to} at {task.place}, and had "
@@ -134,5 +135,6 @@ def parts_of_kind(value: Any, kind: type) -> Iterator[Any]:
     elif isinstance(value, dict):
         yield from parts_of_kind(list(value.values()), kind)
     else:
-        for name in parts_of(type(value)) or ():
+        of: type = type(value)
+        for name in parts_of(of) or ():
             yield from parts_of_kind(getattr(value, name, None), kind)

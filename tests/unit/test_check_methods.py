@@ -19,6 +19,7 @@ from paceline.algorithms.core.operations import Now
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import GradientResult, Step
 from paceline.algorithms.methods.parameter_server import SyncSgdPs
+from paceline.algorithms.methods.periodic import KAvg
 from paceline.algorithms.methods.ssp import Ssp
 from paceline.checking.cases import (
     Case,
@@ -290,7 +291,7 @@ def test_deaths_in_all_orders() -> None:
 def test_a_method_is_compared_with_the_one_that_is_named() -> None:
     """Averaging after every step is synchronous SGD, and after every second step it is not."""
     effort = Effort(schedules=25, same_as=METHODS["sync-sgd"]())
-    equal, unequal = (check_method(METHODS["k-avg"](k=k), effort).verdicts["same-as"] for k in (1, 2))
+    equal, unequal = (check_method(KAvg(k=k), effort).verdicts["same-as"] for k in (1, 2))
     assert (equal.verdict, unequal.verdict) == ("holds", "violated")
     assert equal.schedules > 10
     assert unequal.violation is not None
