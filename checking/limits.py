@@ -1,4 +1,4 @@
-"""Limits of runs of programs that may not end: a number of moves, real time, and processor time."""
+"""Limits of runs of programs that may not end: a number of moves, and that there are moves at all."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from typing import Any, Literal
 from paceline.algorithms.core.errors import PacelineError
 from paceline.checking.moves import Chooser, Move
 
+STUCK_S = 5.0
+"""seconds between two looks for an operation; provenance: ours, a hundred thousand times what one takes"""
 Clock = Literal["real time", "processor time"]
-"""processor time does not advance while the process is stopped, such as in a debugger"""
+"""processor time does not advance while a program sleeps, or while the process is stopped, such as in a debugger"""
 TIMERS = {
     "real time": (signal.ITIMER_REAL, signal.SIGALRM),
     "processor time": (signal.ITIMER_VIRTUAL, signal.SIGVTALRM),
 }
 """for each clock its timer and the signal of that timer"""
+MADE = [0]
+"""the number of operations that limited runs have made in this process"""
 
 
 class DoesNotEnd(PacelineError):
@@ -44,6 +48,7 @@ def limited(choose: Chooser, most: int) -> Chooser:
     def limit(ready: Sequence[Move]) -> Move:
         nonlocal left
         left -= 1
+        MADE[0] += 1
         if left < 0:
             raise DoesNotEnd(f"the run has not ended after {most:,} moves; the next would be {ready[0]}")
         return choose(ready)
@@ -52,25 +57,33 @@ def limited(choose: Chooser, most: int) -> Chooser:
 
 
 @contextmanager
-def interrupted_after(seconds: float, clock: Clock, error: Callable[[], BaseException]) -> Iterator[None]:
-    """Raises an exception in the middle of the block when it has taken this long.
+def interrupted_when_stuck(
+    error: Callable[[], BaseException], clock: Clock = "processor time", seconds: float = STUCK_S
+) -> Iterator[None]:
+    """Raises an exception in the middle of a program that goes on without an operation.
 
-    The limit has no effect outside of the main thread, because Python runs signal handlers there only.
+    A timer looks at the operations that the runs of this process have made. If there was none between two looks, the
+    program is stuck: an operation takes microseconds. How long a run takes, on a slow or loaded machine, does not
+    matter. There is no limit outside of the main thread, because Python runs signal handlers there only.
 
     Args:
-        seconds: the limit.
-        clock: which time is limited.
         error: returns the exception.
+        clock: of the timer; a program that sleeps is found with real time only.
+        seconds: between two looks.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    seen = -1
+
+    def look(*_: Any) -> None:
+        nonlocal seen
+        if seen == MADE[0]:
+            raise error()
+        seen = MADE[0]
+
     timer, number = TIMERS[clock]
-
-    def stop(*_: Any) -> None:
-        raise error()
-
-    handler, earlier = signal.signal(number, stop), signal.setitimer(timer, seconds)
+    handler, earlier = signal.signal(number, look), signal.setitimer(timer, seconds, seconds)
     try:
         yield
     finally:

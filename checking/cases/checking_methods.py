@@ -37,6 +37,8 @@ COSTLY_FIRST, COSTLY_EVERY = 20, 20
 """costly invariants are checked on the first schedules, and then on every so many"""
 DIRECTED = 0.2
 """the share of the schedules that are used for the directed search; provenance: ours"""
+SHRINK_RUNS = 2000
+"""smaller cases for a counterexample; provenance: ours, a few seconds, and most need some hundred"""
 ERRORS = ("no-deadlock", "ends", "no-errors", "collectives-match")
 Progress = Callable[[str, float], Any]
 """receives a description and the completed fraction"""
@@ -54,7 +56,7 @@ class Effort:
         workers: the largest number of workers.
         steps: the largest number of steps of a worker in most schedules; a tenth of them has up to twice as many.
         seed: of the random cases.
-        shrink_s: seconds for making a counterexample smaller.
+        shrink_runs: smaller cases that are tried for each counterexample, and a tenth of them where a check is costly.
         same_as: a method that is to have the same weights, with its hyper-parameters; None: none.
     """
 
@@ -63,7 +65,7 @@ class Effort:
     workers: int = 4
     steps: int = 6
     seed: int = 1
-    shrink_s: float = 10.0
+    shrink_runs: int = SHRINK_RUNS
     same_as: Method | None = None
 
 
@@ -204,13 +206,13 @@ def shrink_all(found: Checked, effort: Effort, progress: Progress) -> None:
 
     Args:
         found: the verdicts.
-        effort: limits the time for each.
+        effort: limits the cases that are tried for each.
         progress: receives what is done.
     """
     for verdict in found.violated:
         assert verdict.violation is not None, "that is what violated means"
         progress(f"shrinking the counterexample of {verdict.guarantee}", 1.0)
-        verdict.violation = shrunk(verdict.violation, effort.shrink_s)
+        verdict.violation = shrunk(verdict.violation, effort.shrink_runs)
 
 
 def outcome_of(drawn: Drawn) -> Outcome:

@@ -10,14 +10,12 @@ from paceline.algorithms.core.job import Job
 from paceline.checking.cases.case import Case
 from paceline.checking.cases.observed import Finding
 from paceline.checking.driver import Entry
-from paceline.checking.limits import interrupted_after
+from paceline.checking.limits import STUCK_S, interrupted_when_stuck
 from paceline.records.trace import Trace
 
 MOVES_PER_STEP = 200
 """limit of moves for each step of each rank, before a program is said not to end; provenance: ours, layerwise methods
 take about 30"""
-LIMIT_S = 5.0
-"""processor seconds that a run may take; provenance: ours, the largest runs take a tenth of a second"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +39,10 @@ def moves_of(case: Case, job: Job) -> int:
 
 
 class TooLong(PacelineError):
-    """A run has used `LIMIT_S` of processor time."""
+    """A program computes without an operation."""
 
 
-def limited_processor_time(seconds: float = LIMIT_S) -> AbstractContextManager[None]:
-    """Raises `TooLong` in the block after so much processor time, for a program that computes without operations."""
-    words = f"a program computed for {seconds:g} s without reaching the end of its run"
-    return interrupted_after(seconds, "processor time", lambda: TooLong(words))
+def interrupted_if_stuck() -> AbstractContextManager[None]:
+    """Raises `TooLong` in the block if a program computes without operations."""
+    words = f"a program computed for {STUCK_S:g} s of processor time without an operation"
+    return interrupted_when_stuck(lambda: TooLong(words))

@@ -12,7 +12,7 @@ from paceline.checking.cases.case import Case
 from paceline.checking.cases.deaths import WithDeaths
 from paceline.checking.cases.observed import Finding, Observed
 from paceline.checking.cases.orders import Noted
-from paceline.checking.cases.outcomes import Outcome, limited_processor_time, moves_of
+from paceline.checking.cases.outcomes import Outcome, interrupted_if_stuck, moves_of
 from paceline.checking.cases.shared_state import outside_of
 from paceline.checking.driver import Driver, Entry
 from paceline.checking.lanes import Checkpoint
@@ -135,7 +135,7 @@ def in_any_order(case: Case, choose: Chooser, kind: Kind = Observed) -> Outcome:
 def _error_of(run: Driver, choose: Chooser) -> Exception | None:
     """Runs to the end; returns the exception that ended the run, if any."""
     try:
-        with limited_processor_time():
+        with interrupted_if_stuck():
             run.run(choose)
     except Exception as error:  # of any kind: the program is the user's
         return error

@@ -12,7 +12,6 @@ Rules of this file:
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
@@ -33,25 +32,27 @@ TRIES = 60
 """random schedules that are tried on each smaller cluster; provenance: ours"""
 
 
-def shrunk(violation: Violation, seconds: float) -> Violation:
+def shrunk(violation: Violation, runs: int) -> Violation:
     """Returns a violation of the same guarantee by a smaller case.
 
     Args:
         violation: the violation.
-        seconds: the time limit; the smallest case so far is returned then.
+        runs: the limit of smaller cases that are tried, a tenth of it for an invariant that is costly to check; the
+            smallest case so far is returned then.
     """
-    return Shrinking(violation, time.monotonic() + seconds).run()
+    one = INVARIANTS.get(violation.guarantee)
+    return Shrinking(violation, runs // 10 if one is not None and one.costly else runs).run()
 
 
 @dataclass
 class Shrinking:
-    """The smallest violation so far, and when to end."""
+    """The smallest violation so far, and the number of cases that may still be tried."""
 
     best: Violation
-    until_s: float
+    left: int
 
     def run(self) -> Violation:
-        """Returns the smallest violation that is found in time."""
+        """Returns the smallest violation that is found."""
         for reduce in (self._ranks, self._steps, self._extras, self._choices):
             reduce()
         self._ranks()  # a simpler schedule may need fewer ranks and steps
@@ -110,15 +111,17 @@ class Shrinking:
 
     def _reordered(self, moves: Sequence[Move], most: int) -> bool:
         """Tries an order of moves; it has to need fewer switches between ranks than `most`."""
-        if time.monotonic() >= self.until_s:
+        if self.left <= 0:
             return False
+        self.left -= 1
         outcome = in_recorded_order(self.best.case, Loosely(moves))
         return switches(outcome.log) < most and self._holds(outcome.case)
 
     def _holds(self, case: Case, choose: Chooser | None = None) -> bool:
         """Whether this case violates the guarantee, too; it is the best case then."""
-        if time.monotonic() >= self.until_s or case == self.best.case or len(case.deaths) > case.job().spare:
+        if self.left <= 0 or case == self.best.case or len(case.deaths) > case.job().spare:
             return False
+        self.left -= 1
         outcome = performed(case) if choose is None else in_recorded_order(case, choose)
         one = INVARIANTS.get(self.best.guarantee)
         for found in violations(outcome, costly=one is not None and one.costly):

@@ -10,8 +10,8 @@ from typing import Any
 from paceline.algorithms.core.operations import Charge, Op
 from paceline.algorithms.core.values import Rank
 from paceline.checking.cases.case import Case, Times
-from paceline.checking.cases.outcomes import Outcome, limited_processor_time, moves_of
-from paceline.checking.limits import DoesNotEnd
+from paceline.checking.cases.outcomes import Outcome, interrupted_if_stuck, moves_of
+from paceline.checking.limits import MADE, DoesNotEnd
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.host_costs import NO_COSTS
 from paceline.simulator.interpreter.interpreter import Simulation
@@ -57,6 +57,7 @@ class _BoundedSimulation(Simulation):
     most: int
 
     def _perform(self, task: Any, op: Op[Any]) -> Any:
+        MADE[0] += 1
         if self._operations > self.most:
             raise DoesNotEnd(f"the run has not ended after {self.most:,} operations; {task.standing()}")
         return super()._perform(task, op)
@@ -72,7 +73,7 @@ def simulated(case: Case, observe: Callable[[Simulation], object]) -> Outcome:
     run.most = moves_of(case, job)
     observe(run)
     try:
-        with limited_processor_time():
+        with interrupted_if_stuck():
             run.run()
     except Exception as failure:  # of any kind: the program is the user's
         error = failure

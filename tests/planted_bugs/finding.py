@@ -46,26 +46,25 @@ class Found:
         return None if case.times is not None else switches(performed(case).log)
 
 
-def search(bug: PlantedBug, *, seconds: float, shrink_s: float = 10.0, seed: int = 1) -> Found | None:
+def search(bug: PlantedBug, *, schedules: int = 1000, shrink_runs: int = 2000, seed: int = 1) -> Found | None:
     """Searches until a guarantee that the bug violates is reported, and makes the case smaller; None if none is.
 
     Args:
         bug: the bug.
-        seconds: limit of the time until it is found.
-        shrink_s: limit of the time for making the case smaller.
+        schedules: limit of the cases until it is found.
+        shrink_runs: limit of the cases for making it smaller, see `shrunk`.
         seed: of the random cases.
     """
     effort = Effort()
     begun_s = time.perf_counter()
     for number, drawn in enumerate(RandomCases(bug.method, seed, effort.workers, effort.steps)):
-        spent_s = time.perf_counter() - begun_s
-        if spent_s > seconds:
+        if number >= schedules:
             return None
         costly = number < COSTLY_FIRST or number % COSTLY_EVERY == 0
         for violation in violations(outcome_of(drawn), costly=costly):
             if violation.guarantee in bug.violates:
                 found_s = time.perf_counter()
-                small = shrunk(violation, shrink_s)
+                small = shrunk(violation, shrink_runs)
                 return Found(
                     violation=small,
                     schedules=number + 1,

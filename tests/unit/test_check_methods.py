@@ -44,7 +44,7 @@ from paceline.records.trace import Trace
 from tests.faulty_methods import FAULTS, Changing, Deadlocked, Early, Endless, Failing, Faultless, Timed
 from tests.thorough import FAMILIES, cases, sampled
 
-FEW = Effort(schedules=40, shrink_s=20.0)
+FEW = Effort(schedules=40, shrink_runs=4000)
 
 
 @cache
@@ -129,7 +129,7 @@ def test_the_same_seed_draws_the_same_cases() -> None:
 def test_shrinking_keeps_the_guarantee_and_simplifies_the_times() -> None:
     case = Case(method=Failing(), nodes=(2, 2), steps=5, seed=3, times=Times(compute_s=(0.3, 1.7), latency_s=0.5))
     (violation,) = violations(performed(case), costly=False)
-    small = shrunk(violation, 5.0).case
+    small = shrunk(violation, 1000).case
     assert (small.nodes, small.steps, small.times, small.seed) == ((1,), 2, None, 1)
 
 

@@ -7,6 +7,7 @@ import random
 import re
 import signal
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import Method, RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import AllReduce, Gradient, Load, NextStep, Receive, RecordUpdate, Send
 from paceline.algorithms.core.program import Program, program
-from paceline.algorithms.core.values import Weights
+from paceline.algorithms.core.values import Rank, Weights
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Push, Stop, dismiss, server_of
 from paceline.algorithms.methods.survivors import LivingWorkers
@@ -32,6 +33,8 @@ from paceline.checking import small_runs
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.check_guarantees import broken
 from paceline.checking.hidden_state import hidden_state
+from paceline.checking.limits import interrupted_when_stuck, limited
+from paceline.checking.moves import Move, first
 from paceline.checking.own_methods import check_own_methods
 from paceline.checking.small_runs import trial_of
 from paceline.cli import train_command
@@ -343,9 +346,29 @@ class Hangs(SyncSgd):
 
 def test_a_program_that_hangs_is_left_alone_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     """The following run shows where it hangs. An existing timer continues."""
-    monkeypatch.setattr(module, "LIMIT_S", 0.2)
+    monkeypatch.setattr(module, "STUCK_S", 0.2)
     before = signal.getitimer(signal.ITIMER_REAL), signal.getsignal(signal.SIGALRM)
-    with pytest.warns(UserWarning, match="hangs: its programs were not checked .* did not end within 0.2 s"):
+    with pytest.warns(UserWarning, match="hangs: its programs were not checked .* goes on without an operation"):
         assert hidden_state(Hangs()) == ()
     (left_s, interval_s), handler = signal.getitimer(signal.ITIMER_REAL), signal.getsignal(signal.SIGALRM)
     assert ((left_s > 0, interval_s), handler) == ((before[0][0] > 0, before[0][1]), before[1])
+
+
+class Stuck(Exception):
+    """What the limit raises."""
+
+
+def test_only_a_program_without_operations_is_stuck() -> None:
+    """However long a run takes, it is not interrupted while it makes moves."""
+    choose, end_s = limited(first, 10**9), time.process_time() + 0.2
+    ready = [Move(act="go", rank=Rank(0))]
+    with interrupted_when_stuck(Stuck, seconds=0.02):
+        while time.process_time() < end_s:
+            choose(ready)
+    with pytest.raises(Stuck), interrupted_when_stuck(Stuck, seconds=0.02):
+        compute_forever()
+
+
+def compute_forever() -> None:
+    while True:
+        pass
