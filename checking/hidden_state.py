@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from math import isnan
 
+from paceline.algorithms.core.errors import MethodWarning
 from paceline.algorithms.core.method import Method, Role
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.limits import interrupted_when_stuck, limited
@@ -97,6 +98,7 @@ def hidden_state(method: Method, nodes: Callable[[], Nodes] = tuple, *, tensors:
             warnings.warn(
                 f"{method.name}: its programs were not checked for state in local variables, because in a small run "
                 "one of them goes on without an operation",
+                MethodWarning,
                 stacklevel=2,
             )
     return _FOUND[key]

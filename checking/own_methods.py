@@ -1,24 +1,42 @@
-"""Rejects custom methods that keep state where a checkpoint would lose it, before anything is run.
+"""Tries custom methods before anything is run: rejects hidden state, and says what a broken promise means for figures.
 
 `simulate`, `train`, `compare` and `sweep` call this. Built-in methods are not tried here: the test suite tries them.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
-from typing import ParamSpec, TypeVar
 
+from paceline.algorithms.core.errors import MethodWarning
+from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.registry import METHODS, reference
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.values.mistakes import Problem, raise_all
 
-P = ParamSpec("P")
-R = TypeVar("R")
+FIRST_ONLY = "loss, accuracy and times to a target are those of the first worker's weights; other workers have others"
+STALENESS = "convergence may depend on a staleness that is not promised; the figures of staleness have the real one"
+MEANINGS = {
+    Guarantee.REPLICAS_EQUAL.slug: FIRST_ONLY,
+    Guarantee.REPLICAS_MEET.slug: FIRST_ONLY,
+    Guarantee.DETERMINISTIC.slug: "loss and accuracy depend on the order of messages: on another cluster, and in a "
+    "real run, the same seed has others",
+    Guarantee.SAME_AS_SYNC_SGD.slug: "loss and accuracy are not those of sync-sgd",
+    Guarantee.SYNCHRONOUS.slug: STALENESS,
+    Guarantee.EXACT_DELAY.slug: STALENESS,
+    Guarantee.BOUNDED_STALENESS.slug: STALENESS,
+    Guarantee.BOUNDED_CLOCK_GAP.slug: "workers run further apart than promised, and so may wait less",
+}
+"""what a violated guarantee means for the figures of a run"""
+OTHERWISE = "the figures of its runs are those of a method that does something else than it promises"
 
 
 def check_own_methods(*scenarios: Scenario) -> None:
-    """Checks each method that is not built in with a small run, which takes some hundredths of a second.
+    """Checks each method that is not built in with small runs, which take some hundredths of a second.
+
+    A promise that a small run breaks is a warning, with what it means for the figures.
 
     Raises:
         ScenarioError: a program of a method keeps state in local variables. The message names the role and variables.
@@ -26,11 +44,33 @@ def check_own_methods(*scenarios: Scenario) -> None:
     problems = [(scenario.name, problem) for scenario in scenarios for problem in _problems(scenario)]
     if problems:
         raise_all(problems[0][0], [problem for _, problem in problems])
+    for words in dict.fromkeys(words for scenario in scenarios for words in _broken_promises(scenario)):
+        warnings.warn(words, MethodWarning, stacklevel=2)
+
+
+def _broken_promises(scenario: Scenario) -> Iterator[str]:
+    """Yields a sentence for each guarantee that a small run of a custom method violates."""
+    for method in map(_own, scenario.algorithms):
+        if method is None:
+            continue
+        from paceline.checking.small_runs import broken_in_small_runs
+
+        for line in broken_in_small_runs(method, tensors=scenario.workload.learning == "train"):
+            name, _, found = line.partition(": ")
+            yield (
+                f"{method.name} violates {name} in a small run: {found}. So {MEANINGS.get(name, OTHERWISE)}; "
+                f"paceline check {reference(type(method))} shows where"
+            )
+
+
+def _own(method: Method) -> Method | None:
+    """Returns the method; None if it is built in."""
+    return None if METHODS.get(method.name) is type(method) else method
 
 
 def _problems(scenario: Scenario) -> Iterator[Problem]:
     for index, method in enumerate(scenario.algorithms):
-        if METHODS.get(method.name) is type(method):
+        if _own(method) is None:
             continue
         from paceline.checking.hidden_state import hidden_state  # imports the interpreter, which is rarely needed here
 

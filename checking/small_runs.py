@@ -155,6 +155,24 @@ def trial_on(method: Method, nodes: Nodes, *, tensors: bool = False) -> Trial | 
     return Trial(job, steps, {}, ends)
 
 
+def broken_in_small_runs(method: Method, *, tensors: bool = False) -> list[str]:
+    """Returns the guarantees that small runs of a method violate, each once as ``guarantee: what was found``.
+
+    Args:
+        method: the method, with the hyper-parameters of the scenario.
+        tensors: whether the vectors are torch tensors instead of NumPy arrays.
+    """
+    from paceline.checking.check_guarantees import broken  # which imports this module
+
+    trial, found = trial_of(method, tensors=tensors), dict[str, str]()
+    for order in ORDERS if trial is not None else ():
+        trace = AnyOrder(trial.job).run(limited(order(), MOST_MOVES))
+        promised = {one for one in method.guarantees if not getattr(one, "needs_times", False)}
+        for line in broken(trial.job, trace, promised):
+            found.setdefault(line.partition(":")[0], line)
+    return list(found.values())
+
+
 def end_of(run: Driver, choose: Chooser) -> Ended:
     """Runs to the end; raises `DoesNotEnd` if that takes too many moves."""
     return ended(run.job, run.run(limited(choose, MOST_MOVES)))

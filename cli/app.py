@@ -19,6 +19,8 @@ import sys
 import tempfile
 import threading
 import traceback
+import warnings
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -26,7 +28,7 @@ from typing import Annotated, Any, Literal, cast
 import typer
 from typer.core import TyperGroup
 
-from paceline.algorithms.core.errors import InputError, PacelineError
+from paceline.algorithms.core.errors import InputError, MethodWarning, PacelineError
 from paceline.backend.transports.launch_environment import GLOO_THREAD, RANK_THREAD, SaidElsewhere
 from paceline.cli.calibrate_command import calibrate
 from paceline.cli.check_command import check
@@ -353,10 +355,21 @@ def schema(
     actions.schema(markdown=markdown)
 
 
+def _as_note(formatted: Callable[..., str]) -> Callable[..., str]:
+    """Returns how warnings are printed: those about a user's method as a note, without a place in this package."""
+
+    def words(message: Any, category: type[Warning], *place: Any, **more: Any) -> str:
+        note = issubclass(category, MethodWarning)
+        return f"note: {message}\n" if note else formatted(message, category, *place, **more)
+
+    return words
+
+
 def main() -> None:
     """The entry point of the command."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # prints tables even if the encoding lacks a character
+    warnings.formatwarning = _as_note(warnings.formatwarning)
     try:
         cast("Any", app)()
     except Exception as error:  # outside all commands, such as in an import

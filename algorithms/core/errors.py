@@ -54,5 +54,9 @@ class PeerFailed(PacelineError):
         return self.message
 
 
+class MethodWarning(UserWarning):
+    """Something about a user's own method that makes figures of its runs mean less than they seem to."""
+
+
 class RunFailed(PacelineError):
     """A run ended early; its records up to then are kept. The command exits with 1."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 import paceline
 from paceline.algorithms import METHODS, find, reference
-from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.errors import InputError, MethodWarning
 from paceline.algorithms.core.naming import imported
 from paceline.algorithms.core.schedules import Steps
 from paceline.algorithms.own import mistakes as mistakes_of
@@ -445,3 +446,40 @@ def test_the_schema_takes_methods_of_ones_own_and_knows_parts(offer: Any) -> Non
     mapping, nothing = known[-1]["properties"]["lars"]["anyOf"]
     assert nothing == {"type": "null"}
     assert (list(mapping["properties"]), mapping["additionalProperties"]) == (["trust", "skip", "mode"], False)
+
+
+UNEVEN = """
+from dataclasses import dataclass, replace
+from paceline.algorithms.core.program import program
+from paceline.algorithms.core.values import Weights
+from paceline.algorithms.methods.periodic import KAvg
+
+@dataclass(frozen=True, kw_only=True)
+class Uneven(KAvg):
+    \"\"\"The last worker keeps its own weights when all average.\"\"\"
+
+    name = "uneven"
+    k: int = 2
+
+    @program
+    def average_all(self, me, state):
+        own = state.weights.vector + 0
+        mean = yield from super().average_all(me, state)
+        last = me.rank == me.workers.ranks[-1]
+        return replace(mean, weights=Weights(own, mean.weights.version)) if last else mean
+"""
+
+
+def test_a_broken_promise_is_a_warning_that_says_what_it_means(tmp_path: Path) -> None:
+    """The figures of a run are those of the first worker's weights, which a reader may take for everyone's."""
+    (tmp_path / "uneven.py").write_text(UNEVEN, encoding="utf-8")
+    path = tmp_path / "small.yaml"
+    path.write_text(f"{SMALL}algorithms: ['{tmp_path / 'uneven.py'}:Uneven', sync-sgd]\n", encoding="utf-8")
+    with pytest.warns(
+        MethodWarning, match="uneven violates replicas-meet in a small run: .*the first worker's weights"
+    ):
+        paceline.simulate(path)
+    command = [sys.executable, "-m", "paceline", "simulate", str(path), "--out", str(tmp_path / "runs")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert len(re.findall("^note: uneven violates replicas-meet in a small run", said, re.MULTILINE)) == 1
+    assert "Warning" not in said
