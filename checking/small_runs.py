@@ -165,7 +165,9 @@ def broken_in_small_runs(method: Method, *, tensors: bool = False) -> list[str]:
     from paceline.checking.check_guarantees import broken  # which imports this module
 
     trial, found = trial_of(method, tensors=tensors), dict[str, str]()
-    for order in ORDERS if trial is not None else ():
+    if trial is None:
+        return []
+    for order in ORDERS:
         trace = AnyOrder(trial.job).run(limited(order(), MOST_MOVES))
         promised = {one for one in method.guarantees if not getattr(one, "needs_times", False)}
         for line in broken(trial.job, trace, promised):
