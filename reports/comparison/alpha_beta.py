@@ -23,7 +23,13 @@ from paceline.records.tables import ACTIVITIES
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.plan import Plan
 from paceline.topologies.catalogue.gradient_times import shared_cores
-from paceline.topologies.catalogue.machine_profile import EmulatedProfile, LinkedProfile, Points, Profile
+from paceline.topologies.catalogue.machine_profile import (
+    EmulatedProfile,
+    LinkedProfile,
+    Points,
+    Profile,
+    seconds_of_members,
+)
 from paceline.topologies.packet_lines import Lines, lines_of
 
 ALL_REDUCE = "AllReduce"
@@ -191,8 +197,9 @@ def _on_host(plan: Plan, machine: Profile) -> tuple[float, float]:
         measured = {count: points for (name, count), points in machine.measured(shared).items() if name == ALL_REDUCE}
         if measured:
             near = min(measured, key=lambda count: abs(count - workers))
-            alpha_s, beta_s = line_through(measured[near])
-            return alpha_s * workers / near, beta_s * workers / near  # scaled as in `Profile.collective_s`
+            points = measured[near]
+            of_all = (seconds_of_members(points, ALL_REDUCE, near, workers, nbytes) for nbytes, _ in points)
+            return line_through([(nbytes, seconds) for (nbytes, _), seconds in zip(points, of_all, strict=True)])
     for shared in (inside, not inside):
         if points := machine.measured_messages(shared):
             return ring(*line_through(points), workers)

@@ -96,11 +96,12 @@ def verified_words(found: Sequence[Verified]) -> str:
     lines = ["Trained for real, paced:"]
     for one in found:
         reached = sum(time is not None for time in one.measured_s)
-        if one.mean_s is None or one.error is None:
+        predicted_s = one.candidate.time_s
+        if one.mean_s is None or one.error is None or predicted_s is None:
             lines.append(f"  {one.candidate.choice.words}: reached with {reached} of {len(one.measured_s)} seeds")
         else:
             lines.append(
-                f"  {one.candidate.choice.words}: predicted {significant(one.candidate.time_s)} s, "
+                f"  {one.candidate.choice.words}: predicted {significant(predicted_s)} s, "
                 f"measured {significant(one.mean_s)} s (error of the prediction {100 * one.error:+.1f} %)"
             )
     lines += [f"  note: {text}" for text in dict.fromkeys(text for one in found for text in one.notes)]

@@ -283,7 +283,7 @@ def _of_ranks(found: Staleness) -> Iterator[str]:
 def _of_clocks(found: Staleness) -> Iterator[str]:
     for name, notion in found.notions.items():
         if name != found.own:
-            ahead = significant(notion.figures["mean"])
+            ahead = significant(notion.figures["mean"] or 0.0)
             yield f"A worker that finishes a step is {ahead} ahead of the slowest on average,"
             yield f"{notion.figures['max']} at most."
 

@@ -68,7 +68,7 @@ def test_without_measured_all_reduces_a_ring_of_messages_is_assumed() -> None:
 
 def test_all_reduces_of_fewer_ranks_are_scaled_as_in_the_simulation() -> None:
     machine = Profile(inside={("AllReduce", 2): ((NBYTES, 0.003),)})
-    assert model(machine, scenario()).all_reduce_s == pytest.approx(0.006)
+    assert model(machine, scenario()).all_reduce_s == pytest.approx(0.003 * (2 * 3 / 4) / (2 * 1 / 2))
     assert model(machine, scenario()).all_reduce_s == machine.collective_s("AllReduce", 4, NBYTES, inside=True)
 
 

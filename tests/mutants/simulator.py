@@ -306,8 +306,8 @@ STAGING = (
     Mutant(
         name="detour-inside-a-node",
         file="simulator/flows/fabric.py",
-        old="if self.node_of(source) != self.node_of(to):",
-        new="if self.node_of(source) == self.node_of(to):",
+        old="if (apart := self.node_of(source) != self.node_of(to)) and cluster.has_cards:",
+        new="if (apart := self.node_of(source) == self.node_of(to)) and cluster.has_cards:",
         bug="Without GPUDirect, messages inside a node pass the host, and those between nodes do not.",
         tests=("closed_form/test_staging.py",),
     ),

@@ -118,12 +118,16 @@ def test_a_measured_machine_is_held_against_what_was_measured() -> None:
     (sync,) = simulate(load("quickstart", ["stop.epochs=0.1"], algorithms=["sync-sgd"]), network=small)
     assert sync.machine["warnings"] == [
         "evaluate.every: found 256 samples, so about 1 after the start; targets are read from the mean of 3",
-        "network: found AllReduce of 4 ranks; measured was AllReduce of 2 ranks",
+        "network: found AllReduce of 4 ranks; measured was AllReduce of 2 ranks; assumed: the bytes that each rank of 4 "
+        "sends at the speed of 2, and a latency by log2 of the ranks",
+        "network: found AllReduce of 4 ranks of 19240 bytes; measured were 1000 to 10000 bytes; assumed: 0.09 GB/s for "
+        "the bytes above them, as between the largest sizes",
     ]
     (server,) = simulate(load("quickstart", ["stop.epochs=1"], algorithms=["async-sgd"]), network=small)
     size = server.tables.spans["bytes"].max()
     assert server.machine["warnings"] == [
-        f"network: found messages{where} of {size} bytes; measured were 0 to 100 bytes"
+        f"network: found messages{where} of {size} bytes; measured were 0 to 100 bytes; assumed: 0.000111 GB/s for "
+        "the bytes above them, as between the largest sizes"
         for where in (" in a node's memory", "")
     ]
     wide = Profile(messages=((size, 1e-3),), inside_messages=((size, 1e-3),))
@@ -139,7 +143,8 @@ def test_what_is_done_in_a_nodes_memory_is_held_against_what_was_measured_there(
     (run,) = simulate(load("quickstart", ["stop.epochs=1"], algorithms=["hsgd"]), network=machine)
     size = 4810 * 4
     assert run.machine["warnings"][-1:] == [
-        f"network: found Broadcast of 2 ranks in a node's memory of {size} bytes; measured were 1000 bytes"
+        f"network: found Broadcast of 2 ranks in a node's memory of {size} bytes; measured were 1000 bytes; "
+        "assumed: a time in proportion to the bytes"
     ]
     apart = load("quickstart", ["stop.epochs=1", "train.shared_memory=false"], algorithms=["hsgd"])
     (run,) = simulate(apart, network=machine)

@@ -314,7 +314,7 @@ def relabelled(folder: Path) -> None:
     [
         (lambda folder: (folder / TEST).unlink(), "test.npy cannot be read: No such file"),
         (lambda folder: (folder / ABOUT).unlink(), "dataset.json: cannot be read (No such file"),
-        (lambda folder: (folder / ABOUT).write_text("{"), "dataset.json: cannot be read (JSONDecodeError"),
+        (lambda folder: (folder / ABOUT).write_text("{"), "dataset.json: not valid JSON: line 1, column 2"),
         (lambda folder: (folder / ABOUT).write_text("{}"), "dataset.json: found no 'checksum'"),
         (lambda folder: (folder / "train.checksums").unlink(), "train.checksums: cannot be read (No such file"),
         (lambda folder: flip(folder / "train.checksums", 0), "train.checksums: is damaged: found checksum"),

@@ -147,7 +147,7 @@ def unreadable(folder: Path) -> None:
         pytest.param(
             lambda folder: (folder / "spans.parquet").unlink(), r"spans\.parquet: cannot be read", id="table missing"
         ),
-        pytest.param(lambda folder: (folder / "run.json").write_text("{"), r"run\.json: cannot be read", id="not JSON"),
+        pytest.param(lambda folder: (folder / "run.json").write_text("{"), r"run\.json: not valid JSON", id="not JSON"),
         pytest.param(
             lambda folder: rewrite(folder / "run.json", lambda _: {"schema_version": 99}),
             "later Paceline",

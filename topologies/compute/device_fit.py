@@ -171,7 +171,7 @@ def _cuts(one: Observation) -> Floats:
     if not launches_ahead(one.spec):
         whole = work.sum(axis=0)
         whole[-1] = launched[-1] * one.spec.launch_s
-        return whole[None]
+        return np.asarray(whole[None], dtype=np.float64)
     first, last = after + work, after + work / np.maximum(kernels, 1)[:, None]
     first[:, -1], last[:, -1] = (launched - kernels + 1) * one.spec.launch_s, launched * one.spec.launch_s
     return np.asarray(np.concatenate([first[kernels > 0], last[kernels > 1]]), dtype=np.float64)

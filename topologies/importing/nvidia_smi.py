@@ -113,7 +113,11 @@ def machine(text: str, where: str, name: str, *, link: str | None = None, pcie: 
     kinds |= dict.fromkeys(names, "switch")
     for own, members in zip(names, switches, strict=True):
         wires += [_wire(gpu.lower(), own, nvlink, count) for gpu, count in members.items()]
-    wires += [_wire(*map(str.lower, pair), nvlink, count) for pair, count in nvlinks.items() if pair[0] not in behind]
+    wires += [
+        _wire(pair[0].lower(), pair[1].lower(), nvlink, count)
+        for pair, count in nvlinks.items()
+        if pair[0] not in behind
+    ]
     said = [f"nvidia-smi topo -m ({where}); bandwidths are the catalogue's"]
     if nvlinks:
         said.append(f"{nvlink} {'as given' if link else f'INFERENCE from {real} NVLinks a GPU'}")
@@ -263,9 +267,9 @@ def _sockets(table: Table) -> list[list[str]]:
     alike += [pair for pair in table.nvlinks() if not known]  # unless affinities say otherwise
     for pair in alike:
         groups = _sets(table.names, pairs)
-        one, other = (next(group for group in groups if name in group) for name in pair)
-        apart = any(table.cells[a, b] == "SYS" for a in one for b in other if a != b)
-        if one is not other and (table.all_far or not apart):
+        first, second = (next(group for group in groups if name in group) for name in pair)
+        apart = any(table.cells[a, b] == "SYS" for a in first for b in second if a != b)
+        if first is not second and (table.all_far or not apart):
             pairs.append(pair)
     return _sets(table.names, pairs)
 
