@@ -68,6 +68,8 @@ def mistakes(found: Any) -> list[str]:
     for name, field in own.items():
         if field.default is field.default_factory is dataclasses.MISSING:
             said.append(f"{name}: found no default, expected one, so that the method can be named alone")
+    if "label" in own:
+        said.append("label: found a hyper-parameter; expected another name, since it names an entry of a scenario")
     if "worker" in found.__abstractmethods__:
         said.append("worker: missing, expected the program of a worker")
     if found.has_server and found.server is Method.server:

@@ -35,7 +35,7 @@ from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 from paceline.algorithms.methods.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.algorithms.methods.two_level import Hsgd
 from paceline.algorithms.own import FORM, offered, offers, own
-from paceline.algorithms.synonyms import suggestion
+from paceline.algorithms.synonyms import ALIASES, meaning, suggestion
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
@@ -57,6 +57,9 @@ _REFERENCES: dict[type[Method], str] = {}
 def find(name: str) -> type[Method]:
     """Returns the method with this name: built in, provided by an installed package, or given as ``module:Class``.
 
+    A common name such as ``ddp`` finds its method, see `paceline.algorithms.synonyms`; `built` also sets the
+    hyper-parameters that such a name stands for.
+
     Raises:
         InputError: there is none (the message suggests similar names), or the class is not a valid method (the message
             lists all errors).
@@ -74,12 +77,27 @@ def find(name: str) -> type[Method]:
         method = own(name, METHODS)
     elif name in (known := offers()):
         method = offered(known[name], METHODS)
+    elif name in ALIASES:
+        return METHODS[ALIASES[name].method]
     else:
         every = [*METHODS, *known]
         hint = suggestion(name, every) or f" (there are {', '.join(every)}, or your own as {FORM})"
         raise InputError(f"unknown method {name!r}{hint}")
     _REFERENCES[method] = name
     return method
+
+
+def built(name: str) -> Method:
+    """Returns the method with this name, with the defaults of its hyper-parameters and those that an alias sets.
+
+    Raises:
+        InputError: see `find`.
+
+    >>> built("ddp") == built("layerwise-sgd"), built("solo-allreduce").collective
+    (True, 'solo')
+    """
+    method = find(name)
+    return method(**meaning(name).presets) if method.name == meaning(name).method else method()
 
 
 def reference(method: type[Method]) -> str:

@@ -1,14 +1,16 @@
 """Common names of techniques in papers and libraries, and the methods that correspond to them.
 
 Rules of this file: each text agrees with the page of the method (docs/methods) and states the differences. The names of
-methods are not in the table.
+methods are not in the table. Where the first method is the technique itself, each name is an alias: it is accepted
+wherever the name of a method is, and may set some of the hyper-parameters.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from paceline.algorithms.core.naming import closest
 
@@ -25,14 +27,17 @@ class Synonym:
     """the relation, as a sentence"""
     same: bool = True
     """whether the first method is the technique itself and not only similar"""
+    presets: Mapping[str, Any] = field(default_factory=dict)
+    """the hyper-parameters that the names set"""
 
 
 SYNONYMS = (
     Synonym(
         names=("ddp", "distributed-data-parallel", "data-parallel"),
         methods=("layerwise-sgd", "sync-sgd"),
-        text="layerwise-sgd overlaps like DistributedDataParallel: layers are all-reduced while backward goes on "
-        "(bucket: 6553600 makes its messages of 25 MiB); sync-sgd sends everything after backward",
+        text="layerwise-sgd overlaps like DistributedDataParallel: layers are all-reduced while backward goes on, in "
+        "messages of 25 MiB of which the first has 1 MiB; sync-sgd sends everything after backward",
+        presets={"bucket": 6553600, "first_bucket": 262144},
     ),
     Synonym(
         names=("horovod",),
@@ -97,10 +102,16 @@ SYNONYMS = (
         text="slowmo is slow momentum: local steps, an average of all weights, and a heavy-ball step on the change",
     ),
     Synonym(
-        names=("overlapped-diloco", "fragmented-diloco", "delayed-diloco"),
+        names=("overlapped-diloco", "fragmented-diloco"),
         methods=("streaming-diloco", "eager-diloco"),
         text="streaming-diloco exchanges fragments while local steps go on; eager-diloco exchanges a round's changes "
-        "during the next round, and updates: delayed is its naive form",
+        "during the next round",
+    ),
+    Synonym(
+        names=("delayed-diloco",),
+        methods=("eager-diloco", "streaming-diloco"),
+        text="eager-diloco exchanges a round's changes during the next round, and updates: delayed is its naive form",
+        presets={"updates": "delayed"},
     ),
     Synonym(
         names=("async-local-sgd", "asynchronous-local-sgd", "delayed-nesterov", "dylu"),
@@ -144,10 +155,17 @@ SYNONYMS = (
         same=False,
     ),
     Synonym(
-        names=("partial-allreduce", "partial-collectives", "solo-allreduce", "majority-allreduce"),
+        names=("partial-allreduce", "partial-collectives", "majority-allreduce"),
         methods=("eager-sgd", "backup-workers"),
         text="eager-sgd has partial all-reduces, begun by the first worker (collective: solo) or by a random one "
         "(majority); backup-workers drops late gradients at a server instead of adding them to the next update",
+        presets={"collective": "majority"},
+    ),
+    Synonym(
+        names=("solo-allreduce",),
+        methods=("eager-sgd", "backup-workers"),
+        text="eager-sgd has partial all-reduces that the first worker begins, with collective: solo",
+        presets={"collective": "solo"},
     ),
     Synonym(
         names=("delayed-sgd", "pipe-sgd"),
@@ -171,16 +189,36 @@ def squeezed(name: str) -> str:
     return re.sub(r"[\W_]+", "", name.lower())
 
 
-_BY_NAME = {squeezed(name): synonym for synonym in SYNONYMS for name in synonym.names}
+_BY_NAME = {squeezed(name): (name, synonym) for synonym in SYNONYMS for name in synonym.names}
+
+
+class Alias(NamedTuple):
+    """The meaning of a common name: a method, and the hyper-parameters that the name sets."""
+
+    method: str
+    presets: Mapping[str, Any] = {}
+
+
+ALIASES = {name: Alias(one.methods[0], one.presets) for one in SYNONYMS if one.same for name in one.names}
+"""the common names that are accepted as names of methods"""
+
+
+def meaning(name: str) -> Alias:
+    """Returns the method that a name means; a name that is no alias means itself.
+
+    >>> meaning("fedavg").method, meaning("solo-allreduce"), meaning("agd").method
+    ('k-avg', Alias(method='eager-sgd', presets={'collective': 'solo'}), 'agd')
+    """
+    return ALIASES.get(name) or Alias(name)
 
 
 def names_for(method: str) -> list[str]:
-    """Returns the common names of the technique that a method implements.
+    """Returns the common names of the technique that a method implements: its aliases.
 
     >>> names_for("k-avg")[0], names_for("ssp"), names_for("agd")
     ('local-sgd', ['stale-synchronous-parallel', 'bounded-staleness'], ['delayed-sgd', 'pipe-sgd'])
     """
-    return [name for one in SYNONYMS if one.same and one.methods[0] == method for name in one.names]
+    return [name for name, alias in ALIASES.items() if alias.method == method]
 
 
 def suggestion(name: str, methods: Iterable[str]) -> str:
@@ -190,10 +228,10 @@ def suggestion(name: str, methods: Iterable[str]) -> str:
         name: the given name.
         methods: the names of all methods.
 
-    >>> suggestion("FedAvg", [])
-    ': k-avg is FedAvg with every client in every round, K local steps in each and equal weights in the average'
-    >>> suggestion("AD_PSGD", ["ad-psgd", "agd"]), suggestion("easdg", ["easgd", "agd"]), suggestion("x", ["agd"])
-    (' (did you mean ad-psgd?)', ' (did you mean easgd?)', '')
+    >>> suggestion("FedAvg", []), suggestion("AD_PSGD", ["ad-psgd", "agd"]), suggestion("x", ["agd"])
+    (' (did you mean fedavg, which is k-avg?)', ' (did you mean ad-psgd?)', '')
+    >>> suggestion("FSDP", [])[:26]
+    ': no method shards weights'
     """
     known = {squeezed(method): method for method in methods}
     key = squeezed(name)
@@ -203,4 +241,5 @@ def suggestion(name: str, methods: Iterable[str]) -> str:
         return f" (did you mean {known[key]}?)"
     if key not in _BY_NAME:
         return ""
-    return f": {_BY_NAME[key].text}"
+    alias, synonym = _BY_NAME[key]
+    return f" (did you mean {alias}, which is {synonym.methods[0]}?)" if synonym.same else f": {synonym.text}"

@@ -112,6 +112,8 @@ class Guarded(TyperGroup):
         except (Exception, SystemExit) as error:  # SystemExit: a method of the user's own that calls sys.exit
             if isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
                 raise  # typer's own; it does not export all of their classes
+            if isinstance(error.__context__, BrokenPipeError):
+                raise  # rich's way to end silently when the reader of the pipe has closed it
             _say(unforeseen(error))
             _end_at_once(EXIT_FAILED)
             ctx.exit(EXIT_FAILED)

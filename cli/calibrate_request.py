@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from paceline.backend.calibration.machine_imports import Imported
     from paceline.scenarios.resolution.schema import Scenario
 
-METHODS = ("sync-sgd", "layerwise-sgd", "easgd", "async-sgd")
+METHODS = ("sync-sgd", {"name": "layerwise-sgd", "bucket": None}, "easgd", "async-sgd")
 """the methods whose collectives are measured for a model without a scenario: of all weights and of single layers"""
 WORKERS = 2
 """ranks for a model without a scenario"""

@@ -218,7 +218,8 @@ class Request:
 
 def _methods(names: list[str]) -> list[Method]:
     """Returns the methods with their default hyper-parameters; reports all mistakes together."""
-    from paceline.algorithms import METHODS, find
+    from paceline.algorithms import METHODS
+    from paceline.algorithms.registry import built
 
     if not names:
         raise InputError("METHOD: found none, expected the name of a method, your own as file.py:Class, or all")
@@ -227,7 +228,7 @@ def _methods(names: list[str]) -> list[Method]:
     every = [one for name in names for one in (METHODS if name == ALL else [name])]
     for name in dict.fromkeys(every):
         try:
-            found.append(find(name)())
+            found.append(built(name))
         except InputError as error:
             said.append(str(error))
         except Exception as error:  # of any kind: the constructor of a user's method

@@ -14,9 +14,11 @@ def algorithms(incomplete: str) -> list[str]:
     """Completes the last name of a comma-separated list."""
     from paceline.algorithms import METHODS
     from paceline.algorithms.own import offers
+    from paceline.algorithms.synonyms import ALIASES
 
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in [*METHODS, *offers()] if name.startswith(last)]
+    known = dict.fromkeys([*METHODS, *offers(), *ALIASES])
+    return [f"{before}{comma}{name}" for name in known if name.startswith(last)]
 
 
 def topologies(incomplete: str) -> list[str]:

@@ -10,8 +10,9 @@ from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.async_diloco import AsyncDiLoCo
-from paceline.algorithms.methods.delayed import Agd
+from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
 from paceline.algorithms.methods.eager_diloco import EagerDiLoCo
+from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd, SlowMo
 from paceline.algorithms.methods.noloco import NoLoCo
 from paceline.algorithms.methods.overlapped_rounds import Co2
@@ -129,9 +130,13 @@ BRIEF: dict[str, Method] = {
         Agd(delay=2),
         NoLoCo(period=2),
         Co2(period=2),
+        LayerwiseSgd(bucket=None),
+        LayerwiseSgdLazy(bucket=None),
+        LayerwiseSgdNextForward(bucket=None),
+        LayerwiseAgd(bucket=None),
     )
 }
-"""methods whose rule would not show in a few steps with the defaults"""
+"""methods whose rule would not show in a few steps, or in small models, with the defaults"""
 
 
 def built(name: str) -> Method:

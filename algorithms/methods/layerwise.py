@@ -3,8 +3,8 @@
 Rules of this file:
 
 * Sequences with one item per bucket have the last layers first: the order of the backward pass, of the exchanges and of
-  the updates. A bucket is the content of one message: one layer, or consecutive layers if `bucket` is larger than one
-  layer. In records it has the name of its first layer.
+  the updates. A bucket is the content of one message: as many consecutive layers as `bucket` takes, or one layer
+  without it. In records it has the name of its first layer.
 * These methods, and `layerwise-agd`, differ only in when they wait for the mean of a layer: after the backward pass, in
   order (`layerwise-sgd`) or in the order of arrival (`layerwise-sgd-lazy`); before the layer's next forward pass
   (`layerwise-sgd-next-forward`); before the layer's exchange one or more steps later (`layerwise-agd`).
@@ -80,19 +80,26 @@ class Layerwise(SgdMethod):
     """Base of the layer-wise methods: each bucket of layers has its own exchange and its own rule."""
 
     staleness_kind = StalenessKind.STEPS
-    ranges: ClassVar[Mapping[str, Range]] = {"bucket": COUNT}
+    ranges: ClassVar[Mapping[str, Range]] = {"bucket": COUNT, "first_bucket": COUNT}
 
-    bucket: int | None = None
+    bucket: int | None = 6553600
     """minimum size of a message in numbers, reached by joining consecutive layers; None: one message per layer;
-    provenance: None is PNNL's; DistributedDataParallel of torch waits for 25 MiB, 6553600 numbers of 32 bits"""
+    provenance: 25 MiB of 32-bit numbers, the `bucket_cap_mb` of torch's DistributedDataParallel; None is PNNL's"""
+    first_bucket: int | None = 262144
+    """minimum size of the first message of a step, if that is less than `bucket`; None: as the others; provenance:
+    1 MiB of 32-bit numbers, `_DEFAULT_FIRST_BUCKET_BYTES` of torch.distributed, so that communication begins early"""
+
+    def buckets(self, me: RankContext) -> tuple[Bucket, ...]:
+        """Returns the buckets of the model."""
+        return buckets(me.layout.layers, self.bucket, self.first_bucket)
 
     def parts_per_step(self, me: RankContext) -> int:
         """Returns the number of buckets."""
-        return len(buckets(me.layout.layers, self.bucket))
+        return len(self.buckets(me))
 
     def shares(self, me: RankContext) -> Shares:
         """Returns the buckets with their rules. They do not depend on the step, so a program computes them once."""
-        return [(bucket, self.rule(bucket.alone())) for bucket in buckets(me.layout.layers, self.bucket)]
+        return [(bucket, self.rule(bucket.alone())) for bucket in self.buckets(me)]
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)

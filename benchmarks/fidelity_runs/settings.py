@@ -52,7 +52,7 @@ OPTIONS: Mapping[str, Callable[[float, int], dict[str, Any]]] = {
     "easgd": lambda _rate, _workers: {},
     "sync-easgd3": lambda _rate, _workers: {},
     "hbs-sgd": lambda _rate, _workers: {"k1": 2, "k2": 8, "group": "node"},
-    "layerwise-sgd": lambda _rate, _workers: {},
+    "layerwise-sgd": lambda _rate, _workers: {"bucket": None},
     "agd": lambda _rate, _workers: {"delay": 1},
     "ssp": lambda rate, workers: {"slack": 2, **shared_rate(rate, workers)},
     "k-sync": lambda _rate, _workers: {},

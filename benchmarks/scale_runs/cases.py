@@ -108,6 +108,7 @@ LARGE = (
     Case(
         name="layerwise-sgd, 1,024 GPUs",
         algorithm="layerwise-sgd",
+        settings={"bucket": None},
         workers=1024,
         steps=8,
         aim_s=20.0,

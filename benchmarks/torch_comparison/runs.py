@@ -44,8 +44,6 @@ WORKERS = 2
 BATCH = 32
 RATE = 0.01
 PERIOD = 8
-BUCKET = 25 * 2**20 // 4
-"""numbers in a message of layerwise-sgd: as many bytes as a bucket of DistributedDataParallel"""
 WARMUP = 2 * PERIOD
 INTERFACE = "lo"
 
@@ -215,7 +213,7 @@ def _rank(name: str, rank: int, rounds: Rounds, store: Path, answer: Connection)
 
 OURS: Mapping[str, Mapping[str, Any]] = {
     "sync-sgd": {},
-    "layerwise-sgd": {"bucket": BUCKET},
+    "layerwise-sgd": {},  # its buckets are those of DistributedDataParallel
     "post-local-sgd": {"switch": 0, "period": PERIOD},
 }
 """methods, and their hyper-parameters beside the learning rate"""

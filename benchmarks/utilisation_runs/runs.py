@@ -50,7 +50,7 @@ def streaming(row: Row, **settings: object) -> Method:
 
 
 METHODS: Mapping[str, Callable[[Row], Method]] = {
-    "data-parallel": lambda _: find("layerwise-sgd-next-forward")(),
+    "data-parallel": lambda _: find("layerwise-sgd-next-forward")(bucket=None),
     "diloco": lambda _: find("diloco")(period=PERIOD, inner="sgd"),
     "streaming": lambda row: streaming(row, overlap=0),
     "overlapped": lambda row: streaming(row, overlap=OVERLAP),

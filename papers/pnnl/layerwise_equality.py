@@ -35,6 +35,7 @@ def trained(algorithm: str, *, steps: int, seed: int, workers: int = WORKERS) ->
     scenario = {
         "name": "layerwise-equality",
         "algorithms": [],
+        "hyperparameters": {"bucket": None} if "layerwise" in algorithm else {},  # one message a layer, as in the paper
         "workload": {
             "model": "digits-cnn",
             "dataset": "digits",

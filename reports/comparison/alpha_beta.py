@@ -199,7 +199,7 @@ def _on_host(plan: Plan, machine: Profile) -> tuple[float, float]:
             near = min(measured, key=lambda count: abs(count - workers))
             points = measured[near]
             of_all = (seconds_of_members(points, ALL_REDUCE, near, workers, nbytes) for nbytes, _ in points)
-            return line_through([(nbytes, seconds) for (nbytes, _), seconds in zip(points, of_all, strict=True)])
+            return line_through(tuple((nbytes, seconds) for (nbytes, _), seconds in zip(points, of_all, strict=True)))
     for shared in (inside, not inside):
         if points := machine.measured_messages(shared):
             return ring(*line_through(points), workers)

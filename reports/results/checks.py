@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from paceline.algorithms import METHODS, find
+from paceline.algorithms import METHODS
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.method import Method
+from paceline.algorithms.registry import built
 from paceline.checking.cases import Effort, Violation, check_method
 from paceline.checking.cases.all_orders import check_all_orders
 from paceline.checking.defaults import (
@@ -117,7 +118,7 @@ def _method(one: object) -> Method:
     if isinstance(one, Method):
         return one
     if isinstance(one, str):
-        return find(one)()
+        return built(one)
     if isinstance(one, type) and issubclass(one, Method):
         return one()
     raise InputError(f"methods: found {one!r:.60}, expected a name, a class derived from Method, or a method")

@@ -131,7 +131,7 @@ def _facts(run: StoredRun) -> Iterator[tuple[str, Any]]:
 def _hyperparameters(run: StoredRun) -> Mapping[str, Any]:
     """Returns the hyper-parameters of a run; its scenario holds its own algorithm only."""
     algorithms = run.record["scenario"].get("algorithms", ())
-    return {key: value for one in algorithms[:1] for key, value in one.items() if key != "name"}
+    return {key: value for one in algorithms[:1] for key, value in one.items() if key not in ("name", "label")}
 
 
 def _number(value: Any) -> float | None:

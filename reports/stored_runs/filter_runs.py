@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.synonyms import meaning
 from paceline.reports.stored_runs.find_runs import StoredRun
 
 COMPARED: dict[str, Callable[[Any, Any], bool]] = {
@@ -68,11 +69,16 @@ class Filter:
     def _holds(self, run: StoredRun) -> bool:
         return (
             (not self.scenarios or run.scenario in self.scenarios)
-            and (not self.algorithms or run.algorithm in self.algorithms)
+            and (not self.algorithms or any(_is_of(run, name) for name in self.algorithms))
             and (not self.seeds or run.seed in self.seeds)
             and self.kind in (None, run.kind)
             and all(one.holds(run.summary) for one in self.conditions)
         )
+
+
+def _is_of(run: StoredRun, name: str) -> bool:
+    """Whether a run has this label, or a method with this name, which may be an alias."""
+    return name == run.algorithm or meaning(name).method == run.method
 
 
 def figure(summary: Mapping[str, Any], path: str) -> Any:

@@ -36,8 +36,14 @@ class StoredRun:
 
     @property
     def algorithm(self) -> str:
-        """Its algorithm."""
+        """The label of its algorithm."""
         return str(self.record["algorithm"])
+
+    @property
+    def method(self) -> str | None:
+        """The name of its method; None if the record has none."""
+        algorithms = self.record["scenario"].get("algorithms") or [{}]
+        return algorithms[0].get("name") if isinstance(algorithms[0], Mapping) else None
 
     @property
     def seed(self) -> int:

@@ -30,7 +30,7 @@ from paceline.algorithms.core.files import write_whole
 from paceline.records.document import plain
 from paceline.records.machine import package_versions
 from paceline.scenarios import Scenario
-from paceline.scenarios.resolution.plan import names_of
+from paceline.scenarios.sections.methods import Algorithms
 
 FORMAT = 1
 """version of the files; a different one counts as missing"""
@@ -127,8 +127,9 @@ def only(scenario: Scenario, algorithm: str, seed: int) -> Scenario:
     Raises:
         ValueError: the scenario has no such algorithm.
     """
-    method = scenario.algorithms[names_of(scenario.algorithms).index(algorithm)]
-    return scenario.model_copy(update={"algorithms": (method,), "seed": seed, "seeds": 1})
+    algorithms = Algorithms.of(scenario.algorithms)
+    alone = algorithms.only(algorithms.labels.index(algorithm))
+    return scenario.model_copy(update={"algorithms": alone, "seed": seed, "seeds": 1})
 
 
 def key_of(dump: Mapping[str, Any], algorithm: str) -> str:

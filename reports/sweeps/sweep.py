@@ -35,7 +35,7 @@ from paceline.reports.sweeps.sweep_processes import Done, Failure, cores, each
 from paceline.reports.sweeps.time_left import TimeLeft
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.grid import Point, Scaling, grid
-from paceline.scenarios.resolution.plan import names_of
+from paceline.scenarios.sections.methods import Algorithms
 
 __all__ = ["Entry", "Sweep", "keys_of", "run", "sweep"]
 
@@ -202,14 +202,15 @@ def _plan(
 def _runs(values: Mapping[str, Any], scenario: Scenario) -> list[tuple[Entry, Scenario]]:
     """Returns the runs of a point, each with a scenario of this run only."""
     workers, batch = scenario.cluster.workers, scenario.workload.batch_per_worker
+    algorithms = Algorithms.of(scenario.algorithms)
     return [
         (
             Entry(
                 vary=values, algorithm=name, seed=seed, workers=1 if method.alone else workers, batch_per_worker=batch
             ),
-            scenario.model_copy(update={"algorithms": (method,), "seed": seed, "seeds": 1}),
+            scenario.model_copy(update={"algorithms": algorithms.only(index), "seed": seed, "seeds": 1}),
         )
-        for name, method in zip(names_of(scenario.algorithms), scenario.algorithms, strict=True)
+        for index, (name, method) in enumerate(zip(algorithms.labels, algorithms, strict=True))
         for seed in range(scenario.seed, scenario.seed + scenario.seeds)
     ]
 

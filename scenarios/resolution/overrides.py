@@ -1,7 +1,7 @@
 """Changes to a scenario's data before it is validated: ``--set path=value``, ``--vary`` likewise, ``--algorithms a,b``.
 
 A path consists of keys and list positions, as in messages: ``cluster.nodes[1].device.overhead=8 ms``. An element of a
-list may be given by its name: ``algorithms.agd.delay=2``. The value is YAML.
+list may be given by its name: ``algorithms.agd.delay=2``, an algorithm also by its label. The value is YAML.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.algorithms.core.method import Method
+from paceline.algorithms.synonyms import meaning
 from paceline.scenarios.values.limits import DEEPEST
 from paceline.scenarios.values.mistakes import Place, Problem, path_of, shown
 from paceline.scenarios.values.text import parse
@@ -80,7 +81,8 @@ def _put(data: Any, place: Place, value: Any, option: str) -> list[Problem]:
 def _index(items: list[Any], step: str | int) -> int | None:
     if isinstance(step, int):
         return step if step < len(items) else None
-    return next((index for index, item in enumerate(items) if name_of(item) == step), None)
+    named = selected(items, step)
+    return next((index for index, item in enumerate(items) if item is named[0]), None) if named else None
 
 
 def _why_not(here: Any, before: Place, step: str | int) -> str:
@@ -102,12 +104,25 @@ def name_of(item: Any) -> Any:
     return item.get("name") if isinstance(item, dict) else item
 
 
+def selected(items: Sequence[Any], name: Any) -> list[Any]:
+    """Returns the elements of a list with a label; if none has it, those with this name, which may be an alias.
+
+    >>> selected(["sync-sgd", {"name": "fedavg", "k": 4}, {"name": "agd", "label": "late"}], "local-sgd")
+    [{'name': 'fedavg', 'k': 4}]
+    """
+    labelled = [item for item in items if isinstance(item, dict) and item.get("label", ...) == name]
+    exact = labelled or [item for item in items if name_of(item) == name]
+    if exact or not isinstance(name, str):
+        return exact
+    return [item for item in items if isinstance(other := name_of(item), str) and meaning(other) == meaning(name)]
+
+
 def choose(data: Any, names: Sequence[str | Method]) -> None:
     """Selects the algorithms with these names, in this order, and adds those that the scenario does not have.
 
     Args:
         data: a scenario as plain data, changed in place.
-        names: names of algorithms, or methods.
+        names: names or labels of algorithms, or methods.
 
     >>> data = {"algorithms": ["sync-sgd", {"name": "agd", "delay": 2}]}
     >>> choose(data, ["agd", "easgd"])
@@ -120,5 +135,5 @@ def choose(data: Any, names: Sequence[str | Method]) -> None:
     entries = given if isinstance(given, list) else []
     chosen: list[Any] = []
     for name in names:
-        chosen += [entry for entry in entries if name_of(entry) == name] or [name]
+        chosen += selected(entries, name) or [name]
     data["algorithms"] = chosen

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from paceline.algorithms.core.job import Budget, Counted, Job, Learner
 from paceline.algorithms.core.method import Method
@@ -14,6 +13,7 @@ from paceline.algorithms.core.values import Group, Rank
 from paceline.records.figures import significant
 from paceline.records.trace import Schedule
 from paceline.scenarios.sections.devices import LayerSplit, split_of_given_time
+from paceline.scenarios.sections.methods import Algorithms
 from paceline.scenarios.values.mistakes import Problem, raise_all
 from paceline.topologies import Cluster, Device, Jitter
 from paceline.topologies.faults.slowdowns import Speed
@@ -158,15 +158,16 @@ def plans(scenario: Scenario, *, paced: bool) -> list[Plan]:
     cluster = scenario.cluster.build(scenario.workload)
     seeds = range(scenario.seed, scenario.seed + scenario.seeds)
     learners = {seed: scenario.workload.learner(seed) for seed in seeds}
+    algorithms = Algorithms.of(scenario.algorithms)
     return [
         Plan(
-            scenario=scenario.model_copy(update={"algorithms": (method,), "seed": seed, "seeds": 1}),
+            scenario=scenario.model_copy(update={"algorithms": algorithms.only(index), "seed": seed, "seeds": 1}),
             name=name,
             job=_job(scenario, method, cluster, learners[seed], seed),
             cluster=cluster,
             time_dilation=scenario.train.time_dilation if paced else 1.0,
         )
-        for name, method in zip(names_of(scenario.algorithms), scenario.algorithms, strict=True)
+        for index, (name, method) in enumerate(zip(algorithms.labels, algorithms, strict=True))
         for seed in seeds
     ]
 
@@ -188,33 +189,13 @@ def _job(scenario: Scenario, method: Method, cluster: Cluster, learner: Learner,
 
 
 def names_of(methods: Sequence[Method]) -> list[str]:
-    """Returns a name for each method, with the hyper-parameters that differ if the scenario has a method twice.
+    """Returns the label of each algorithm of a scenario; methods alone have automatic ones, see `Algorithms`.
 
     >>> from paceline.algorithms import find
-    >>> names_of([find("sync-sgd")(), find("agd")(delay=1), find("agd")(delay=4)])
-    ['sync-sgd', 'agd(delay=1)', 'agd(delay=4)']
+    >>> names_of([find("sync-sgd")(), find("agd")(delay=2), find("agd")(delay=4)])
+    ['sync-sgd', 'agd delay=2', 'agd delay=4']
     """
-    often = Counter(method.name for method in methods)
-    values = [_flat(asdict(method)) for method in methods]
-    names = []
-    for method, mine in zip(methods, values, strict=True):
-        alike = [theirs for other, theirs in zip(methods, values, strict=True) if other.name == method.name]
-        own = [f"{key}={value}" for key, value in mine.items() if any(one.get(key, ...) != value for one in alike)]
-        names.append(method.name if often[method.name] == 1 else f"{method.name}({','.join(own)})")
-    return names
-
-
-def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns hyper-parameters by their paths.
-
-    >>> _flat({"learning_rate": 0.1, "lars": {"trust_coefficient": 0.001}})
-    {'learning_rate': 0.1, 'lars.trust_coefficient': 0.001}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        inner = _flat(value) if isinstance(value, dict) else None
-        flat |= {key: value} if inner is None else {f"{key}.{part}": one for part, one in inner.items()}
-    return flat
+    return list(Algorithms.of(methods).labels)
 
 
 def _check_pace(scenario: Scenario) -> None:

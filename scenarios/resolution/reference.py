@@ -36,13 +36,22 @@ A quantity is text: a number and a unit, such as `4 ms`. A plain number is an er
 | fraction | share of a whole | a number from 0 to 1, or text such as `5 %` | |
 """
 
+ENTRY = ("name", "label")
+"""keys of an entry that are no hyper-parameters"""
 METHODS = """
 ## algorithms[]
 
-An algorithm is the name of a method, or a mapping with `name` and hyper-parameters. A method of your own is named
-`module:Class` or `file.py:Class`. The first table lists the hyper-parameters that most methods share; [rules](rules.md)
-explains them. The second table lists the methods' own hyper-parameters, and shared ones with a different default. Each
-method's page explains them.
+An algorithm is the name of a method, or a mapping with `name`, `label` and hyper-parameters. The common names that
+[`paceline list algorithms`](index.md) shows, such as `ddp` and `fedavg`, are names of methods, too. A method of your
+own is named `module:Class` or `file.py:Class`.
+
+`label` is the name of the entry in tables, charts, JSON and stored runs, a text that no other entry has. The default is
+the name of the method; where several entries have it, the values that differ between them and from the method as its
+name alone gives it are added, such as `diloco H=50` and `diloco H=500`, with `lr` for `learning_rate`, `wd` for
+`weight_decay` and `H` for `period`.
+
+The first table lists the hyper-parameters that most methods share; [rules](rules.md) explains them. The second table
+lists the methods' own hyper-parameters, and shared ones with a different default. Each method's page explains them.
 """
 
 
@@ -160,8 +169,8 @@ def _method_of(hyperparameters: Mapping[str, Any], methods: Sequence[Schema]) ->
     """Returns the name of the method with these default hyper-parameters."""
     for about in methods:
         own = {key: value.get("default") for key, value in _names(about).items()}
-        if own == {"name": None, **hyperparameters}:
-            return str(about["properties"]["name"]["const"])
+        if own == {"name": None, "label": None, **hyperparameters}:
+            return _name_of(about)
     raise ValueError(f"no method has the defaults {hyperparameters}")
 
 
@@ -171,14 +180,14 @@ def _escaped(text: str) -> str:
 
 def _methods(schema: Schema) -> str:
     """Returns the tables of hyper-parameters: the shared ones, then those of each method and its different defaults."""
-    named, *methods = schema["properties"]["algorithms"]["items"]["oneOf"]
-    every = {about["properties"]["name"]["const"]: about["properties"] for about in methods if "name" in _names(about)}
+    _, *methods = schema["properties"]["algorithms"]["items"]["oneOf"]
+    every = {_name_of(about): about["properties"] for about in methods if "name" in _names(about)}
     shared = every["sync-sgd"]
     lines = [METHODS, "| key | type | default |", "|---|---|---|"]
-    lines += [f"| `{key}` | {_plain(about)} | {_default(about)} |" for key, about in shared.items() if key != "name"]
+    lines += [f"| `{key}` | {_plain(about)} | {_default(about)} |" for key, about in shared.items() if key not in ENTRY]
     lines += ["", "| method | key | type | default |", "|---|---|---|---|"]
-    for name in named["enum"]:
-        own = [(key, about) for key, about in every[name].items() if key != "name"]
+    for name, known in every.items():
+        own = [(key, about) for key, about in known.items() if key not in ENTRY]
         own = [(key, about) for key, about in own if key not in shared or about != shared[key]]
         lines += [
             f"| [{name}](methods/{name}.md) | `{key}` | {_plain(about)} | {_default(about)} |" for key, about in own
@@ -188,7 +197,13 @@ def _methods(schema: Schema) -> str:
 
 def _names(about: Schema) -> Mapping[str, Any]:
     properties = about.get("properties", {})
-    return properties if "const" in properties.get("name", {}) else {}
+    return properties if {"const", "enum"} & set(properties.get("name", {})) else {}
+
+
+def _name_of(about: Schema) -> str:
+    """Returns the name of a method: the first of its names."""
+    name = about["properties"]["name"]
+    return str(name["const"] if "const" in name else name["enum"][0])
 
 
 def _plain(about: Schema) -> str:

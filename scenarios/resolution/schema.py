@@ -20,7 +20,7 @@ from paceline.records.keeping import Choice
 from paceline.scenarios.sections.clusters import ClusterPart, cluster_mapping, some
 from paceline.scenarios.sections.evaluation import EvaluatePart, RecordPart, StopPart, TargetPart
 from paceline.scenarios.sections.extrapolate import ExtrapolatePart, faults_of
-from paceline.scenarios.sections.methods import Algorithm
+from paceline.scenarios.sections.methods import AlgorithmList, Algorithms
 from paceline.scenarios.sections.planning import PlanningPart
 from paceline.scenarios.sections.train import TrainPart
 from paceline.scenarios.sections.workload import WorkloadPart, unbuildable, unreadable
@@ -47,6 +47,15 @@ def _not_too_many(value: object) -> object:
     return listed
 
 
+def _said_twice(algorithms: Algorithms, index: int, first: int) -> str:
+    """Returns what is wrong with an entry that has the label of an earlier one."""
+    given = algorithms.entries[index].label or algorithms.entries[first].label
+    if given is None and algorithms[index] == algorithms[first]:
+        return f"{algorithms[index].name} is there twice with the same hyper-parameters; expected once, or a label"
+    label = algorithms.labels[index]
+    return f"found the label {label!r}, which algorithms[{first}] has too; expected labels that differ"
+
+
 class Scenario(Part):
     """Everything that a simulated or real run needs: methods, a cluster, a workload and an end."""
 
@@ -58,8 +67,8 @@ class Scenario(Part):
     hyperparameters: dict[str, Any] = Field(
         default={}, exclude=True, description="defaults for all algorithms that have such hyper-parameters"
     )
-    algorithms: Annotated[tuple[Algorithm, ...], BeforeValidator(_not_too_many)] = Field(
-        description="a list of methods, by name or as mappings with name and hyper-parameters"
+    algorithms: Annotated[AlgorithmList, BeforeValidator(_not_too_many)] = Field(
+        description="a list of methods, by name or as mappings with name, label and hyper-parameters"
     )
     train: TrainPart = Field(default=TrainPart(), description="how a real run is made")
     evaluate: EvaluatePart = Field(default=EvaluatePart(), description="when the weights are evaluated")
@@ -168,10 +177,7 @@ class Scenario(Part):
 
     @field_validator("algorithms")
     @classmethod
-    def _told_apart(cls, algorithms: tuple[Algorithm, ...]) -> tuple[Algorithm, ...]:
-        text = "is there twice with the same hyper-parameters; expected once"
-        twice = [index for index, method in enumerate(algorithms) if method in algorithms[:index]]
-        complain([((index,), wrong(f"{algorithms[index].name} {text}"), None) for index in twice])
+    def _told_apart(cls, algorithms: Algorithms) -> Algorithms:
         classes = {method.name: type(method) for method in reversed(algorithms)}
         text = "is called {} as another class here is, {}; expected names that differ"
         complain(
@@ -179,6 +185,14 @@ class Scenario(Part):
                 ((index,), wrong(f"{reference(type(method))} " + text.format(method.name, reference(first))), None)
                 for index, method in enumerate(algorithms)
                 if (first := classes[method.name]) is not type(method)
+            ]
+        )
+        labels = algorithms.labels
+        complain(
+            [
+                ((index,), wrong(_said_twice(algorithms, index, labels.index(label))), None)
+                for index, label in enumerate(labels)
+                if label in labels[:index]
             ]
         )
         return algorithms

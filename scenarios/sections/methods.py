@@ -1,16 +1,25 @@
-"""Algorithms in a scenario: a method's name, or a mapping with its name and hyper-parameters.
+"""Algorithms in a scenario: a method's name, or a mapping with its name, a label and hyper-parameters.
 
-The name is that of a built-in method, that of a method of an installed package, or ``module:Class`` for a custom one.
+The name is that of a built-in method or one of its aliases, that of a method of an installed package, or
+``module:Class`` for a custom one.
+
+Rules of this file:
+
+* The label of an entry is its name in everything that is shown or stored. If the scenario gives none, it is the name of
+  the method as written there, followed by the values that differ between the entries of the method.
+* A dump has the labels that its entries would not have without: given ones, and those that follow from an alias or from
+  the hyper-parameters for all algorithms.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
 
-from pydantic import PlainSerializer, PlainValidator, ValidationInfo
+from pydantic import AfterValidator, PlainSerializer, PlainValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from paceline.algorithms import METHODS, find, reference
@@ -18,6 +27,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.guarantees import missing_figures
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.own import FORM, offers
+from paceline.algorithms.synonyms import ALIASES, meaning, names_for
 from paceline.scenarios.values.hyperparameters import parsed, properties, types_of, unknown, unwritable
 from paceline.scenarios.values.limits import MOST_ALGORITHMS
 from paceline.scenarios.values.mistakes import Fault, complain, expected, refuse, shown, wrong
@@ -31,28 +41,184 @@ def find_method(name: str) -> type[Method]:
     return method
 
 
-def parse_method(value: object, info: ValidationInfo) -> Method:
-    """Parses an algorithm: its name, or a mapping with its name and hyper-parameters."""
-    if isinstance(value, Method):
+LONGEST_LABEL = 60
+"""largest number of characters of a label"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An algorithm of a scenario.
+
+    Args:
+        method: with its hyper-parameters.
+        label: the given label.
+        alias: the alias by which the method is named.
+        plain: the method as its name alone would give it in this scenario; None: with its defaults.
+    """
+
+    method: Method
+    label: str | None = None
+    alias: str | None = None
+    plain: Method | None = None
+
+
+class Algorithms(tuple[Method, ...]):  # noqa: SLOT001 - a tuple of variable length cannot have slots
+    """The methods of a scenario, in order, and the label of each.
+
+    >>> from paceline.algorithms import find
+    >>> sync, agd = find("sync-sgd"), find("agd")
+    >>> Algorithms.of([sync(), agd(delay=1), agd(delay=4, learning_rate=0.2)]).labels
+    ('sync-sgd', 'agd', 'agd lr=0.2 delay=4')
+    >>> Algorithms.of([Entry(sync(), "DDP"), Entry(sync())]).labels
+    ('DDP', 'sync-sgd')
+    """
+
+    entries: tuple[Entry, ...]
+
+    def __new__(cls, entries: Iterable[Entry] = ()) -> Self:
+        """Creates the methods of these entries."""
+        listed = tuple(entries)
+        made = super().__new__(cls, (entry.method for entry in listed))
+        made.entries = listed
+        return made
+
+    def __getnewargs__(self) -> tuple[tuple[Entry, ...]]:
+        """Returns the arguments of the constructor, for copies."""
+        return (self.entries,)
+
+    @classmethod
+    def of(cls, algorithms: Iterable[Entry | Method]) -> Self:
+        """Returns these algorithms; a method alone has no label of its own."""
+        if isinstance(algorithms, cls):
+            return algorithms
+        return cls(one if isinstance(one, Entry) else Entry(one) for one in algorithms)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label of each entry: the given one, or an automatic one."""
+        alike: dict[str, list[Method]] = {}
+        for entry in self.entries:
+            if entry.label is None:
+                alike.setdefault(entry.alias or entry.method.name, []).append(entry.method)
+        found = []
+        for entry in self.entries:
+            name = entry.alias or entry.method.name
+            several = len(alike.get(name, ())) > 1
+            plain = entry.plain or type(entry.method)()
+            suffix = _differences(entry.method, alike[name], plain) if several and entry.label is None else ""
+            found.append(entry.label or f"{name} {suffix}".rstrip())
+        return tuple(found)
+
+    def only(self, index: int) -> Algorithms:
+        """Returns one of the algorithms alone, with its given label."""
+        return Algorithms((self.entries[index],))
+
+
+SHORT_NAMES = {"learning_rate": "lr", "weight_decay": "wd", "period": "H"}
+"""the names of hyper-parameters in automatic labels, where they are not the hyper-parameters' own"""
+
+
+def _differences(method: Method, alike: Sequence[Method], plain: Method) -> str:
+    """Returns the values of a method that differ between methods of one name and from the plain one; may be empty."""
+    own, usual = _flat(dataclasses.asdict(method)), _flat(dataclasses.asdict(plain))
+    others = [_flat(dataclasses.asdict(other)) for other in alike]
+    missing = object()
+    said = [
+        key
+        for key, value in own.items()
+        if usual.get(key, missing) != value and any(other.get(key, missing) != value for other in others)
+    ]
+    kinds = {key.rpartition(".")[0] for key in said if key.endswith(".kind")}  # the kind implies the rest of the group
+    said = [key for key in said if key.endswith(".kind") or key.rpartition(".")[0] not in kinds or _varies(key, others)]
+    return " ".join(f"{_short(key)}={_value(own[key])}" for key in said)
+
+
+def _varies(key: str, values: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether methods that have this part of a group differ in it."""
+    found = [one[key] for one in values if key in one]
+    return any(value != found[0] for value in found)
+
+
+def _short(key: str) -> str:
+    return SHORT_NAMES.get(key) or key.removesuffix(".kind")
+
+
+def _value(value: Any) -> str:
+    """Returns a value as YAML writes it."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns hyper-parameters by their paths.
+
+    >>> _flat({"learning_rate": 0.1, "lars": {"trust_coefficient": 0.001}})
+    {'learning_rate': 0.1, 'lars.trust_coefficient': 0.001}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        inner = _flat(value) if isinstance(value, dict) else None
+        flat |= {key: value} if inner is None else {f"{key}.{part}": one for part, one in inner.items()}
+    return flat
+
+
+def parse_entry(value: object, info: ValidationInfo) -> Entry:
+    """Parses an algorithm: its name, or a mapping with its name, a label and hyper-parameters."""
+    if isinstance(value, Entry):
         return value
+    if isinstance(value, Method):
+        return Entry(value)
     given = {"name": value} if isinstance(value, str) else value
     if not isinstance(given, dict):
         raise expected("the name of a method, or a mapping with its name and hyper-parameters")
     if "name" not in given:
         refuse(("name",), wrong(f"missing; expected one of {', '.join(METHODS)}, or your own as {FORM}"), given)
     place = () if isinstance(value, str) else ("name",)
+    name = str(given["name"])
     try:
-        method = find_method(str(given["name"]))
+        method = find_method(name)
     except InputError as error:
         refuse(place, wrong(str(error)), given["name"])
-    return _with(method, {key: part for key, part in given.items() if key != "name"}, info)
+    label, faults = _label(given)
+    alias = name if name in ALIASES and method.name == ALIASES[name].method else None
+    presets = dict(meaning(name).presets) if alias else {}
+    own = {key: part for key, part in given.items() if key not in ("name", "label")}
+    made = _with(method, {**presets, **own}, info, faults)
+    plain = made if not own else _with(method, presets, info, [], placed=False)
+    return Entry(made, label, alias, plain)
 
 
-def _with(method: type[Method], given: dict[str, Any], info: ValidationInfo) -> Method:
-    """Returns the method with these hyper-parameters, which take precedence over those for all algorithms."""
+def parse_method(value: object, info: ValidationInfo) -> Method:
+    """Parses an algorithm, see `parse_entry`; returns its method."""
+    return parse_entry(value, info).method
+
+
+def _label(given: dict[Any, Any]) -> tuple[str | None, list[Fault]]:
+    """Returns the label of an entry, and the mistakes in it."""
+    label = given.get("label")
+    if label is None:
+        return None, []
+    if not isinstance(label, str) or not label.strip() or not label.isprintable() or len(label) > LONGEST_LABEL:
+        return None, [(("label",), expected(f"text of 1 to {LONGEST_LABEL} characters in one line"), label)]
+    return label.strip(), []
+
+
+def _with(
+    method: type[Method], given: dict[str, Any], info: ValidationInfo, faults: list[Fault], *, placed: bool = True
+) -> Method:
+    """Returns the method with these hyper-parameters, which take precedence over those for all algorithms.
+
+    Args:
+        method: the method.
+        given: its hyper-parameters in the scenario.
+        info: the sections before.
+        faults: mistakes of the entry that are already known.
+        placed: whether its hyper-parameters must suit the cluster.
+    """
     known = types_of(method)
     shared = {name: value for name, value in info.data.get("hyperparameters", {}).items() if name in known}
-    faults = unknown(given, known, method.name, ())
+    faults = [*faults, *unknown(given, known, method.name, ())]
     right: dict[str, Any] = {}
     for name, value in {**shared, **given}.items():
         if name in known:
@@ -60,6 +226,8 @@ def _with(method: type[Method], given: dict[str, Any], info: ValidationInfo) -> 
             faults += wrongs if name in given else map(_of_all, wrongs)
     complain(faults)
     made = _made(method, right)
+    if not placed:
+        return made
     if "cluster" in info.data:
         nodes = info.data["cluster"].placement
         figures = missing_figures(made.guarantees, made.bounds(sum(map(len, nodes))))
@@ -88,9 +256,20 @@ def _blame(text: str, values: dict[str, Any]) -> Fault:
     return tuple(name.split(".")), wrong(rest), values.get(name)
 
 
-def write_method(method: Method) -> dict[str, Any]:
+def write_method(method: Method, label: str | None = None) -> dict[str, Any]:
     """Returns a method as a mapping for a scenario, with all hyper-parameters."""
-    return {"name": reference(type(method)), **dataclasses.asdict(method)}
+    labelled = {} if label is None else {"label": label}
+    return {"name": reference(type(method)), **labelled, **dataclasses.asdict(method)}
+
+
+def write_algorithms(algorithms: Sequence[Method]) -> list[dict[str, Any]]:
+    """Returns the algorithms as mappings for a scenario that has the same labels."""
+    listed = Algorithms.of(algorithms)
+    again = Algorithms(Entry(entry.method, entry.label) for entry in listed.entries)
+    shown: Sequence[str | None] = listed.labels
+    if listed.labels == again.labels:  # so the automatic ones need not be written
+        shown = [entry.label for entry in listed.entries]
+    return [write_method(method, label) for method, label in zip(listed, shown, strict=True)]
 
 
 def known_methods() -> Iterator[tuple[str, type[Method]]]:
@@ -109,14 +288,24 @@ class _MethodSchema:
         known = dict(known_methods())
         of_ones_own = {"type": "string", "pattern": ":", "description": f"a custom method: {FORM}"}
         mapping = {"type": "object", "properties": {"name": of_ones_own}, "required": ["name"]}
-        return {"oneOf": [{"enum": list(known)}, *map(_schema_of, known.values()), of_ones_own, mapping]}
+        names = {"enum": [*known, *(name for name in ALIASES if name not in known)]}
+        return {"oneOf": [names, *map(_schema_of, known.values()), of_ones_own, mapping]}
+
+
+LABEL = {
+    "type": ["string", "null"],
+    "default": None,
+    "maxLength": LONGEST_LABEL,
+    "description": "its name in tables, charts and records; default: the method's, and what differs between entries",
+}
 
 
 def _schema_of(method: type[Method]) -> dict[str, Any]:
+    name = {"const": method.name} if not (others := names_for(method.name)) else {"enum": [method.name, *others]}
     return {
         "type": "object",
         "description": (method.__doc__ or "").partition("\n")[0],
-        "properties": {"name": {"const": method.name}, **properties(method)},
+        "properties": {"name": name, "label": LABEL, **properties(method)},
         "required": ["name"],
         "additionalProperties": False,
     }
@@ -127,6 +316,16 @@ Algorithm = Annotated[
     PlainValidator(parse_method),
     PlainSerializer(write_method, return_type=dict[str, Any]),
     _MethodSchema(),
+]
+
+ListedAlgorithm = Annotated[
+    Method, PlainValidator(parse_entry), PlainSerializer(write_method, return_type=dict[str, Any]), _MethodSchema()
+]
+"""an algorithm before `Algorithms.of` makes the list"""
+AlgorithmList = Annotated[
+    tuple[ListedAlgorithm, ...],
+    AfterValidator(Algorithms.of),
+    PlainSerializer(write_algorithms, return_type=list[dict[str, Any]]),
 ]
 
 ALL_HYPERPARAMETERS = sorted({name for method in METHODS.values() for name in types_of(method)})
@@ -143,6 +342,7 @@ def unused_hyperparameters(data: Any) -> list[str]:
     taking: set[str] = set()
     for entry in entries:
         given = entry if isinstance(entry, dict) else {"name": entry}
+        name = str(given.get("name"))
         with contextlib.suppress(InputError):  # reported when the algorithms are parsed
-            taking |= set(types_of(find_method(str(given.get("name"))))) - set(given)
+            taking |= set(types_of(find_method(name))) - set(given) - set(meaning(name).presets)
     return [str(name) for name in shared if name not in taking]

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from paceline.algorithms import METHODS
+from paceline.algorithms.synonyms import meaning
 from paceline.scenarios.sections.clusters import NodePart, some
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.hyperparameters import types_of
@@ -65,6 +66,14 @@ def _range(value: object) -> object:
     return RangePart(values=tuple(value)) if isinstance(value, list | tuple) else value
 
 
+def _of_methods(value: object) -> object:
+    """Replaces aliases in keys METHOD.NAME by the names of their methods."""
+    if not isinstance(value, dict):
+        return value
+    parts = {key: str(key).rpartition(".") for key in value}
+    return {f"{meaning(owner).method}{dot}{name}": value[key] for key, (owner, dot, name) in parts.items()}
+
+
 AnyRange = Annotated[RangePart | tuple[Any, ...], BeforeValidator(_range)]
 """a range; the list that it may be written as is part of the type only for the JSON Schema"""
 
@@ -89,7 +98,7 @@ class PlanningPart(Part):
         description="batches to consider: a list, or a range such as 16..64x2; default: half, once and twice that of "
         "the workload",
     )
-    hyperparameters: dict[str, AnyRange] = Field(
+    hyperparameters: Annotated[dict[str, AnyRange], BeforeValidator(_of_methods)] = Field(
         default={},
         description="hyper-parameters to tune: NAME, or METHOD.NAME for one method, each with low, high and scale, or "
         "a list; default: learning_rate, and the period of methods that have one",

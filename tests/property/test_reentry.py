@@ -23,8 +23,12 @@ from tests.thorough import examples
 
 STEPS = 12
 CASES: list[Method] = [method() for method in METHODS.values() if method().deterministic]
-CASES += [Agd(delay=3, momentum=0.5), LayerwiseAgd(delay=3, momentum=0.5), HbsSgd(k1=1, k2=3, momentum=0.5)]
-CASES += [LayerwiseSgdNextForward(momentum=0.5)]
+CASES += [
+    Agd(delay=3, momentum=0.5),
+    LayerwiseAgd(delay=3, bucket=None, momentum=0.5),
+    HbsSgd(k1=1, k2=3, momentum=0.5),
+]
+CASES += [LayerwiseSgdNextForward(momentum=0.5, bucket=None)]
 
 
 @pytest.mark.parametrize("method", CASES, ids=repr)

@@ -109,7 +109,7 @@ def test_every_layer_lands_once_and_is_as_late_as_promised(
     name: str, data: st.DataObject, workers: int, delay: int, steps: int
 ) -> None:
     """Each layer of each step, on every worker, exactly `delay` steps late, with the versions of the whole update."""
-    method: Any = LayerwiseAgd(delay=delay) if name == "layerwise-agd" else built(name)
+    method: Any = LayerwiseAgd(delay=delay, bucket=None) if name == "layerwise-agd" else built(name)
     late = delay if name == "layerwise-agd" else 0
     job = job_of(method, workers, steps=steps)
     trace = AnyOrder(job).run(drawn(data))
@@ -144,7 +144,8 @@ def test_the_mean_of_a_server_is_that_of_the_law_and_ranks_are_not(workers: int,
 def test_a_layer_that_is_reduced_sooner_is_younger() -> None:
     """The last layer's mean is applied as the next step begins, the first's once that step has got down to it."""
     timing = FixedTiming(1.0)
-    tables = tables_of(simulate_job(job_of(LayerwiseAgd(delay=1), 2, steps=6), timing, NoCost(), Schedule(100)))
+    job = job_of(LayerwiseAgd(delay=1, bucket=None), 2, steps=6)
+    tables = tables_of(simulate_job(job, timing, NoCost(), Schedule(100)))
     means = tables.layers.groupby("layer")["age_s"].mean()
     np.testing.assert_allclose(means[["second", "first"]], [1.0, 1 + 2 / 3])
 

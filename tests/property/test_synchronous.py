@@ -23,8 +23,8 @@ from tests.exact import applied
 from tests.support import job_of
 from tests.thorough import examples
 
-LAYERWISE = [LayerwiseSgd(), LayerwiseSgdLazy(), LayerwiseSgdNextForward()]
-LAG_FREE: list[Method] = [find("sync-sgd")(), *LAYERWISE, Agd(delay=0), LayerwiseAgd(delay=0)]
+LAYERWISE = [LayerwiseSgd(bucket=None), LayerwiseSgdLazy(bucket=None), LayerwiseSgdNextForward(bucket=None)]
+LAG_FREE: list[Method] = [find("sync-sgd")(), *LAYERWISE, Agd(delay=0), LayerwiseAgd(delay=0, bucket=None)]
 
 
 @pytest.mark.parametrize("method", LAG_FREE, ids=lambda method: method.name)

@@ -440,10 +440,11 @@ def test_brackets_inside_each_other_are_no_traceback(command: str, text: str, tm
         assert "more than 100 brackets inside each other" in " ".join(done.stderr.split())
 
 
-def test_a_reader_that_has_heard_enough_is_no_mistake(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["schema"], ["list", "algorithms", "agd"]])
+def test_a_reader_that_has_heard_enough_is_no_mistake(words: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    found = subprocess.run([*COMMAND, "schema"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    found = subprocess.run([*COMMAND, *words], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (found.returncode, found.stderr) == (1, "")
 

@@ -18,6 +18,7 @@ from paceline.algorithms.core.errors import InputError, MethodWarning
 from paceline.algorithms.core.naming import imported
 from paceline.algorithms.core.schedules import Steps
 from paceline.algorithms.own import mistakes as mistakes_of
+from paceline.algorithms.synonyms import ALIASES
 from paceline.cli.app import app
 from paceline.scenarios import ScenarioError, json_schema, load
 from paceline.scenarios.resolution.plan import names_of
@@ -351,7 +352,7 @@ def test_a_mapping_of_a_kind_is_written_as_it_was_read() -> None:
 
 def test_parts_tell_two_of_one_method_apart() -> None:
     methods = [lazy("lars: {trust: 0.1}"), lazy("lars: {trust: 0.2}"), lazy("lars: null")]
-    assert names_of(methods[:2]) == ["lazy(lars.trust=0.1)", "lazy(lars.trust=0.2)"]
+    assert names_of(methods[:2]) == ["lazy lars.trust=0.1", "lazy lars.trust=0.2"]
     assert len(set(names_of(methods))) == 3
 
 
@@ -437,9 +438,10 @@ def test_the_schema_takes_methods_of_ones_own_and_knows_parts(offer: Any) -> Non
     whole = json_schema()
     assert "$ref" not in json.dumps(whole["properties"]["algorithms"])  # its target would be in another place
     names, *mappings = whole["properties"]["algorithms"]["items"]["oneOf"]
-    assert names["enum"] == [*METHODS, "lazy"]
+    assert names["enum"] == [*METHODS, "lazy", *ALIASES]
     *known, reference_of_ones_own, with_hyperparameters = mappings
-    assert [one["properties"]["name"]["const"] for one in known] == names["enum"]
+    every = [one["properties"]["name"] for one in known]
+    assert sorted(name for one in every for name in one.get("enum", [one.get("const")])) == sorted(names["enum"])
     assert re.search(reference_of_ones_own["pattern"], "lazy_methods:Lazy")
     assert not any(re.search(reference_of_ones_own["pattern"], name) for name in names["enum"])
     assert with_hyperparameters["properties"]["name"] == reference_of_ones_own

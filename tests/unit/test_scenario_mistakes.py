@@ -305,7 +305,7 @@ def test_the_type_of_a_hyperparameter() -> None:
 
 def test_the_same_algorithm_twice() -> None:
     assert changed("algorithms[0]=easgd") == [
-        "algorithms[2]: easgd is there twice with the same hyper-parameters; expected once"
+        "algorithms[2]: easgd is there twice with the same hyper-parameters; expected once, or a label"
     ]
 
 

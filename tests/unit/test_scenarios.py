@@ -235,9 +235,58 @@ def test_hyperparameters_for_all_reach_those_that_leave_them_open() -> None:
     assert load(scenario.dump()) == scenario
 
 
-def test_one_method_twice_is_told_apart() -> None:
-    scenario = load("quickstart", ["algorithms=[agd, {name: agd, delay: 4}, easgd]"])
-    assert [plan.name for plan in scenario.plans()] == ["agd(delay=1)", "agd(delay=4)", "easgd"]
+@pytest.mark.parametrize(
+    ("algorithms", "labels"),
+    [
+        ("agd, {name: agd, delay: 4}, easgd", ["agd", "agd delay=4", "easgd"]),
+        ("{name: diloco, period: 50}, {name: diloco, period: 500}", ["diloco H=50", "diloco H=500"]),
+        ("{name: diloco, period: 50, beta1: 0.8}, {name: diloco, period: 500, beta1: 0.8}", None),
+        ("sync-sgd, {name: sync-sgd, learning_rate: 0.1}", ["sync-sgd", "sync-sgd lr=0.1"]),
+        ("{name: sync-sgd, label: A}, {name: sync-sgd, learning_rate: 0.1}", ["A", "sync-sgd"]),
+        ("{name: sync-sgd, label: A}, {name: sync-sgd, label: b c}", ["A", "b c"]),
+        ("ddp, layerwise-sgd, {name: ddp, bucket: null}", ["ddp", "layerwise-sgd", "ddp bucket=null"]),
+        ("sync-sgd, {name: sync-sgd, lars: {}}", ["sync-sgd", "sync-sgd lars.trust_coefficient=0.001"]),
+    ],
+)
+def test_labels_show_what_differs_between_the_entries(algorithms: str, labels: list[str] | None) -> None:
+    scenario = load("quickstart", [f"algorithms=[{algorithms}]", "hyperparameters={learning_rate: 0.05}"])
+    expected = ["diloco H=50", "diloco H=500"] if labels is None else labels
+    assert [plan.name.partition(" lars.")[0] for plan in scenario.plans()] == [
+        label.partition(" lars.")[0] for label in expected
+    ]
+    again = load(scenario)
+    assert [plan.name for plan in again.plans()] == [plan.name for plan in scenario.plans()]
+    for plan in scenario.plans():  # a stored run has the scenario of its plan
+        (alone,) = load(plan.scenario).plans()
+        assert plan.name.startswith(alone.name)
+        assert alone.job.method == plan.job.method
+
+
+@pytest.mark.parametrize(
+    ("algorithms", "message"),
+    [
+        (
+            "{name: agd, label: A}, {name: easgd, label: A}",
+            r"algorithms\[1\]: found the label 'A', which",
+        ),
+        (
+            "{name: agd, label: easgd}, easgd",
+            r"algorithms\[1\]: found the label 'easgd', which algorithms",
+        ),
+        ("{name: agd, label: 5}", r"algorithms\[0\]\.label: found 5, expected text of 1 to 60 characters in one line"),
+        ("{name: agd, label: '  '}", r"algorithms\[0\]\.label: found '  ', expected text"),
+        ("{name: agd, label: 1, delay: x}", r"label: found 1, .*\n.*algorithms\[0\]\.delay: found 'x'"),
+    ],
+)
+def test_wrong_labels(algorithms: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load("quickstart", [f"algorithms=[{algorithms}]"])
+
+
+def test_an_entry_is_selected_by_its_label() -> None:
+    entries = "algorithms=[{name: agd, label: late, delay: 2}, {name: agd, label: later, delay: 4}]"
+    (chosen,) = load("quickstart", [entries, "algorithms.later.delay=5"], algorithms=["later"]).algorithms
+    assert chosen.delay == 5  # type: ignore[attr-defined]
 
 
 def test_a_link_may_be_inline_and_resolves_with_its_provenance() -> None:
