@@ -24,7 +24,7 @@ from rich.table import Table
 from paceline import load
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
-from paceline.records.summary import step_starts, step_times
+from paceline.records.summary import step_times, steps_of
 from paceline.records.tables import assemble
 from paceline.records.trace import Schedule
 from paceline.scenarios.resolution.plan import Plan
@@ -105,7 +105,7 @@ def step_s(plan: Plan, costs: Costs) -> float:
     )
     trace = simulate_job(plan.job, timing, network, never, hosts=hosts)
     spans = assemble(trace, num_samples=plan.job.learner.num_samples).spans
-    mean = step_times(step_starts(spans, plan.cluster.workers))["mean"]
+    mean = step_times(steps_of(spans, plan.cluster.workers, trace.wall_s))["mean"]
     assert mean is not None
     return mean
 

@@ -62,6 +62,8 @@ class Counters:
         self.bytes_sent = 0
         self.last_end_s = 0.0
         """the end of the last span that is not a copy"""
+        self.ended_s = array("d", bytes(8 * ranks))
+        """the same of each rank"""
         self.slowed, self.slowed_s = slowed, 0.0
 
     @staticmethod
@@ -99,8 +101,10 @@ class Counters:
             if activity == "copy":
                 return
             self.bytes_sent += size
-        if end_s > self.last_end_s:
-            self.last_end_s = end_s
+        if end_s > self.ended_s[rank]:
+            self.ended_s[rank] = end_s
+            if end_s > self.last_end_s:
+                self.last_end_s = end_s
         if activity == "compute" and rank < self.workers:
             self.gradients.begin(rank, step, start_s, end_s)
         elif activity == "redo" and rank < self.workers:

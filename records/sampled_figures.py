@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +19,6 @@ import pandas as pd
 from paceline.algorithms.core.job import Job
 from paceline.records.counters import Counters
 from paceline.records.fault_records import FaultFigures
-from paceline.records.gradient_counters import GradientCounters
 from paceline.records.metrics import Histogram
 from paceline.records.record_figures import LayerCount, RecordFigures
 from paceline.records.staleness import CLOCK_GAP, NAMES, NotionFigures
@@ -26,7 +26,7 @@ from paceline.records.summary import Activities, Staleness, StepTime, rank_secon
 from paceline.records.tables import ACTIVITIES, Tables, frame
 from paceline.records.targets import Axes
 from paceline.records.trace import Trace
-from paceline.records.value_counts import RankedCounts, view
+from paceline.records.value_counts import Floats, RankedCounts, view
 
 
 def activities_of_counters(trace: Trace, tables: Tables, job: Job) -> Activities:
@@ -48,7 +48,7 @@ def activities_of_counters(trace: Trace, tables: Tables, job: Job) -> Activities
         updates=updates.progress.number,
         samples=updates.samples,
         axes=Axes(times_s, tables.evaluations["samples"].tolist(), updates.progress.at(times_s)),
-        step_s=_step_times(counters.gradients),
+        step_s=_step_times(counters, trace.wall_s),
         time_fraction=fraction,
         bytes_sent=counters.bytes_sent,
         staleness=_staleness(kinds, job.method.staleness_kind.value),
@@ -69,20 +69,20 @@ def activities_of_counters(trace: Trace, tables: Tables, job: Job) -> Activities
     )
 
 
-def rank_table(counters: Counters) -> pd.DataFrame:
+def rank_table(counters: Counters, wall_s: float) -> pd.DataFrame:
     """Returns the table `ranks`, with a row for each rank.
 
     Args:
         counters: the counts of a run.
+        wall_s: the end of the run.
     """
     gradients, own, gaps = counters.gradients, counters.updates.staleness, counters.gradients.gaps.counts
     rest = counters.ranks - counters.workers
-    lasted_s = view(gradients.last_s) - view(gradients.first_s)
-    between = np.maximum(view(gradients.number) - 1, 0)
-    step_s = np.divide(lasted_s, between, out=np.full(len(between), np.nan), where=between > 0)
+    lasted_s, number = _ends_s(counters, wall_s) - view(gradients.first_s), view(gradients.number)
+    step_s = np.divide(lasted_s, number, out=np.full(len(number), np.nan), where=number > 0)
     columns = [
         np.arange(counters.ranks),
-        np.concatenate([view(gradients.number), np.zeros(rest, dtype=np.int64)]),
+        np.concatenate([number, np.zeros(rest, dtype=np.int64)]),
         np.concatenate([step_s, np.full(rest, np.nan)]),
         *(view(column) for column in (own.number, own.total, own.most)),
         np.concatenate([view(gaps.total), np.zeros(rest, dtype=np.int64)]),
@@ -137,12 +137,22 @@ def _histogram(counts: RankedCounts) -> Histogram:
     return [[value, count] for value, count in sorted(counts.histogram.items())]
 
 
-def _step_times(gradients: GradientCounters) -> StepTime:
-    if not (number := gradients.between.number):
+def _ends_s(counters: Counters, wall_s: float) -> Floats:
+    """Returns when the last step of each worker ended, see `summary.steps_of`."""
+    last_s: Floats = view(counters.gradients.last_s)
+    return np.maximum(last_s, np.minimum(view(counters.ended_s)[: counters.workers], wall_s))
+
+
+def _step_times(counters: Counters, wall_s: float) -> StepTime:
+    gradients = counters.gradients
+    computed, ends_s = view(gradients.number) > 0, _ends_s(counters, wall_s)
+    if not computed.any():
         return StepTime(mean=None, p50=None, p95=None)
-    p50, p95 = gradients.between.quantiles([0.5, 0.95])
-    lasted_s = view(gradients.last_s) - view(gradients.first_s)
-    return StepTime(mean=math.fsum(lasted_s.tolist()) / number, p50=p50, p95=p95)
+    every = copy.deepcopy(gradients.between)
+    every.add_array((ends_s - view(gradients.last_s))[computed])
+    p50, p95 = every.quantiles([0.5, 0.95])
+    lasted_s = (ends_s - view(gradients.first_s))[computed]
+    return StepTime(mean=math.fsum(lasted_s.tolist()) / every.number, p50=p50, p95=p95)
 
 
 def _faults(counters: Counters) -> FaultFigures:

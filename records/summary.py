@@ -41,7 +41,9 @@ Numbers = NDArray[np.integer[Any]]
 
 
 class StepTime(TypedDict):
-    """Seconds between the starts of a rank's successive gradients, over all worker ranks."""
+    """Seconds of the steps of all workers, see `steps_of`. The mean times the steps is the time of all workers from
+    their first gradient to their last activity, so in a synchronous run wall_s = mean × steps / workers, plus what
+    precedes the first gradient."""
 
     mean: float | None
     p50: float | None
@@ -163,14 +165,14 @@ def activities_of_tables(
         each_counts: whether each input is a separate update, even if two have replaced the same version.
     """
     spans, updates = tables.spans, tables.updates
-    starts = step_starts(spans, workers)
+    steps = steps_of(spans, workers, wall_s)
     counted = updates if each_counts else counting(updates, staleness_kind)
     return Activities(
-        steps=len(starts),
+        steps=len(steps),
         updates=len(counted),
         samples=int(updates["samples"].sum()),
         axes=axes_of(tables.evaluations, counted),
-        step_s=step_times(starts),
+        step_s=step_times(steps),
         time_fraction=shares(spans, wall_s=wall_s, workers=workers),
         bytes_sent=int(spans["bytes"].sum()),
         staleness=staleness(tables, staleness_kind, workers),
@@ -291,24 +293,33 @@ def reading_figures(reads: Iterable[Reads], *, wall_s: float, workers: int) -> R
     )
 
 
-def step_starts(spans: pd.DataFrame, workers: int) -> pd.DataFrame:
-    """Returns one row per gradient of a worker, (rank, step, start_s), also for a layer-wise gradient.
+def steps_of(spans: pd.DataFrame, workers: int, wall_s: float = math.inf) -> pd.DataFrame:
+    """Returns one row per step of a worker, (rank, step, start_s, end_s), by rank and start.
+
+    A step lasts from the start of its gradient to the start of the worker's next gradient. The last one lasts to the
+    end of the worker's last activity, so that an average at the end of a run belongs to a step. A layer-wise gradient
+    is one step.
 
     Args:
         spans: the table.
         workers: number of workers, ranks 0 … workers − 1.
+        wall_s: the end of the run; later times do not count.
     """
-    gradients = spans[(spans["activity"] == "compute") & (spans["rank"] < workers)]
-    return gradients.groupby(["rank", "step"])["start_s"].min().reset_index()
+    own = spans[(spans["rank"] < workers) & (spans["activity"] != "copy")]  # a copy ahead may end after the program
+    gradients = own[own["activity"] == "compute"]
+    steps = gradients.groupby(["rank", "step"])["start_s"].min().reset_index().sort_values(["rank", "start_s"])
+    last_s = steps["rank"].map(own.groupby("rank")["end_s"].max().clip(upper=wall_s))
+    steps["end_s"] = steps.groupby("rank")["start_s"].shift(-1).fillna(last_s).clip(lower=steps["start_s"])
+    return steps.reset_index(drop=True)
 
 
-def step_times(starts: pd.DataFrame) -> StepTime:
-    """Returns mean, median and 95th percentile of the times between successive gradients of the same rank."""
-    between = starts.sort_values(["rank", "start_s"]).groupby("rank")["start_s"].diff().dropna().to_numpy()
-    if not len(between):
+def step_times(steps: pd.DataFrame) -> StepTime:
+    """Returns mean, median and 95th percentile of the steps of `steps_of`."""
+    seconds = (steps["end_s"] - steps["start_s"]).to_numpy()
+    if not len(seconds):
         return StepTime(mean=None, p50=None, p95=None)
-    p50, p95 = np.percentile(between, [50, 95])
-    return StepTime(mean=float(between.mean()), p50=float(p50), p95=float(p95))
+    p50, p95 = np.percentile(seconds, [50, 95])
+    return StepTime(mean=float(seconds.mean()), p50=float(p50), p95=float(p95))
 
 
 def counting(updates: pd.DataFrame, staleness_kind: StalenessKind) -> pd.DataFrame:

@@ -14,7 +14,7 @@
 * `transfers` exists for measured runs only, too. It has a row for each row of `spans` that is a wait or communication,
   in the same order: the activity (collective, receive or send), and the rank that is waited for.
 * `ranks` exists if spans and updates are not all kept, see `records.keeping`. It has the exact figures of each rank:
-  the mean time between starts of its gradients, staleness of its inputs of updates, clock gaps, and the length of its
+  the mean time of its steps, staleness of its inputs of updates, clock gaps, and the length of its
   spans by activity, in which lanes that are busy at once all count. A maximum without values is −1.
 * `links` exists for simulated runs on a cluster's graph, see `records.links`. Its rows are sorted by utilisation.
 * Rows of other tables are sorted by time, ties by rank. So the tables do not depend on the order in which a trace was

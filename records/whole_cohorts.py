@@ -97,6 +97,8 @@ def count_spans(
         counters.bytes_sent += nbytes * len(ranks) if isinstance(nbytes, int) else int(nbytes.sum())
     if activity != "copy" and len(ranks):
         counters.last_end_s = max(counters.last_end_s, float(ends_s.max()))
+        ended_s = view(counters.ended_s)
+        ended_s[at] = np.maximum(ended_s[at], ends_s)
     if counters.slowed is not None and activity in ("compute", "redo"):
         each = zip(ranks.tolist(), starts_s.tolist(), ends_s.tolist(), strict=True)
         counters.slowed_s += sum(counters.slowed(Rank(rank), start_s, end_s) for rank, start_s, end_s in each)

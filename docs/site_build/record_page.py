@@ -51,7 +51,7 @@ COLUMNS = {
     "staleness_sum": "sum of the staleness of all inputs of updates",
     "start_s": "start",
     "step": "number of the step of the rank",
-    "step_s": "mean time between starts of successive gradients",
+    "step_s": "mean time of its steps",
     "time_s": "time of the update or evaluation",
     "to": "vertex or rank at which the link ends",
     "updates": "number of inputs of updates",

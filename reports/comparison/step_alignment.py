@@ -2,7 +2,7 @@
 
 * A step of a worker lasts from the start of its gradient to the start of its next one, as in a summary's `step_s`.
 * Steps of the same seed, rank and number are aligned. Steps that only one side has are left out: workers of an
-  asynchronous method may take different numbers of steps.
+  asynchronous method may take different numbers of steps. So is the last step of each worker, which ends with the run.
 * Every seed has the same weight. Within a seed, every aligned step of every worker has.
 * Of each worker's aligned steps, the first tenth and the last tenth are phases of their own, at least one step each.
 """
@@ -14,11 +14,10 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from paceline.records import Run
-from paceline.records.summary import step_starts
+from paceline.records.summary import steps_of
 from paceline.reports.comparison.rank_activities import activities_of, from_spans, is_divided
 from paceline.reports.comparison.rank_timelines import Source, Timelines
 
@@ -92,7 +91,7 @@ def align(predicted: Sequence[Run], measured: Sequence[Run]) -> Alignment | None
     real = {run.seed: run for run in measured}
     pairs = [(run, real[run.seed]) for run in predicted if run.seed in real]
     sides = [(_intervals(one), _intervals(other)) for one, other in pairs]
-    seeds = [side for side in sides if side[0].keys() & side[1].keys()]
+    seeds = [side for side in sides if _common(*side)]
     if not seeds:
         return None
     traced = all(run.trace is not None or is_divided(run.tables) for pair in pairs for run in pair)
@@ -116,17 +115,19 @@ def _mean(intervals: Mapping[Key, tuple[float, float]]) -> float:
 
 
 def _intervals(run: Run) -> dict[Key, tuple[float, float]]:
-    """Returns start and end of every step of every worker, except for each worker's last one, which has no end."""
+    """Returns start and end of every step of every worker, in order."""
     spans = run.tables.spans
     if not len(spans):
         return {}
-    starts = step_starts(spans, workers=int(spans["rank"].max()) + 1).sort_values(["rank", "start_s"])
-    rows = zip(starts["rank"].tolist(), starts["step"].tolist(), starts["start_s"].tolist(), strict=True)
-    return {
-        (rank, step): (start_s, next_s)
-        for (rank, step, start_s), (next_rank, _, next_s) in pairwise(rows)
-        if rank == next_rank
-    }
+    steps = steps_of(spans, int(spans["rank"].max()) + 1, run.summary["wall_s"])
+    rows = zip(*(steps[name].tolist() for name in ("rank", "step", "start_s", "end_s")), strict=True)
+    return {(rank, step): (start_s, end_s) for rank, step, start_s, end_s in rows}
+
+
+def _common(ours: Mapping[Key, tuple[float, float]], theirs: Mapping[Key, tuple[float, float]]) -> list[Key]:
+    """Returns the steps of both sides that are no worker's last one on either."""
+    last = {key for side in (ours, theirs) for key in {rank: (rank, step) for rank, step in side}.values()}
+    return [key for key in ours if key in theirs and key not in last]
 
 
 def _aligned(
@@ -139,7 +140,7 @@ def _aligned(
     traced: bool,
 ) -> Iterator[AlignedStep]:
     """Yields the aligned steps of one seed."""
-    common = [key for key in ours if key in theirs]
+    common = _common(ours, theirs)
     one = _times(predicted, {key: ours[key] for key in common}, traced=traced)
     other = _times(measured, {key: theirs[key] for key in common}, traced=traced)
     for key, phase in _phases(common).items():

@@ -97,7 +97,7 @@ MEANINGS: dict[str, dict[str, str]] = {
     "ranks": {
         "rank": "number of the rank",
         "gradients": "number of gradients",
-        "step_s": "mean seconds between the starts of two gradients",
+        "step_s": "mean seconds of its steps",
         "updates": "number of updates that got its gradients",
         "staleness_sum": "sum of their staleness",
         "staleness_max": "largest staleness; -1: none",

@@ -30,7 +30,7 @@ from paceline.records.staleness import (
     over_time,
     workers_of,
 )
-from paceline.records.summary import step_starts
+from paceline.records.summary import steps_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +110,13 @@ def update_weight(run: Run) -> float:
 
 
 def step_seconds(run: Run) -> dict[int, float]:
-    """Returns the mean time between the starts of each worker's gradients, for workers with at least two."""
+    """Returns the mean time of each worker's steps."""
     if records_of(run) is not None:
         means = zip(run.tables.ranks["rank"].tolist(), run.tables.ranks["step_s"].tolist(), strict=True)
         return {rank: seconds for rank, seconds in means if np.isfinite(seconds)}
-    starts = step_starts(run.tables.spans, workers_of(run.tables.spans)).sort_values(["rank", "start_s"])
-    apart_s = starts.groupby("rank")["start_s"].agg(lambda one: float(one.diff().mean()))
-    return {int(str(rank)): seconds for rank, seconds in apart_s.items() if np.isfinite(seconds)}
+    steps = steps_of(run.tables.spans, workers_of(run.tables.spans), run.summary["wall_s"])
+    means_s = (steps["end_s"] - steps["start_s"]).groupby(steps["rank"]).mean()
+    return {int(str(rank)): seconds for rank, seconds in means_s.items()}
 
 
 def layers_of(run: Run) -> list[LayerFigures]:

@@ -55,7 +55,7 @@ class Staleness:
     notions: Mapping[str, Notion]
     """the method's own first"""
     step_s: Mapping[int, float]
-    """mean time between the starts of a worker's gradients"""
+    """mean time of a worker's steps"""
 
     @staticmethod
     def of(run: Run) -> Staleness:

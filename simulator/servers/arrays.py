@@ -109,6 +109,7 @@ class Arrays:
             gradients=np.zeros((1 if keeping.whole else rows, 2), integers),
             gradients_s=np.zeros((1 if keeping.whole else rows, 2)),
             activity_s=np.zeros((ranks, 5)),
+            ended_s=np.zeros(ranks),
             span_counts=np.zeros(5, integers),
         )
         self.state.counts[Count.RESUME] = -1

@@ -267,5 +267,7 @@ class State(NamedTuple):
     """(., 2): start and end"""
     activity_s: Any
     """(R, 5): seconds of loading, computing, updates, communication and waits"""
+    ended_s: Any
+    """(R,): the end of the last span"""
     span_counts: Any
     """(5,): number of spans by activity"""

@@ -23,6 +23,7 @@ def note(state: State, rank: int, activity: int, step: int, nbytes: int, source:
     """
     now_s, start_s = state.seconds[NOW], state.begun_s[rank]
     state.seconds[END] = max(state.seconds[END], now_s)
+    state.ended_s[rank] = now_s
     state.span_counts[activity] += 1
     if activity == RECEIVE:  # it waits until the message has been sent
         turn_s = min(max(ready_s, start_s), now_s)

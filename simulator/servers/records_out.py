@@ -148,6 +148,7 @@ class Records:
         counters.gradients.gaps.flush()
         counters.bytes_sent += int(state.counts[Count.BYTES_SENT])
         counters.last_end_s = max(counters.last_end_s, float(state.seconds[Second.END]))
+        view(counters.ended_s)[:] = np.maximum(view(counters.ended_s), state.ended_s)
         for activity, number in zip(Activity, state.span_counts.tolist(), strict=True):
             if number:
                 counters.spans[NAMES[activity]] += number

@@ -22,16 +22,21 @@ from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.records.goals import SMOOTHING, has_diverged
 from paceline.records.metrics import smoothed
 from paceline.records.store import read_run, save
+from paceline.records.summary import summarise
+from paceline.records.tables import assemble
 from paceline.records.trace import Schedule, Trace
+from paceline.reports.explanation.breakdown import breakdown
+from paceline.reports.explanation.recording import record
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.values.fields import COLLECTIVES
 from paceline.simulator.collectives.patterns import PATTERNS
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork, NoCost
 from paceline.simulator.runs.run import simulate
+from paceline.simulator.runs.short_runs import length_of
 from paceline.topologies.catalogue.machine_profile import Profile
 from tests.clusters import fixed_costs, star
-from tests.support import ONE_NODE, FixedTiming, job_of, nodes_for
+from tests.support import ONE_NODE, FixedTiming, built, job_of, nodes_for
 from tests.thorough import FAMILIES, examples, sampled
 
 UNLIKE = FixedTiming(compute=lambda rank, step: 1.0 + 0.25 * ((3 * rank + step) % 4), work=0.125, load=0.0625)
@@ -45,6 +50,59 @@ def steps_by_rank(trace: Trace) -> dict[int, int]:
         if span.activity == "compute":
             steps[span.rank].add(span.step)
     return {rank: len(of_rank) for rank, of_rank in sorted(steps.items())}
+
+
+# --- times of steps ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_times_of_steps_add_up_to_the_wall_time(name: str) -> None:
+    """Σ over workers of (last activity − first gradient) = steps · mean; a worker that ends last has the wall time."""
+    method = built(name)
+    job = job_of(method, nodes=(nodes := nodes_for(method)), steps=12)
+    trace = simulate_job(job, UNLIKE, ClusterNetwork(star(*map(len, nodes), latency_s=0.015625)), Schedule(1))
+    figures = summarise(
+        assemble(trace, num_samples=job.learner.num_samples),
+        kind="simulated",
+        wall_s=trace.wall_s,
+        workers=job.workers,
+        staleness_kind=method.staleness_kind,
+        each_counts=method.shared,
+    )
+    begun, ended = dict[int, float](), dict[int, float]()
+    for span in trace.spans:
+        if span.rank < job.workers:
+            ended[span.rank] = max(span.end_s, ended.get(span.rank, 0.0))
+            if span.activity == "compute":
+                begun[span.rank] = min(span.start_s, begun.get(span.rank, span.start_s))
+    mean_s = figures["step_s"]["mean"]
+    assert mean_s is not None and figures["steps"] >= 12
+    assert figures["steps"] * mean_s == pytest.approx(sum(ended[rank] - begun[rank] for rank in begun))
+    assert max(ended.values()) <= trace.wall_s
+    if not method.has_server and all(end_s == pytest.approx(trace.wall_s) for end_s in ended.values()):
+        steps = figures["steps"] / job.workers
+        assert trace.wall_s == pytest.approx(steps * mean_s + sum(begun.values()) / job.workers)
+
+
+@pytest.mark.parametrize("name", ["diloco", "k-avg", "slowmo", "sasgd"])
+def test_the_step_of_a_short_run_is_that_of_explain(name: str) -> None:
+    """One round of 10 local steps, whose average is the last thing that the run does."""
+    period = "k" if name == "k-avg" else "period"
+    scenario = {
+        "name": "rounds",
+        "algorithms": [{"name": name, period: 10}],
+        "workload": {"model": "resnet50", "learning": "none"},
+        "cluster": {
+            "nodes": [{"device": {"name": "gpu", "overhead": "4 ms", "per_sample": "3 ms"}, "count": 4}],
+            "network": {"topology": "star", "link": {"latency": "30 ms", "bandwidth": "1 Gbit/s"}},
+        },
+        "stop": {"updates": 20},
+    }
+    (run,) = simulate(load(scenario))
+    (plan,) = load(scenario).plans()
+    explained_s, _ = breakdown(record(plan, length_of(plan, 10)))
+    assert run.summary["step_s"]["mean"] == pytest.approx(run.summary["wall_s"] / 20)
+    assert run.summary["step_s"]["mean"] == pytest.approx(explained_s, rel=1e-3)
 
 
 # --- stopping ---------------------------------------------------------------------------------------------------------

@@ -109,7 +109,16 @@ def test_step_times_are_pooled_over_ranks_and_layers_make_one_step() -> None:
     spans += [span(1, "compute", 9.5, 9.6, step=1)]  # another layer of the same gradient
     found = summary(Trace(spans=spans, wall_s=10.0))
     assert found["steps"] == 5
-    assert found["step_s"] == {"mean": 4.0, "p50": 2.0, "p95": pytest.approx(2 + 0.9 * 7)}
+    # steps of 1, 2 and, to the end of the last activity, 0.1 s; and of 9 and 0.6 s
+    assert found["step_s"] == pytest.approx({"mean": 12.7 / 5, "p50": 1.0, "p95": 2 + 0.8 * 7})
+
+
+def test_the_last_average_of_a_run_belongs_to_its_last_step() -> None:
+    spans = [span(0, "compute", 0.25 + step, 1.25 + step, step=step) for step in range(4)]
+    spans += [span(0, "collective", 4.25, 7.25, step=3), span(0, "copy", 7.25, 9.0, step=3)]
+    found = summary(Trace(spans=spans, wall_s=7.25), workers=1)
+    assert found["step_s"] == pytest.approx({"mean": 7 / 4, "p50": 1.0, "p95": 1 + 3 * 0.85})
+    assert found["wall_s"] == 0.25 + found["steps"] * found["step_s"]["mean"]  # type: ignore[operator]
 
 
 def test_staleness_per_update_and_per_rank() -> None:

@@ -22,7 +22,7 @@ MEANING = {
     "speed_up": "A line along the ideal means that twice as many workers process twice as many samples.",
     "efficiency": "The speed-up per worker: below 50 %, half of the workers are wasted.",
     "samples_per_s": "Training samples per second of all workers together, whatever they learn from them.",
-    "step_s_mean": "The time between the starts of two successive gradients of a worker.",
+    "step_s_mean": "The time from the start of a worker's gradient to that of its next one.",
     "staleness_mean": "How many changes of the weights a gradient misses on average; more may slow learning down.",
     "time_fraction_communication": "The part of the workers' time that messages take and computing does not hide.",
     "time_fraction_wait": "The part of the workers' time in which they wait for others.",

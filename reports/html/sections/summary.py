@@ -16,7 +16,7 @@ from paceline.reports.html.report_parts import Grid, Section
 
 TERMS = (
     ("worker", "a process that computes gradients; each process of a run has a number, its rank"),
-    ("step", "one gradient of one worker; the step time is the time between the starts of two successive gradients"),
+    ("step", "one gradient of one worker, to the start of its next one; the last step lasts to its last activity"),
     ("update", "one change of the weights that are being learned"),
     ("staleness", "how old the weights are on which a gradient was computed, when the gradient is applied; 0 is fresh"),
     ("simulated", "computed in virtual time by a model of the cluster; training itself may be real arithmetic"),
