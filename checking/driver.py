@@ -13,6 +13,7 @@ Rules of this file:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -99,7 +100,7 @@ class Driver(ABC):
             while ready := self._ready():
                 self._make(choose(ready))
         except BaseException:
-            self._abandon()
+            self._abandon(self._tasks)
             raise
         if any(task.promise is None for task in self._tasks):
             self._stuck()
@@ -220,9 +221,9 @@ class Driver(ABC):
             self.trace.spans.append(span)
         self._advance(task, answer, failure)
 
-    def _abandon(self) -> None:
-        """Closes programs that were never started, so that Python does not warn about them: the run ended before."""
-        for task in self._tasks:
+    def _abandon(self, tasks: Iterable[Task]) -> None:
+        """Closes programs that were never started, so that Python does not warn about them."""
+        for task in tasks:
             if isinstance(task.op, Start) and isinstance(task.op.what, Routine):
                 iter(task.op.what).close()
 

@@ -263,13 +263,15 @@ def say_times(runs: Iterable[Run], output: Output) -> None:
 
 
 def say_lost(runs: Iterable[Run], output: Output) -> None:
-    """Prints the ranks that failed in runs that continued without them."""
+    """Prints the ranks that died in runs, and what that cost."""
+    from paceline.records.failed_ranks import failure_sentences
+
+    runs = list(runs)
+    both = len({run.kind for run in runs}) > 1
     for run in runs:
-        for one in run.summary.get("failed_ranks", ()):
-            rank, when = f"rank {one['rank']} ({one['role']})", f"{significant(one['time_s'])} s"
-            output.note(
-                f"note: {run.algorithm} with seed {run.seed} continued without {rank}, which {one['how']}, at {when}"
-            )
+        name = f"{run.algorithm} with seed {run.seed}{f' ({run.kind})' if both else ''}"
+        for text in failure_sentences(run.summary, name):
+            output.note(f"note: {text}")
 
 
 def warnings_of(run: Run) -> list[str]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from paceline.reports.sweeps.entries import Sweep
     from paceline.scenarios import Scenario, ScenarioError, load
     from paceline.scenarios.builders.cluster_builders import Cluster, Device, Nodes, Server, Storage
-    from paceline.scenarios.builders.fault_builders import Crash, Crashes, Slowdown, Straggler
+    from paceline.scenarios.builders.fault_builders import Crash, Crashes, Death, Slowdown, Straggler
     from paceline.scenarios.builders.network_builders import Link, Network
     from paceline.scenarios.builders.run_builders import Evaluate, Reading, Record, Stop, Target, Train, Workload
 
@@ -49,7 +49,7 @@ _MODULES = {
     "paceline.reports.sweeps.entries": ("Sweep",),
     "paceline.scenarios": ("Scenario", "ScenarioError", "load"),
     "paceline.scenarios.builders.cluster_builders": ("Cluster", "Device", "Nodes", "Server", "Storage"),
-    "paceline.scenarios.builders.fault_builders": ("Crash", "Crashes", "Slowdown", "Straggler"),
+    "paceline.scenarios.builders.fault_builders": ("Crash", "Crashes", "Death", "Slowdown", "Straggler"),
     "paceline.scenarios.builders.network_builders": ("Link", "Network"),
     "paceline.scenarios.builders.run_builders": (
         "Evaluate",
@@ -70,6 +70,7 @@ __all__ = [
     "ComparisonResult",
     "Crash",
     "Crashes",
+    "Death",
     "Device",
     "Evaluate",
     "Link",

@@ -140,7 +140,8 @@ def _histogram(counts: RankedCounts) -> Histogram:
 def _ends_s(counters: Counters, wall_s: float) -> Floats:
     """Returns when the last step of each worker ended, see `summary.steps_of`."""
     last_s: Floats = view(counters.gradients.last_s)
-    return np.maximum(last_s, np.minimum(view(counters.ended_s)[: counters.workers], wall_s))
+    ends_s: Floats = np.maximum(last_s, np.minimum(view(counters.ended_s)[: counters.workers], wall_s))
+    return ends_s
 
 
 def _step_times(counters: Counters, wall_s: float) -> StepTime:

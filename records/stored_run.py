@@ -117,6 +117,7 @@ class Run:
             longest_period=job.method.longest_period(job.workers),
             reads=trace.reads,
             failed_ranks=trace.failed_ranks,
+            ended=trace.ended,
             asked=asked,
             activities=activities,
             links=None if trace.links is None else link_figures(trace.links, trace.wall_s),

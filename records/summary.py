@@ -113,7 +113,9 @@ class Summary(RunFigures, TargetFigures):
     faults: NotRequired[FaultFigures]
     """only if the scenario has slowdowns or crashes"""
     failed_ranks: NotRequired[list[LostRank]]
-    """only if workers died and the run continued without them"""
+    """only if workers died: the run continued without them, unless it `ended`"""
+    ended: NotRequired[str]
+    """only if a death that the scenario has planned ended the run: who died, and who waited for it"""
     reads: NotRequired[ReadingFigures]
     """only if samples are read from a file"""
     links: NotRequired[LinkFigures]
@@ -199,6 +201,7 @@ def summarise(
     longest_period: int = 1,
     reads: Mapping[Rank, Reads] | None = None,
     failed_ranks: Sequence[LostRank] = (),
+    ended: str | None = None,
     asked: Asked | None = None,
     activities: Activities | None = None,
     links: LinkFigures | None = None,
@@ -222,7 +225,8 @@ def summarise(
         each_counts: whether each input is a separate update, even if two have replaced the same version.
         longest_period: steps of a worker after which the method has done everything once.
         reads: the requests of each rank to storage.
-        failed_ranks: ranks that died in a run that continued.
+        failed_ranks: ranks that died.
+        ended: why the run ended, if a death that the scenario has planned ended it.
         asked: the modelled seconds of a gradient, for a paced run.
         activities: the figures of a run whose tables are not complete; None: they are computed from the tables.
         links: what the links of a cluster's graph carried, for a simulated run on one.
@@ -265,7 +269,9 @@ def summarise(
     if found.faults is not None:
         summary["faults"] = found.faults
     if failed_ranks:
-        summary["failed_ranks"] = list(failed_ranks)
+        summary["failed_ranks"] = [{**one, "absent_s": max(0.0, wall_s - one["time_s"])} for one in failed_ranks]
+    if ended is not None:
+        summary["ended"] = ended
     if reads:
         summary["reads"] = reading_figures(reads.values(), wall_s=wall_s, workers=workers)
     if links is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 from paceline.algorithms.core.job import Evaluation, Reason
 from paceline.algorithms.core.values import Rank
@@ -121,7 +121,7 @@ class LostUpdates(TypedDict):
 
 
 class LostRank(TypedDict):
-    """A rank that died in a run that continued without it."""
+    """A rank that died. The run continued without it, or its stop reason is a failure."""
 
     rank: int
     role: str
@@ -131,6 +131,8 @@ class LostRank(TypedDict):
     """when it died, on the run's own clock"""
     how: str
     """a sentence about the cause"""
+    absent_s: NotRequired[float]
+    """from its death to the end of the run, in the summary of a run"""
 
 
 @dataclass
@@ -165,7 +167,9 @@ class Trace:
     lost_updates: LostUpdates | None = None
     """None without additions to shared cells, or if losses were not counted"""
     failed_ranks: list[LostRank] = field(default_factory=list)
-    """ranks that died in a real run that continued, in the order of their deaths"""
+    """ranks that died, in the order of their deaths"""
+    ended: str | None = None
+    """why the run ended, if a death that its job has planned ended it"""
     reads: dict[Rank, Reads] = field(default_factory=dict)
     """the requests of each rank that read from a file"""
     links: Links | None = None

@@ -28,7 +28,7 @@ from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.topologies.faults.jitter import NO_JITTER, Jitter
 from paceline.topologies.faults.link_faults import LinkFault
 from paceline.topologies.faults.slowdowns import Speed, speed_of
-from paceline.topologies.faults.worker_faults import NO_FAULTS, Faults, Place
+from paceline.topologies.faults.worker_faults import NO_FAULTS, DeathAt, Faults, Place
 from paceline.topologies.graphs.cards import Cards, cards_of
 from paceline.topologies.graphs.graph import Graph, Vertex
 from paceline.topologies.graphs.links import Link
@@ -213,6 +213,10 @@ class Cluster:
         """Returns when a rank is slower for some time."""
         node, nodes = self.node_of(rank), len(self.nodes)
         return speed_of(self.faults.slowdowns, rank=int(rank), node=node, nodes=nodes, seed=seed)
+
+    def deaths_of(self, rank: Rank, seed: int) -> list[DeathAt]:
+        """Returns the deaths of a worker, of which the first one counts."""
+        return [one for entry, one in enumerate(self.faults.deaths) if self._holds(one.place, rank, seed, entry)]
 
     def without_jitter(self) -> Cluster:
         """Returns the same cluster without jitter; stragglers remain slow."""

@@ -160,9 +160,26 @@ class Budget:
         return min(1.0, max(shares, default=0.0))
 
 
+@dataclass(frozen=True, slots=True)
+class Death:
+    """The death of a worker, which does not return.
+
+    Args:
+        rank: the worker.
+        at_s: when it dies, on the run's own clock; None: at a step.
+        step: its own step that it dies in place of beginning, from 0; None: at a time.
+        detection_s: how long nobody notices; only a simulation uses it, since a real run takes its own time.
+    """
+
+    rank: Rank
+    at_s: float | None = None
+    step: int | None = None
+    detection_s: float = 0.0
+
+
 @dataclass(frozen=True)
 class Job:
-    """One method, its ranks, its learner and its budget.
+    """One method, its ranks, its learner and its budget, and the workers that die.
 
     >>> from paceline.algorithms import find
     >>> from paceline.workloads import build
@@ -178,6 +195,7 @@ class Job:
     batch: int
     budget: Budget
     seed: int = 0
+    deaths: tuple[Death, ...] = ()
 
     @staticmethod
     def of(
@@ -225,6 +243,10 @@ class Job:
         if self.budget.samples is None:
             return None
         return -(-self.budget.samples // self.samples_per_step)
+
+    def dies_at(self, rank: Rank, step: int) -> bool:
+        """Whether a rank dies in place of beginning this step."""
+        return any(death.rank == rank and death.step == step for death in self.deaths)
 
     def samples(self, me: RankContext, step: int) -> Samples:
         """Returns the samples of a step; the k-th steps of all workers together cover one global batch.

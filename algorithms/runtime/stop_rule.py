@@ -105,6 +105,17 @@ class OwnGrants:
     def end(self, at: int, why: Reason) -> None:
         self.stop_at, self.why = at, why
 
+    def lose(self, rank: Rank, completed: int) -> None:
+        """Gives back the step that a dead owner has begun and not completed, if the steps are counted together.
+
+        Args:
+            rank: the dead owner.
+            completed: the number of steps that it completed.
+        """
+        if self._together and (begun := self._steps.get(rank, 0)) > completed:
+            self._steps[rank] = completed
+            self.begun -= begun - completed
+
 
 class StopRule:
     """Decides which steps may begin.

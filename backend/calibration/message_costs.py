@@ -152,7 +152,7 @@ def global_all_reduce(job: Job) -> Asked:
 
 def job_of(like: Job, nodes: Sequence[Sequence[Rank]], method: Method, steps: int) -> Job:
     """Returns a probe's job for the same ranks and learner."""
-    job = replace(like, method=method, team=build_team(method, nodes, like.learner.layout))
+    job = replace(like, method=method, team=build_team(method, nodes, like.learner.layout), deaths=())
     return replace(job, budget=Budget(samples=steps * job.samples_per_step))
 
 

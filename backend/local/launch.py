@@ -200,6 +200,8 @@ def _supervised(
         failure = supervisor.failure
         trace = gather(launch.job, folder, start_s=board.start_s)
         trace.failed_ranks = supervisor.failed_ranks
+        if (ended := supervisor.ended()) is not None:
+            failure, trace.ended = RunFailed(ended), ended
         trace.stop_reason = "failure" if failure is not None else board.stop_reason or launch.job.budget.usual_end
         trace.notes["startup_s"] = max(0.0, board.start_s - begun_s)
         trace.notes["placement"] = places.record()

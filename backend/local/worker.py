@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import os
 import signal
+import threading
 import time
 import traceback
 import warnings
@@ -158,7 +159,9 @@ def failed(board: StatusBoard, me: RankContext, recorder: Recorder, error: BaseE
     """Records how the rank has failed, and reports it on the board."""
     words = "".join(traceback.format_exception(error))
     error = explained(error, recorder.path.parent)
-    failure = Failure(me.rank, me.role, type(error), str(error), words, time.monotonic(), isinstance(error, PeerFailed))
+    status, follows = board.ranks[me.rank], isinstance(error, PeerFailed)
+    message = status.text if follows and status.state is RankState.BLOCKED else str(error)
+    failure = Failure(me.rank, me.role, type(error), message, words, time.monotonic(), follows)
     life.info("failed", exc_info=error)
     recorder.add("error", failure)
     unwritten = ""
@@ -259,6 +262,7 @@ def build_interpreter(
     start = None if launch.start is None else launch.start.read(me.rank)
     since_s = 0.0 if launch.start is None else launch.start.time_s
     station = Station(me, place.board, recorder, meet(place.board, me, since_s, starts=place.store is None), own)
+    schedule_death(job, station)
     interpreter = Interpreter(
         station,
         job,
@@ -281,6 +285,23 @@ def build_interpreter(
         first = 0 if launch.start is None else launch.start.step
         interpreter.checkpointer = Checkpointer(station, connections.mail, launch.saving, first)
     return interpreter
+
+
+def schedule_death(job: Job, station: Station) -> None:
+    """Lets the process of a rank be killed at the time at which the job lets it die, if it has not ended by then."""
+    status = station.status
+
+    def die() -> None:
+        if status.state < RankState.ENDED:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    for death in job.deaths:
+        if death.rank == station.me.rank and death.at_s is not None:
+            left_s = death.at_s - station.clock.now()
+            if left_s >= 0:  # a run that is resumed after this time had the rank
+                timer = threading.Timer(left_s, die)
+                timer.daemon = True
+                timer.start()
 
 
 def finish(place: Place, interpreter: Interpreter, connections: Connections, state: Any) -> None:

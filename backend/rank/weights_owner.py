@@ -9,6 +9,8 @@ Rules of this file:
 
 from __future__ import annotations
 
+import os
+import signal
 from functools import partial
 
 from paceline.algorithms.core.errors import PeerFailed
@@ -44,6 +46,9 @@ class WeightsOwner:
         thread.step = state.step
         self.station.status.step = state.step
         self.station.recorder.breathe(now)
+        if self.job.deaths and self.job.dies_at(me.rank, state.step):
+            self.station.recorder.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
         if (dead := board.lost()) is not None:
             raise PeerFailed(f"rank {dead} died", dead)
         step = next_step(self.job, me, state.step, now, partial(board.grant, until=self.until), board.stop)

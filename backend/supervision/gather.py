@@ -48,8 +48,13 @@ class Failure:
     @staticmethod
     def first(folder: Path, team: Sequence[RankContext]) -> Failure | None:
         """Returns the first recorded failure that is not a consequence of another; None if there is none."""
-        found = [value for me in team for kind, value in Tail(stream_of(folder, me.rank)).read() if kind == "error"]
-        return min(found, key=lambda failure: (failure.follows, failure.time_s), default=None)
+        return min(_failures(folder, team), key=lambda failure: (failure.follows, failure.time_s), default=None)
+
+    @staticmethod
+    def consequence(folder: Path, team: Sequence[RankContext]) -> Failure | None:
+        """Returns the first failure of a rank that waited for one that had died; None if none waited."""
+        waited = [one for one in _failures(folder, team) if one.follows and ": waits " in one.message]
+        return min(waited, key=lambda failure: failure.time_s, default=None)
 
     def error(self) -> PacelineError:
         """Returns the error that the launcher raises: the rank's own `PacelineError`, or one with its traceback."""
@@ -60,6 +65,10 @@ class Failure:
             error.add_note(self.traceback)
         error.rank = self.rank
         return error
+
+
+def _failures(folder: Path, team: Sequence[RankContext]) -> list[Failure]:
+    return [value for me in team for kind, value in Tail(stream_of(folder, me.rank)).read() if kind == "error"]
 
 
 def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alignment] | None = None) -> Trace:

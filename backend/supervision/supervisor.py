@@ -27,6 +27,7 @@ from paceline.backend.supervision import failure_messages
 from paceline.backend.supervision.gather import Failure
 from paceline.backend.supervision.liveness import Liveness, hung
 from paceline.backend.supervision.monitors import DeadlockMonitor, GoalMonitor
+from paceline.records.failed_ranks import died_words, ended_words
 from paceline.records.trace import LostRank
 
 GRACE_S = 5.0
@@ -61,6 +62,8 @@ class Supervisor:
         self.timeout_s = timeout_s
         self.failure: PacelineError | None = None
         self.failed_ranks: list[LostRank] = []
+        self.ended_s: float | None = None
+        """when a death that the job has planned ended the run"""
         self.deadline = float("inf")
         self.stopped: dict[int, tuple[float, str]] = {}
         """since when a process has been stopped, and by which signal"""
@@ -113,9 +116,11 @@ class Supervisor:
         role, how = self.job.team[rank].role, self.kill_reasons.get(rank) or self.died(rank, code)
         if said is None and code != EXIT_FAILED and self.can_lose(rank):
             self.continue_without(rank)
-            time_s, step = time.monotonic() - self.board.start_s, self.board.ranks[rank].step
-            self.failed_ranks.append(LostRank(rank=rank, role=role, step=step, time_s=time_s, how=how))
+            self.note_death(rank, how)
             return
+        if self.is_planned(rank) and code == -signal.SIGKILL:
+            self.note_death(rank, how)
+            self.ended_s = self.failed_ranks[-1]["time_s"]
         if said is None:
             message = self.board.ranks[rank].failure if code == EXIT_FAILED else ""
             self.failure = RunFailed(message or f"rank {rank} ({role}) {how}{self.earlier_losses()}")
@@ -124,6 +129,23 @@ class Supervisor:
             self.failure = said.error()
         self.board.lose(rank)
         self.deadline = time.monotonic() + GRACE_S
+
+    def note_death(self, rank: Rank, how: str) -> None:
+        """Adds a rank to those that the record names as dead."""
+        time_s, step = time.monotonic() - self.board.start_s, self.board.ranks[rank].step
+        role = self.job.team[rank].role
+        self.failed_ranks.append(LostRank(rank=rank, role=role, step=step, time_s=time_s, how=how))
+
+    def is_planned(self, rank: Rank) -> bool:
+        """Whether the job lets this rank die."""
+        return bool(self.board.start_s) and any(death.rank == rank for death in self.job.deaths)
+
+    def ended(self) -> str | None:
+        """Returns why the run has ended, once all ranks have, if a death that the job has planned ended it."""
+        if self.ended_s is None:
+            return None
+        waits = Failure.consequence(self.folder, self.job.team)
+        return ended_words(self.job, self.failed_ranks, self.ended_s, "" if waits is None else waits.message)
 
     def continue_without(self, rank: Rank) -> None:
         """Notifies the other ranks; if the rank owned the weights, the next owner's snapshots are checked."""
@@ -141,6 +163,8 @@ class Supervisor:
     def died(self, rank: Rank, code: int) -> str:
         """Describes when and how a rank died."""
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        if self.is_planned(rank) and code == -signal.SIGKILL:
+            return died_words(self.board.ranks[rank].step, how)
         return f"died {failure_messages.when(self.board, rank)}: {how}"
 
     def earlier_losses(self) -> str:

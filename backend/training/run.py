@@ -80,8 +80,8 @@ def train(
         InputError: the scenario has crashes, probes or drift, which only a simulation supports; or it asks for more
             cores than there are, for network interfaces that this machine does not have, or for an emulated network
             that is not possible here; or there is no checkpoint to resume from, or it belongs to another run.
-        RunsFailed: a rank died or failed, or all waited for each other; the error has the earlier runs and what was
-            recorded until then.
+        RunsFailed: a rank failed, or died other than by the scenario's deaths, or all waited for each other; the error
+            has the earlier runs and what was recorded until then.
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     refuse_simulated_only(scenario)
@@ -123,6 +123,8 @@ def train(
                     except OSError as error:
                         unstored = f"{failure}\nits record cannot be stored: {error}"
                         raise RunsFailed(f"{plan.name}: {unstored}", runs) from failure
+                    if failure.trace.ended is not None:  # a result, as the scenario has planned it
+                        continue
                 raise RunsFailed(f"{plan.name}: {failure}{_log_of(failure, runs)}", runs) from failure
             runs.append(keep(_run(plan, trace, paced, launch)))
             if world is not None and way.saving is not None:

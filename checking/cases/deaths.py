@@ -55,6 +55,7 @@ class WithDeaths(Observed):
         if not any(task.promise is None for task in mine):
             return
         self._dead.add(rank)
+        self._abandon(mine)
         for task in mine:
             task.lane.steps.close()
             self._tasks.remove(task)

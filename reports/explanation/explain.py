@@ -9,6 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.algorithms.core.job import Death
+from paceline.records.failed_ranks import NAMED, needs
+from paceline.reports.comparison.words import listed
 from paceline.reports.explanation.breakdown import breakdown
 from paceline.reports.explanation.formulas import seconds
 from paceline.reports.explanation.recording import record, windows
@@ -96,6 +99,7 @@ def _explained(plan: Plan, steps: int | None, progress: Callable[[float], None])
     fewer = shorter(run) if steps is None else length
     changed = effects(run, step_s, lambda done: progress(0.1 + 0.9 * done), fewer)
     notes = [*filter(None, [length.note, _note(plan.name, length, fewer)]), *run.trace.notes.get("warnings", ())]
+    notes += _after_deaths(plan, length, step_s)
     steps_of_all = sum(window.steps for window in windows(run).values())
     return Explanation(plan.name, step_s, steps_of_all, rows, changed, notes)
 
@@ -109,3 +113,17 @@ def _note(name: str, length: Length, fewer: Length) -> str:
         f"{name}: changes were evaluated over {steps} of each worker, because its steps have very many operations; "
         f"--steps {length.steps} evaluates all {length.steps}"
     )
+
+
+def _after_deaths(plan: Plan, length: Length, before_s: float) -> list[str]:
+    """Returns a sentence about the workers that the scenario lets die, which the parts of a step do not contain."""
+    if not (deaths := plan.job.deaths):
+        return []
+    ranks = list(dict.fromkeys(death.rank for death in deaths))
+    named = listed([str(rank) for rank in ranks]) if len(ranks) <= NAMED else f"{len(ranks)} of {plan.job.workers}"
+    dies = f"workers {named} die" if len(ranks) > 1 else f"worker {named} dies"
+    begun = f"{plan.name}: the parts are those of a step with all workers, before {dies} (cluster.deaths)"
+    after = record(plan, length, deaths=tuple(Death(rank, step=0) for rank in ranks))
+    if after.trace.ended is not None:
+        return [f"{begun}; {needs(plan.job)}, so the run then ends"]
+    return [f"{begun}; with the others, a step takes {seconds(breakdown(after)[0])} (with all, {seconds(before_s)})"]

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import simpy
 
+from paceline.algorithms.core.job import Death
 from paceline.algorithms.core.operations import Barrier, Charge
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
@@ -151,14 +152,16 @@ class Recorded:
         return self.plan.job.workers
 
 
-def record(plan: Plan, length: Length) -> Recorded:
+def record(plan: Plan, length: Length, deaths: tuple[Death, ...] = ()) -> Recorded:
     """Simulates the beginning of a plan's run, with weights that have a size and no numbers.
 
     Args:
         plan: the run.
         length: its length.
+        deaths: the workers that die, instead of those of the plan.
     """
     timing, short = RecordedTiming(plan), shortened(plan, length)
+    short = replace(short, job=replace(short.job, deaths=deaths))
     network = cluster_network(short, RecordedNetwork)
     trace = perform(short, Schedule(every=math.inf), network=network, timing=timing)
     return Recorded(short, length, trace, timing.charges, network, timing.gradients_s)

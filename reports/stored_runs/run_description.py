@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from paceline.records import Run
+from paceline.records.failed_ranks import failure_sentences
 from paceline.records.figures import significant
 from paceline.records.record_figures import says
 from paceline.records.summary import rank_seconds
@@ -79,9 +80,7 @@ def sentences(run: Run, stored: StoredRun) -> Iterator[str]:
         yield f"Staleness ({staleness['notion']}) is {staleness['mean']:.2f} on average, {staleness['max']} at most."
     if (records := summary.get("records")) is not None:
         yield says(records, int((run.tables.ranks["gradients"] > 0).sum())).capitalize() + "."
-    for one in summary.get("failed_ranks", ()):
-        when = f"at {significant(one['time_s'])} s"
-        yield f"Rank {one['rank']} ({one['role']}) {one['how']} {when}; the run continued without it."
+    yield from (f"{text}." for text in failure_sentences(summary, "The run"))
     yield from link_sentences(summary)
     versions = ", ".join(
         f"{name} {run.versions[name]}" for name in ("paceline", "python", "torch") if name in run.versions

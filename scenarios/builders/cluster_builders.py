@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from paceline.scenarios.builders.builder import Bandwidth, Builder, Power, Price, Size, Time, Values
-from paceline.scenarios.builders.fault_builders import Crashes, OwnStepTime, Slowdown, Straggler
+from paceline.scenarios.builders.fault_builders import Crashes, Death, OwnStepTime, Slowdown, Straggler
 from paceline.scenarios.builders.network_builders import Link, Network
 
 
@@ -215,3 +215,5 @@ class Cluster(Builder):
     """temporary stragglers: nodes or workers that are slower for some time"""
     crashes: Crashes | Values | None = None
     """crashes of workers and their cost"""
+    deaths: Sequence[Death | Values] | None = None
+    """workers or nodes that die and do not return, also in real runs"""

@@ -73,6 +73,24 @@ class Crash(Builder):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class Death(Builder):
+    """Workers that die and do not return, in simulations and in real runs."""
+
+    at: Time | None = None
+    """when, on the run's own clock"""
+    step: int | None = None
+    """instead of at: the worker's own step that it dies in place of beginning, from 0"""
+    node: int | None = None
+    """a node with all its workers, counted from 0"""
+    worker: int | None = None
+    """one worker, counted from 0 over all nodes"""
+    share: str | float | None = None
+    """a fraction of the nodes, drawn by the seed: '5 %'"""
+    detection: Time | None = None
+    """how long the others do not notice; only simulations use it, a real run takes its own"""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class CrashCheckpoints(Builder):
     """The checkpoints to which workers return after a crash."""
 

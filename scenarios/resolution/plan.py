@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from paceline.algorithms.core.job import Budget, Counted, Job, Learner
+from paceline.algorithms.core.job import Budget, Counted, Death, Job, Learner
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Group, Rank
 from paceline.records.figures import significant
@@ -185,7 +185,13 @@ def _job(scenario: Scenario, method: Method, cluster: Cluster, learner: Learner,
     if given:
         samples, counted = min(given, key=lambda limit: limit[0])
         budget = replace(budget, samples=samples, counted=counted)
-    return replace(job, budget=budget)
+    deaths = [
+        Death(me.rank, at_s=one.at_s, step=one.step, detection_s=one.detection_s)
+        for me in (job.team if cluster.faults.deaths else ())
+        if me.role == "worker"
+        for one in cluster.deaths_of(me.rank, seed)
+    ]
+    return replace(job, budget=budget, deaths=tuple(deaths))
 
 
 def names_of(methods: Sequence[Method]) -> list[str]:

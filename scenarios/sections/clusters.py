@@ -23,6 +23,7 @@ from paceline.scenarios.sections.chip_groups import GroupsPart
 from paceline.scenarios.sections.devices import DevicePart, any_device, device_of
 from paceline.scenarios.sections.fault_sections import (
     CrashesPart,
+    Deaths,
     OwnStepTimes,
     Slowdowns,
     Stragglers,
@@ -265,6 +266,7 @@ class ClusterPart(Part):
         default=(), description="temporary stragglers: nodes or workers that are slower for some time"
     )
     crashes: CrashesPart | None = Field(default=None, description="crashes of workers and their cost")
+    deaths: Deaths = Field(default=(), description="workers or nodes that die and do not return, also in real runs")
 
     @field_validator("nodes")
     @classmethod

@@ -1,4 +1,4 @@
-"""The sections of a scenario for faults of the cluster: jitter, stragglers, slowdowns, crashes."""
+"""The sections of a scenario for faults of the cluster: jitter, stragglers, slowdowns, crashes, deaths."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from paceline.topologies.faults.jitter import NO_JITTER
 from paceline.topologies.faults.worker_faults import (
     CrashAt,
     Crashes,
+    DeathAt,
     Faults,
     OwnStepTime,
     Place,
@@ -156,6 +157,30 @@ class CrashAtPart(PlacePart):
         return CrashAt(place=self.place, at_s=self.at)
 
 
+class DeathPart(PlacePart):
+    at: fields.Time | None = Field(default=None, description="when, on the run's own clock")
+    step: fields.Index | None = Field(
+        default=None, description="instead of at: the worker's own step that it dies in place of beginning, from 0"
+    )
+    detection: fields.Time = Field(
+        default=0.0, description="how long the others do not notice; only simulations use it, a real run takes its own"
+    )
+
+    @model_validator(mode="after")
+    def _one_moment(self) -> DeathPart:
+        faults: list[Fault] = []
+        if (self.at is None) == (self.step is None):
+            found = "neither at nor step" if self.at is None else "at and step"
+            faults.append(((), wrong(f"found {found}; expected one of them"), None))
+        if self.place == Place():
+            faults.append(((), wrong("found no place; expected node, worker or share"), None))
+        complain(faults)
+        return self
+
+    def build(self) -> DeathAt:
+        return DeathAt(place=self.place, at_s=self.at, step=self.step, detection_s=self.detection)
+
+
 class CheckpointPart(Part):
     every: Apart = Field(description="a time with its unit: useful work between two checkpoints")
     cost: fields.Time = Field(default=0.0, description="a time with its unit: duration of writing one")
@@ -168,6 +193,13 @@ def listed(value: object) -> object:
     return value
 
 
+def _returns(value: object) -> object:
+    """Rejects a recovery without an end, and says where it belongs."""
+    if isinstance(value, str) and value.strip().lower() in {"never", "none", "inf", "infinite", "infinity"}:
+        raise expected("a time with its unit, such as '5 min'; a worker that never returns belongs to cluster.deaths")
+    return value
+
+
 class CrashesPart(Part):
     at: Annotated[tuple[CrashAtPart, ...], BeforeValidator(listed)] = Field(
         default=(), description="a list of crashes at given times, each with a place and a time"
@@ -176,7 +208,9 @@ class CrashesPart(Part):
     node_mtbf: Apart | None = Field(
         default=None, description="mean time between failures of one node, with all its workers"
     )
-    recovery: fields.Time = Field(default=0.0, description="a time with its unit: how long a worker is down")
+    recovery: Annotated[fields.Time, BeforeValidator(_returns)] = Field(
+        default=0.0, description="a time with its unit: how long a worker is down"
+    )
     checkpoint: CheckpointPart | None = Field(
         default=None, description="a mapping with every and cost; without it, a crash loses all work so far"
     )
@@ -209,6 +243,7 @@ class CrashesPart(Part):
 OwnStepTimes = Annotated[tuple[OwnStepTimePart, ...], BeforeValidator(listed)]
 Stragglers = Annotated[tuple[StragglerPart, ...], BeforeValidator(listed)]
 Slowdowns = Annotated[tuple[SlowdownPart, ...], BeforeValidator(listed)]
+Deaths = Annotated[tuple[DeathPart, ...], BeforeValidator(listed)]
 
 
 def faults_of(cluster: ClusterPart) -> Faults:
@@ -218,6 +253,7 @@ def faults_of(cluster: ClusterPart) -> Faults:
         stragglers=tuple(part.build() for part in cluster.stragglers),
         slowdowns=tuple(part.build() for part in cluster.slowdowns),
         crashes=None if cluster.crashes is None else cluster.crashes.build(),
+        deaths=tuple(part.build() for part in cluster.deaths),
     )
 
 
@@ -234,6 +270,7 @@ def misplaced(cluster: ClusterPart, *, nodes: int, workers: int) -> list[Fault]:
         (("step_times",), cluster.step_times),
         (("stragglers",), cluster.stragglers),
         (("slowdowns",), cluster.slowdowns),
+        (("deaths",), cluster.deaths),
         (("crashes", "at"), () if cluster.crashes is None else cluster.crashes.at),
     ]
     for key, parts in lists:

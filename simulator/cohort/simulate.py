@@ -110,6 +110,8 @@ def why_not(job: Job, timing: Timing, schedule: Schedule, hosts: HostCosts) -> s
     """
     if job.method.independent or job.method.shared:
         return "its workers do not step together"
+    if job.deaths:
+        return "workers die"
     if schedule.drift is not None and has_drift(job.method):
         return "the distances between workers are measured"
     if hosts.supply is not None:

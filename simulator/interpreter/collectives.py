@@ -8,6 +8,7 @@ from typing import Any
 
 import simpy
 
+from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.operations import AllGather, Barrier
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective, Meetings, Room, outcome, sent_bytes
@@ -23,6 +24,7 @@ class PendingCollective:
     """The event that all members of a collective wait for, and the collective's key in the record."""
 
     key: str
+    group: Group
     event: simpy.Event
     copies: list[simpy.Event] = field(default_factory=list)
     """the copies of its members' values to the hosts, which it waits for"""
@@ -52,15 +54,22 @@ class Collectives:
         self._meetings = Meetings()
         self._pending: dict[int, PendingCollective] = {}
         """by the identity of each room that is not full yet, because a room is mutable and cannot be a key"""
+        self._running: dict[PendingCollective, None] = {}
+        """the collectives that a death would interrupt, in the order of their first entries"""
+        self._lost: set[Rank] = set()
+        """ranks that are known to be dead"""
 
     def enter(self, task: Task, op: Collective) -> Steps:
         """Enters a collective at once, in program order, and returns its result when the network is done."""
         rank, start = task.me.rank, self._env.now
+        if self._lost and (dead := next((one for one in op.group if one in self._lost), None)) is not None:
+            raise failed(task, op, dead)
         room = self._meetings.enter(rank, op, task.where, task.stream)
         kind = type(op).__name__
         if (pending := self._pending.get(id(room))) is None:
             key = f"{kind} {op.key} over {op.group}{task.stream}"
-            pending = self._pending[id(room)] = PendingCollective(key, self._env.event())
+            pending = self._pending[id(room)] = PendingCollective(key, op.group, self._env.event())
+            self._running[pending] = None
         if self._copies is not None:
             sent, _ = copied_bytes(op, rank, 0)
             if (copy := self._copies.before(rank, task.step, sent)) is not None:
@@ -72,9 +81,11 @@ class Collectives:
             if exit_event is None:
                 self._begin(room, op, task.stream, pending)
             else:
-                pending.event.succeed(outcome(room))
+                self._end(pending, outcome(room))
         task.blocked = lambda: f"waits in {kind} {op.key!r} over {op.group} for {Group(tuple(room.missing))}"
-        answers: Mapping[Rank, Any] = yield pending.event
+        answers: Mapping[Rank, Any] | Rank = yield pending.event
+        if isinstance(answers, int):
+            raise failed(task, op, answers)
         if exit_event is not None:
             yield exit_event
         if self._copies is not None:
@@ -92,7 +103,7 @@ class Collectives:
         answers, pending.nbytes = outcome(room), payload(room)
 
         def begin() -> None:
-            upon(self._network.collective(op, pending.nbytes, stream), lambda _: pending.event.succeed(answers))
+            upon(self._network.collective(op, pending.nbytes, stream), lambda _: self._end(pending, answers))
 
         before = self._begun.get((op.group, stream))
         if before is not None and not before.processed:
@@ -101,6 +112,23 @@ class Collectives:
             self._begun[op.group, stream] = self._env.process(when_ended(pending.copies, begin))
         else:
             begin()
+
+    def lose(self, rank: Rank) -> None:
+        """Interrupts the collectives that have a dead rank as a member; later ones fail when they are entered."""
+        self._lost.add(rank)
+        for pending in [one for one in self._running if rank in one.group]:
+            self._end(pending, rank)
+
+    def _end(self, pending: PendingCollective, answers: Mapping[Rank, Any] | Rank) -> None:
+        """Ends a collective, unless it has ended: with the answers of its members, or with the dead rank."""
+        if self._running.pop(pending, self) is None:
+            pending.event.succeed(answers)
+
+
+def failed(task: Task, op: Collective, dead: Rank) -> PeerFailed:
+    """Returns the failure of a collective that needs a dead rank, and notes it as what the task waits for."""
+    task.blocked = lambda: f"waits in {type(op).__name__} {op.key!r} over {op.group}, which needs rank {dead}"
+    return PeerFailed(f"rank {dead} died", dead)
 
 
 def payload(room: Room) -> int:

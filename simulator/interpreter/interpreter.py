@@ -20,12 +20,12 @@ from typing import Any
 import simpy
 
 from paceline.algorithms.core import operations as ops
-from paceline.algorithms.core.errors import DeadlockError, ProgramError
+from paceline.algorithms.core.errors import DeadlockError, PeerFailed, ProgramError
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.operations import Handle, LayerGradients, Op
 from paceline.algorithms.core.program import Lane, Routine
-from paceline.algorithms.core.values import may_diverge, nbytes
+from paceline.algorithms.core.values import Rank, may_diverge, nbytes
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES, describe
 from paceline.algorithms.runtime.handles import HandleTable, Promise, UnheardFailures, named
 from paceline.algorithms.runtime.program_errors import InvalidOperation, check_start, unknown_operation
@@ -35,6 +35,7 @@ from paceline.simulator.interpreter.batch_staging import BatchStaging
 from paceline.simulator.interpreter.cells import Cells
 from paceline.simulator.interpreter.collectives import Collectives
 from paceline.simulator.interpreter.compute import Compute
+from paceline.simulator.interpreter.deaths import Deaths
 from paceline.simulator.interpreter.device_copies import DeviceCopies
 from paceline.simulator.interpreter.host_costs import NO_COSTS, HostCosts
 from paceline.simulator.interpreter.in_flight import Flight
@@ -43,7 +44,7 @@ from paceline.simulator.interpreter.mail import Mail
 from paceline.simulator.interpreter.serving import Threads
 from paceline.simulator.interpreter.weights_owner import Progress, WeightsOwner
 from paceline.simulator.kernel.clock import Clock
-from paceline.simulator.kernel.lanes import Mutex, Station, Steps, Task
+from paceline.simulator.kernel.lanes import Mutex, Station, Steps, Task, wait
 from paceline.simulator.kernel.simpy_events import Activity
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.interference import InterferingNetwork, Processors
@@ -115,11 +116,15 @@ class Simulation:
         self._cells = Cells(self.env, timing, self.trace, hosts.cells)
         self._tasks: dict[Task, None] = {}
         """the tasks that have not ended, in the order in which they began"""
+        parts = self._mail, self._collectives, self._weights_owner
+        self._deaths = Deaths(self.env, job, self.trace, *parts, tasks=lambda: list(self._tasks))
         self._unheard = UnheardFailures()
         self._failure: Exception | None = None
         self._operations = 0
         self._meanings = self._table()
         """performs each operation: returns the answer, or a generator that returns it"""
+        self._processes: dict[Rank, simpy.Process] = {}
+        """the processes of the ranks' programs"""
         self._threads: dict[Task, Threads] = {}
         """the threads of a server's program, if it has several"""
         self._timing = timing
@@ -149,12 +154,15 @@ class Simulation:
     def run(self) -> Trace:
         """Runs until all programs have ended and all operations in flight are complete."""
         for me in self.job.team:
-            self.env.process(self._main(me))
+            self._processes[me.rank] = self.env.process(self._main(me))
         events = self.env.process_all()
         self._meanings.clear()  # breaks a reference cycle, so that the run's memory is freed at once
         self._judge()
         self._weights_owner.close()
         self.trace.wall_s = self._end_s()
+        if self._deaths.ended:
+            self.trace.stop_reason, self.trace.wall_s = "failure", self.env.now
+            self.trace.ended = self._deaths.ended
         self.trace.lost_updates = self._cells.lost_updates()
         self.trace.notes.update(events=events, operations=self._operations)
         return self.trace
@@ -168,19 +176,38 @@ class Simulation:
 
     def _judge(self) -> None:
         """Raises the failure of the run; one that no program received comes before the deadlock that it may cause."""
+        if self._deaths.ended:
+            return
         if self._failure is not None:
             raise self._failure
         self._unheard.raise_first()
-        if any(task.name == "main" for task in self._tasks):
+        waiting = [task for task in self._tasks if task.name == "main"]
+        if waiting and self.trace.failed_ranks:
+            self._deaths.end(f"{waiting[0].standing()}: {waiting[0].blocked()}")
+        elif all(self._deaths.is_dead(rank) for rank in self.job.team[0].workers):
+            self._deaths.end("no worker is left")
+        elif waiting:
             lines = [f"{task.standing()}: {task.blocked()}" for task in self._tasks]
             lines = [f"deadlock at {self.env.now:g} s, nothing more can happen:", *lines, *self._network.standing()]
             raise DeadlockError("\n  ".join(lines))
 
     def _next_step(self, task: Task, op: ops.NextStep) -> Any:
         """Returns the next step, after the rank has stored weights that will be evaluated."""
+        if self.job.deaths and (fate := self._fate(task, op.state.step)) is not None:
+            return fate
         if (seconds := self._weights_owner.storing_s(task.me.rank)) > 0:
             return self._stored(task, op, seconds)
         return self._weights_owner.next(task, op.state, self.env.now)
+
+    def _fate(self, task: Task, step: int) -> Steps | None:
+        """Returns a wait without an end for a rank that dies in place of beginning this step; None if it lives."""
+        task.step = step
+        if (never := self._deaths.at_step(task.me.rank, step)) is not None:
+            return wait(never)
+        if self._deaths.ends and (self.job.method.shared or self.job.method.independent):
+            task.blocked = lambda: "begins no further step"
+            raise PeerFailed("a rank died")
+        return None
 
     def _stored(self, task: Task, op: ops.NextStep, seconds: float) -> Steps:
         yield self.env.timeout(seconds)
@@ -194,6 +221,8 @@ class Simulation:
         station = Station(me, Mutex(self.env), log, HandleTable(me.rank, report, self._unheard))
         lane = Lane(self.job.method.enter(me, self.job.method.begin(me, self.job.learner.initial())))
         task = Task(station, "main", Promise(lambda: "its program"), lane)
+        if self.job.deaths:
+            self._deaths.begin(task, self._processes[me.rank])
         if me.rank == me.server and self._handling.threads > 1:
             self._threads[task] = Threads(
                 self.env,
@@ -209,7 +238,11 @@ class Simulation:
             yield self.env.timeout(0.0)  # until the copies have ended, which let go of the loader
         if self._loading is not None:
             self._loading.end(me.rank)
-        if (failure := task.promise.failure) is not None:
+        if self._deaths.is_dead(me.rank):
+            return
+        if isinstance(failure := task.promise.failure, PeerFailed):
+            self._deaths.end(f"{task.standing()}: {task.blocked()}")
+        elif failure is not None:
             failure.add_note(f"in rank {me.rank} ({me.role}), step {task.step}, at {self.env.now:g} s")
             self._failure = self._failure or failure
             self.env.halt()
@@ -227,7 +260,10 @@ class Simulation:
             assert task.promise.cancelled, "only `Cancel` interrupts a task"
         except Exception as error:
             failure = error.at(task.standing()) if isinstance(error, InvalidOperation) else error
-            self._unheard.add(failure)
+            if not isinstance(error, PeerFailed):  # what failed because of a death has no effect if nobody waits for it
+                self._unheard.add(failure)
+            elif self._deaths.ends:
+                self._deaths.end(f"{task.standing()}: {task.blocked()}")
         del self._tasks[task]
         task.promise.end(answer, failure)
 
@@ -248,6 +284,9 @@ class Simulation:
                 lane.steps.close()
                 raise
             except Exception as error:
+                if isinstance(error, PeerFailed) and self._deaths.ends:
+                    self._deaths.end(f"{task.standing()}: {task.blocked()}")
+                    yield self.env.event()  # the run has ended
                 failure = error.at(task.standing()) if isinstance(error, InvalidOperation) else error
         if threads is not None:
             yield from threads.finish()

@@ -13,6 +13,7 @@ from typing import Any
 
 import simpy
 
+from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.operations import Receive, Send
 from paceline.algorithms.core.values import Message, Rank, nbytes
 from paceline.algorithms.runtime.program_errors import check_peer, message_wanted, timed_out
@@ -56,6 +57,8 @@ class Request:
     turn: simpy.Event
     envelope: Envelope | None = None
     """the message that it received"""
+    dead: Rank | None = None
+    """the dead rank because of which it fails"""
 
 
 class Mail:
@@ -87,6 +90,10 @@ class Mail:
         self._under_way: dict[tuple[Rank, Rank], deque[Envelope]] = defaultdict(deque)
         self._flows: dict[Rank, simpy.Event] = {}
         """the last transfer to each rank of a message that waited for its receive"""
+        self._lost: list[Rank] = []
+        """ranks that are known to be dead"""
+        self._reported: set[tuple[Rank, Rank]] = set()
+        """(receiver, dead rank) of receives from any rank that have failed"""
 
     def send(self, task: Task, op: Send) -> Steps | None:
         """Sends the present value; the sender waits only for its own processor."""
@@ -184,7 +191,14 @@ class Mail:
     def _next(self, task: Task, op: Receive) -> Steps:
         """Waits for the next message that matches."""
         task.blocked = lambda: f"waits to receive from {message_wanted(op)}"
-        envelope = yield from self._await(task.me.rank, Request(op, self._env.event()))
+        request = Request(op, self._env.event(), dead=self._failed_peer(task.me.rank, op))
+        envelope = None
+        if request.dead is None:
+            envelope = yield from self._await(task.me.rank, request)
+        if request.dead is not None:
+            words = f"waits to receive from {message_wanted(op)}, and rank {request.dead} sends nothing more"
+            task.blocked = lambda: words
+            raise PeerFailed(f"rank {request.dead} died", request.dead)
         if envelope is None:
             self._trace.hear(task.me.rank, None, task.line)
             raise timed_out(op, task.standing())
@@ -260,12 +274,36 @@ class Mail:
         except simpy.Interrupt:  # cancelled: a message received at this instant is put back as the oldest
             if request.envelope is not None:
                 self._deliver(request.envelope, oldest=True)
-            else:
+            elif request.dead is None:
                 self._requests[rank].remove(request)
             raise
-        if request.envelope is None:
+        if request.envelope is None and request.dead is None:
             self._requests[rank].remove(request)
         return request.envelope
+
+    def lose(self, rank: Rank) -> None:
+        """Tells the receivers that wait for a dead rank, each after the last message that it has sent them."""
+        self._lost.append(rank)
+        for to in self._requests:
+            self._tell(to)
+
+    def _tell(self, to: Rank) -> None:
+        """Fails the requests of a rank that no message can answer any more, because their source is dead."""
+        for request in list(self._requests[to]):
+            if (dead := self._failed_peer(to, request.op)) is not None:
+                self._requests[to].remove(request)
+                request.dead = dead
+                request.turn.succeed()
+
+    def _failed_peer(self, to: Rank, op: Receive) -> Rank | None:
+        """Returns the dead rank because of which a receive fails; None if it does not. One from any rank fails once."""
+        for dead in self._lost:
+            concerned = op.source == dead or (op.source is None and (to, dead) not in self._reported)
+            if concerned and not self._under_way.get((dead, to)):
+                if op.source is None:
+                    self._reported.add((to, dead))
+                return dead
+        return None
 
     def _arrive(self, envelope: Envelope) -> None:
         """Delivers a message, and waits if an earlier one of the same pair is still in flight."""
@@ -273,6 +311,8 @@ class Mail:
         queue = self._under_way[envelope.source, envelope.to]
         while queue and queue[0].arrived:
             self._deliver(queue.popleft())
+        if envelope.source in self._lost:
+            self._tell(envelope.to)
 
     def _deliver(self, envelope: Envelope, *, oldest: bool = False) -> None:
         requests = self._requests[envelope.to]

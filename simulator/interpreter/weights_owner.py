@@ -39,7 +39,10 @@ class WeightsOwner:
         self, job: Job, schedule: Schedule, trace: Trace, progress: Progress | None, snapshot_s: float = 0.0
     ) -> None:
         self.job, self.trace, self.progress = job, trace, progress
-        self.learned = Learned(job, schedule)
+        self._owners = [me.rank for me in job.team if me.role == job.method.weights_owner]
+        followed = self._owners if job.deaths and job.spare else [job.weights_owner]  # the next one has its own counts
+        self._learned = {rank: Learned(job, replace(schedule)) for rank in followed[1:]}
+        self._learned[followed[0]] = Learned(job, schedule)
         self._watch = Watch(job, schedule, trace)
         self.goal = Goal(job.budget)
         self.rank = job.weights_owner
@@ -48,6 +51,24 @@ class WeightsOwner:
         self.rule = StopRule(job.limit, together=together, grants=self._grants)
         self._keep(self.learned.show())
         self._snapshot_s, self._storing_s = snapshot_s, 0.0
+
+    @property
+    def learned(self) -> Learned:
+        """The weights being learned."""
+        return self._learned[self.rank]
+
+    def lose(self, rank: Rank, completed: int) -> None:
+        """Continues without a dead rank: the weights of the next living owner are evaluated from now on.
+
+        Args:
+            rank: the dead rank.
+            completed: the number of steps that it completed.
+        """
+        if rank in self._owners:
+            self._grants.lose(rank, completed)
+            self._owners.remove(rank)
+            if rank == self.rank and self._owners and self._owners[0] in self._learned:
+                self.rank = self._owners[0]
 
     def storing_s(self, rank: Rank) -> float:
         """Returns the seconds in which a rank stores weights before its next step; they count once.
@@ -88,6 +109,8 @@ class WeightsOwner:
         if op.layer is not None:
             return version
         self._watch.stepped(station.me.rank, op, rows)
+        if station.me.rank != self.rank and station.me.rank in self._learned:
+            self._learned[station.me.rank].applied(op, version, rows, now_s)
         if station.me.rank == self.rank:
             self._storing_s += self._snapshot_s * self.learn(op, version, rows, now_s)
         return version

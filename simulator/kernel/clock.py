@@ -79,9 +79,9 @@ class Clock(simpy.Environment):
         super().step()
 
     def _schedule_callback(self) -> None:
-        """Schedules the first background callback if it is due before the next event."""
-        at_s, _, then, wanted = self._callbacks[0]
+        """Schedules the first background callback if it is due before the next event, or if the run waits for any."""
+        at_s, _, then, _ = self._callbacks[0]
         soonest_s = self.peek()
-        if at_s <= soonest_s if soonest_s < math.inf else wanted():
+        if at_s <= soonest_s if soonest_s < math.inf else any(wanted() for *_, wanted in self._callbacks):
             heappop(self._callbacks)
             after(self, max(0.0, at_s - self.now), lambda _: then())

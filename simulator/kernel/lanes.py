@@ -25,6 +25,11 @@ Steps = Generator[simpy.Event, Any, Any]
 """the part of a SimPy process that performs one operation"""
 
 
+def wait(event: simpy.Event) -> Steps:
+    """Waits for an event."""
+    yield event
+
+
 class Mutex:
     """A lock that one task holds at a time; others wait in a queue, first come, first served."""
 

@@ -63,7 +63,7 @@ def length_of(plan: Plan, steps: int | None = None) -> Length:
 
 
 def without_learning(plan: Plan, budget: Budget) -> Plan:
-    """Returns the plan with vectors that have only sizes.
+    """Returns the plan with vectors that have only sizes, and without deaths.
 
     Args:
         plan: the run.
@@ -71,7 +71,7 @@ def without_learning(plan: Plan, budget: Budget) -> Plan:
     """
     learner = plan.job.learner
     sizes = TimingOnly(learner.layout, learner.num_samples, learner.initial().nbytes // learner.layout.size)
-    return replace(plan, job=replace(plan.job, learner=sizes, budget=budget))
+    return replace(plan, job=replace(plan.job, learner=sizes, budget=budget, deaths=()))
 
 
 def shortened(plan: Plan, length: Length) -> Plan:

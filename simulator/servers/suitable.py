@@ -47,6 +47,8 @@ def _may_end(job: Job) -> bool:
 
 
 def _costs(job: Job, timing: Timing, hosts: HostCosts) -> str | None:
+    if job.deaths:
+        return "workers die"
     if hosts.supply is not None:
         return "batches are read from storage"
     if hosts.staging is not None and hosts.staging.network.cluster.staging is not None:

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,20 @@ import pytest
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.job import Death
 from paceline.algorithms.core.values import Group, Rank, Samples
 from paceline.backend.local.launch import RankFailed
 from paceline.backend.status.rank_status import Vote
 from paceline.backend.status.status_board import StatusBoard
+from paceline.backend.training.run import train
 from paceline.backend.transports.agreement import Agreement, name_of
 from paceline.backend.transports.inbox import Claim, Envelope, Inbox
+from paceline.records.trace import Schedule
+from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.network.network import NoCost
 from tests.backend.jobs import no_children, run_for_real
 from tests.backend.test_failures import Killer
-from tests.support import Bowl, built, job_of, nodes_for
+from tests.support import Bowl, FixedTiming, built, job_of, nodes_for
 from tests.thorough import extra
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))  # its modules import each other from there
@@ -191,6 +196,47 @@ def test_a_worker_dies_and_the_others_reach_the_end(name: str, rank: int, how: s
     if name == "diloco":
         vectors = [state.start for state in trace.states.values()]
         assert all(np.array_equal(vector, vectors[0]) for vector in vectors)
+
+
+@pytest.mark.parametrize("name", ["sync-sgd", "k-sync", "diloco"])
+def test_a_death_of_the_job_has_the_outcome_of_its_simulation(name: str) -> None:
+    method = built(name)
+    job = replace(job_of(method, 4, nodes=nodes_for(method), steps=30), deaths=(Death(Rank(2), step=7),))
+    predicted = simulate_job(job, FixedTiming(), NoCost(), Schedule(every=math.inf))
+    if job.spare:
+        trace = run_for_real(job)
+    else:
+        with pytest.raises(RankFailed) as failed:
+            run_for_real(job)
+        trace = failed.value.trace
+        assert trace.ended == str(failed.value)
+    (lost,) = trace.failed_ranks
+    assert (lost["rank"], lost["step"], lost["how"]) == (2, 7, "died at step 7: killed by SIGKILL (cluster.deaths)")
+    assert [(one["rank"], one["step"]) for one in predicted.failed_ranks] == [(2, 7)]
+    assert trace.stop_reason == predicted.stop_reason == ("samples" if job.spare else "failure")
+    assert {row.rank for row in trace.updates if row.step >= 7}.isdisjoint({2})
+    if not job.spare:
+        assert trace.ended is not None and trace.ended.startswith(f"rank 2 (worker) {lost['how']}, at ")
+        assert f"{name} needs all of its workers" in trace.ended
+
+
+def test_a_death_at_a_time_ends_one_algorithm_and_the_others_are_trained(tmp_path: Path) -> None:
+    scenario = {
+        "name": "deaths",
+        "algorithms": ["sync-sgd", "async-sgd"],
+        "workload": {"model": "quadratic", "learning": "quadratic", "batch_per_worker": 4},
+        "cluster": {
+            "nodes": [{"device": {"name": "d", "overhead": "10 ms", "per_sample": "0 ms"}, "count": 3}],
+            "deaths": [{"worker": 1, "at": "100 ms"}],
+        },
+        "stop": {"updates": 60},
+    }
+    ended, goes_on = train(scenario, out=tmp_path)
+    assert (ended.summary["stop_reason"], goes_on.summary["stop_reason"]) == ("failure", "updates")
+    for run in (ended, goes_on):
+        (lost,) = run.summary["failed_ranks"]
+        assert lost["rank"] == 1 and lost["time_s"] >= 0.1
+    assert "sync-sgd needs all of its workers" in ended.summary["ended"]
 
 
 def test_a_stopped_rank_is_named_with_those_who_wait_for_it() -> None:

@@ -1,4 +1,4 @@
-"""Faults of a cluster as frozen values: stragglers, slowdowns, crashes.
+"""Faults of a cluster as frozen values: stragglers, slowdowns, crashes, deaths.
 
 Rules of this file:
 
@@ -122,6 +122,17 @@ class CrashAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeathAt:
+    """Workers that die and do not return: at a time, or in place of beginning their own step of this number."""
+
+    place: Place
+    at_s: float | None = None
+    step: int | None = None
+    detection_s: float = 0.0
+    """how long nobody notices"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Crashes:
     """When workers crash, and the costs of crashes.
 
@@ -154,6 +165,7 @@ class Faults:
     stragglers: tuple[Straggler, ...] = ()
     slowdowns: tuple[Slowdown, ...] = ()
     crashes: Crashes | None = None
+    deaths: tuple[DeathAt, ...] = ()
 
     @property
     def shows(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from paceline.records import Run
-from paceline.records.figures import significant
+from paceline.records.failed_ranks import failure_sentences
 from paceline.records.record_figures import says
 from paceline.reports.comparison.periods import say_unfinished_runs
 from paceline.reports.comparison.run_table import runs_table, seeds_table
@@ -76,11 +76,8 @@ def _limits(runs: Sequence[Run]) -> Iterator[str]:
     for run in runs:
         if (records := run.summary.get("records")) is not None:
             yield f"{run.algorithm}: {says(records, workers_of(run))}"
-        for one in run.summary.get("failed_ranks", ()):
-            yield (
-                f"{run.algorithm} with seed {run.seed} continued without rank {one['rank']} ({one['role']}), which "
-                f"{one['how']}, at {significant(one['time_s'])} s."
-            )
+        for text in failure_sentences(run.summary, f"{run.algorithm} with seed {run.seed}"):
+            yield f"{text}."
     yield from dict.fromkeys(f"Note: {text}" for run in runs for text in run.machine.get("warnings", ()))
 
 
