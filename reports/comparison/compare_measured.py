@@ -144,7 +144,7 @@ def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[s
 def _named(predicted: Prediction, name: str, keep: Callable[[Run], Run]) -> Prediction:
     """Returns a prediction with the measured run's name of the algorithm, with the simulated runs stored.
 
-    The name differs if the scenario had the method several times, such as ``agd(delay=4)``.
+    The name differs if the scenario had the method several times, such as ``agd delay=4``.
     """
     return Prediction(
         simulated=[keep(replace(run, algorithm=name)) for run in predicted.simulated],

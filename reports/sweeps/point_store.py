@@ -128,6 +128,8 @@ def only(scenario: Scenario, algorithm: str, seed: int) -> Scenario:
         ValueError: the scenario has no such algorithm.
     """
     algorithms = Algorithms.of(scenario.algorithms)
+    if algorithm not in algorithms.labels:
+        raise ValueError(f"found no algorithm {algorithm!r}, expected one of {', '.join(algorithms.labels)}")
     alone = algorithms.only(algorithms.labels.index(algorithm))
     return scenario.model_copy(update={"algorithms": alone, "seed": seed, "seeds": 1})
 

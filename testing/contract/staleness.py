@@ -32,7 +32,7 @@ class StalenessContract(Contract):
         assert not len(tables.layers)
 
     def test_layers_land_by_themselves_one_step_late(self, interpreter: Interpreter) -> None:
-        trace = interpreter(job_of(LayerwiseAgd(delay=1), 2, steps=4))
+        trace = interpreter(job_of(LayerwiseAgd(delay=1, bucket=None), 2, steps=4))
         rows = sorted((row.rank, row.step, row.layer, row.version_read, row.version_applied) for row in trace.layers)
         assert rows == [
             (Rank(rank), step, layer, step, step + 1)

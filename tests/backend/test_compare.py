@@ -90,7 +90,9 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_probe_finds_costs_of_everything_the_prediction_asks_for() -> None:
     """By name, members and bytes: a server counts as one more worker, a barrier has no bytes."""
     compressed = {"name": "sync-sgd", "compression": {"kind": "top-k", "ratio": 0.1}}
-    data = yaml.safe_load(SCENARIO) | {"algorithms": [compressed, "hsgd", "sync-easgd1", "layerwise-sgd"]}
+    data = yaml.safe_load(SCENARIO) | {
+        "algorithms": [compressed, "hsgd", "sync-easgd1", {"name": "layerwise-sgd", "bucket": None}]
+    }
     scenario = paceline.load(data)
     asked = dry_run(scenario.plans(paced=True))
     nbytes = 4810 * 4

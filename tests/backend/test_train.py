@@ -76,7 +76,17 @@ def test_a_measured_run_has_every_key_and_table_of_a_simulated_one(trained: list
             summary.keys() - {"pace"}
             == other.summary.keys() - {"links"}  # real messages do not cross the scenario's links
             == Summary.__annotations__.keys()
-            - {"faults", "reads", "extrapolated", "pace", "failed_ranks", "prediction_interval", "records", "links"}
+            - {
+                "faults",
+                "reads",
+                "extrapolated",
+                "pace",
+                "failed_ranks",
+                "ended",
+                "prediction_interval",
+                "records",
+                "links",
+            }
         )
         assert summary["step_s"].keys() == StepTime.__annotations__.keys()
         assert summary["time_fraction"].keys() == set(ACTIVITIES)

@@ -99,8 +99,8 @@ SCENARIOS = (
     Mutant(
         name="unknown-hyperparameter-ignored",
         file="scenarios/sections/methods.py",
-        old="faults = unknown(given, known, method.name, ())",
-        new="faults = unknown({}, known, method.name, ())",
+        old="faults = [*faults, *unknown(given, known, method.name, ())]",
+        new="faults = [*faults, *unknown({}, known, method.name, ())]",
         bug="A misspelt hyper-parameter is ignored.",
         tests=("unit/test_scenario_mistakes.py",),
     ),
@@ -166,9 +166,9 @@ RECORDS = (
     Mutant(
         name="step-times-across-ranks",
         file="records/summary.py",
-        old='.groupby("rank")["start_s"].diff()',
-        new='["start_s"].diff()',
-        bug="The time between the last gradient of one rank and the first of the next counts as a step.",
+        old='steps.groupby("rank")["start_s"].shift(-1)',
+        new='steps["start_s"].shift(-1)',
+        bug="The last step of a rank lasts to the first gradient of the next rank.",
         tests=("unit/test_summary.py",),
     ),
     Mutant(

@@ -108,5 +108,7 @@ class LandsElsewhere(LayerwiseAgd):
 
 
 def test_number_40_is_broken_by_layers_that_land_in_each_others_place() -> None:
-    layered, flat = (AnyOrder(job_of(method(delay=1), 2, steps=5)).run() for method in (LandsElsewhere, Agd))
+    layered, flat = (
+        AnyOrder(job_of(method, 2, steps=5)).run() for method in (LandsElsewhere(delay=1, bucket=None), Agd(delay=1))
+    )
     assert (layered.weights != flat.weights).any()

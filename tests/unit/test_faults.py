@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.algorithms.core.method import RankContext, Replica
@@ -250,9 +251,10 @@ def test_a_cancelled_gradient_frees_its_device_at_once() -> None:
 
 def test_the_pages_scenario_is_right_and_its_keys_are_the_schemas() -> None:
     text = DOCS.read_text(encoding="utf-8")
-    (shown,) = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    shown, deaths = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     scenario = load(shown)
     assert load(scenario.dump()) == scenario
+    assert load(scenario.dump() | yaml.safe_load(deaths)).cluster.deaths
     figures = set(re.findall(r"^\| `(\w+)` \|", text.partition("## What a run says")[2], re.MULTILINE))
     (run,) = simulate(four("cluster.crashes={mtbf: 1 h}"))
     assert figures == set(told(run))

@@ -62,9 +62,9 @@ def test_what_is_kept_depends_on_size_choice_and_seed() -> None:
     assert Keeping.of("summary", 3, 30, 1).updates == 0
 
 
-@pytest.mark.parametrize(("name", "kind"), [("sync-sgd", "full"), ("layerwise-sgd", "sampled")])
-def test_buckets_of_layer_wise_methods_count_as_steps(name: str, kind: str) -> None:
-    (plan,) = load("fat-tree-128", ["stop.samples=1000000"], algorithms=[name]).plans()
+@pytest.mark.parametrize(("entry", "kind"), [("sync-sgd", "full"), ("{name: layerwise-sgd, bucket: null}", "sampled")])
+def test_buckets_of_layer_wise_methods_count_as_steps(entry: str, kind: str) -> None:
+    (plan,) = load("fat-tree-128", ["stop.samples=1000000", f"algorithms=[{entry}]"]).plans()
     assert expected_steps(plan) < FULL_STEPS
     assert keeping_of(plan).kind == kind
     whole = replace(plan, job=replace(plan.job, method=LayerwiseSgd(bucket=10**9)))
