@@ -42,7 +42,7 @@ def outside(plan: Plan, *, timed: bool = True) -> list[str]:
     >>> outside(load("dgx1-p100", ["workload.batch_per_worker=16"]).plans()[0])  # doctest: +ELLIPSIS
     ['workload.batch_per_worker: found 16; the time of p100-sxm2 was fitted at 128 to 512 (device model of ...)']
     """
-    found = [*_devices(plan), *_tensor_cores(plan), *_cables(plan)] if timed else []
+    found = [*_devices(plan), *_tensor_cores(plan), *_cables(plan), *_files(plan)] if timed else []
     return [*found, *_stand_ins(plan), *_targets(plan), *_below_entropy(plan), *_evaluations(plan)]
 
 
@@ -52,6 +52,14 @@ def _cables(plan: Plan) -> Iterator[str]:
     if several and len(plan.cluster.nodes) > 1:
         found = " or ".join(map(str, several))
         yield f"cluster.network.cables: not given; nodes from files have {found}, one for each of their network cards"
+
+
+def _files(plan: Plan) -> Iterator[str]:
+    """Yields a note for each graph of a file with what was assumed or approximated when it was read."""
+    keys: dict[tuple[str, ...], str] = {}
+    for key, graph in plan.scenario.cluster.graphs_of_files.items():
+        if graph.assumed and keys.setdefault(graph.assumed, key) == key:
+            yield f"{key}: {graph.name}: {'; '.join(graph.assumed)}"
 
 
 def _stand_ins(plan: Plan) -> Iterator[str]:

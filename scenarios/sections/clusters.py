@@ -351,6 +351,16 @@ class ClusterPart(Part):
             found += [0 if inside is None else len(inside.of_kind("nic"))] * part.count
         return tuple(found)
 
+    @property
+    def graphs_of_files(self) -> dict[str, Graph]:
+        """The graphs that were read from files, by the key that names the file."""
+        files = {"cluster.file": self.file, "cluster.network.file": self.network.file}
+        found = {key: graph_of(file) for key, file in files.items() if file is not None}
+        for number, part in enumerate(self.nodes if isinstance(self.nodes, tuple) else ()):
+            if isinstance(part.node, NodeFilePart) and (inside := part.inside()) is not None:
+                found[f"cluster.nodes[{number}].node.file"] = inside
+        return found
+
     def _own_links(self) -> list[Fault]:
         """Returns the mistakes of nodes with links of their own."""
         if not isinstance(self.nodes, tuple) or (self.network.topology == "star" and self.network.file is None):

@@ -93,6 +93,23 @@ def test_a_log_of_two_hosts_is_used_between_hosts(tmp_path: Path) -> None:
     assert any("the scenario's links carry AllReduce inside a host" in line for line in inside.machine["warnings"])
 
 
+def test_what_was_assumed_of_a_log_is_said_with_every_figure_from_it(tmp_path: Path) -> None:
+    """A log that gives no hosts; `--machine FILE` and `cluster.machine` say the same, on screen and in the record."""
+    log = str(DATA / "osu.txt")
+    machine = calibrated(tmp_path, "digits-mlp", "--workers", "4", "--osu", log)
+    assumed = load_machine(machine).assumed[0]
+    assert "one is assumed" in assumed
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(scenario(4, "digits-mlp")))
+    for given in (["--machine", machine], ["--set", f"cluster.machine={machine}"]):
+        words = ["simulate", str(path), *given, "--out", str(tmp_path)]
+        assert f"note: cluster.machine: {assumed}" in CliRunner().invoke(app, words).stderr
+        answer = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["runs"][0]
+        assert any(assumed in text for text in answer["warnings"])
+        record = json.loads((Path(answer["path"]) / "run.json").read_text())
+        assert any(assumed in text for text in record["machine"]["warnings"])
+
+
 @pytest.mark.parametrize("given", [str(DATA / "osu.txt"), f"4={DATA / 'osu.txt'}"])
 def test_an_all_reduce_takes_the_time_of_an_osu_log(given: str, tmp_path: Path) -> None:
     machine = calibrated(tmp_path, "digits-mlp", "--workers", "4", "--osu", given)

@@ -177,3 +177,42 @@ def test_a_note_is_said_once_and_kept(tmp_path: Path) -> None:
     assert record["machine"]["warnings"] == [warning]
     swept = CliRunner().invoke(app, ["sweep", *words[1:], "--vary", "cluster.nodes[0].count=1,2", "--jobs", "1"])
     assert swept.stderr.count("note: workload.batch_per_worker") == 1
+
+
+TABLE = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV6\t0-9\nGPU1\tNV6\t X \t0-9\n"
+PLATFORM = (
+    '<platform version="4.1"><zone id="z" routing="Full"><host id="a" speed="1Gf"/><host id="b" speed="1Gf"/>'
+    '<link id="l" bandwidth="125MBps" latency="50us"/><route src="a" dst="b"><link_ctn id="l"/></route>'
+    "<bypassRoute/></zone></platform>"
+)
+
+
+@pytest.mark.parametrize(("name", "text", "key", "cluster", "noted"), [
+    ("box.txt", TABLE, "cluster.nodes[0].node.file", "{nodes: [{device: v100, count: 2, node: {file: FILE}}]}",
+     "nvlink2 INFERENCE from 6 NVLinks a GPU"),
+    ("wan.xml", PLATFORM, "cluster.file", "{file: FILE, device: v100}", "<bypassRoute> ignored"),
+    ("wan.xml", PLATFORM, "cluster.network.file", "{nodes: [{device: v100, count: 2}], network: {file: FILE}}",
+     "<bypassRoute> ignored"),
+    ("net.json", '{"nodes": [{"id": "a"}, {"id": "b"}], "edges": [{"source": "a", "target": "b", "bandwidth": 1e9}]}',
+     "cluster.file", "{file: FILE, device: v100}", "1 connections without a latency: 0"),
+])  # fmt: skip
+def test_what_a_file_leaves_open_is_said_with_the_figures(
+    tmp_path: Path, name: str, text: str, key: str, cluster: str, noted: str
+) -> None:
+    """By `simulate` and `explain`, on standard error and in JSON, and in the record; a real run has its own links."""
+    (tmp_path / name).write_text(text)
+    path = tmp_path / "timed.yaml"
+    head = TIMED.partition("cluster:")[0]
+    path.write_text(f"{head}cluster: {cluster.replace('FILE', name)}\nstop: {{updates: 2}}\n")
+    (plan,) = load(str(path)).plans()
+    assert not [note for note in outside(plan, timed=False) if note.startswith(key)]
+    for command in (["simulate", str(path), "--out", str(tmp_path)], ["explain", str(path)]):
+        shown = CliRunner().invoke(app, [*command, "--json"])
+        assert shown.exit_code == 0, shown.stderr
+        answer = json.loads(shown.stdout)
+        said = answer["runs"][0]["warnings"] if "runs" in answer else answer["algorithms"][0]["notes"]
+        (line,) = [note for note in said if note.startswith(f"{key}: {name.partition('.')[0]}: ")]
+        assert noted in line
+        assert f"note: {line}" in CliRunner().invoke(app, command).stderr
+    record = next(tmp_path.rglob("run.json")).read_text()
+    assert noted in "\n".join(json.loads(record)["machine"]["warnings"])

@@ -106,6 +106,8 @@ class Graph:
     connections: tuple[Connection, ...]
     provenance: str
     """where the shape comes from; each link has its own provenance"""
+    assumed: tuple[str, ...] = ()
+    """what was assumed or approximated when it was read from a file"""
     bisection: Bisection | None = None
     """the result of the family's formula; without one it is searched for"""
     all_alike: bool = False

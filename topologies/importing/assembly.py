@@ -50,6 +50,7 @@ def assemble(
     provenance: str,
     hosts: Mapping[str, str] | None = None,
     at: Mapping[str, Place] | None = None,
+    assumed: Sequence[str] = (),
 ) -> Graph:
     """Returns the graph of these vertices and connections, with a place for each vertex.
 
@@ -61,6 +62,7 @@ def assemble(
         provenance: where it comes from, and which parts are approximated.
         hosts: the machine of a vertex, if it is known.
         at: the places of vertices in a picture, if the format defines them.
+        assumed: what the file does not say, or what the graph approximates.
 
     Raises:
         InputError: the graph is empty, too large, not connected, or has no device or host.
@@ -90,6 +92,7 @@ def assemble(
         ),
         connections=tuple(_connection(wire, where) for wire in wires),
         provenance=provenance,
+        assumed=tuple(assumed),
     )
 
 

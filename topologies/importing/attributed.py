@@ -163,8 +163,8 @@ def _graph(read: Attributed, where: str, name: str, form: str) -> Graph:
     wires = [_merged(several, read.directed, problems) for several in found.values()]
     refuse(where, problems)
     silent = sum(wire.latency_s == 0 for wire in wires)
-    said = f"{form} ({where})" + (f"; {silent} connections without a latency: 0" if silent else "")
-    return assemble(name, where, kinds, wires, said, hosts=hosts)
+    assumed = [f"{silent} connections without a latency: 0"] if silent else []
+    return assemble(name, where, kinds, wires, "; ".join([f"{form} ({where})", *assumed]), hosts=hosts, assumed=assumed)
 
 
 def _wire(edge: Edge, kinds: Mapping[str, Kind], problems: list[str]) -> Wire | None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.algorithms.core.errors import InputError
@@ -118,32 +118,53 @@ def machine(text: str, where: str, name: str, *, link: str | None = None, pcie: 
         for pair, count in nvlinks.items()
         if pair[0] not in behind
     ]
-    said = [f"nvidia-smi topo -m ({where}); bandwidths are the catalogue's"]
-    if nvlinks:
-        said.append(f"{nvlink} {'as given' if link else f'INFERENCE from {real} NVLinks a GPU'}")
+    assumed = [
+        *_assumed_links(table, nvlink if nvlinks and not link else None, real, switches, behind),
+        *_assumed_sockets(table, sockets, generation, given=pcie is not None),
+    ]
+    given = [f"{nvlink} as given"] if nvlinks and link else []
+    given += [f"PCIe {pcie} as given"] if pcie else []
+    said = [f"nvidia-smi topo -m ({where}); bandwidths are the catalogue's", *given, *assumed]
+    at = places(kinds, wires, len(sockets))
+    return assemble(name, where, kinds, bowed(wires, at), "; ".join(said), at=at, assumed=assumed)
+
+
+def _assumed_links(
+    table: Table, nvlink: str | None, real: int, switches: Sequence[Mapping[str, int]], behind: Mapping[str, int]
+) -> Iterator[str]:
+    """Yields what is assumed about NVLinks and NVSwitches.
+
+    Args:
+        table: the table.
+        nvlink: the kind of NVLink that was inferred from their number; None if it was given or there are none.
+        real: the maximum number of NVLinks of a GPU.
+        switches: the GPUs of each group behind NVSwitches.
+        behind: the NVLinks of each GPU behind NVSwitches.
+    """
+    if nvlink:
+        yield f"{nvlink} INFERENCE from {real} NVLinks a GPU"
     if switches:
-        said.append(
-            f"NVSwitches as {len(switches)} INFERENCE from NVLinks between all GPUs".replace("as 1 ", "as one ")
-        )
-    without = [gpu for gpu in table.gpus if nvlinks and not any(gpu in pair for pair in nvlinks)]
-    if without:
-        said.append(f"{', '.join(without)} without NVLink")
-    fewer = [gpu for gpu, count in behind.items() if count < real]
-    if fewer:
-        said.append(f"{', '.join(fewer)} with fewer NVLinks than others")
-    said += table.notes
+        number = "one" if len(switches) == 1 else len(switches)
+        yield f"NVSwitches as {number} INFERENCE from NVLinks between all GPUs"
+    linked = {gpu for pair in table.nvlinks() for gpu in pair}
+    if linked and (without := [gpu for gpu in table.gpus if gpu not in linked]):
+        yield f"{', '.join(without)} without NVLink"
+    if fewer := [gpu for gpu, count in behind.items() if count < real]:
+        yield f"{', '.join(fewer)} with fewer NVLinks than others"
+
+
+def _assumed_sockets(table: Table, sockets: list[list[str]], generation: int, *, given: bool) -> Iterator[str]:
+    """Yields what is assumed about names, sockets and PCIe, whose generation may be given."""
+    yield from table.notes
     alike = [
         pair for pair in itertools.combinations(table.affinity, 2) if len({table.affinity[gpu] for gpu in pair}) == 1
     ]
     if table.all_far and alike:
-        said.append("sockets by CPU affinity, as all pairs of GPUs are SYS")
+        yield "sockets by CPU affinity, as all pairs of GPUs are SYS"
     elif any(sum(not socket.isdisjoint(pair) for socket in map(set, sockets)) > 1 for pair in alike):
-        said.append("sockets by SYS, whose two ends are on different ones, against equal CPU affinities")
-    said.append(
-        f"PCIe {generation} {'as given' if pcie else 'INFERENCE'}, x16 throughout; bus between sockets INFERENCE"
-    )
-    at = places(kinds, wires, len(sockets))
-    return assemble(name, where, kinds, bowed(wires, at), "; ".join(said), at=at)
+        yield "sockets by SYS, whose two ends are on different ones, against equal CPU affinities"
+    pcie = "PCIe x16 throughout" if given else f"PCIe {generation} INFERENCE, x16 throughout"
+    yield pcie if len(sockets) == 1 else f"{pcie}; bus between sockets INFERENCE"
 
 
 # --- reading the table -----------------------------------------------------------------------------------------------

@@ -77,8 +77,9 @@ def platform(text: str, where: str, name: str) -> Graph:
     wires = connections(read, found)
     for junction in dict.fromkeys(end for wire in wires for end in (wire.one, wire.other)):
         read.kinds.setdefault(junction, "switch")
-    said = f"SimGrid platform ({where})" + (f"; approximated: {', '.join(read.notes)}" if read.notes else "")
-    graph = assemble(name, where, read.kinds, wires, said)
+    approximated = [f"approximated: {', '.join(read.notes)}"] if read.notes else []
+    said = "; ".join([f"SimGrid platform ({where})", *approximated])
+    graph = assemble(name, where, read.kinds, wires, said, assumed=approximated)
     _check_listed(graph, read, where)
     return graph
 
