@@ -17,7 +17,7 @@ from paceline.records import Run
 from paceline.records.extrapolated import Extrapolated
 from paceline.reports.comparison.periods import is_unfinished
 from paceline.reports.comparison.prediction_errors import figure, number
-from paceline.reports.comparison.ties import leaders, why
+from paceline.reports.comparison.ties import leaders, tie
 from paceline.reports.comparison.words import listed, plain, shown
 from paceline.reports.plain_table import plain_table
 
@@ -92,7 +92,7 @@ def words(lines: Sequence[dict[str, Any]]) -> str:
     said = ["Extrapolated: no run here trained this model."]
     if times:
         first = leaders(times, hours, least=True)
-        equally = f", equally ({why(times[first[0]])})," if len(first) > 1 else ""
+        equally = f", {tie([times[name] for name in first], hours)}," if len(first) > 1 else ""
         said[0] += f" Soonest {'are' if equally else 'is'} {listed(first)}{equally} with "
         said[0] += f"{hours(number(times[first[0]]) or 0.0)} h, if all of this holds:"
     else:

@@ -9,7 +9,7 @@ from paceline.reports.comparison.compare import Comparison, Predicts
 from paceline.reports.comparison.periods import is_unfinished, say_unfinished
 from paceline.reports.comparison.predict import WRONG_MODELS
 from paceline.reports.comparison.prediction_errors import Tree, number
-from paceline.reports.comparison.ties import leaders, why
+from paceline.reports.comparison.ties import leaders, tie
 from paceline.reports.comparison.words import listed, seconds, worst
 
 CLEAN_LOAD = 0.05
@@ -60,16 +60,16 @@ def _soonest(comparison: Comparison) -> str:
         return f"{goal} was reached {sides}."
     expected, found = (leaders(side, seconds, least=True) for side in (predicted, measured))
     first, best = expected[0], found[0]
+    how = tie([measured[name] for name in found], seconds) if len(found) > 1 else ""
     if set(expected) == set(found):
         times = f"{_time(predicted, best)} simulated, {_time(measured, best)} measured"
         if len(found) == 1:
             return f"{best} reaches {goal} soonest, as predicted: {times}."
         if len(found) == len(compared) > 2:
-            return f"No method reaches {goal} soonest ({why(measured[best])}), as predicted: {best} in {times}."
-        return f"{listed(found)} reach {goal} soonest, equally ({why(measured[best])}), as predicted: {times}."
-    equally = f", equally ({why(measured[best])})" if len(found) > 1 else ""
+            return f"No method reaches {goal} soonest, {how}, as predicted: {best} in {times}."
+        return f"{listed(found)} reach {goal} soonest, {how}, as predicted: {times}."
     return (
-        f"{listed(found)} reached {goal} soonest{equally}, in {_time(measured, best)}; "
+        f"{listed(found)} reached {goal} soonest{how and f', {how}'}, in {_time(measured, best)}; "
         f"predicted soonest {'was' if len(expected) == 1 else 'were'} {listed(expected)} "
         f"with {_time(predicted, first)} "
         f"({best}: {_time(predicted, best)} predicted; {first}: {_time(measured, first)} measured)."

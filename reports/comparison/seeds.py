@@ -20,8 +20,8 @@ from paceline.records.figures import significant
 from paceline.records.metrics import interval
 from paceline.reports.comparison.periods import finished
 from paceline.reports.comparison.prediction_errors import AIMS, figure, together
-from paceline.reports.comparison.ties import leaders
-from paceline.reports.comparison.time_to_target import Aim, aim_of
+from paceline.reports.comparison.ties import EQUALLY, leaders
+from paceline.reports.comparison.time_to_target import Aim, aim_of_run
 from paceline.reports.comparison.words import listed, seconds, shown
 
 Summaries = Sequence[Mapping[str, Any]]
@@ -56,7 +56,7 @@ def _reached(summaries: Summaries, aim: str) -> int | None:
 
 def soonest(runs: Sequence[Run]) -> str:
     """Describes which algorithm reaches the target first, and whether the seeds distinguish it from the others."""
-    aim, runs = aim_of(runs[0].summary), finished(runs)
+    aim, runs = aim_of_run(runs[0]), finished(runs)
     if aim is None or not runs or not any(map(_learns, runs)):
         return ""
     times = {name: [run.summary[aim.path] for run in mine] for name, mine in by_algorithm(runs).items()}  # type: ignore[literal-required]
@@ -81,7 +81,7 @@ def _first(aim: Aim, times: Mapping[str, Sequence[float]], algorithms: int) -> s
     seeds = len(times[best])
     taken = f"{shown(figure(times[best]), seconds)} s"
     if len(first) > 1:
-        said = f"{listed(first)} reach {aim.words} soonest, equally (to the precision shown), in {taken}"
+        said = f"{listed(first)} reach {aim.words} soonest, {EQUALLY}, in {taken}"
     else:
         said = f"{best} reaches {aim.words}{' soonest' if algorithms > 1 else ''}, in {taken}"
     them, they = ("them", "they are") if len(first) > 1 else ("it", "it is")

@@ -1,18 +1,21 @@
 """Ties: which figures share the first place.
 
-Two figures are equal if they look the same when shown, or if both have intervals over seeds that overlap. Without this
-rule the order of the algorithms in the scenario would decide which of two equal ones is called best.
+Two figures share it if they look the same when shown, or if both have intervals over seeds that overlap. The first are
+equal; of the second the seeds only do not say which is better, and sentences say that instead. Without this rule the
+order of the algorithms in the scenario would decide which one is called best.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from paceline.reports.comparison.prediction_errors import number
+from paceline.reports.comparison.words import listed, shown
 
 Key = TypeVar("Key")
+EQUALLY = "equally (to the precision shown)"
 
 
 def leaders(figures: Mapping[Key, Any], unit: Callable[[float], str], *, least: bool = False) -> list[Key]:
@@ -44,6 +47,20 @@ def equal(one: Any, other: Any, unit: Callable[[float], str]) -> bool:
     return both and one["low"] <= other["high"] and other["low"] <= one["high"]
 
 
-def why(one: Any) -> str:
-    """Describes the rule by which figures of this kind are equal."""
-    return "95 % intervals over seeds overlap" if isinstance(one, Mapping) else "to the precision shown"
+def tie(figures: Iterable[Any], unit: Callable[[float], str]) -> str:
+    """Describes how the figures that `leaders` puts first share the place, for after a comma.
+
+    Args:
+        figures: the best one, and those that share its place.
+        unit: formats a figure.
+
+    >>> tie([1.001, 1.002], lambda value: f"{value:.1f}")
+    'equally (to the precision shown)'
+    >>> few = {"mean": 1.35, "low": -0.92, "high": 3.62}
+    >>> tie([{"mean": 0.61, "low": 0.5, "high": 0.72}, few], lambda value: f"{value:.2f}")
+    'not distinguished by the seeds (95 % intervals overlap: 0.61 ±0.11 and 1.35 ±2.27)'
+    """
+    found = list(figures)
+    if len({unit(number(one) or 0.0) for one in found}) == 1 or not all(isinstance(one, Mapping) for one in found):
+        return EQUALLY
+    return f"not distinguished by the seeds (95 % intervals overlap: {listed([shown(one, unit) for one in found])})"

@@ -10,7 +10,7 @@ from rich.table import Table as Shown
 
 from paceline.records.figures import significant
 from paceline.reports.comparison.periods import MARK, say_unfinished
-from paceline.reports.comparison.ties import leaders, why
+from paceline.reports.comparison.ties import EQUALLY, leaders, tie
 from paceline.reports.comparison.words import MISSING, between, listed, milli, per_cent, plain, seconds
 from paceline.reports.plain_table import plain_table
 from paceline.reports.sweeps.crossing_words import crossing_words, first_words
@@ -140,10 +140,10 @@ def _intervals(table: Table) -> str:
 
 
 def _tied(rows: Rows, column: str, unit: Callable[[float], str], *, least: bool = False) -> tuple[Rows, str]:
-    """Returns the rows with the largest (or smallest) figure and, if there are several, the rule of their equality."""
+    """Returns the rows with the largest (or smallest) figure and, if there are several, how they share the place."""
     figures = figures_of(rows, column)
-    first, *others = leaders(figures, unit, least=least)
-    return rows.loc[[first, *others]], f"equally ({why(figures[first])})" if others else ""
+    first = leaders(figures, unit, least=least)
+    return rows.loc[first], tie([figures[place] for place in first], unit) if len(first) > 1 else ""
 
 
 def _names(rows: Rows) -> list[str]:
@@ -176,7 +176,7 @@ def _best(rows: Rows) -> Iterator[str]:
     if len(names) == 1:
         yield f"{names[0]} scales best: {where} it is {gain}."
     elif len(first) == len(largest):
-        yield f"{listed(names)} scale {equally}: {where} they are {gain}."
+        yield f"{listed(names)} {_alike(equally)}: {where} they are {gain}."
         return
     else:
         yield f"{listed(names)} scale best, {equally}: {where} they are {gain}."
@@ -186,6 +186,11 @@ def _best(rows: Rows) -> Iterator[str]:
         names = _names(last)
         worst = f"{names[0]} scales worst" if len(names) == 1 else f"{listed(names)} scale worst, {equally}"
         yield f"{worst}: {_gain(last.iloc[0])}."
+
+
+def _alike(how: str) -> str:
+    """Returns the verb for cases that all scale alike."""
+    return f"scale {how}" if how == EQUALLY else f"are {how} in how they scale"
 
 
 def _share(efficiency: float) -> str:
@@ -246,7 +251,7 @@ def _extremes(table: Table, known: Rows) -> Iterator[str]:
     first, last = best.iloc[0], worst.iloc[0]
     named = f"{first['algorithm']} with {label(dict(first), table.others)}"
     if len(best) == len(largest):
-        yield f"On {first['workers']} workers all {len(largest)} cases scale {equally}: {_gain(first)}."
+        yield f"On {first['workers']} workers all {len(largest)} cases {_alike(equally)}: {_gain(first)}."
     else:
         more = f"{named} and {len(best) - 1} more scale best, {equally}" if equally else f"{named} scales best"
         yield f"On {first['workers']} workers {more}:"
@@ -257,10 +262,11 @@ def _extremes(table: Table, known: Rows) -> Iterator[str]:
 def _effects(table: Table, means: Rows) -> Iterator[str]:
     """Yields the effect of the values on throughput, if the size of the cluster does not vary."""
     for name, line in _by_algorithm(means[means["samples_per_s"].notna()]):
-        first, _ = _tied(line, "samples_per_s", rate)
+        first, how = _tied(line, "samples_per_s", rate)
         most = first.iloc[0]["samples_per_s"]
         if len(first) == len(line):
-            yield f"{name} is equally fast at all points: {rate(most)} samples/s."
+            alike = "is equally fast at all points" if how in ("", EQUALLY) else f"has no fastest point, {how}"
+            yield f"{name} {alike}: {rate(most)} samples/s."
             continue
         worst = _tied(line, "samples_per_s", rate, least=True)[0].iloc[0]
         where = listed([label(dict(row), table.paths) for _, row in first.iterrows()])

@@ -257,8 +257,8 @@ def test_the_table_and_the_answer_say_extrapolated(by_stand_in: list[Run]) -> No
     assert set(lines[0]["time_to_target_s"]) == {"mean", "low", "high"}
     assert str(extrapolation_table(lines).title) == "Extrapolated, not trained, from a stand-in: 75 % top-1"
     text = words(lines)
-    equal = "Soonest are async-sgd and sync-sgd, equally (95 % intervals over seeds overlap), with "
-    assert text.startswith(f"Extrapolated: no run here trained this model. {equal}")
+    tied = "Soonest are async-sgd and sync-sgd, not distinguished by the seeds (95 % intervals overlap: "
+    assert text.startswith(f"Extrapolated: no run here trained this model. {tied}")
     for line in lines:
         for sentence in line["assumptions"]:
             assert text.count(f"- {sentence}") == 1

@@ -178,5 +178,5 @@ def test_compare_names_no_run_that_ended_early() -> None:
         "agd and ssp reach 90 % accuracy soonest, equally (to the precision shown), as predicted"
     )
     assert said(both("agd"), both("ssp"), both("easgd")).startswith(
-        "No method reaches 90 % accuracy soonest (to the precision shown), as predicted: agd in "
+        "No method reaches 90 % accuracy soonest, equally (to the precision shown), as predicted: agd in "
     )

@@ -9,6 +9,8 @@ import pytest
 
 import paceline
 from paceline.algorithms.core.errors import InputError
+from paceline.reports.comparison.seeds import soonest
+from paceline.reports.comparison.time_to_target import Aim, aim_of_run
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.fitted_ranges import outside
 from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
@@ -72,3 +74,10 @@ def test_mistakes_in_a_stand_in_are_told() -> None:
         lenet(stand_in={"model": "digits-mpl", "batch_per_worker": 8})
     with pytest.raises(InputError, match=r"workload.stand_in.*: missing"):
         lenet(stand_in={"model": "lenet", "batch_per_worker": 8})
+
+
+def test_answers_about_the_target_name_what_learned() -> None:
+    aimed = lenet().dump() | {"target": {"accuracy": 0.5}}
+    (run,) = paceline.simulate(aimed)
+    assert "50 % accuracy of digits-mlp standing in for lenet" in soonest([run])
+    assert aim_of_run(run) == Aim("accuracy", 0.5, "digits-mlp standing in for lenet")
