@@ -49,7 +49,7 @@ class Communication:
         direct = self._direct(op, thread.stream)
         words += " on GPUs" * direct
         what = f"{words} over {members}"
-        station.board.enter(station.me.rank, op.group.ranks, order, position, words, place)
+        station.board.collectives.enter(station.me.rank, op.group.ranks, order, position, words, place)
         station.waiting(thread, f"in {what}", place)
         with self._agreement.failing(op.group, order, position):
             flying = self._collectives.issue_direct(op) if direct else self._begin(op, thread.stream, started)

@@ -11,6 +11,8 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.program_errors import mismatch
 from paceline.backend.status.board_layout import BUCKETS, SLOTS, TEXT
@@ -63,6 +65,24 @@ class CollectiveEntries:
             if theirs_said != said[:TEXT]:
                 their_line, their_words = their_place.decode(errors="replace"), theirs_said.decode(errors="replace")
                 raise mismatch(rank, place, what, other, their_line, their_words)
+
+    def absent(self, rank: Rank, words: str, members: Sequence[Rank]) -> list[Rank]:
+        """Returns the members that have not entered the last collective of this description that a rank has entered.
+
+        Only entries of ranks on this host are known.
+
+        Args:
+            rank: a rank that has entered it.
+            words: describes the collective, as in `enter`.
+            members: the members of the collective.
+        """
+        own = self._texts[rank]
+        found = np.argwhere(np.char.startswith(own, (words.encode() + b"\1")[:TEXT]))
+        if not len(found):
+            return []
+        bucket, slot = max(map(tuple, found), key=lambda at: int(self._positions[(rank, *at)]))
+        key = self._streams[rank, bucket, slot], self._positions[rank, bucket, slot]
+        return [one for one in members if self._read((one, bucket, slot), *key) is None]
 
     def _read(self, at: tuple[int, int, int], name: int, position: int) -> bytes | None:
         """Returns the text of an entry; None if it belongs to another collective or was being written.

@@ -108,7 +108,8 @@ class StatusBoard:
         common: Any = np.frombuffer(self._memory, dtype=COMMON, count=1, offset=ranks * ROW.itemsize)
         self.ranks = tuple(RankStatus(Rank(rank), rows[rank : rank + 1]) for rank in range(ranks))
         """the row of each rank"""
-        self.enter = CollectiveEntries(rows["collectives"]).enter
+        self.collectives = CollectiveEntries(rows["collectives"])
+        """the latest collectives that each rank has entered"""
         self._states, self._dead = rows["state"], rows["dead"]
         self._progress, self._quiet_s, self._stopped, self._sums = (
             rows[name] for name in ("progress", "quiet_s", "stopped", "sums")

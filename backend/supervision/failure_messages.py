@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Rank
-from paceline.backend.status.rank_status import RankState
+from paceline.backend.status.board_layout import TEXT
+from paceline.backend.status.rank_status import RankState, RankStatus
 from paceline.backend.status.status_board import StatusBoard
 
 WORDS = {
@@ -18,6 +20,13 @@ WORDS = {
     RankState.DRAINED: "at its end",
     RankState.FAILED: "failing",
 }
+
+COLLECTIVE = re.compile(r"(?:in|for|:|,) (\w+ (?:'[^']*'|\"[^\"]*\")(?: (?!over ranks)\S+)*) over ranks ([\d,]+)")
+"""a collective that a blocked rank waits for, and its members"""
+SENDER = re.compile(r"waits to receive from rank (\d+)")
+PLACE = re.compile(r"rank \d+ \(\w+\) (at .+, step \d+): ")
+NAMED = 8
+"""how many missing ranks are named; the rest are counted"""
 
 
 def stopped(timeout_s: float, signal: str = "") -> str:
@@ -55,6 +64,51 @@ def describe(board: StatusBoard, team: Sequence[RankContext], rank: Rank, others
         words = "computing or loading"
     waits = "".join(f"\n  {line}" for line in _meanwhile(board, team, [other for other in others if other != rank]))
     return f"{what}, {words}" + (f"; meanwhile{waits}" if waits else "")
+
+
+def missing(board: StatusBoard, row: RankStatus) -> str:
+    """Describes which ranks a blocked rank waits for in vain, and what these do instead.
+
+    These are the members that have not entered its collective, or a sender whose program has ended.
+
+    Args:
+        board: the ranks' states.
+        row: the row of the blocked rank.
+
+    Returns:
+        The continuation of the row's text; empty if nobody is known to be missing.
+    """
+    absent: dict[Rank, None] = {}
+    for words, group in COLLECTIVE.findall(row.text):
+        members = [Rank(int(rank)) for rank in group.split(",") if rank]
+        if len(row.text.encode()) == TEXT:
+            members.pop()  # the text was cut, perhaps within this number
+        entered = f"{words} over ranks {group}"
+        late = board.collectives.absent(row.rank, words, members)
+        absent |= dict.fromkeys(rank for rank in late if entered not in board.ranks[rank].text or _over(board, rank))
+    if sender := SENDER.search(row.text):
+        absent |= dict.fromkeys(rank for rank in [Rank(int(sender[1]))] if _over(board, rank))
+    if not absent:
+        return ""
+    said = [f"rank {rank}, {_instead(board, rank)}" for rank in list(absent)[:NAMED]]
+    if len(absent) > NAMED:
+        said.append(f"and {len(absent) - NAMED} more")
+    return f"; missing: {'; '.join(said)}"
+
+
+def _over(board: StatusBoard, rank: Rank) -> bool:
+    return board.ranks[rank].dead or board.ranks[rank].state in (RankState.ENDED, RankState.DRAINED)
+
+
+def _instead(board: StatusBoard, rank: Rank) -> str:
+    """Describes what a missing rank does, as a relative clause."""
+    row = board.ranks[rank]
+    if row.state in (RankState.ENDED, RankState.DRAINED):
+        return f"whose program has ended, at step {row.step}"
+    if row.dead:
+        return "which is dead"
+    place = PLACE.match(row.text) if row.state is RankState.BLOCKED else None
+    return f"which waits elsewhere, {place[1]}" if place else f"which is {WORDS.get(row.state, 'waiting elsewhere')}"
 
 
 def _meanwhile(board: StatusBoard, team: Sequence[RankContext], others: Sequence[Rank]) -> list[str]:

@@ -13,6 +13,7 @@ from paceline.backend.status.progress_counters import Scored
 from paceline.backend.status.rank_status import RankState
 from paceline.backend.status.recorder import Tail
 from paceline.backend.status.status_board import StatusBoard
+from paceline.backend.supervision import failure_messages
 from paceline.backend.supervision.gather import stream_of
 from paceline.records.goals import Goal
 
@@ -49,8 +50,11 @@ class DeadlockMonitor:
             return None
         if time.monotonic() - self._since_s <= self._timeout_s:
             return None
-        lines = "\n".join(f"  {row.text}" for row in blocked)
-        return DeadlockError(f"deadlock: no rank has made progress for {self._timeout_s:g} s\n{lines}")
+        lines = "".join(f"\n  {row.text}{failure_messages.missing(self._board, row)}" for row in blocked)
+        return DeadlockError(
+            f"deadlock: no rank has made progress for {self._timeout_s:g} s, after which ranks that all wait for each "
+            f"other are given up (train.timeout is for a single rank that is stopped or hangs){lines}"
+        )
 
 
 class GoalMonitor:

@@ -20,26 +20,26 @@ BOTH = [Rank(0), Rank(1)]
 def board_of_two(what: str) -> StatusBoard:
     """Rank 0 has entered its first collective."""
     board = StatusBoard(2, BOTH)
-    board.enter(Rank(0), BOTH, "everyone", 0, what, "here.py:1")
+    board.collectives.enter(Rank(0), BOTH, "everyone", 0, what, "here.py:1")
     return board
 
 
 @pytest.mark.parametrize("what", ["AllReduce 'a'", "η", "η" * TEXT, "a" + "η" * TEXT], ids=len)
 def test_members_that_enter_the_same_collective_may_go_on(what: str) -> None:
     """A name may have any length: the board stores only its beginning, measured in bytes."""
-    board_of_two(what).enter(Rank(1), BOTH, "everyone", 0, what, "there.py:2")
+    board_of_two(what).collectives.enter(Rank(1), BOTH, "everyone", 0, what, "there.py:2")
 
 
 def test_members_that_enter_different_ones_are_told_both() -> None:
     message = r"rank 1 at there\.py:2 enters Barrier 'b', where rank 0 at here\.py:1 entered AllReduce 'η'"
     with pytest.raises(ProgramError, match=message):
-        board_of_two("AllReduce 'η'").enter(Rank(1), BOTH, "everyone", 0, "Barrier 'b'", "there.py:2")
+        board_of_two("AllReduce 'η'").collectives.enter(Rank(1), BOTH, "everyone", 0, "Barrier 'b'", "there.py:2")
 
 
 def test_other_streams_and_positions_have_nothing_to_do_with_each_other() -> None:
     board = board_of_two("AllReduce 'a'")
-    board.enter(Rank(1), BOTH, "everyone", 1, "Barrier 'b'", "there.py:2")
-    board.enter(Rank(1), BOTH, "a lane", 0, "Barrier 'b'", "there.py:2")
+    board.collectives.enter(Rank(1), BOTH, "everyone", 1, "Barrier 'b'", "there.py:2")
+    board.collectives.enter(Rank(1), BOTH, "a lane", 0, "Barrier 'b'", "there.py:2")
 
 
 def test_an_entry_that_is_being_written_is_not_read() -> None:
@@ -50,7 +50,7 @@ def test_an_entry_that_is_being_written_is_not_read() -> None:
 
     def enter(rank: Rank, streams: Sequence[str]) -> None:
         for stream in [*streams] * 20_000:
-            board.enter(rank, BOTH, stream, 6, f"AllReduce of {stream}", "here.py:1")
+            board.collectives.enter(rank, BOTH, stream, 6, f"AllReduce of {stream}", "here.py:1")
 
     other = multiprocessing.get_context("fork").Process(target=enter, args=(Rank(1), [workers, node]))
     other.start()

@@ -230,17 +230,46 @@ def test_a_deadlock_names_rank_role_line_step_and_what_it_waits_for() -> None:
         run_for_real(job_of(NeverSent(), 2, steps=50), deadlock_timeout_s=2.0)
     assert time.monotonic() - began_s < PROMPT_S
     first, *lines = str(caught.value).splitlines()
-    assert first == "deadlock: no rank has made progress for 2 s"
+    assert first.startswith(
+        "deadlock: no rank has made progress for 2 s, after which ranks that all wait for each other"
+    )
     expected = [
         rf"  rank 0 \(worker\) at {HERE}worker, step 3: waits to receive from rank 2 with tag 'answer'",
         (
             rf"  rank 1 \(worker\) at {HERE}worker, step 3: waits .*Barrier 'stuck' over ranks 0,1, "
-            rf"started at {HERE}worker"
+            rf"started at {HERE}worker; missing: rank 0, which waits elsewhere, at {HERE}worker, step 3"
         ),
         rf"  rank 2 \(server\) at {HERE}server, step 3: waits to receive from rank 0",
     ]
     for line, pattern in zip(lines, expected, strict=True):
         assert re.fullmatch(pattern, line)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Short(ContractProgram):
+    """Rank 1 leaves after two steps, as one with fewer batches; the others average on."""
+
+    @program
+    def body(self, me: RankContext, step: Step, state: Replica) -> Program[None]:
+        yield from Barrier(group=me.workers, key="average")
+
+    @program
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        while step := (yield from NextStep(state)):
+            if me.rank == 1 and step.number == 2:
+                return state
+            yield from self.body(me, step, state)
+            state = Replica(step.number + 1, state.weights)
+        return state
+
+
+def test_a_deadlock_names_the_rank_whose_program_has_ended() -> None:
+    with pytest.raises(DeadlockError) as caught:
+        run_for_real(job_of(Short(), 3, steps=50), deadlock_timeout_s=2.0)
+    _, *lines = str(caught.value).splitlines()
+    ended = r"over ranks 0,1,2; missing: rank 1, whose program has ended, at step 2"
+    assert [bool(re.search(ended + "$", line)) for line in lines] == [True, True]
+    assert [line.split()[1] for line in lines] == ["0", "2"]
 
 
 @dataclass(frozen=True, kw_only=True)
