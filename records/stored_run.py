@@ -76,6 +76,7 @@ class Run:
         slowed: Slowed | None = None,
         checkpoints: Path | None = None,
         asked: Asked | None = None,
+        stand_in: str | None = None,
     ) -> Run:
         """Returns the run that a trace records; evaluates snapshots that have not been evaluated.
 
@@ -93,6 +94,7 @@ class Run:
             slowed: the seconds that slowdowns added to work, for a run with slowdowns or crashes.
             checkpoints: the folder of its checkpoints, if any.
             asked: the modelled seconds of a gradient, for a paced run.
+            stand_in: which problem was learned in place of the scenario's model, and for what.
         """
         trace.snapshots = [evaluated(shot, job.learner) for shot in trace.snapshots]
         tables = assemble(trace, num_samples=job.learner.num_samples, measured=kind == "measured")
@@ -121,6 +123,7 @@ class Run:
             asked=asked,
             activities=activities,
             links=None if trace.links is None else link_figures(trace.links, trace.wall_s),
+            stand_in=stand_in,
         )
         return Run(
             scenario=scenario,

@@ -116,6 +116,9 @@ class Summary(RunFigures, TargetFigures):
     """only if workers died: the run continued without them, unless it `ended`"""
     ended: NotRequired[str]
     """only if a death that the scenario has planned ended the run: who died, and who waited for it"""
+    stand_in: NotRequired[str]
+    """only if a stand-in was learned in place of the scenario's model: which, and for what; losses and accuracies are
+    the stand-in's"""
     reads: NotRequired[ReadingFigures]
     """only if samples are read from a file"""
     links: NotRequired[LinkFigures]
@@ -205,6 +208,7 @@ def summarise(
     asked: Asked | None = None,
     activities: Activities | None = None,
     links: LinkFigures | None = None,
+    stand_in: str | None = None,
 ) -> Summary:
     """Returns the summary of a run.
 
@@ -230,6 +234,7 @@ def summarise(
         asked: the modelled seconds of a gradient, for a paced run.
         activities: the figures of a run whose tables are not complete; None: they are computed from the tables.
         links: what the links of a cluster's graph carried, for a simulated run on one.
+        stand_in: which problem was learned in place of the scenario's model, and for what; None if the model itself.
     """
     evaluations = tables.evaluations
     found = activities or activities_of_tables(
@@ -272,6 +277,8 @@ def summarise(
         summary["failed_ranks"] = [{**one, "absent_s": max(0.0, wall_s - one["time_s"])} for one in failed_ranks]
     if ended is not None:
         summary["ended"] = ended
+    if stand_in is not None:
+        summary["stand_in"] = stand_in
     if reads:
         summary["reads"] = reading_figures(reads.values(), wall_s=wall_s, workers=workers)
     if links is not None:

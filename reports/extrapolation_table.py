@@ -16,8 +16,8 @@ from rich.table import Table
 from paceline.records import Run
 from paceline.records.extrapolated import Extrapolated
 from paceline.reports.comparison.periods import is_unfinished
-from paceline.reports.comparison.prediction_errors import figure, number
-from paceline.reports.comparison.ties import leaders, tie
+from paceline.reports.comparison.prediction_errors import figure
+from paceline.reports.comparison.ties import SHOWN_ALIKE, leaders, undecided
 from paceline.reports.comparison.words import listed, plain, shown
 from paceline.reports.plain_table import plain_table
 
@@ -91,10 +91,15 @@ def words(lines: Sequence[dict[str, Any]]) -> str:
     }
     said = ["Extrapolated: no run here trained this model."]
     if times:
-        first = leaders(times, hours, least=True)
-        equally = f", {tie([times[name] for name in first], hours)}," if len(first) > 1 else ""
+        first, close = leaders(times, hours, least=True)
+        equally = f", {SHOWN_ALIKE}," if len(first) > 1 else ""
         said[0] += f" Soonest {'are' if equally else 'is'} {listed(first)}{equally} with "
-        said[0] += f"{hours(number(times[first[0]]) or 0.0)} h, if all of this holds:"
+        said[0] += f"{shown(times[first[0]], hours)} h"
+        said[0] += undecided(
+            [(name, times[name]) for name in close], hours, symbol="h", them="them" if equally else "it"
+        )
+        by = ", by the samples that a stand-in needs" if lines[0]["method"] == "stand-in" else ""
+        said[0] += f"{by}, if all of this holds:"
     else:
         said[0] += " Nothing reached its target; what this would rest on:"
     everything = list(dict.fromkeys(sentence for line in lines for sentence in line["assumptions"]))

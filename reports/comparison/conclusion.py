@@ -9,8 +9,8 @@ from paceline.reports.comparison.compare import Comparison, Predicts
 from paceline.reports.comparison.periods import is_unfinished, say_unfinished
 from paceline.reports.comparison.predict import WRONG_MODELS
 from paceline.reports.comparison.prediction_errors import Tree, number
-from paceline.reports.comparison.ties import leaders, tie
-from paceline.reports.comparison.words import listed, seconds, worst
+from paceline.reports.comparison.ties import SHOWN_ALIKE, Leaders, leaders, undecided
+from paceline.reports.comparison.words import listed, seconds, shown, worst
 
 CLEAN_LOAD = 0.05
 """load by other programs above which measured times are unreliable: one busy core of two made steps 5–14 % longer"""
@@ -59,21 +59,31 @@ def _soonest(comparison: Comparison) -> str:
         sides = "in no measured run" if predicted else "in no simulated run" if measured else "by no algorithm"
         return f"{goal} was reached {sides}."
     expected, found = (leaders(side, seconds, least=True) for side in (predicted, measured))
-    first, best = expected[0], found[0]
-    how = tie([measured[name] for name in found], seconds) if len(found) > 1 else ""
-    if set(expected) == set(found):
-        times = f"{_time(predicted, best)} simulated, {_time(measured, best)} measured"
-        if len(found) == 1:
+    first, best = expected.first[0], found.first[0]
+    unsure = _unsure(expected, predicted, "simulated") + _unsure(found, measured, "measured")
+    if set(expected.all) == set(found.all) and (set(expected.first) == set(found.first) or unsure):
+        times = f"{_time(predicted, best)} simulated, {_time(measured, best)} measured{unsure}"
+        if len(found.first) == 1:
+            if unsure and first != best:
+                times = f"{times}; predicted soonest was {first} ({_time(predicted, first)})"
+                return f"{best} reached {goal} soonest: {times}."
             return f"{best} reaches {goal} soonest, as predicted: {times}."
-        if len(found) == len(compared) > 2:
-            return f"No method reaches {goal} soonest, {how}, as predicted: {best} in {times}."
-        return f"{listed(found)} reach {goal} soonest, {how}, as predicted: {times}."
+        if len(found.first) == len(compared) > 2:
+            return f"No method reaches {goal} soonest, {SHOWN_ALIKE}, as predicted: {best} in {times}."
+        return f"{listed(found.first)} reach {goal} soonest, {SHOWN_ALIKE}, as predicted: {times}."
+    equally = f", {SHOWN_ALIKE}" if len(found.first) > 1 else ""
     return (
-        f"{listed(found)} reached {goal} soonest{how and f', {how}'}, in {_time(measured, best)}; "
-        f"predicted soonest {'was' if len(expected) == 1 else 'were'} {listed(expected)} "
+        f"{listed(found.first)} reached {goal} soonest{equally}, in {_time(measured, best)}; "
+        f"predicted soonest {'was' if len(expected.first) == 1 else 'were'} {listed(expected.first)} "
         f"with {_time(predicted, first)} "
-        f"({best}: {_time(predicted, best)} predicted; {first}: {_time(measured, first)} measured)."
+        f"({best}: {_time(predicted, best)} predicted; {first}: {_time(measured, first)} measured){unsure}."
     )
+
+
+def _unsure(found: Leaders[str], times_s: Mapping[str, Any], side: str) -> str:
+    """Describes which algorithms the seeds do not distinguish from the first, on one side; "" if none."""
+    close = [(name, times_s[name]) for name in found.close]
+    return undecided(close, seconds, symbol="s", seeds=None, them=f"{listed(found.first)} as {side}")
 
 
 def _unfinished(comparison: Comparison) -> str:
@@ -92,7 +102,7 @@ def _times(summaries: Mapping[str, Tree], path: str) -> dict[str, Any]:
 
 
 def _time(times_s: Mapping[str, Any], name: str) -> str:
-    return f"{seconds(number(times_s[name]) or 0.0)} s" if name in times_s else "not reached"
+    return f"{shown(times_s[name], seconds)} s" if name in times_s else "not reached"
 
 
 def _accuracy_of_prediction(comparison: Comparison) -> str:

@@ -171,7 +171,8 @@ def _means(seeds: int) -> str:
 
 def _headed(runs: Sequence[Run], title: str, first: Sequence[str]) -> Table:
     """Returns the table without rows."""
-    table = plain_table(f"{title}: " + "; ".join(dict.fromkeys(kind_of(run.summary) for run in runs)))
+    learned = (f"learning of {of}" for run in runs if (of := run.summary.get("stand_in")))
+    table = plain_table(f"{title}: " + "; ".join(dict.fromkeys([*(kind_of(run.summary) for run in runs), *learned])))
     last = ("target\ns", "accu-\nracy %", "loss") if _learns(runs) else ("samples\n/s", "comm.\n%", "wait\n%")
     for header in (*first, "wall\ns", "up-\ndates", "step\nms", "stale-\nness", *last):
         table.add_column(header, justify="right", no_wrap=True)  # a number must not be cut

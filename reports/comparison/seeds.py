@@ -4,7 +4,7 @@ Rules of this file:
 
 * If one seed has no value, the figure is missing; the number of seeds that reached the target is shown beside it.
 * Algorithms that ended before their longest period had passed once are not compared. Algorithms whose shown figures are
-  the same are equal.
+  the same, with half of their intervals, are equal; this is not the same as not distinguished by the seeds.
 * Algorithms are compared seed by seed, since runs of the same seed share initial weights, samples and jitter: two are
   different if the interval of the mean difference excludes 0.
 """
@@ -20,8 +20,8 @@ from paceline.records.figures import significant
 from paceline.records.metrics import interval
 from paceline.reports.comparison.periods import finished
 from paceline.reports.comparison.prediction_errors import AIMS, figure, together
-from paceline.reports.comparison.ties import EQUALLY, leaders
-from paceline.reports.comparison.time_to_target import Aim, aim_of_run
+from paceline.reports.comparison.ties import SHOWN_ALIKE, leaders
+from paceline.reports.comparison.time_to_target import Aim, aim_of
 from paceline.reports.comparison.words import listed, seconds, shown
 
 Summaries = Sequence[Mapping[str, Any]]
@@ -56,7 +56,7 @@ def _reached(summaries: Summaries, aim: str) -> int | None:
 
 def soonest(runs: Sequence[Run]) -> str:
     """Describes which algorithm reaches the target first, and whether the seeds distinguish it from the others."""
-    aim, runs = aim_of_run(runs[0]), finished(runs)
+    aim, runs = aim_of(runs[0].summary), finished(runs)
     if aim is None or not runs or not any(map(_learns, runs)):
         return ""
     times = {name: [run.summary[aim.path] for run in mine] for name, mine in by_algorithm(runs).items()}  # type: ignore[literal-required]
@@ -75,13 +75,13 @@ def _learns(run: Run) -> bool:
 
 def _first(aim: Aim, times: Mapping[str, Sequence[float]], algorithms: int) -> str:
     """Describes which algorithm is first on average, which are equal, and which the seeds distinguish from it."""
-    means = {name: sum(mine) / len(mine) for name, mine in times.items()}
-    first = leaders(means, seconds, least=True)
+    figures_s = {name: figure(mine) for name, mine in times.items()}
+    first = leaders(figures_s, seconds, least=True).first
     best = first[0]
     seeds = len(times[best])
-    taken = f"{shown(figure(times[best]), seconds)} s"
+    taken = f"{shown(figures_s[best], seconds)} s"
     if len(first) > 1:
-        said = f"{listed(first)} reach {aim.words} soonest, {EQUALLY}, in {taken}"
+        said = f"{listed(first)} reach {aim.words} soonest, {SHOWN_ALIKE}, in {taken}"
     else:
         said = f"{best} reaches {aim.words}{' soonest' if algorithms > 1 else ''}, in {taken}"
     them, they = ("them", "they are") if len(first) > 1 else ("it", "it is")
@@ -94,7 +94,8 @@ def _first(aim: Aim, times: Mapping[str, Sequence[float]], algorithms: int) -> s
     close = [name for name in others if name not in apart]
     if not close:
         return f"{said}; {seeds} seeds distinguish {them} from the others (paired differences, 95 %)."
-    return f"{said}; {they} not distinguished from {listed(close)} by {seeds} seeds (paired differences, 95 %)."
+    others = [f"{name} ({shown(figures_s[name], seconds)} s)" for name in close]
+    return f"{said}; {they} not distinguished from {listed(others)} by {seeds} seeds (paired differences, 95 %)."
 
 
 def told_apart(times: Sequence[float], others: Sequence[float]) -> bool:

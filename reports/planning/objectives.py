@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from paceline.algorithms.core.errors import InputError
+from paceline.reports.comparison.time_to_target import Aim as AimOfRuns
 from paceline.reports.run_cost import HOUR_S, JOULES_PER_KWH, Rates
 
 Objective = Literal["time", "cost", "energy"]
@@ -27,10 +28,11 @@ Aim = Literal["accuracy", "loss"]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of every plan: an accuracy or a loss."""
+    """The target of every plan: an accuracy or a loss, and the stand-in that has it, if the model is not learned."""
 
     aim: Aim
     value: float
+    of: str = ""
 
     @property
     def words(self) -> str:
@@ -39,7 +41,7 @@ class Target:
         >>> Target("accuracy", 0.93).words, Target("loss", 0.1).words
         ('93 % accuracy', 'a loss of 0.1')
         """
-        return f"{100 * self.value:g} % accuracy" if self.aim == "accuracy" else f"a loss of {self.value:g}"
+        return AimOfRuns(self.aim, self.value, self.of).words
 
     def shortfall(self, best: float | None) -> float:
         """Returns how far from the target a run ended, above 0: differences of accuracies, logarithms of losses.
@@ -83,7 +85,7 @@ def parse_target(text: str) -> Target:
     """Parses ``accuracy=0.93`` or ``loss=0.1``.
 
     >>> parse_target("accuracy=0.93")
-    Target(aim='accuracy', value=0.93)
+    Target(aim='accuracy', value=0.93, of='')
     """
     aim, equals, number = (part.strip() for part in text.partition("="))
     right = "expected accuracy=A with 0 < A <= 1, or loss=L with L > 0, such as accuracy=0.93"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,13 +117,13 @@ def target_of(text: str | None, scenario: Scenario) -> Target:
         text: the option; None if it is not given.
         scenario: the scenario.
     """
-    learning = scenario.workload.learning
+    learning, of = scenario.workload.learning, scenario.workload.stood_in_words or ""
     if text is not None:
-        found = parse_target(text)
+        found = replace(parse_target(text), of=of)
     elif scenario.target_accuracy is not None:
-        found = Target("accuracy", scenario.target_accuracy)
+        found = Target("accuracy", scenario.target_accuracy, of)
     elif scenario.target_loss is not None:
-        found = Target("loss", scenario.target_loss)
+        found = Target("loss", scenario.target_loss, of)
     else:
         raise InputError("--target: missing, and the scenario has none; give one such as accuracy=0.93")
     if learning == "none" and scenario.extrapolate is None:

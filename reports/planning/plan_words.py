@@ -166,7 +166,10 @@ def _losers(answer: PlanAnswer) -> Iterator[str]:
             continue
         other = answer.best_of_methods.get(method)
         if other is not None:
-            yield f"{method}: {_why_slower(best, other)}"
+            close = (
+                f"; {len(best.times_s)} seeds do not distinguish the two" if answer.apart(best, other) is False else ""
+            )
+            yield f"{method}: {_why_slower(best, other)}{close}"
             continue
         reasons = answer.reasons(method)
         count = sum(one.choice.method == method for one in answer.trials)

@@ -14,7 +14,7 @@ from paceline.records.record_figures import says
 from paceline.records.summary import rank_seconds
 from paceline.records.tables import ACTIVITIES
 from paceline.reports.comparison.run_table import runs_table
-from paceline.reports.comparison.time_to_target import aim_of_run
+from paceline.reports.comparison.time_to_target import aim_of
 from paceline.reports.comparison.words import MISSING, kind_of, milli, per_cent, plain, seconds
 from paceline.reports.link_words import link_sentences, links_table
 from paceline.reports.plain_table import plain_table
@@ -74,7 +74,7 @@ def sentences(run: Run, stored: StoredRun) -> Iterator[str]:
     ended = "" if reason is None else f", and ended because {REASONS.get(reason, reason)}"
     yield f"It took {significant(summary['wall_s'])} s of {clock}{ended}."
     yield f"{summary['updates']} updates applied gradients of {summary['samples']} samples in {summary['steps']} steps."
-    yield from _goal(run)
+    yield from _goal(summary)
     staleness = summary["staleness"]
     if staleness["mean"] is not None:
         yield f"Staleness ({staleness['notion']}) is {staleness['mean']:.2f} on average, {staleness['max']} at most."
@@ -94,12 +94,11 @@ def sentences(run: Run, stored: StoredRun) -> Iterator[str]:
         yield f"Assumption: {text}"
 
 
-def _goal(run: Run) -> Iterator[str]:
+def _goal(summary: Mapping[str, Any]) -> Iterator[str]:
     """Yields a sentence about the target."""
-    summary: Mapping[str, Any] = run.summary
     if summary["diverged"]:
         yield "Its loss diverged."
-    aim = aim_of_run(run)
+    aim = aim_of(summary)
     if aim is None:
         return
     reached_s = summary[aim.path]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paceline.algorithms.core.checksums import reading
-from paceline.reports.comparison.time_to_target import common_aim, stand_in_of
+from paceline.reports.comparison.time_to_target import common_aim
 from paceline.reports.sweeps.sweep_table import Table, sizes_of
 
 TYPES: dict[pa.DataType, Any] = {
@@ -41,8 +41,7 @@ def stored_table(folder: Path, answer: Mapping[str, Any], request: Mapping[str, 
         frame = whole[whole["error"].isna()].drop(columns="error").reset_index(drop=True)
         axes = tuple(tuple(axis) for axis in request.get("axes", ()))
         summaries = [point["summary"] for point in answer["points"]]
-        warnings = [text for point in answer["points"] for text in point.get("warnings", ())]
-        target = common_aim(summaries, stand_in_of(request.get("scenario", {}).get("workload", {}), warnings))
+        target = common_aim(summaries)
         shares = [one["share"] for summary in summaries if (one := summary.get("prediction_interval"))]
     scenario = request.get("scenario", {})
     return Table(

@@ -25,7 +25,7 @@ from paceline.algorithms.core.errors import RunFailed
 from paceline.checking.own_methods import check_own_methods
 from paceline.records.document import plain
 from paceline.records.store import slug, write_run
-from paceline.reports.comparison.time_to_target import common_aim, stand_in_of
+from paceline.reports.comparison.time_to_target import common_aim
 from paceline.reports.comparison.words import duration
 from paceline.reports.sweeps.costs import cost_of
 from paceline.reports.sweeps.entries import Entry, Sweep
@@ -164,12 +164,10 @@ def assemble(points: Sequence[Point], entries: Iterable[Entry], reused: int = 0)
         reused: number of runs whose results were stored before.
     """
     entries = tuple(entries)
-    warnings = [text for entry in entries for text in entry.warnings]
-    learner = stand_in_of(points[0].scenario.workload.model_dump(), warnings)
     return Sweep(
         scenario=points[0].scenario.name,
         paths=tuple(points[0].values),
-        target=common_aim((entry.summary for entry in entries if not entry.error), learner),
+        target=common_aim(entry.summary for entry in entries if not entry.error),
         entries=tuple(entry for entry in entries if not entry.error),
         failed=tuple(entry for entry in entries if entry.error),
         axes=points[0].axes,

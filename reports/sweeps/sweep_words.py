@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -10,8 +11,8 @@ from rich.table import Table as Shown
 
 from paceline.records.figures import significant
 from paceline.reports.comparison.periods import MARK, say_unfinished
-from paceline.reports.comparison.ties import EQUALLY, leaders, tie
-from paceline.reports.comparison.words import MISSING, between, listed, milli, per_cent, plain, seconds
+from paceline.reports.comparison.ties import SHOWN_ALIKE, leaders, undecided
+from paceline.reports.comparison.words import MISSING, between, listed, milli, per_cent, plain, seconds, shown
 from paceline.reports.plain_table import plain_table
 from paceline.reports.sweeps.crossing_words import crossing_words, first_words
 from paceline.reports.sweeps.sweep_links import link_words
@@ -139,11 +140,41 @@ def _intervals(table: Table) -> str:
     return "" if table.share is None else f"A range below a figure: {100 * table.share:.0f} % of similar predictions."
 
 
-def _tied(rows: Rows, column: str, unit: Callable[[float], str], *, least: bool = False) -> tuple[Rows, str]:
-    """Returns the rows with the largest (or smallest) figure and, if there are several, how they share the place."""
-    figures = figures_of(rows, column)
-    first = leaders(figures, unit, least=least)
-    return rows.loc[first], tie([figures[place] for place in first], unit) if len(first) > 1 else ""
+@dataclass(frozen=True, slots=True)
+class Tied:
+    """The rows that share a first place, and those that the seeds do not distinguish from it."""
+
+    first: Rows
+    close: Rows
+    column: str
+    unit: Callable[[float], str]
+
+    @property
+    def equally(self) -> str:
+        """Why several rows are first; "" if there is one."""
+        return SHOWN_ALIKE if len(self.first) > 1 else ""
+
+    @property
+    def best(self) -> Row:
+        return self.first.iloc[0]
+
+    @property
+    def figure(self) -> str:
+        """The best figure, with half of its interval."""
+        return shown(figures_of(self.first, self.column)[self.first.index[0]], self.unit)
+
+    def undecided(self, name: Callable[[Row], str], seeds: int, symbol: str = "") -> str:
+        """Describes the rows that the seeds do not distinguish from the first, with their intervals; "" if none."""
+        figures = figures_of(self.close, self.column)
+        close = [(name(row), figures[place]) for place, row in self.close.iterrows()]
+        them = "them" if len(self.first) > 1 else "it"
+        return undecided(close, self.unit, symbol=symbol, seeds=seeds, them=them, most=SPELLED_OUT)
+
+
+def _tied(rows: Rows, column: str, unit: Callable[[float], str], *, least: bool = False) -> Tied:
+    """Returns the rows with the largest (or smallest) figure, and those that the seeds do not distinguish from it."""
+    first, close = leaders(figures_of(rows, column), unit, least=least)
+    return Tied(rows.loc[first], rows.loc[close], column, unit)
 
 
 def _names(rows: Rows) -> list[str]:
@@ -156,41 +187,45 @@ def _scaling(table: Table, means: Rows) -> Iterator[str]:
     if table.combinations(known) > SPELLED_OUT:
         yield " ".join(_extremes(table, known))
         return
+    seeds = _seeds(table)
     groups = known.groupby(list(table.others), sort=False, dropna=False) if table.others else [((), known)]
     for _, rows in groups:
         if len(rows):
-            said = " ".join([*_best(rows), *_halves(rows), *_peaks(rows), *_fastest(rows)])
+            said = " ".join([*_best(rows, seeds), *_halves(rows), *_peaks(rows), *_fastest(rows, seeds)])
             where = label(dict(rows.iloc[0]), table.others)
             yield f"With {where}: {said}" if where else said
 
 
-def _best(rows: Rows) -> Iterator[str]:
+def _seeds(table: Table) -> int:
+    return int(table.frame["seed"].nunique())
+
+
+def _algorithm(row: Row) -> str:
+    return str(row["algorithm"])
+
+
+def _best(rows: Rows, seeds: int) -> Iterator[str]:
     """Yields the efficiency on the largest cluster."""
     largest = rows[rows["workers"] == rows["workers"].max()]
-    first, equally = _tied(largest, "efficiency", _share)
-    best, names = first.iloc[0], _names(first)
+    tied = _tied(largest, "efficiency", _share)
+    best, names, close = tied.best, _names(tied.first), tied.undecided(_algorithm, seeds)
     where, gain = f"on {best['workers']} workers", _gain(best)
     if len(largest) == 1:
         yield f"On {best['workers']} workers {best['algorithm']} is {gain}."
         return
     if len(names) == 1:
-        yield f"{names[0]} scales best: {where} it is {gain}."
-    elif len(first) == len(largest):
-        yield f"{listed(names)} {_alike(equally)}: {where} they are {gain}."
+        yield f"{names[0]} scales best: {where} it is {gain}{close}."
+    elif len(tied.first) == len(largest):
+        yield f"{listed(names)} scale {tied.equally}: {where} they are {gain}."
         return
     else:
-        yield f"{listed(names)} scale best, {equally}: {where} they are {gain}."
-    rest = largest.drop(first.index)
+        yield f"{listed(names)} scale best, {tied.equally}: {where} they are {gain}{close}."
+    rest = largest.drop([*tied.first.index, *tied.close.index])
     if len(rest):
-        last, equally = _tied(rest, "efficiency", _share, least=True)
-        names = _names(last)
-        worst = f"{names[0]} scales worst" if len(names) == 1 else f"{listed(names)} scale worst, {equally}"
-        yield f"{worst}: {_gain(last.iloc[0])}."
-
-
-def _alike(how: str) -> str:
-    """Returns the verb for cases that all scale alike."""
-    return f"scale {how}" if how == EQUALLY else f"are {how} in how they scale"
+        last = _tied(rest, "efficiency", _share, least=True)
+        names, close = _names(last.first), last.undecided(_algorithm, seeds)
+        worst = f"{names[0]} scales worst" if len(names) == 1 else f"{listed(names)} scale worst, {last.equally}"
+        yield f"{worst}: {_gain(last.best)}{close}."
 
 
 def _share(efficiency: float) -> str:
@@ -224,19 +259,24 @@ def _peaks(rows: Rows) -> Iterator[str]:
     """Yields which algorithms become slower with more workers."""
     peaks: dict[int, list[str]] = {}
     for name, line in _by_algorithm(rows):
-        peak = int(_tied(line, "samples_per_s", rate)[0]["workers"].max())
+        tied = _tied(line, "samples_per_s", rate)
+        peak = int(max([*tied.first["workers"], *tied.close["workers"]]))
         if peak < line["workers"].max():
             peaks.setdefault(peak, []).append(name)
     for peak, names in sorted(peaks.items()):
         yield f"More than {peak} workers make {listed(names)} slower."
 
 
-def _fastest(rows: Rows) -> Iterator[str]:
+def _fastest(rows: Rows, seeds: int) -> Iterator[str]:
     if rows["algorithm"].nunique() > 1:
-        first, equally = _tied(rows, "samples_per_s", rate)
-        where = listed([f"{row['algorithm']} on {row['workers']}" for row in first.to_dict("records")])
-        many = f"{rate(first.iloc[0]['samples_per_s'])} samples/s"
-        yield f"Fastest are {where}, {equally}: {many}." if equally else f"Fastest is {where}: {many}."
+        tied = _tied(rows, "samples_per_s", rate)
+        where = listed([_with_workers(row) for row in tied.first.to_dict("records")])
+        many = f"{tied.figure} samples/s{tied.undecided(_with_workers, seeds)}"
+        yield f"Fastest are {where}, {tied.equally}: {many}." if tied.equally else f"Fastest is {where}: {many}."
+
+
+def _with_workers(row: Row) -> str:
+    return f"{row['algorithm']} on {row['workers']}"
 
 
 def _by_algorithm(rows: Rows) -> Iterator[tuple[str, Rows]]:
@@ -247,35 +287,37 @@ def _by_algorithm(rows: Rows) -> Iterator[tuple[str, Rows]]:
 def _extremes(table: Table, known: Rows) -> Iterator[str]:
     """Yields the best and worst efficiency on the largest cluster, if there are too many combinations for a list."""
     largest = known[known["workers"] == known["workers"].max()]
-    (best, equally), (worst, _) = (_tied(largest, "efficiency", _share, least=least) for least in (False, True))
-    first, last = best.iloc[0], worst.iloc[0]
+    best, worst = (_tied(largest, "efficiency", _share, least=least) for least in (False, True))
+    first, last = best.best, worst.best
     named = f"{first['algorithm']} with {label(dict(first), table.others)}"
-    if len(best) == len(largest):
-        yield f"On {first['workers']} workers all {len(largest)} cases {_alike(equally)}: {_gain(first)}."
+    if len(best.first) == len(largest):
+        yield f"On {first['workers']} workers all {len(largest)} cases scale {best.equally}: {_gain(first)}."
     else:
-        more = f"{named} and {len(best) - 1} more scale best, {equally}" if equally else f"{named} scales best"
-        yield f"On {first['workers']} workers {more}:"
-        yield f"{_gain(first)}; {last['algorithm']} with {label(dict(last), table.others)} worst: {_gain(last)}."
+        more = f"{named} and {len(best.first) - 1} more scale best, {best.equally}"
+        yield f"On {first['workers']} workers {more if best.equally else f'{named} scales best'}:"
+        close = best.undecided(lambda row: f"{row['algorithm']} with {label(dict(row), table.others)}", _seeds(table))
+        yield f"{_gain(first)}{close}; {last['algorithm']} with {label(dict(last), table.others)} worst: {_gain(last)}."
     yield f"Efficiency is under 50 % in {int((known['efficiency'] < HALF).sum())} of {len(known)} cases."
 
 
 def _effects(table: Table, means: Rows) -> Iterator[str]:
     """Yields the effect of the values on throughput, if the size of the cluster does not vary."""
+    seeds = _seeds(table)
     for name, line in _by_algorithm(means[means["samples_per_s"].notna()]):
-        first, how = _tied(line, "samples_per_s", rate)
-        most = first.iloc[0]["samples_per_s"]
-        if len(first) == len(line):
-            alike = "is equally fast at all points" if how in ("", EQUALLY) else f"has no fastest point, {how}"
-            yield f"{name} {alike}: {rate(most)} samples/s."
+        most = _tied(line, "samples_per_s", rate)
+        if len(most.first) == len(line):
+            yield f"{name} is equally fast at all points: {most.figure} samples/s."
             continue
-        worst = _tied(line, "samples_per_s", rate, least=True)[0].iloc[0]
-        where = listed([label(dict(row), table.paths) for _, row in first.iterrows()])
-        yield f"{name} is fastest with {where}: {rate(most)} samples/s,"
-        yield f"{significant(most / worst['samples_per_s'])} times as many as with {label(dict(worst), table.paths)}."
+        worst = _tied(line, "samples_per_s", rate, least=True).best
+        where = listed([label(dict(row), table.paths) for _, row in most.first.iterrows()])
+        close = most.undecided(lambda row: label(dict(row), table.paths), seeds)
+        yield f"{name} is fastest with {where}: {most.figure} samples/s,"
+        times = significant(most.best["samples_per_s"] / worst["samples_per_s"])
+        yield f"{times} times as many as with {label(dict(worst), table.paths)}{close}."
 
 
 def _goal(table: Table, means: Rows) -> Iterator[str]:
-    """Yields which algorithm reaches the target first."""
+    """Yields which algorithm reaches the target first, and which points the seeds do not distinguish from it."""
     if table.target is None:
         return
     goal, path = table.target.words, table.target.path
@@ -283,16 +325,17 @@ def _goal(table: Table, means: Rows) -> Iterator[str]:
     if reached.empty:
         yield f"{goal[0].upper()}{goal[1:]} is reached nowhere."
         return
-    first, equally = _tied(reached, path, seconds, least=True)
-    places = [
-        f"{row['algorithm']} with {label(dict(row), table.paths)}"
-        + (f" ({row['workers']} workers)" if table.sizes else "")
-        for _, row in first.iterrows()
-    ]
+
+    def place(row: Row) -> str:
+        workers = f" ({row['workers']} workers)" if table.sizes else ""
+        return f"{row['algorithm']} with {label(dict(row), table.paths)}{workers}"
+
+    tied = _tied(reached, path, seconds, least=True)
+    places = [place(row) for _, row in tied.first.iterrows()]
     if len(places) > SPELLED_OUT:
         places = [*places[:SPELLED_OUT], f"{len(places) - SPELLED_OUT} more"]
-    verb = f"are {listed(places)}, {equally}" if equally else f"is {places[0]}"
-    yield f"Soonest at {goal} {verb}: {seconds(first.iloc[0][path])} s."
+    verb = f"are {listed(places)}, {tied.equally}" if tied.equally else f"is {places[0]}"
+    yield f"Soonest at {goal} {verb}: {tied.figure} s{tied.undecided(place, _seeds(table), 's')}."
     if missed := len(means) - len(reached):
         yield f"It is not reached in {missed} of {len(means)} cases."
 

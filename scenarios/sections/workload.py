@@ -56,6 +56,11 @@ class WorkloadPart(Part):
             return None
         return self.stand_in if folder_is_missing(self.model, self.dataset) else None
 
+    @property
+    def stood_in_words(self) -> str | None:
+        """Which model stands in for which, as in "digits-mlp standing in for resnet50"; None without a stand-in."""
+        return None if self.stood_in is None else f"{self.stood_in.model} standing in for {self.model}"
+
     def learner(self, seed: int) -> Learner:
         """Returns the learner for one seed."""
         if self.stood_in is not None:

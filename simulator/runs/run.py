@@ -128,6 +128,7 @@ def simulate(
                 target=plan.target,
                 target_loss=plan.target_loss,
                 slowed=plan.slowed_s if plan.cluster.faults.shows else None,
+                stand_in=plan.scenario.workload.stood_in_words,
             )
             if uncertain and (factors := step_factors(plan, partial(run_plan, network=wires), run)) is not None:
                 found = prediction_interval(run.summary, factors)

@@ -6,6 +6,7 @@ import io
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,19 @@ from typer.testing import CliRunner
 from paceline.cli.app import app
 from paceline.records import Run
 from paceline.records.metrics import interval
-from paceline.reports.comparison.compare import line
+from paceline.reports.comparison.compare import assemble, line
+from paceline.reports.comparison.conclusion import conclusion
 from paceline.reports.comparison.predict import WRONG_MODELS
 from paceline.reports.comparison.prediction_errors import FIGURES, figure_at
-from paceline.reports.comparison.run_table import error_text, seeds_table
+from paceline.reports.comparison.run_table import error_text, runs_table, seeds_table
 from paceline.reports.comparison.seeds import figures, soonest, told_apart
 from paceline.reports.comparison.ties import leaders
-from paceline.reports.comparison.time_to_target import aim_of
+from paceline.reports.comparison.time_to_target import Aim, aim_of
+from paceline.reports.comparison.words import seconds
+from paceline.reports.html.sections.summary import introduction
+from paceline.reports.sweeps.entries import Entry, Sweep
+from paceline.reports.sweeps.sweep_table import tabulate
+from paceline.reports.sweeps.sweep_words import sweep_words
 from tests.made_up import run
 
 SEVERAL = st.lists(st.integers(-(10**6), 10**6).map(lambda value: value / 1000), min_size=2, max_size=12)
@@ -107,7 +114,8 @@ def test_a_constant_figure_has_an_interval_without_width() -> None:
         ),
         pytest.param(
             [*at("agd", 0.5, 0.6, 0.7), *at("ssp", 0.7, 0.7, 0.55), *at("easgd", 0.65, 0.5, 0.9)],
-            "soonest, in 2.60 ±0.25 s; it is not distinguished from ssp and easgd by 3 seeds",
+            "soonest, in 2.60 ±0.25 s; it is not distinguished from ssp (2.65 ±0.22 s) and "
+            "easgd (2.68 ±0.50 s) by 3 seeds",
             id="not told apart",
         ),
         pytest.param(
@@ -173,7 +181,81 @@ def test_what_runs_are_judged_by(
     assert (None if aim is None else aim.kind) == kind
 
 
-def test_figures_are_equal_only_where_their_intervals_overlap() -> None:
-    times = {name: {"mean": mean, "low": mean - 0.3, "high": mean + 0.3} for name, mean in (("a", 1.0), ("b", 2.0))}
-    assert leaders(times, str) == ["b"]
-    assert leaders(times, str, least=True) == ["a"]
+def test_equal_is_not_the_same_as_not_distinguished() -> None:
+    figures_s = {name: interval([mean - half, mean, mean + half]) for name, mean, half in
+                 (("a", 1.0, 0.1), ("b", 2.0, 0.1), ("c", 1.7, 0.6), ("d", 1.0, 0.1), ("e", 1.0, 0.7))}  # fmt: skip
+    found = leaders(figures_s, seconds, least=True)
+    assert found == (["a", "d"], ["c", "e"])
+    assert leaders(figures_s, seconds).first == ["b"]
+    assert leaders({name: one["mean"] for name, one in figures_s.items()}, seconds, least=True).first == ["a", "d", "e"]
+
+
+def test_means_that_look_alike_are_not_equal_if_their_intervals_do_not() -> None:
+    said = soonest([*at("agd", 0.50, 0.51, 0.52), *at("ssp", 0.1, 0.51, 0.92)])
+    assert said.startswith(
+        "agd reaches 90 % accuracy soonest, in 2.51 ±0.02 s; it is not distinguished from ssp (2.51 ±"
+    )
+    assert "equally" not in said
+
+
+def test_figures_of_a_stand_in_say_so_in_the_same_sentence() -> None:
+    def said(accuracy: float | None, loss: float | None) -> str:
+        aim = aim_of(
+            {"target_accuracy": accuracy, "target_loss": loss, "final_accuracy": 0.5,
+             "stand_in": "digits-mlp standing in for resnet50"}
+        )  # fmt: skip
+        assert aim is not None
+        return aim.words
+
+    assert said(0.93, None) == "93 % accuracy of digits-mlp standing in for resnet50"
+    assert said(None, 0.5) == "a loss of 0.5 (digits-mlp standing in for resnet50)"
+    learned = {"stand_in": "digits-mlp standing in for resnet50"}
+    runs = [replace(one, summary={**one.summary, **learned}) for one in [*at("agd", 0.5), *at("ssp", 0.9)]]
+    assert "reaches 90 % accuracy of digits-mlp standing in for resnet50 soonest" in soonest(runs)
+    assert "learning of digits-mlp standing in for resnet50" in str(runs_table(runs).title)
+    workload = {"model": "resnet50", "dataset": "imagenet", "learning": "train"}
+    told = introduction([replace(one, scenario={**one.scenario, "workload": workload}) for one in runs])
+    assert "training digits-mlp standing in for resnet50" in told and "imagenet" not in told
+
+
+def swept(times_s: dict[str, list[float]], of: str = "") -> str:
+    """The sentences of a sweep over a link, with these times to the target with each link, one for each seed."""
+    base = dict(run("sync-sgd").summary)
+    entries = [
+        Entry(vary={"link": link}, algorithm="sync-sgd", seed=seed, workers=4,
+              summary={**base, "steps": 10_000, "time_to_accuracy_s": time_s})
+        for link, times in times_s.items() for seed, time_s in enumerate(times, 1)
+    ]  # fmt: skip
+    return sweep_words(
+        tabulate(Sweep(scenario="s", paths=("link",), target=Aim("accuracy", 0.9, of), entries=tuple(entries)))
+    )
+
+
+def test_a_sweep_names_points_that_seeds_do_not_distinguish_with_their_intervals() -> None:
+    said = swept({"a": [0.60, 0.61, 0.62], "b": [0.4, 1.35, 2.3], "c": [5.0, 5.1, 5.2]})
+    assert (
+        "Soonest at 90 % accuracy is sync-sgd with link=a: 0.61 ±0.02 s; 3 seeds do not distinguish it from sync-sgd "
+        "with link=b (1.35 ±2.36 s; 95 % intervals overlap)." in said
+    )
+    assert "equally" not in said.partition("Soonest")[2] and "link=c" not in said.partition("Soonest")[2]
+    assert (
+        "are sync-sgd with link=a and sync-sgd with link=b, equally (to the precision shown): 0.61 ±0.02 s."
+        in swept({"a": [0.60, 0.61, 0.62], "b": [0.60, 0.61, 0.62]})
+    )
+    alone = swept({"a": [0.61], "b": [1.35]}, of="digits-mlp standing in for resnet50")
+    assert "Soonest at 90 % accuracy of digits-mlp standing in for resnet50 is sync-sgd with link=a: 0.61 s." in alone
+
+
+def test_a_comparison_names_what_seeds_do_not_distinguish() -> None:
+    def said(*times: list[Run]) -> str:
+        runs = [one for mine in times for one in mine]
+        measured = [replace(one, summary={**one.summary, "kind": "measured"}) for one in runs]
+        wrong: dict[str, list[Run]] = {model: list(runs) for model in WRONG_MODELS}
+        return conclusion(assemble("made-up", simulated=runs, measured=measured, wrong=wrong, other_load=0.0))
+
+    found = said(at("agd", 0.5, 0.5, 0.51), at("ssp", 0.4, 0.9, 0.9))
+    assert found.startswith(
+        "agd reaches 90 % accuracy soonest, as predicted: 2.50 ±0.01 s simulated, 2.50 ±0.01 s measured"
+    )
+    assert "; the seeds do not distinguish agd as measured from ssp (2.73 ±0.72 s; 95 % intervals overlap)" in found
+    assert "equally" not in found

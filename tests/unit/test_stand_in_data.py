@@ -10,7 +10,6 @@ import pytest
 import paceline
 from paceline.algorithms.core.errors import InputError
 from paceline.reports.comparison.seeds import soonest
-from paceline.reports.comparison.time_to_target import Aim, aim_of_run
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.fitted_ranges import outside
 from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
@@ -76,8 +75,8 @@ def test_mistakes_in_a_stand_in_are_told() -> None:
         lenet(stand_in={"model": "lenet", "batch_per_worker": 8})
 
 
-def test_answers_about_the_target_name_what_learned() -> None:
-    aimed = lenet().dump() | {"target": {"accuracy": 0.5}}
-    (run,) = paceline.simulate(aimed)
+def test_the_figures_of_a_run_name_the_stand_in() -> None:
+    (run,) = paceline.simulate(lenet().dump() | {"target": {"accuracy": 0.5}})
     assert "50 % accuracy of digits-mlp standing in for lenet" in soonest([run])
-    assert aim_of_run(run) == Aim("accuracy", 0.5, "digits-mlp standing in for lenet")
+    assert run.summary["stand_in"] == "digits-mlp standing in for lenet"
+    assert "stand_in" not in paceline.simulate(lenet(learning="none"))[0].summary

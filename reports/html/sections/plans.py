@@ -7,6 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from paceline.reports.comparison.time_to_target import Aim
 from paceline.reports.comparison.words import listed
 from paceline.reports.html.charts.style import FAINT, INK, MARKS, axis, colour_of, figure, log_axis
 from paceline.reports.html.report_parts import Chart, Grid, Section
@@ -44,7 +45,7 @@ def plan_summary_section(answer: Mapping[str, Any], name: str) -> Section:
     """
     target, objectives = answer["target"], answer["objectives"]
     trials, seeds = answer["trials"], answer["seeds"]["reported"]
-    goal = f"{100 * target['value']:g} % accuracy" if target["aim"] == "accuracy" else f"a loss of {target['value']:g}"
+    goal = Aim(target["aim"], target["value"], target.get("of", "")).words
     words = [
         (
             f"This report answers which method, cluster and hyper-parameters reach {goal} with the least "

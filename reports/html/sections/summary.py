@@ -53,8 +53,9 @@ def introduction(runs: Sequence[Run]) -> str:
     workers = sorted({workers_of(run) for run in runs})
     workload = runs[0].scenario.get("workload", {})
     model = workload.get("model", "a model")
+    stand_in = runs[0].summary.get("stand_in")
     learned = {
-        "train": f"training {model} on {workload.get('dataset')}",
+        "train": f"training {stand_in}" if stand_in else f"training {model} on {workload.get('dataset')}",
         "quadratic": "minimising a noisy quadratic",
     }.get(str(workload.get("learning")), f"the times of training {model} (without learning)")
     methods = f"{len(named)} methods of distributed training" if len(named) > 1 else f"the method {next(iter(named))}"
