@@ -57,6 +57,8 @@ class Link(Builder):
     """in each direction: '10 Gbit/s'"""
     like: str | None = None
     """the name of a link of `paceline list links` whose values hold where none are given"""
+    count: int | None = None
+    """parallel links of this bandwidth, over which every message is divided"""
     download: Bandwidth | None = None
     """the bandwidth towards the node, if it is larger than that from the node; only in a star"""
     name: str | None = None

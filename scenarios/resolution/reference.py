@@ -149,7 +149,7 @@ def _default(about: Schema) -> str:
     """Returns a default as written in a scenario; a section whose keys all have defaults needs no value."""
     value = about.get("default")
     if isinstance(value, dict):
-        if "count" in value:  # an interval
+        if {"count", "unit"} <= value.keys():  # an interval
             count = f"{value['count']:g}"
             return f"`{count} {value['unit'].removesuffix('s') if count == '1' else value['unit']}`"
         if "distribution" in value or not value:  # no jitter, or an empty mapping

@@ -63,6 +63,10 @@ class LinkPart(Part):
     name: fields.Name = Field(default="inline", description="a name for tables and figures")
     latency: fields.Time = Field(description="a time with its unit, one way: '20 us'")
     bandwidth: fields.Rate = Field(description="a bandwidth with its unit, in each direction: '10 Gbit/s'")
+    count: fields.Count = Field(
+        default=1,
+        description="parallel links of this bandwidth, over which every message is divided: 12 nvlink3 of an A100",
+    )
     download: fields.Rate | None = Field(
         default=None,
         description="the bandwidth towards the node, if it is larger than that from the node; only in a star",
@@ -117,14 +121,14 @@ class LinkPart(Part):
         return Link(
             name=self.name,
             latency_s=self.latency,
-            bytes_per_s=self.bandwidth,
-            provenance=self.provenance,
+            bytes_per_s=self.count * self.bandwidth,
+            provenance=self.provenance if self.count == 1 else f"{self.count} links: {self.provenance}",
             medium=self.medium,
             send_s=self.send,
             receive_s=self.receive,
-            pieces=tuple(Piece(piece.up_to, piece.latency, piece.bandwidth) for piece in self.pieces),
+            pieces=tuple(Piece(piece.up_to, piece.latency, self.count * piece.bandwidth) for piece in self.pieces),
             fitted_bytes=self.fitted_up_to,
-            download_bytes_per_s=self.download,
+            download_bytes_per_s=None if self.download is None else self.count * self.download,
             variation=None if self.variation is None else self.variation.build(),
             hop_s=self.hop,
         )

@@ -139,3 +139,13 @@ def test_the_example_in_the_docs_loads() -> None:
     dumped = load(shown).dump()["cluster"]["network"]
     of_variation = {"cv", "every", "correlation", "floor"}
     assert set(keys) == {*dumped, *of_variation, "file", "between", "at", "for", "rate"} - {"k"}
+
+
+def test_parallel_links_divide_every_message() -> None:
+    one, twelve = (
+        load(scenario([], {"intra_node_link": {"like": "nvlink3", "count": count}})).cluster.network.intra_node_link
+        for count in (1, 12)
+    )
+    assert twelve.build().bytes_per_s == 12 * one.build().bytes_per_s
+    assert twelve.build().latency_s == one.build().latency_s
+    assert twelve.build().provenance.startswith("12 links: 12 an A100; one link")

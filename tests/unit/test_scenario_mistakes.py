@@ -273,7 +273,7 @@ def test_a_topologys_own_link_is_looked_at_as_any_other() -> None:
         "cluster.network.uplink.bandwidth: missing; expected a bandwidth with its unit, in each direction: '10 Gbit/s'",
         (
             "cluster.network.uplink.lat: unknown key (did you mean latency?); there are like, name, latency, "
-            "bandwidth, download, provenance, medium, send, receive, hop, pieces, fitted_up_to, variation"
+            "bandwidth, count, download, provenance, medium, send, receive, hop, pieces, fitted_up_to, variation"
         ),
     ]
 

@@ -168,6 +168,8 @@ GKE_BYTES = 4 * 2**20
 """the largest message of that curve: FOUND, as the pieces"""
 
 
+ONE_NVLINK = "one link, `count` for several; bandwidth FOUND (NCCL's topo.h); latency MEMORY medium"
+
 LINKS: dict[str, Link] = {
     link.name: link
     for link in (
@@ -194,8 +196,11 @@ LINKS: dict[str, Link] = {
         _link("slingshot-200g", 2.0, 24.0, "CXI; bandwidth FOUND 24.0 GB/s (CSCS); latency MEMORY medium"),
         _link("pcie3-x16", 5.0, 12.0, "GPU copy; bandwidth FOUND (NCCL's PCI_BW); latency MEMORY medium", "pcie"),
         _link("pcie4-x16", 5.0, 26.3, "GPU copy; bandwidth FOUND (Azure A100: 26.28); latency MEMORY medium", "pcie"),
-        _link("nvlink1", 2.0, 18.0, "one link; bandwidth FOUND (NCCL's topo.h); latency MEMORY medium", "nvlink"),
-        _link("nvlink2", 2.0, 20.0, "one link; bandwidth FOUND (NCCL's topo.h); latency MEMORY medium", "nvlink"),
+        _link("nvlink1", 2.0, 18.0, f"4 a P100; {ONE_NVLINK}", "nvlink"),
+        _link("nvlink2", 2.0, 20.0, f"6 a V100; {ONE_NVLINK}", "nvlink"),
+        _link("nvlink3", 2.0, 20.0, f"12 an A100; {ONE_NVLINK}", "nvlink"),
+        _link("nvlink4", 2.0, 20.6, f"18 an H100; {ONE_NVLINK}", "nvlink"),
+        _link("nvlink5", 2.0, 40.1, f"18 a B200; {ONE_NVLINK}", "nvlink"),
         _link("shared-memory", 0.4, 5.0, "Open MPI vader; latency FOUND 0.3 to 0.46 us; bandwidth INFERENCE", "memory"),
         dataclasses.replace(
             _link("gke-tcp", 87.0, 6.47, "Open MPI over gVNIC; pieces DERIVED from FOUND osu_latency (1.5 % off)"),

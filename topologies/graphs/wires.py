@@ -55,8 +55,6 @@ WIRES: dict[str, Link] = {
         _wire("xbus-power9", 0.8, 32.0, "bandwidth FOUND (NCCL's P9_BW; raw 64); latency INFERENCE"),
         _wire("xgmi", 0.8, 16.0, "bandwidth FOUND (NCCL's AMD_ZEN12_BW); latency INFERENCE"),
         _wire("upi", 0.8, 22.0, "bandwidth FOUND (NCCL's SRP_QPI_BW); latency INFERENCE"),
-        _wire("nvlink3", 2.0, 20.0, "one link; bandwidth FOUND (NCCL's topo.h); latency MEMORY medium"),
-        _wire("nvlink4", 2.0, 20.6, "one link; bandwidth FOUND (NCCL's topo.h); latency MEMORY medium"),
         _wire("infinity-fabric", 2.0, 42.0, "one link between AMD's GPUs, of 50 or 64 raw; both MEMORY low"),
         _wire("aries-nic", 0.5, 17.18, "node to router; bandwidth FOUND (CODES: 16 GiB/s); latency INFERENCE"),
         _wire("aries-local", 0.1, 5.637, "router to router; bandwidth FOUND (CODES: 5.25 GiB/s); latency INFERENCE"),

@@ -27,7 +27,7 @@ def load(path: Path, settings: Mapping[str, str] | None = None) -> Graph:
 
     Args:
         path: nvidia-smi topo -m text, node-link JSON, GraphML or SimGrid XML.
-        settings: for nvidia-smi's text, ``link`` (nvlink1 to nvlink4) and ``pcie`` (3 to 5), which it does not contain.
+        settings: for nvidia-smi's text, ``link`` (nvlink1 to nvlink5) and ``pcie`` (3 to 5), which it does not contain.
 
     Raises:
         InputError: lists all errors of the file, each with its line or element.

@@ -40,10 +40,10 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 BEYOND = re.compile(r"(?:CPU|NUMA)(?:\s+Affinity)?\b|GPU NUMA ID")
 """the headings after the names"""
 
-LINKS_PER_GPU = {"nvlink1": 4, "nvlink2": 6, "nvlink3": 12, "nvlink4": 18}
+LINKS_PER_GPU = {"nvlink1": 4, "nvlink2": 6, "nvlink3": 12, "nvlink4": 18, "nvlink5": 18}
 """of P100, V100, A100, H100: MEMORY certain"""
 
-PCIE_OF = {"nvlink1": 3, "nvlink2": 3, "nvlink3": 4, "nvlink4": 5}
+PCIE_OF = {"nvlink1": 3, "nvlink2": 3, "nvlink3": 4, "nvlink4": 5, "nvlink5": 5}
 BUS_OF = {3: "qpi", 4: "xgmi", 5: "upi"}
 """the bus between the sockets of machines with this PCIe: INFERENCE from DGX-1, DGX A100, DGX H100"""
 
@@ -85,7 +85,7 @@ def machine(text: str, where: str, name: str, *, link: str | None = None, pcie: 
         text: the output; a prompt before it and the legend after it are ignored.
         where: the file, for messages.
         name: the name of the graph.
-        link: the NVLink: nvlink1 (P100), nvlink2 (V100), nvlink3 (A100) or nvlink4 (H100).
+        link: the NVLink: nvlink1 (P100), nvlink2 (V100), nvlink3 (A100), nvlink4 (H100) or nvlink5 (B200).
         pcie: the generation of PCIe, 3 to 5.
 
     Raises:
