@@ -92,10 +92,15 @@ class Routes:
         """
         path = (plan.path if plan is not None else self._fabric.path)(source, to, nbytes)
         local = self._cluster.nodes[self._cluster.node_of(source)].intra_node_link
-        slowest = min(path.ports, key=lambda one: self._fabric.capacity[one], default=None)
+        slowest = min(path.ports, key=self._flow_rate, default=None)
         rate = math.inf if slowest is None else self._fabric.capacity[slowest]
         link = local if slowest is None else self._links.get(slowest, local)
         return Route(path.latency_s, min(rate, path.limit_bytes_per_s), link)
+
+    def _flow_rate(self, port: str) -> float:
+        """Returns the bandwidth that a port has for a single flow."""
+        link, rate = self._links.get(port), self._fabric.capacity[port]
+        return rate if link is None or not link.pieces else min(rate, link.piece(math.inf).bytes_per_s)
 
     def of_copy(self, rank: Rank, *, to_device: bool) -> Route | None:
         """Returns the route between a rank's device and its socket; None if they are the same.

@@ -17,19 +17,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from paceline import scenarios, simulate
 from paceline.algorithms.core.errors import InputError
 from paceline.cli.app import app
+from paceline.topologies.graphs.compose import compose
 from paceline.topologies.graphs.gpu_machines import dgx1
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import NETWORKS, build
 from paceline.topologies.graphs.network_graphs import torus
-from paceline.topologies.graphs.routing import Routes
+from paceline.topologies.graphs.routing import NoRoute, Routes
 from paceline.topologies.importing import load
 from paceline.topologies.importing.attributed import node_link
 from paceline.topologies.importing.nvidia_smi import machine
 from paceline.topologies.importing.quantities import bytes_per_s, seconds
 from paceline.topologies.importing.simgrid import platform
 from paceline.topologies.importing.simgrid_routes import Listed, joined
+from paceline.workloads.models.layer_tables import find_model
 from tests.thorough import examples
 
 DATA = Path(__file__).parents[1] / "data/topologies"
@@ -447,25 +450,98 @@ def test_a_link_between_many_becomes_a_switch() -> None:
     assert "link bus as a switch" in graph.provenance
 
 
-def test_a_route_that_contradicts_others_is_refused(tmp_path: Path) -> None:
-    """Over x alone h1 and h2 would be ten times as near as the file says."""
-    body = host("h1", "h2", "h3") + link("a", "b", "x").replace('id="x" bandwidth="1GBps"', 'id="x" bandwidth="9GBps"')
-    body += route("h1", "h2", "a", "b") + route("h1", "h3", "x") + route("h2", "h3", "x")
-    assert "route from h1 to h2: found 1000 MB/s and 2 us, not 9000 MB/s" in refused(full(body), tmp_path)
+def wide(name: str, megabytes_per_s: int, latency: str = "1ms", policy: str = "SHARED") -> str:
+    given = f'bandwidth="{megabytes_per_s}MBps" latency="{latency}" sharing_policy="{policy}"'
+    return f'<link id="{name}" {given}/>'
 
 
-def test_unlike_ways_there_and_back_are_refused(tmp_path: Path) -> None:
-    body = host("a", "b") + link("up") + link("down").replace("1GBps", "9GBps")
+def ways(body: str, routing: str = "Full") -> dict[str, tuple[float, float]]:
+    """Returns MB/s and ms of each pair of hosts."""
+    graph = platform(full(body).replace("Full", routing), "text", "listed")
+    routes = Routes(graph)
+    pairs = [(one, other) for one in graph.endpoints for other in graph.endpoints if one != other]
+    found = {one + other: routes.between(one, other) for one, other in pairs}
+    many = Routes(graph).many(*([routes.numbers[pair[at]] for pair in pairs] for at in (0, 1)))
+    for number, way in enumerate(found.values()):
+        assert tuple(routes.hop_names(many[1][many[0][number] : many[0][number + 1]])) == way.ports
+    return {key: (way.bytes_per_s / 1e6, round(1e3 * way.latency_s, 9)) for key, way in found.items()}
+
+
+def test_unlike_ways_there_and_back_are_read_as_they_are_listed() -> None:
+    body = host("a", "b") + wide("up", 10) + wide("down", 100)
     body += (route("a", "b", "up") + route("b", "a", "down")).replace('">', '" symmetrical="NO">', 2)
-    assert "route from a to b: found 1000 MB/s" in refused(full(body), tmp_path)
+    assert ways(body) == {"ab": (10, 1), "ba": (100, 1)}
+    assert platform(full(body), "text", "pair").assumed == ()
 
 
-def test_sharing_is_told() -> None:
-    body = host("a", "b") + link("wire", policy="FATPIPE") + route("a", "b", "wire")
-    graph = platform(full(body), "text", "pair")
-    assert Routes(graph).between("a", "b").bytes_per_s == 1e9
-    assert "FATPIPE links shared by their flows" in graph.provenance
-    assert "SHARED links as full duplex" in platform(full(body.replace("FATPIPE", "SHARED")), "text", "pair").provenance
+def test_a_route_that_contradicts_others_is_read_as_it_is_listed() -> None:
+    """Over x alone h1 and h2 would be ten times as near as the file says."""
+    body = host("1", "2", "3") + wide("a", 10) + wide("b", 10) + wide("x", 100)
+    body += route("1", "2", "a", "b") + route("1", "3", "x") + route("2", "3", "x")
+    assert ways(body) == {"12": (10, 2), "21": (10, 2), "13": (100, 1), "31": (100, 1), "23": (100, 1), "32": (100, 1)}
+
+
+def test_a_fatpipe_limits_each_flow_and_pairs_without_a_route_go_by_way_of_others() -> None:
+    body = host(*"0123") + "".join(wide(name, 500, policy="FATPIPE") for name in "fgk")
+    body += route("0", "1", "f") + route("0", "2", "g") + route("0", "3", "k")
+    found = ways(body)
+    assert all(found[pair] == (500, 1) for pair in ("01", "02", "03", "10", "20", "30"))
+    assert found["12"] == (500.0, 2.0)
+    (assumed,) = platform(full(body), "text", "fat").assumed
+    assert "6 pairs of hosts without a route by way of others" in assumed
+
+
+def test_floyd_routes_take_the_fewest_links() -> None:
+    """By b there are two links instead of the three that are listed; with Full routing it is these three."""
+    body = host(*"abc") + "".join(wide(name, 10, policy="FATPIPE") for name in "wxyz") + wide("v", 7)
+    body += route("a", "b", "w") + route("b", "c", "x") + route("a", "c", "y", "z", "v")
+    assert ways(body, "Floyd")["ac"] == (10, 2)
+    assert ways(body)["ac"] == (7, 3)
+
+
+def test_hosts_without_any_route_are_refused(tmp_path: Path) -> None:
+    body = host(*"abc") + wide("f", 1, policy="FATPIPE") + route("a", "b", "f")
+    assert "there is no route from a to c; expected one for each pair" in refused(full(body), tmp_path)
+
+
+@pytest.mark.parametrize(("policy", "seconds_of_two"), [("SHARED", 2.0), ("SPLITDUPLEX", 1.0), ("FATPIPE", 1.0)])
+def test_what_flows_both_ways_share(policy: str, seconds_of_two: float, tmp_path: Path) -> None:
+    """102 MB each way over 10 MB/s: a ring of two sends half of them twice, both ways at once.
+
+    Another link, a FATPIPE, makes the platform keep its routes.
+    """
+    body = host("a", "b") + wide("w", 10, "0us", policy) + wide("f", 1000, "0us", "FATPIPE") + route("a", "b", "w", "f")
+    (tmp_path / "p.xml").write_text(full(body))
+    device = {"name": "g", "overhead": "10 ms", "per_sample": "0 ms"}
+    given = {
+        "name": "two",
+        "algorithms": ["sync-sgd"],
+        "workload": {"model": "resnet50", "learning": "none", "batch_per_worker": 1},
+        "cluster": {"file": str(tmp_path / "p.xml"), "device": device},
+        "stop": {"updates": 2},
+    }
+    (run,) = simulate(scenarios.load(given))
+    alone_s = find_model("resnet50").parameters * 4 / 10e6
+    assert run.summary["step_s"]["mean"] == pytest.approx(0.01 + seconds_of_two * alone_s)
+
+
+def test_nodes_in_place_of_hosts_keep_listed_routes() -> None:
+    """GPUs of two DGX-1 reach each other by the routes of their nodes, each in its direction."""
+    body = host("a", "b") + wide("up", 10) + wide("down", 100)
+    body += (route("a", "b", "up") + route("b", "a", "down")).replace('">', '" symmetrical="NO">', 2)
+    cluster = compose("two", platform(full(body), "text", "pair"), dgx1(), "a test")
+    routes = Routes(cluster)
+    there, back = routes.between("a.gpu5", "b.gpu2"), routes.between("b.gpu2", "a.gpu5")
+    assert (there.bytes_per_s, back.bytes_per_s) == (10e6, 100e6)
+    assert "link up in>link up out" in there.ports and "link down in>link down out" in back.ports
+    assert routes.between("a.gpu5", "a.gpu4").vertices == ("a.gpu5", "a.gpu4")
+    with pytest.raises(NoRoute, match=r"the listed route from a\.gpu5 to b\.gpu2 is broken"):
+        routes.without([("link up in", "link up out")]).between("a.gpu5", "b.gpu2")
+
+
+def test_shared_links_of_other_platforms_count_as_full_duplex_and_say_so() -> None:
+    body = host("a", "b") + link("wire", policy="SHARED") + route("a", "b", "wire")
+    assert "SHARED links as full duplex" in platform(full(body), "text", "pair").provenance
 
 
 def test_a_wifi_zone_gives_one_sentence(tmp_path: Path) -> None:

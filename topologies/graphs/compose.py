@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.graphs.cards import cabled, striped_cards
@@ -55,7 +55,8 @@ def compose(name: str, network: Graph, node: Graph | Mapping[str, Graph], proven
         nics[host], planes[host] = known[key]
     vertices = [vertex for vertex in network.vertices if vertex.name not in inside]
     used = dict.fromkeys(nics, 0)
-    connections = [one for connection in network.connections for one in _dealt(connection, nics, used)]
+    dealt = [(connection, _dealt(connection, nics, used)) for connection in network.connections]
+    connections = [one for _, several in dealt for one in several]
     for host, copy in inside.items():
         vertices += [_inside(vertex, host, planes[host]) for vertex in copy.vertices]
         connections += [
@@ -69,7 +70,24 @@ def compose(name: str, network: Graph, node: Graph | Mapping[str, Graph], proven
         vertices=tuple(vertices),
         connections=tuple(connections),
         provenance=provenance,
+        listed=_from_doors(network, dealt),
         parts=(network, node) if isinstance(node, Graph) else (),
+    )
+
+
+def _from_doors(
+    network: Graph, dealt: Sequence[tuple[Connection, Sequence[Connection]]]
+) -> tuple[tuple[str, ...], ...]:
+    """Returns the listed routes of a network between the NICs at which their first and last connections now end."""
+    if not network.listed:
+        return ()
+    door = {}
+    for before, several in dealt:
+        for old, new in zip(before.ends, several[0].ends, strict=True):
+            door[old, frozenset(before.ends)] = new
+    return tuple(
+        (door[route[0], frozenset(route[:2])], *route[1:-1], door[route[-1], frozenset(route[-2:])])
+        for route in network.listed
     )
 
 

@@ -67,6 +67,11 @@ class Connection:
         download = self.link.download_bytes_per_s
         return self.bytes_per_s if download is None or end != self.ends[0] else self.count * download
 
+    def flow_bytes_per_s_from(self, end: str) -> float:
+        """Returns the bandwidth of a single large flow in the direction from one of its ends to the other."""
+        own = self.count * self.link.piece(float("inf")).bytes_per_s if self.link.pieces else float("inf")
+        return min(own, self.bytes_per_s_from(end))
+
 
 @dataclass(frozen=True, slots=True)
 class Bisection:
@@ -112,6 +117,8 @@ class Graph:
     """the result of the family's formula; without one it is searched for"""
     all_alike: bool = False
     """whether the graph is the same from every vertex, so that one search finds the diameter"""
+    listed: tuple[tuple[str, ...], ...] = ()
+    """routes that messages take, whatever the shortest path is: for two hosts, one each way, all vertices in order"""
     parts: tuple[Graph, ...] = ()
     """the network and the node of which it was composed"""
 
@@ -168,6 +175,7 @@ class Graph:
             self,
             vertices=tuple(dataclasses.replace(vertex, name=name, plane=None) for name, vertex in vertices.items()),
             connections=tuple(connections.values()),
+            listed=tuple(tuple(planes.get(name, name) for name in route) for route in self.listed),
             bisection=None,
         )
 

@@ -15,6 +15,8 @@ Rules of this file:
   ``minimal`` in dragonflies; ``shortest`` elsewhere.
 * If a group has lost the global links that its rule needs, ``valiant`` takes another group, and finally both use the
   path with the fewest hops: a broken link causes a detour and not an error, as long as a path remains.
+* If a graph lists its routes, as a SimGrid platform may, messages between two hosts take the listed one, in its own
+  direction and by every rule. A broken link of it is no detour but the end of the route.
 * Parallel cables are one link with their total bandwidth. Vertices of one plane are one vertex (`Graph.striped`).
 * The result does not depend on Python's hash(), so every process finds the same routes.
 """
@@ -31,7 +33,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.algorithms.core.naming import near_miss
-from paceline.topologies.graphs.graph import Connection, Graph
+from paceline.topologies.graphs.graph import Connection, Graph, Vertex
 from paceline.topologies.graphs.shortest_paths import Ways, Wiring, follow, in_stages, shortest, widest
 
 if TYPE_CHECKING:
@@ -84,8 +86,9 @@ class Route:
 
     @property
     def bytes_per_s(self) -> float:
-        """The bandwidth of its slowest connection; infinite without any."""
-        return min((one.bytes_per_s for one in self.connections), default=float("inf"))
+        """The bandwidth of a single flow over its slowest connection; infinite without any."""
+        ways = zip(self.vertices, self.connections, strict=False)
+        return min((one.flow_bytes_per_s_from(start) for start, one in ways), default=float("inf"))
 
 
 def usual(graph: Graph) -> Rule:
@@ -182,9 +185,9 @@ class Routes:
 
         ends = np.array((sources, targets), dtype=np.int64)
         tables = self._tables
-        if self.rule in {"shortest", "ecmp"}:
+        if self.rule in {"shortest", "ecmp"} and not self._listed:
             vertices, hops = tables.find(*ends)
-        else:  # the paths of dragonflies are not the shortest ones
+        else:  # the paths of dragonflies, and listed ones, are not the shortest ones
             vertices, hops = ends[:1].T, np.zeros(ends.shape[1], dtype=np.int64)
         searched = {}
         for row in np.flatnonzero(hops == 0).tolist():
@@ -251,7 +254,33 @@ class Routes:
             raise InputError(f"{self.graph.name}: has no vertex {name!r}{hint}")
         return number
 
+    @cached_property
+    def _listed(self) -> dict[tuple[str, str], list[int]]:
+        """The listed route between the machines of two vertices."""
+        number, vertices = self._wiring.number, self.graph.vertices
+        routes = ([number[name] for name in route] for route in self.graph.listed)
+        return {(self._machine(vertices[one[0]]), self._machine(vertices[one[-1]])): one for one in routes}
+
+    @staticmethod
+    def _machine(vertex: Vertex) -> str:
+        return vertex.host or vertex.name
+
+    def _as_listed(self, source: int, to: int, flow: int) -> list[int] | None:
+        """Returns the way by the listed route of two machines, from and to their doors; None if there is none."""
+        vertices = self.graph.vertices
+        middle = self._listed.get((self._machine(vertices[source]), self._machine(vertices[to])))
+        if middle is None:
+            return None
+        if any(hop not in self._wiring.connection for hop in pairwise(middle)):
+            one, other = self._wiring.names[source], self._wiring.names[to]
+            raise NoRoute(f"{self.graph.name}: the listed route from {one} to {other} is broken")
+        start = [source] if source == middle[0] else self._way(source, middle[0], flow)
+        end = [to] if to == middle[-1] else self._way(middle[-1], to, flow)
+        return [*start[:-1], *middle, *end[1:]]
+
     def _way(self, source: int, to: int, flow: int) -> list[int]:
+        if self._listed and (way := self._as_listed(source, to, flow)) is not None:
+            return way
         start = self._wiring.climb(source, to)
         end = self._wiring.climb(to, start[-1])
         a, b = start[-1], end[-1]

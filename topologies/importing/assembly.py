@@ -6,15 +6,20 @@ connected, have at least one device or host, and at most 200,000 vertices.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.graphs.graph import Connection, Graph, Kind, Place, Vertex
-from paceline.topologies.graphs.links import Link
+from paceline.topologies.graphs.links import Link, Piece
 
 MOST = 200_000
 """the maximum number of vertices of a graph"""
+
+UNLIMITED = 1e18
+"""bytes per second of what does not limit flows"""
 
 SHOWN = 20
 """how many errors are listed; the rest are counted"""
@@ -33,6 +38,8 @@ class Wire:
     """the name of its kind of link; without one it is named by its figures"""
     provenance: str | None = None
     bend: float = 0.0
+    each: bool = False
+    """whether it limits every single flow, and not all flows together"""
 
 
 def refuse(where: str, problems: Sequence[str]) -> None:
@@ -104,4 +111,7 @@ def _connection(wire: Wire, where: str) -> Connection:
         bytes_per_s=wire.bytes_per_s,
         provenance=wire.provenance or f"as {where} gives it",
     )
+    if wire.each:
+        own = Piece(math.inf, wire.latency_s, wire.bytes_per_s)
+        link = dataclasses.replace(link, bytes_per_s=UNLIMITED, pieces=(own,))
     return Connection(ends=(wire.one, wire.other), link=link, count=wire.count, bend=wire.bend)

@@ -6,10 +6,11 @@ Rules of this file:
   and are refused, as are elements that this file does not know.
 * Hosts are hosts, routers are switches. The ends of links follow from the routes (`simgrid_routes`), since a platform
   only lists the links of each route; routes between zones go from gateway to gateway.
-* SPLITDUPLEX links are like ours. A SHARED link, whose bandwidth both directions share, is read as full duplex. A
-  FATPIPE, which limits every single flow, is read as a link that its flows share. The graph's provenance lists the
-  approximations. A listed route is the truth: a platform whose graph gives one of them another latency or bandwidth,
-  such as one with unlike routes there and back, is refused.
+* SPLITDUPLEX links are like ours. A SHARED link, whose bandwidth both directions share, is read as full duplex. The
+  graph's provenance lists the approximations.
+* A listed route is the truth. A platform with FATPIPE links, or whose graph gives a listed route another latency or
+  bandwidth, such as one with unlike routes there and back, keeps its routes as listed (`simgrid_listed`), without
+  approximations; if clusters are among its parts, it is refused.
 * Speeds, disks, properties, loopbacks, traces, bypasses and limiters are ignored: the rest of a scenario defines the
   speed of hosts.
 """
@@ -26,6 +27,7 @@ from paceline.topologies.importing import quantities
 from paceline.topologies.importing.assembly import Wire, assemble, refuse
 from paceline.topologies.importing.elements import Element, parse
 from paceline.topologies.importing.simgrid_clusters import cluster, quantity
+from paceline.topologies.importing.simgrid_listed import as_listed
 from paceline.topologies.importing.simgrid_routes import Listed, joined
 from paceline.topologies.importing.simgrid_wires import PREFIX, Cable, Platform, connections
 
@@ -73,19 +75,27 @@ def platform(text: str, where: str, name: str) -> Graph:
     refuse(where, read.unread)
     _check_routes(read)
     refuse(where, read.problems)
-    found = joined(read.routes, read.kinds, [name for name, kind in read.kinds.items() if kind == "host"])
+    if not read.wires and any(read.cable(key).policy == "FATPIPE" for route in read.routes for key in route.links):
+        return as_listed(read, where, name)
+    kinds = dict(read.kinds)
+    notes = dict(read.notes)
+    found = joined(read.routes, kinds, [name for name, kind in kinds.items() if kind == "host"])
     wires = connections(read, found)
     for junction in dict.fromkeys(end for wire in wires for end in (wire.one, wire.other)):
-        read.kinds.setdefault(junction, "switch")
+        kinds.setdefault(junction, "switch")
     approximated = [f"approximated: {', '.join(read.notes)}"] if read.notes else []
     said = "; ".join([f"SimGrid platform ({where})", *approximated])
-    graph = assemble(name, where, read.kinds, wires, said, assumed=approximated)
-    _check_listed(graph, read, where)
+    graph = assemble(name, where, kinds, wires, said, assumed=approximated)
+    unlike = _unlike(graph, read)
+    if unlike and not read.wires:
+        read.notes = notes
+        return as_listed(read, where, name)
+    refuse(where, unlike)
     return graph
 
 
-def _check_listed(graph: Graph, read: Platform, where: str) -> None:
-    """Refuses a platform of which listed routes have another latency or bandwidth in the graph."""
+def _unlike(graph: Graph, read: Platform) -> list[str]:
+    """Returns what is wrong with listed routes that have another latency or bandwidth in the graph."""
     listed = [
         (number, route)
         for number, route in enumerate(read.routes)
@@ -103,10 +113,9 @@ def _check_listed(graph: Graph, read: Platform, where: str) -> None:
             problems.append(
                 f"line {read.lines[number]}: route from {route.source} to {route.to}: found {rate / 1e6:.6g} MB/s and "
                 f"{latency_s * 1e6:.6g} us, not {found.bytes_per_s / 1e6:.6g} MB/s and {found.latency_s * 1e6:.6g} us "
-                "of the only full-duplex graph that the other routes allow; expected routes that agree, and that "
-                "are equally fast both ways"
+                "of the only full-duplex graph that the other routes allow; expected routes that agree with clusters"
             )
-    refuse(where, problems)
+    return problems
 
 
 # --- elements --------------------------------------------------------------------------------------------------------
@@ -130,6 +139,8 @@ def _zone(zone: Element, read: Platform) -> None:
     hub = hub or f"{zone.attributes.get('id')}_router"
     for child in zone.children:
         _element(child, read, hub)
+        if child.tag == "host" and routing not in ("Full", "Cluster", "None"):
+            read.forwarding.add(child.attributes.get("id", ""))
     if routing == "Cluster":
         _backbone(zone, read, hub)
 
@@ -190,13 +201,16 @@ def _route(element: Element, read: Platform) -> None:
         return  # a loopback, which does not leave the host
     if any(child.tag != "link_ctn" for child in element.children):
         read.problems.append(f"{subject}: expected <link_ctn> elements alone")
-    links = tuple(child.attributes.get("id", "") for child in element.children if child.tag == "link_ctn")
+    crossed = [child.attributes for child in element.children if child.tag == "link_ctn"]
+    links = tuple(given.get("id", "") for given in crossed)
+    down = tuple(given.get("direction") == "DOWN" or given.get("id", "").endswith("_DOWN") for given in crossed)
     if not links:
         read.problems.append(f"{subject}: has no links")
-    if element.attributes.get("symmetrical", "YES").upper() == "NO":
+    both_ways = element.attributes.get("symmetrical", "YES").upper() != "NO"
+    if not both_ways:
         read.notes["one-way routes as both ways"] = None
     read.lines[len(read.routes)] = element.line
-    read.routes.append(Listed(source, to, links))
+    read.routes.append(Listed(source, to, links, down, both_ways))
 
 
 def _cluster(element: Element, read: Platform) -> None:
@@ -264,7 +278,9 @@ def _check_routes(read: Platform) -> None:
                 if name not in known and (what != "link" or _cable(name, read) is None):
                     read.problems.append(f"line {line}: route: there is no {what} {name!r}{near_miss(name, known)}")
         links = tuple(name if name in read.cables else _direction(name) for name in route.links)
-        read.routes[number] = Listed(ends[0], ends[1], tuple(PREFIX + name for name in links))
+        read.routes[number] = dataclasses.replace(
+            route, source=ends[0], to=ends[1], links=tuple(PREFIX + name for name in links)
+        )
 
 
 def _direction(name: str) -> str:

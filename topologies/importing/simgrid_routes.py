@@ -27,6 +27,10 @@ class Listed:
     source: str
     to: str
     links: tuple[str, ...]
+    down: tuple[bool, ...] = ()
+    """whether each link is crossed in its direction DOWN, which only SPLITDUPLEX links have"""
+    both_ways: bool = True
+    """whether the same route leads back"""
 
 
 @dataclass(slots=True)

@@ -39,6 +39,8 @@ class Platform:
     """the vertex that represents a cluster's router"""
     asked: set[str] = field(default_factory=set)
     """the gateways of all routes between zones"""
+    forwarding: set[str] = field(default_factory=set)
+    """the hosts of zones whose routes are composed of the listed ones (Floyd, Dijkstra)"""
     notes: dict[str, None] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
