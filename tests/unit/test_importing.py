@@ -314,6 +314,59 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load(tmp_path / "binary")
 
 
+# --- tables that people have published -------------------------------------------------------------------------------
+
+GPUS = ("GPU0", "GPU1", "GPU2", "GPU3")
+
+
+def of_pairs(names: tuple[str, ...], pairs: dict[str, str], sockets: str, near: str = "SYS") -> str:
+    """The text of a table: the codes of some pairs, and `near` or SYS for the others; GPUs have affinities."""
+    on = dict(zip(names, sockets, strict=True))
+    known = pairs | {" ".join(pair.split()[::-1]): code for pair, code in pairs.items()}
+    rows = []
+    for one in names:
+        codes = {other: known.get(f"{one} {other}", near if on[one] == on[other] else "SYS") for other in names}
+        beyond = [f"{48 * int(on[one])}-{48 * int(on[one]) + 47}"] if one in GPUS else []
+        rows.append("\t".join([one, *(codes | {one: "X"}).values(), *beyond]))
+    return table(*rows)
+
+
+def test_a_machine_of_a800_has_eight_nvlinks_a_gpu() -> None:
+    """As in NVIDIA/nccl#933, with half of the GPUs: NV8 between all, NICs at single GPUs, one more on a socket."""
+    names = (*GPUS, "NIC0", "NIC1", "NIC2")
+    pairs = dict.fromkeys(("GPU1 NIC2", "GPU2 NIC1"), "PIX")
+    pairs |= {f"{one} {other}": "NV8" for one in GPUS for other in GPUS if one != other}
+    graph = machine(of_pairs(names, pairs, "0011010", "NODE"), "text", "a800")
+    found = edges(graph)
+    assert [found[frozenset((gpu.lower(), "nvswitch"))] for gpu in GPUS] == [("nvlink3", 8)] * 4
+    assert Routes(graph).between("gpu1", "nic2").vertices == ("gpu1", "pcie0", "nic2")
+    assert Routes(graph).between("gpu0", "nic0").vertices == ("gpu0", "cpu0", "nic0")
+    assert frozenset(("cpu0", "cpu1")) in found
+
+
+def test_gpus_that_are_all_far_have_their_own_nics() -> None:
+    """As in deepseek-ai/DeepEP#128: everything is SYS but each GPU and its NIC; sockets are known by affinity."""
+    names = (*GPUS, "NIC0", "NIC1", "NIC2", "NIC3")
+    pairs = {f"GPU{number} NIC{number}": "PIX" for number in range(4)}
+    graph = machine(of_pairs(names, pairs, "00110011"), "text", "own")
+    routes = Routes(graph)
+    assert [len(routes.between(f"gpu{number}", f"nic{number}").connections) for number in range(4)] == [2] * 4
+    assert routes.between("gpu0", "gpu1").vertices == ("gpu0", "pcie0", "cpu0", "pcie1", "gpu1")
+    assert "cpu1" in routes.between("gpu0", "gpu2").vertices
+    assert "sockets by CPU affinity, as all pairs of GPUs are SYS" in graph.assumed
+
+
+def test_nics_at_one_of_many_far_gpus() -> None:
+    """As in NVIDIA/go-gpuallocator#17, of 4090s: both NICs are PHB to one GPU and PIX to each other."""
+    names = (*GPUS, "NIC0", "NIC1")
+    pairs = {"GPU2 NIC0": "PHB", "GPU2 NIC1": "PHB", "NIC0 NIC1": "PIX"}
+    graph = machine(of_pairs(names, pairs, "001111"), "text", "far")
+    routes = Routes(graph)
+    assert routes.between("gpu2", "nic1").vertices == ("gpu2", "root0", "pcie0", "nic1")
+    assert routes.between("gpu3", "nic1").vertices == ("gpu3", "cpu1", "root0", "pcie0", "nic1")
+    assert "cpu0" in routes.between("gpu0", "nic0").vertices
+
+
 # --- SimGrid ---------------------------------------------------------------------------------------------------------
 
 

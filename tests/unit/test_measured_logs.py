@@ -108,6 +108,56 @@ def test_a_row_that_debug_output_cuts_is_joined_or_left_out() -> None:
     assert len(short.points) == 2 and "is left out" in short.notes[0]
 
 
+HEADS = """
+                                                     out-of-place                       in-place
+       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error
+        (B)    (elements)                     (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+"""
+
+
+def test_a_log_whose_hashes_a_forum_has_removed(tmp_path: Path) -> None:
+    """The layout of NVIDIA/nccl#583, of 2021: eight A100 started by mpirun, and no line begins with a hash."""
+    text = "mpirun -np 8 all_reduce_perf -b 32 -f 2 -e 8G\n"
+    text += (
+        " nThread 1 nGpus 1 minBytes 32 maxBytes 8589934592 step: 2(factor) warmup iters: 5 iters: 20 validation: 1\n"
+    )
+    text += "\n Using devices\n"
+    for rank in range(8):
+        text += f"   Rank {rank:2} Pid {21213 + rank} on host01 device {rank:2} [0x00] NVIDIA A100-SXM4-40GB\n"
+    text += (
+        HEADS
+        + "   134217728      33554432   float     sum   1102.4  121.75  213.06  5e-07   1101.9  121.81  213.16  5e-07\n"
+    )
+    (tmp_path / "log").write_text(text + " Out of bounds values : 0 OK\n Avg bus bandwidth    : 100.1\n")
+    (curve,) = nccl_tests.read(tmp_path / "log")
+    assert (curve.operation, curve.ranks, curve.nodes, curve.points) == ("AllReduce", 8, 1, ((128 * MB, 1101.9e-6),))
+
+
+def test_two_programs_without_mpi_are_no_run_of_two_ranks(tmp_path: Path) -> None:
+    """The layout of NVIDIA/nccl-tests#107: mpirun starts a program without MPI twice, each for itself."""
+    text = "mpirun -host a,b -np 2 all_reduce_perf -b 1250M -e 1250M -g 1\n"
+    text += 2 * "# nThread 1 nGpus 1 minBytes 1310720000 maxBytes 1310720000 step: 1048576(bytes)\n# Using devices\n"
+    text += "".join(f"#   Rank  0 Pid   1320 on host-{host} device  0 [0x00] Tesla V100-SXM2-16GB\n" for host in "ab")
+    text += 2 * "\n".join("#" + line for line in HEADS.splitlines())
+    text += (
+        2
+        * "\n  1310720000     327680000   float     sum   3310.2  395.96    0.00  0e+00     5.10  256987    0.00  0e+00"
+    )
+    said = nccl_refused(text + "\n", tmp_path)
+    assert "found rank 0 a second time; expected a program built with MPI" in said
+
+
+def test_a_log_of_slurm_has_the_ranks_of_both_hosts(tmp_path: Path) -> None:
+    """The layout of nebius/soperator#428: the second host has the first ranks' names, and groups are printed."""
+    text = "srun --nodes=2 --ntasks-per-node=2 --mpi=pmix all_reduce_perf_mpi -b 512M -e 8G -f 2 -g 1\n"
+    body = (
+        logs.nccl_log("all_reduce", [2, 2], ROWS, named=False).replace("node0", "worker-1").replace("node1", "worker-0")
+    )
+    (tmp_path / "log").write_text(text + body)
+    (curve,) = nccl_tests.read(tmp_path / "log")
+    assert (curve.operation, curve.ranks, curve.nodes, len(curve.points)) == ("AllReduce", 4, 2, 3)
+
+
 def test_a_command_in_a_comment_names_the_program() -> None:
     text = "#  ./all_reduce_perf -b 1K -e 16M -g 4\n" + logs.nccl_log("all_reduce", [4], ROWS, named=False)
     assert nccl_tests.curves(text.splitlines(), "log")[0].operation == "AllReduce"

@@ -198,3 +198,23 @@ def test_steps_without_a_backward_pass_are_none(stubs: list[int], tmp_path: Path
     found = profile(path)
     assert found.gradient == pytest.approx([300e-6] * (5 - len(stubs)))
     assert found.left_out == tuple(f"ProfilerStep#{step}" for step in stubs)
+
+
+def test_old_versions_call_annotations_operators(tmp_path: Path) -> None:
+    """As in the traces of Kineto's TensorBoard plugin, of PyTorch 1.8: a step is no operator of its forward pass."""
+    old = [{**one, "cat": "Operator", "tid": str(one["tid"])} for one in STEPS if not one["name"].startswith("gloo:")]
+    found = of(old, tmp_path)
+    assert (found.loading, found.forward, found.backward) == (us(20.0, 20.0), us(100.0, 100.0), us(200.0, 200.0))
+    assert found.optimizer == us(30.0, 30.0)
+
+
+def test_spans_of_the_profiler_and_steps_on_the_gpus_lane_are_none_of_the_hosts(tmp_path: Path) -> None:
+    """As Kineto exports them since PyTorch 1.13: a span of the whole cycle, and each step once more on a stream."""
+    whole = event("PyTorch Profiler (0)", "Trace", 9e5, 3e6, HOST) | {"pid": "Spans", "tid": "PyTorch Profiler"}
+    start = {"ph": "i", "name": "Iteration Start: PyTorch Profiler", "pid": "Traces", "ts": 1e6}
+    there = [
+        {**one, "cat": "gpu_user_annotation", "pid": 0, "tid": 7, "ts": one["ts"] + 40}
+        for one in STEPS
+        if one["name"].startswith("ProfilerStep")
+    ]
+    assert of([*there, whole, start, *STEPS], tmp_path).gradient == us(300.0, 300.0)

@@ -33,7 +33,8 @@ from paceline.topologies.importing.torch_trace import Event, TorchTrace, read
 
 STEP = re.compile(r"ProfilerStep#(\d{1,15})", re.ASCII)
 OPERATORS = frozenset({"cpu_op", "operator"})
-"""categories of operators; the second one in PyTorch 1.8 to 1.10: MEMORY medium"""
+"""categories of operators; the second one in PyTorch 1.8 to 1.10: MEMORY medium. There it is that of annotations, too,
+such as those of steps: FOUND (traces in the tests of Kineto's TensorBoard plugin)"""
 BACKWARD = "autograd::engine::evaluate_function"
 OPTIMIZER = "Optimizer.step#"
 ZERO_GRAD = "Optimizer.zero_grad#"
@@ -205,7 +206,10 @@ def _phases(own: Sequence[Event], lane: tuple[str, str], spans: Sequence[Interva
         (
             event
             for event in own
-            if event.category in OPERATORS and event.lane == lane and within(aside, event.start) is None
+            if event.category in OPERATORS
+            and event.lane == lane
+            and within(aside, event.start) is None
+            and not STEP.fullmatch(event.name)
         ),
         spans,
     )
