@@ -134,5 +134,6 @@ def _table(graph: Graph, figures: Description) -> Table:
     table.add_row("  how found", figures.bisection.method)
     table.add_row("shape", graph.provenance)
     for name, link in {one.link.name: one.link for one in graph.connections}.items():
-        table.add_row(name, f"{link.bytes_per_s / 1e9:g} GB/s, {1e6 * link.latency_s:g} µs; {link.provenance}")
+        rate = link.piece(float("inf")).bytes_per_s
+        table.add_row(name, f"{rate / 1e9:g} GB/s, {1e6 * link.latency_s:g} µs; {link.provenance}")
     return table

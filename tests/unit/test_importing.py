@@ -534,12 +534,15 @@ def test_a_route_that_contradicts_others_is_read_as_it_is_listed() -> None:
     assert ways(body) == {"12": (10, 2), "21": (10, 2), "13": (100, 1), "31": (100, 1), "23": (100, 1), "32": (100, 1)}
 
 
-def test_a_fatpipe_limits_each_flow_and_pairs_without_a_route_go_by_way_of_others() -> None:
+def test_a_fatpipe_limits_each_flow_and_pairs_without_a_route_go_by_way_of_others(tmp_path: Path) -> None:
     body = host(*"0123") + "".join(wide(name, 500, policy="FATPIPE") for name in "fgk")
     body += route("0", "1", "f") + route("0", "2", "g") + route("0", "3", "k")
     found = ways(body)
     assert all(found[pair] == (500, 1) for pair in ("01", "02", "03", "10", "20", "30"))
     assert found["12"] == (500.0, 2.0)
+    (tmp_path / "fat.xml").write_text(full(body))
+    shown = CliRunner().invoke(app, ["topology", str(tmp_path / "fat.xml"), "--out", str(tmp_path / "fat.svg")])
+    assert "0.5 GB/s, 1000 µs; for each flow" in " ".join(shown.stdout.split())
     (assumed,) = platform(full(body), "text", "fat").assumed
     assert "6 pairs of hosts without a route by way of others" in assumed
 

@@ -113,5 +113,7 @@ def _connection(wire: Wire, where: str) -> Connection:
     )
     if wire.each:
         own = Piece(math.inf, wire.latency_s, wire.bytes_per_s)
-        link = dataclasses.replace(link, bytes_per_s=UNLIMITED, pieces=(own,))
+        link = dataclasses.replace(
+            link, bytes_per_s=UNLIMITED, pieces=(own,), provenance=f"for each flow; {link.provenance}"
+        )
     return Connection(ends=(wire.one, wire.other), link=link, count=wire.count, bend=wire.bend)
