@@ -6,11 +6,12 @@ import os
 import platform
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import psutil
 
@@ -57,6 +58,20 @@ def gpu_driver(listing: Path = DRIVER) -> str | None:
         return None
     found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", listing.read_text(encoding="utf-8", errors="replace"))
     return None if found is None else found[1]
+
+
+QUIET, BUSY = 0.05, 0.2
+"""shares of other programs in the processor time up to which the figures are good, and from which they are poor"""
+PROBES = 3
+"""the most probes of a comparison, of which those are repeated that other programs disturbed; provenance: ours"""
+Measured = TypeVar("Measured")
+
+
+class Load(Protocol):
+    """A measured load by other programs."""
+
+    @property
+    def share(self) -> float: ...
 
 
 class OtherLoad:
@@ -117,3 +132,47 @@ def _own_s(ours: Sequence[int] = ()) -> float:
             continue
         total_s += times.user + times.system + times.children_user + times.children_system
     return total_s
+
+
+def least_disturbed(
+    measure: Callable[[], Measured],
+    *,
+    load: Callable[[int], AbstractContextManager[Load]] = lambda _: OtherLoad(),
+    decide: Callable[[Callable[[], bool]], bool] = lambda value: value(),
+) -> tuple[Measured, str]:
+    """Measures again while other programs disturb it, at most `PROBES` times in all; returns the quietest result.
+
+    Args:
+        measure: makes the measurement.
+        load: returns the context manager that measures the load by other programs, by the number of the measurement.
+        decide: evaluates a decision, which all processes of a job must share.
+
+    Returns:
+        The result of the measurement with the least load, and its verdict, which says what happened.
+    """
+    found: list[Measured] = []
+    shares: list[float] = []
+    while True:
+        with load(len(found) + 1) as other:
+            found.append(measure())
+        shares.append(other.share)
+        if not decide(lambda: shares[-1] > BUSY and len(shares) < PROBES):
+            break
+    best = min(range(len(shares)), key=lambda number: shares[number])
+    return found[best], probe_verdict(shares)
+
+
+def probe_verdict(shares: Sequence[float]) -> str:
+    """Returns the verdict of a probe, from the shares of the cores that other programs used in each attempt.
+
+    >>> probe_verdict([0.01])
+    'good: other programs used 1 % of the cores during the probe'
+    >>> probe_verdict([0.4, 0.1])
+    'fair: other programs used 10 % of the cores during the probe, the quietest of 2, since they used 40 % in the first'
+    """
+    load = min(shares)
+    quality = "good" if load <= QUIET else "poor" if load > BUSY else "fair"
+    said = f"{quality}: other programs used {100 * load:.0f} % of the cores during the probe"
+    if len(shares) == 1:
+        return said
+    return f"{said}, the quietest of {len(shares)}, since they used {100 * shares[0]:.0f} % in the first"

@@ -119,6 +119,8 @@ class Summary(RunFigures, TargetFigures):
     stand_in: NotRequired[str]
     """only if a stand-in was learned in place of the scenario's model: which, and for what; losses and accuracies are
     the stand-in's"""
+    calibration: NotRequired[str]
+    """only of simulated runs with measured costs: the verdict of the calibration, or of the probe of a comparison"""
     reads: NotRequired[ReadingFigures]
     """only if samples are read from a file"""
     links: NotRequired[LinkFigures]

@@ -46,7 +46,7 @@ from paceline.backend.calibration.recorded_costs import Costs, pooled
 from paceline.backend.calibration.step_time_laws import Correlations, correlations, fitted, words
 from paceline.backend.multihost.host_loads import HostLoads
 from paceline.backend.multihost.world import World
-from paceline.records.machine import OtherLoad, machine_facts, package_versions
+from paceline.records.machine import BUSY, QUIET, OtherLoad, machine_facts, package_versions
 from paceline.scenarios.resolution.emulated_machine import emulated_part
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.sections.machine_file import (
@@ -69,8 +69,6 @@ SECONDS = 180.0
 """after which no further round begins"""
 NARROW = 0.05
 """half the width of an interval over its median, from which on more rounds are not needed"""
-QUIET, BUSY = 0.05, 0.2
-"""shares of other programs in the processor time up to which the figures are good, and from which they are poor"""
 
 
 def calibrate(

@@ -19,7 +19,12 @@ from paceline.topologies.catalogue.machine_profile import Asked, LinkedProfile, 
 
 
 def probe_hosts(
-    scenario: Scenario, asked: Sequence[Asked], world: World, *, progress: Progress | None = None
+    scenario: Scenario,
+    asked: Sequence[Asked],
+    world: World,
+    *,
+    progress: Progress | None = None,
+    name: str = "probes",
 ) -> Profile | LinkedProfile | None:
     """Returns the costs of the hosts for the runs of a scenario; None in processes other than the leading one.
 
@@ -28,12 +33,13 @@ def probe_hosts(
         asked: the collectives of its runs.
         world: the processes.
         progress: called with what is being measured and the completed share, 0 … 1.
+        name: distinguishes the decisions of repeated probes.
 
     Raises:
         InputError: there are too few processes, or a node would be on several hosts.
     """
     refuse_probes(scenario, world)
-    runner = Runner(world)
+    runner = Runner(world, name=name)
     found = probe_costs(scenario, asked, progress=progress, runner=runner)
     unpaced = scenario.train.pace == "none"
     gradients = gradient_times(scenario, progress=progress, runner=runner) if unpaced else ()

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from paceline.checking.own_methods import check_own_methods
 from paceline.records import Run
-from paceline.records.machine import OtherLoad
+from paceline.records.machine import OtherLoad, least_disturbed
 from paceline.reports.comparison.error_sources import ErrorSources, error_sources
 from paceline.reports.comparison.error_words import describe_error
 from paceline.reports.comparison.predict import Stage, predict
@@ -29,7 +29,9 @@ from paceline.scenarios import Scenario, load
 from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
 from paceline.scenarios.sections.machine_file import MachinePart
 from paceline.scenarios.sections.machine_store import load_machine
-from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
+from paceline.topologies.catalogue.machine_profile import EmulatedProfile, LinkedProfile, Profile
+
+Probed = TypeVar("Probed", Profile, EmulatedProfile, LinkedProfile, Profile | EmulatedProfile, Profile | LinkedProfile)
 
 Predicts = Literal["this machine", "emulated network", "calibrated machine", "hosts of this run"]
 """what predictions are for; a calibrated machine is that of a file, beside runs that were measured before"""
@@ -89,6 +91,12 @@ class Comparison:
         return aim_of(self.lines[0].measured)
 
     @property
+    def calibration(self) -> str | None:
+        """The verdict of the calibration or of the probe from which runs were predicted; None if it is not known."""
+        said: str | None = self.lines[0].simulated.get("calibration")
+        return said
+
+    @property
     def has_accuracy(self) -> bool:
         """Whether the problem has an accuracy."""
         return any(line.measured["final_accuracy"] is not None for line in self.lines)
@@ -105,6 +113,7 @@ class Comparison:
             "predicts": self.predicts,
             "algorithms": [line.answer() for line in self.lines],
             "other_load": self.other_load,
+            "calibration": self.calibration,
         }
 
 
@@ -171,7 +180,7 @@ def compare(
     check_own_methods(scenario)
     if machine is None and scenario.cluster.machine is not None:
         machine = load_machine(scenario.cluster.machine)
-    network = probed(scenario, stage) if machine is None else this_host(machine, scenario)
+    network = this_host(machine, scenario) if machine is not None else probed_quietly(scenario, stage)
     predicted = predict(scenario, network, stage=stage, keep=keep)
     with OtherLoad() as other:
         measured = train(scenario, progress=stage("measuring"), keep=keep)
@@ -182,6 +191,18 @@ def compare(
         wrong=predicted.wrong,
         other_load=other.share,
     )
+
+
+def probed_quietly(scenario: Scenario, stage: Stage = lambda _: None) -> Profile | EmulatedProfile:
+    """Returns the result of `probed`, repeated if other programs disturbed it; its verdict says so."""
+    return judged(*least_disturbed(lambda: probed(scenario, stage)))
+
+
+def judged(found: Probed, verdict: str) -> Probed:
+    """Returns probed costs with their verdict."""
+    if isinstance(found, EmulatedProfile | LinkedProfile):
+        return replace(found, machine=replace(found.machine, verdict=verdict))
+    return replace(found, verdict=verdict)
 
 
 def probed(scenario: Scenario, stage: Stage = lambda _: None) -> Profile | EmulatedProfile:

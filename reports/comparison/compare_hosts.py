@@ -9,6 +9,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from paceline.algorithms.core.errors import InputError
@@ -21,7 +22,8 @@ from paceline.backend.training.run import train
 from paceline.backend.transports.launch_environment import RefusedElsewhere
 from paceline.checking.own_methods import check_own_methods
 from paceline.records import Run
-from paceline.reports.comparison.compare import Comparison, assemble
+from paceline.records.machine import least_disturbed
+from paceline.reports.comparison.compare import Comparison, assemble, judged
 from paceline.reports.comparison.predict import Prediction, Stage, predict
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.plan import Plan
@@ -71,7 +73,15 @@ def compare_hosts(
         refuse_torn(world, plan.job)
     if scenario.cluster.machine is None:
         asked = dry_run(plans, by_hosts=_several(plans, world))
-        costs = probe_hosts(scenario, asked, world, progress=stage("probing the hosts"))
+        numbers = itertools.count(1)
+        found, verdict = least_disturbed(
+            lambda: probe_hosts(
+                scenario, asked, world, progress=stage("probing the hosts"), name=f"probes {next(numbers)}"
+            ),
+            load=lambda number: HostLoads(world, f"probe {number}"),
+            decide=Runner(world, name="probe again").decide,
+        )
+        costs = None if found is None else judged(found, verdict)
     predicted: list[Prediction] = []
     if costs is not None and world.leads:
         predicted.append(predict(scenario, costs, stage=stage, keep=keep))

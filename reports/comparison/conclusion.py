@@ -11,6 +11,7 @@ from paceline.reports.comparison.predict import WRONG_MODELS
 from paceline.reports.comparison.prediction_errors import Tree, number
 from paceline.reports.comparison.ties import SHOWN_ALIKE, Leaders, leaders, undecided
 from paceline.reports.comparison.words import listed, seconds, shown, worst
+from paceline.topologies.catalogue.machine_profile import caution, is_poor
 
 CLEAN_LOAD = 0.05
 """load by other programs above which measured times are unreliable: one busy core of two made steps 5–14 % longer"""
@@ -24,6 +25,7 @@ def conclusion(comparison: Comparison) -> str:
         _accuracy_of_prediction(comparison),
         say_load(comparison.other_load, "the measured" if comparison.predicts == "calibrated machine" else "this"),
         say_machine(comparison.predicts),
+        say_calibration(comparison.calibration),
     )
     return " ".join(sentence for sentence in sentences if sentence)
 
@@ -84,6 +86,20 @@ def _unsure(found: Leaders[str], times_s: Mapping[str, Any], side: str) -> str:
     """Describes which algorithms the seeds do not distinguish from the first, on one side; "" if none."""
     close = [(name, times_s[name]) for name in found.close]
     return undecided(close, seconds, symbol="s", seeds=None, them=f"{listed(found.first)} as {side}")
+
+
+def say_calibration(verdict: str | None) -> str:
+    """Describes how far the costs can be trusted that predictions rest on; "" if that was not judged, or is good.
+
+    Args:
+        verdict: of the calibration or of the probe.
+
+    >>> say_calibration("fair: other programs used 10 % of the cores during the probe")
+    'The measured costs that predictions rest on are fair: other programs used 10 % of the cores during the probe.'
+    """
+    if not verdict or (verdict.startswith("good") and "quietest of" not in verdict and not is_poor(verdict)):
+        return ""
+    return f"The measured costs that predictions rest on are {caution(verdict) or verdict}."
 
 
 def _unfinished(comparison: Comparison) -> str:

@@ -7,12 +7,13 @@ from typing import Any
 
 from paceline.records.figures import significant
 from paceline.reports.comparison.prediction_errors import number
+from paceline.topologies.catalogue.machine_profile import is_poor
 
 MISSING = "–"
 
 
 def kind_of(summary: Mapping[str, Any]) -> str:
-    """Describes the kind of a run: simulated or measured, paced, on an emulated network.
+    """Describes the kind of a run: simulated or measured, paced, on an emulated network, from a poor calibration.
 
     >>> kind_of({"kind": "measured", "paced": True, "emulated_network": False})
     'measured, paced'
@@ -22,6 +23,8 @@ def kind_of(summary: Mapping[str, Any]) -> str:
         words.append("paced")
     if summary["emulated_network"]:
         words.append("emulated network")
+    if is_poor(summary.get("calibration") or ""):
+        words.append("from a poor calibration")
     return ", ".join(words)
 
 

@@ -22,6 +22,7 @@ from paceline.scenarios.sections.stand_in_data import StandInDataPart
 from paceline.scenarios.sections.workload import WorkloadPart
 from paceline.topologies.catalogue.device_catalogue import SPECS, THIS_MACHINE
 from paceline.topologies.catalogue.device_names import named
+from paceline.topologies.catalogue.machine_profile import CALIBRATED, caution
 from paceline.topologies.compute.device_parameters import precision_class
 from paceline.workloads.datasets import DATA
 from paceline.workloads.datasets.sentences import lowest_loss
@@ -42,7 +43,9 @@ def outside(plan: Plan, *, timed: bool = True) -> list[str]:
     >>> outside(load("dgx1-p100", ["workload.batch_per_worker=16"]).plans()[0])  # doctest: +ELLIPSIS
     ['workload.batch_per_worker: found 16; the time of p100-sxm2 was fitted at 128 to 512 (device model of ...)']
     """
-    found = [*_devices(plan), *_tensor_cores(plan), *_cables(plan), *_files(plan)] if timed else []
+    found = (
+        [*_devices(plan), *_tensor_cores(plan), *_cables(plan), *_files(plan), *_calibrations(plan)] if timed else []
+    )
     return [*found, *_stand_ins(plan), *_targets(plan), *_below_entropy(plan), *_evaluations(plan)]
 
 
@@ -60,6 +63,13 @@ def _files(plan: Plan) -> Iterator[str]:
     for key, graph in plan.scenario.cluster.graphs_of_files.items():
         if graph.assumed and keys.setdefault(graph.assumed, key) == key:
             yield f"{key}: {graph.name}: {'; '.join(graph.assumed)}"
+
+
+def _calibrations(plan: Plan) -> Iterator[str]:
+    """Yields notes on devices whose times are from the file of a poor calibration."""
+    for device in plan.cluster.devices_of(plan.job.team[0].workers.ranks):
+        if device.provenance.startswith(CALIBRATED) and (text := caution(device.provenance.removeprefix(CALIBRATED))):
+            yield f"cluster.nodes.device.machine: the calibration {text}"
 
 
 def _stand_ins(plan: Plan) -> Iterator[str]:

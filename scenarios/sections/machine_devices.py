@@ -28,6 +28,7 @@ from paceline.scenarios.values.section import Part
 from paceline.topologies import NO_JITTER, Device, Jitter
 from paceline.topologies.catalogue.charge_rates import ChargeRates
 from paceline.topologies.catalogue.gradient_times import shared_cores
+from paceline.topologies.catalogue.machine_profile import CALIBRATED
 from paceline.topologies.catalogue.measured_times import measured_times
 
 FILE = "the path of a file that `paceline calibrate` wrote"
@@ -78,7 +79,7 @@ class MachineDevicePart(Part):
         return Device(
             name=Path(self.machine).name,
             measured=measured_times(points),
-            provenance=f"calibrated, {Path(self.machine).name}: {machine.made.verdict}",
+            provenance=f"{CALIBRATED}{Path(self.machine).name}: {machine.made.verdict}",
             forward_shares=tuple(share / near.layered for share in forward),
             backward_shares=tuple(share / near.layered for share in backward),
             rates=rates_of(machine),

@@ -236,6 +236,7 @@ class MachinePart(Part):
             serve_beside=self.beside.serve,
             gradients=tuple(part.times() for part in self.gradients),
             cores=self.cores,
+            verdict=self.made.verdict,
         )
 
     def _costs(self, *, between: bool) -> Profile:

@@ -45,11 +45,13 @@ from paceline.simulator.runs.plan_timing import NOTHING, PlanTiming
 from paceline.simulator.runs.servers import receiving_of
 from paceline.simulator.runs.step_interval import step_factors
 from paceline.topologies.catalogue.machine_profile import (
+    CALIBRATED,
     Consulted,
     EmulatedProfile,
     Handled,
     LinkedProfile,
     Profile,
+    caution,
 )
 from paceline.workloads.models.threads import torch_threads
 
@@ -133,9 +135,26 @@ def simulate(
             if uncertain and (factors := step_factors(plan, partial(run_plan, network=wires), run)) is not None:
                 found = prediction_interval(run.summary, factors)
                 run = replace(run, summary={**run.summary, "prediction_interval": found})
+            if said := verdict_of(plan, machine):
+                run = replace(run, summary={**run.summary, "calibration": said})
             run = run if further is None else further.added(run, plan)
         runs.append(keep(run))
     return runs
+
+
+def verdict_of(plan: Plan, machine: Profile | None) -> str:
+    """Returns the verdicts of the calibrations that a run's times rest on; "" if they rest on none.
+
+    Args:
+        plan: the run.
+        machine: the measured machine, if the network is one.
+    """
+    devices = (
+        () if machine is not None and machine.gradients else plan.cluster.devices_of(plan.job.team[0].workers.ranks)
+    )
+    named = [one.provenance.removeprefix(CALIBRATED) for one in devices if one.provenance.startswith(CALIBRATED)]
+    own = [] if machine is None or not machine.verdict else [machine.verdict]
+    return "\n".join(dict.fromkeys([*own, *named]))
 
 
 def without_spread(network: Network | Measured | None) -> Network | Measured | None:
@@ -251,6 +270,8 @@ def perform(
         trace.notes["gradient_times"] = times
     measured = [] if not isinstance(network, LinkedProfile) else extrapolated(plan, network)
     measured += wires.extrapolated() if isinstance(wires, LinkedHosts) else []
+    if machine is not None and (text := caution(machine.verdict)):
+        measured.append(f"cluster.machine: the calibration is {text}")
     trace.notes["warnings"] = [*outside(plan), *beyond(trace, plan.cluster.graph, wires, asked), *measured]
     return trace
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,12 @@ from typer.testing import CliRunner
 
 from paceline.cli.app import app
 from paceline.records import Run
+from paceline.records.machine import least_disturbed, probe_verdict
 from paceline.records.store import read_run, save
+from paceline.reports.comparison.compare import judged
+from paceline.reports.comparison.conclusion import say_calibration
+from paceline.reports.comparison.words import kind_of
+from paceline.reports.html.sections.summary import summary_section
 from paceline.scenarios import load
 from paceline.scenarios.sections.machine_file import (
     BusyPart,
@@ -24,7 +31,7 @@ from paceline.scenarios.sections.machine_file import (
 )
 from paceline.scenarios.sections.machine_store import save_machine
 from paceline.simulator.runs.run import simulate
-from paceline.topologies.catalogue.machine_profile import LinkedProfile, Profile
+from paceline.topologies.catalogue.machine_profile import LinkedProfile, Profile, is_poor
 
 SCENARIO = {
     "name": "measured-before",
@@ -173,3 +180,79 @@ def test_options_that_do_not_go_with_stored_runs(tmp_path: Path) -> None:
     assert result.exit_code == 2
     for words in ("SCENARIO: found beside", "--seeds: found beside", "--pace: found beside", "--machine: missing"):
         assert words in result.stderr
+
+
+POOR = "poor: other programs used 64 % of the cores, and gradient times are within ±16 % in 5 rounds"
+
+
+def poor(path: Path) -> Path:
+    part = machine_part()
+    save_machine(part.model_copy(update={"made": part.made.model_copy(update={"verdict": POOR})}), path)
+    return path
+
+
+def test_a_poor_calibration_is_said_beside_the_errors_that_rest_on_it(tmp_path: Path) -> None:
+    machine = poor(tmp_path / "machine.yaml")
+    runs = measured(tmp_path / "runs")
+    answer = json.loads(call(runs, machine, tmp_path / "out", "--json").stdout)
+    assert answer["calibration"] == POOR
+    assert all(line["simulated"]["calibration"] == POOR for line in answer["algorithms"])
+    said = " ".join(call(runs, machine, tmp_path / "out").stdout.split())
+    assert (
+        f"The measured costs that predictions rest on are {POOR}. Figures that rest on it are those of a disturbed"
+        in said
+    )
+
+
+def test_a_simulation_of_a_poor_calibration_says_so_in_the_table_the_document_and_the_report(tmp_path: Path) -> None:
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(json.dumps(load(SCENARIO).dump()))
+    words = ["simulate", str(scenario), "--machine", str(poor(tmp_path / "machine.yaml")), "--out", str(tmp_path / "o")]
+    shown = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert "simulated, from a poor calibration" in " ".join(shown.stdout.split()), shown.output
+    assert f"cluster.machine: the calibration is {POOR}" in " ".join(shown.output.split())
+    answer = json.loads(CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False).stdout)
+    runs = answer["runs"] if isinstance(answer, dict) else answer
+    assert all(one["summary"]["calibration"] == POOR for one in runs)
+    assert all(any(POOR in text for text in one["warnings"]) for one in runs)
+    report = summary_section([read_run(Path(one["path"])) for one in runs])
+    assert any(POOR in text for text in report.words)
+
+
+def test_a_good_calibration_is_no_caution(tmp_path: Path, machine: Path) -> None:
+    answer = json.loads(call(measured(tmp_path / "runs"), machine, tmp_path / "out", "--json").stdout)
+    assert answer["calibration"] is None
+
+
+@pytest.mark.parametrize(
+    ("loads", "best", "verdict"),
+    [
+        ([0.01], 1, "good: other programs used 1 % of the cores during the probe"),
+        ([0.5, 0.1], 2, "fair: other programs used 10 % of the cores during the probe, the quietest of 2"),
+        ([0.9, 0.3, 0.6], 2, "poor: other programs used 30 % of the cores during the probe, the quietest of 3"),
+    ],
+)
+def test_a_disturbed_probe_is_repeated_a_bounded_number_of_times(loads: list[float], best: int, verdict: str) -> None:
+    made: list[int] = []
+
+    def probe() -> int:
+        made.append(len(made) + 1)
+        return made[-1]
+
+    found, said = least_disturbed(probe, load=lambda number: nullcontext(SimpleNamespace(share=loads[number - 1])))
+    assert made == list(range(1, len(loads) + 1))
+    assert found == best and said.startswith(verdict)
+    assert is_poor(said) is verdict.startswith("poor")
+
+
+def test_the_verdict_of_a_probe_is_in_the_conclusion() -> None:
+    said = probe_verdict([0.4, 0.3, 0.5])
+    profile = judged(COSTS, said)
+    (run,) = simulate(load(SCENARIO, algorithms=["sync-sgd"]), network=replace(profile, gradients=()))
+    assert run.summary["calibration"] == said
+    assert "from a poor calibration" in kind_of(run.summary)
+    assert say_calibration(said).startswith(
+        "The measured costs that predictions rest on are poor: other programs used 30 %"
+    )
+    assert say_calibration(probe_verdict([0.01])) == ""
+    assert "the quietest of 2, since they used 40 % in the first" in say_calibration(probe_verdict([0.4, 0.01]))

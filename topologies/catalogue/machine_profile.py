@@ -5,6 +5,7 @@ Nothing in a profile is fitted to a run that it predicts. Times are medians over
 
 from __future__ import annotations
 
+import re
 import sys
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -164,6 +165,7 @@ class Profile:
         samples: the number of operations from which each figure was computed.
         gradients: the times of gradients on this machine's own cores, smallest batch first. Empty if runs are paced.
         cores: the cores that the ranks of a host share.
+        verdict: how far these figures can be trusted, as `paceline calibrate` or the probe of a comparison judged them.
     """
 
     collectives: Collectives = field(default_factory=dict)
@@ -189,6 +191,7 @@ class Profile:
     samples: Mapping[str, int] = field(default_factory=dict)
     gradients: tuple[GradientTimes, ...] = ()
     cores: int = 1
+    verdict: str = field(default="", compare=False)
 
     def gradient(self, batch: int) -> GradientTimes:
         """Returns the times of the measured batch that is nearest to this one.
@@ -352,6 +355,32 @@ class LinkedProfile:
         (((8, 0.001),), None)
         """
         return self.between if self.placement in ((), placement) else None
+
+
+CALIBRATED = "calibrated, "
+"""beginning of the provenance of a device whose times are from a calibration; its file and verdict follow"""
+
+
+def is_poor(verdict: str) -> bool:
+    """Whether a verdict on measured costs, or one of several, is poor.
+
+    >>> is_poor("poor: other programs used 64 % of the cores"), is_poor("imported, nothing was measured here: b.txt")
+    (True, False)
+    >>> is_poor("lenet: good: other programs used 1 %\\nalexnet: poor: other programs used 30 %")
+    True
+    """
+    return re.search(r"(^|: )poor: ", verdict, re.MULTILINE) is not None
+
+
+def caution(verdict: str) -> str:
+    """Returns what a poor verdict means for the figures that rest on it; "" if it is not poor.
+
+    >>> caution("poor: other programs used 64 % of the cores")
+    'poor: other programs used 64 % of the cores. Figures that rest on it are those of a disturbed machine and may be \
+wrong by such shares; stop other programs and measure again'
+    """
+    meaning = "Figures that rest on it are those of a disturbed machine and may be wrong by such shares"
+    return f"{verdict}. {meaning}; stop other programs and measure again" if is_poor(verdict) else ""
 
 
 def _unmeasured(error: KeyError) -> InputError:
