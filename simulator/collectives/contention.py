@@ -160,6 +160,11 @@ class Contention:
                 self._users.setdefault(port, []).append(active)
             active.ports |= more
 
+    @property
+    def idle(self) -> bool:
+        """Whether no collective and no message of one uses a port."""
+        return not self._users and not self._messages
+
     def alone(self) -> list[ActiveCollective]:
         """Returns the active collectives whose messages are replaced by a timer."""
         return [active for active in self._active() if active.alone]

@@ -125,6 +125,11 @@ class Flows:
         """when the next flow ends; timers for other times are ignored"""
 
     @property
+    def idle(self) -> bool:
+        """Whether no flow is under way or about to enter."""
+        return not self._under_way and not self._to_enter
+
+    @property
     def carried_bytes(self) -> dict[Port, float]:
         """The bytes that each port has carried so far, as rates times durations."""
         net, carried = self._net, [link.carried for link in self._net.links]

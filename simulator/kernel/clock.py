@@ -51,6 +51,11 @@ class Clock(simpy.Environment):
         """
         heappush(self._callbacks, (at_s, next(self._count), then, wanted))
 
+    @property
+    def soonest_s(self) -> float:
+        """The time of the next event or background callback; infinity without one."""
+        return min(self.peek(), self._callbacks[0][0] if self._callbacks else math.inf)
+
     def halt(self) -> None:
         """Ends `process_all` after the present event."""
         self._halted = True

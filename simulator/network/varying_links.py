@@ -5,11 +5,14 @@
   libraries do not know the bandwidth of the moment.
 * Flows continue at the new rates. Collectives that were represented by a timer are simulated message by message.
 * Redraws are background callbacks of the clock, so they do not keep a run alive. One redraw draws one factor per link.
+* While nothing is in flight, nobody sees a bandwidth: all redraws until the next event are made at once, so that a run
+  with long pauses does not have an event for each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -19,7 +22,7 @@ from paceline.simulator.flows.flow_engine import Flows
 from paceline.simulator.kernel.clock import Clock
 from paceline.topologies.graphs.graph import Ends
 from paceline.topologies.graphs.routing import port
-from paceline.topologies.graphs.variation import Variation
+from paceline.topologies.graphs.variation import Factors, Variation
 
 
 @dataclass(slots=True)
@@ -27,7 +30,7 @@ class Together:
     """Links that are redrawn at the same times."""
 
     every_s: float
-    factors: dict[Ends, Iterator[float]]
+    factors: dict[Ends, Factors]
     redraws: int = 0
 
 
@@ -70,10 +73,24 @@ class VaryingLinks:
     def _redraw(self, one: Together) -> None:
         ports = list(chain.from_iterable((port(*ends), port(*ends[::-1])) for ends in one.factors))
         self._contention.disturb(ports)
+        if unseen := self._unseen(one):
+            one.redraws += unseen
+            for factors in one.factors.values():
+                factors.skip(unseen)
         self._draw(one)
         for changed in ports:
             self._flows.change(changed, self._fabric.capacity[changed])
         self._schedule_next(one)
+
+    def _unseen(self, one: Together) -> int:
+        """Returns the number of redraws, from this one on, that a later one replaces before anything uses a link."""
+        soonest_s = self._clock.soonest_s
+        if not (self._flows.idle and self._contention.idle) or soonest_s == math.inf:
+            return 0
+        last = math.floor(soonest_s / one.every_s)
+        if last * one.every_s > soonest_s:  # by rounding
+            last -= 1
+        return max(0, last - one.redraws)
 
     def _draw(self, one: Together) -> None:
         for ends, factors in one.factors.items():

@@ -21,6 +21,7 @@ from paceline.scenarios.builders.network_builders import Link, Network, Variatio
 from paceline.scenarios.values.mistakes import ScenarioError
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.network.network import ClusterNetwork
+from paceline.simulator.network.varying_links import VaryingLinks
 from paceline.simulator.runs.run import cluster_network, perform, simulate
 from paceline.topologies import LINKS
 from paceline.topologies.graphs import variation as processes
@@ -266,3 +267,32 @@ def test_links_with_the_same_interval_vary_together_in_any_topology() -> None:
     assert len(graph.varying) == len(graph.striped().connections)
     (end_s,) = ends(on(graph, ranks=4), (), [(0.0, 4000)])
     assert end_s != ends(on(build("fat-tree", {"k": 4, "link": WIRE}), ranks=4), (), [(0.0, 4000)])[0]
+
+
+def test_bandwidths_that_nobody_sees_are_drawn_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message waits an hour for its receiver: 360 bandwidths pass meanwhile, and no event is made for them."""
+    link = {"latency": "10 ms", "bandwidth": "1 Gbit/s", "receive": "1 h", "variation": {"cv": 0.5, "every": "10 s"}}
+    waiting = {
+        "name": "waiting",
+        "algorithms": ["gossip"],
+        "workload": {"model": "resnet50", "learning": "none"},
+        "cluster": {
+            "nodes": [{"device": {"name": "d", "overhead": "1 s", "per_sample": "0 s"}, "count": 4}],
+            "network": {"topology": "star", "link": link},
+        },
+        "stop": {"updates": 8},
+    }
+    redraw, made = VaryingLinks._redraw, list[float]()
+
+    def counted(self: VaryingLinks, one: Any) -> None:
+        made.append(one.every_s)
+        redraw(self, one)
+
+    monkeypatch.setattr(VaryingLinks, "_redraw", counted)
+    (run,) = simulate(load(waiting))
+    few = len(made)
+    monkeypatch.setattr(VaryingLinks, "_unseen", lambda *_: 0)
+    (each,) = simulate(load(waiting))
+    assert run.tables.spans.equals(each.tables.spans)
+    assert run.summary["wall_s"] == each.summary["wall_s"]
+    assert few < 50 < 500 < len(made) - few

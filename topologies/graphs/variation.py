@@ -80,20 +80,55 @@ class Variation:
         squared = self.sigma**2
         return math.expm1(squared * self.log_correlation**intervals) / math.expm1(squared)
 
-    def factors(self, seed: int, link: str) -> Iterator[float]:
-        """Yields the factor of each interval, without end.
+    def factors(self, seed: int, link: str) -> Factors:
+        """Returns the factor of each interval, without end.
 
         Args:
             seed: the seed of the run.
             link: the name of the link. Links with different names vary independently.
         """
+        return Factors(self, seed, link)
+
+
+BLOCK = 100_000
+"""factors that are skipped at a time, so that their random numbers take little memory"""
+FORGOTTEN = 1e-100
+"""the share of an earlier logarithm in a later one that is far below the rounding of the later one"""
+
+
+class Factors(Iterator[float]):
+    """The factors of a link's successive intervals.
+
+    >>> one, other = (Variation(cv=0.3, correlation=0.9).factors(1, "a-b") for _ in range(2))
+    >>> one.skip(5000)
+    >>> next(one) == [next(other) for _ in range(5001)][-1]
+    True
+    """
+
+    def __init__(self, variation: Variation, seed: int, link: str) -> None:
         import numpy as np  # only a run draws; `paceline list topologies` starts faster without it
 
         key = int.from_bytes(hashlib.blake2b(link.encode(), digest_size=8).digest(), "big")
-        generator = np.random.default_rng(np.random.SeedSequence((seed, STREAM, key)))
-        sigma, rho = self.sigma, self.log_correlation
-        fresh = math.sqrt(1.0 - rho**2)
-        z = float(generator.standard_normal())
-        while True:
-            yield self.floor + (1.0 - self.floor) * math.exp(sigma * z - sigma**2 / 2)
-            z = rho * z + fresh * float(generator.standard_normal())
+        self._generator = np.random.default_rng(np.random.SeedSequence((seed, STREAM, key)))
+        self._floor, self._sigma, self._rho = variation.floor, variation.sigma, variation.log_correlation
+        self._fresh = math.sqrt(1.0 - self._rho**2)
+        self._z: float | None = None
+        self._memory = math.ceil(math.log(FORGOTTEN) / math.log(self._rho)) if 0.0 < self._rho < 1.0 else 1
+        """intervals after which a logarithm has no influence"""
+
+    def __next__(self) -> float:
+        drawn = float(self._generator.standard_normal())
+        self._z = drawn if self._z is None else self._rho * self._z + self._fresh * drawn
+        return self._floor + (1.0 - self._floor) * math.exp(self._sigma * self._z - self._sigma**2 / 2)
+
+    def skip(self, count: int) -> None:
+        """Leaves out factors that nobody needs; the later ones are the same as if they had been drawn one by one."""
+        if count and self._z is None:
+            next(self)
+            count -= 1
+        for first in range(0, count, BLOCK):
+            drawn = self._generator.standard_normal(min(BLOCK, count - first))
+            z = self._z or 0.0
+            for fresh in drawn[-self._memory :].tolist():
+                z = self._rho * z + self._fresh * fresh
+            self._z = z
