@@ -200,9 +200,10 @@ def probed_quietly(scenario: Scenario, stage: Stage = lambda _: None) -> Profile
 
 def judged(found: Probed, verdict: str) -> Probed:
     """Returns probed costs with their verdict."""
-    if isinstance(found, EmulatedProfile | LinkedProfile):
-        return replace(found, machine=replace(found.machine, verdict=verdict))
-    return replace(found, verdict=verdict)
+    one: Any = found
+    linked = isinstance(found, EmulatedProfile | LinkedProfile)
+    made: Probed = replace(one, machine=judged(one.machine, verdict)) if linked else replace(one, verdict=verdict)
+    return made
 
 
 def probed(scenario: Scenario, stage: Stage = lambda _: None) -> Profile | EmulatedProfile:

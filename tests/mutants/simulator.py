@@ -169,8 +169,8 @@ FAULTS = (
     Mutant(
         name="mean-above-one",
         file="topologies/graphs/variation.py",
-        old="math.exp(sigma * z - sigma**2 / 2)",
-        new="math.exp(sigma * z)",
+        old="math.exp(self._sigma * self._z - self._sigma**2 / 2)",
+        new="math.exp(self._sigma * self._z)",
         bug="The mean bandwidth of a link that varies is larger than the given one.",
         tests=("closed_form/test_varying_links.py",),
     ),

@@ -209,8 +209,8 @@ def test_figures_of_a_stand_in_say_so_in_the_same_sentence() -> None:
 
     assert said(0.93, None) == "93 % accuracy of digits-mlp standing in for resnet50"
     assert said(None, 0.5) == "a loss of 0.5 (digits-mlp standing in for resnet50)"
-    learned = {"stand_in": "digits-mlp standing in for resnet50"}
-    runs = [replace(one, summary={**one.summary, **learned}) for one in [*at("agd", 0.5), *at("ssp", 0.9)]]
+    learned: Any = {"stand_in": "digits-mlp standing in for resnet50"}
+    runs = [replace(one, summary=one.summary | learned) for one in [*at("agd", 0.5), *at("ssp", 0.9)]]
     assert "reaches 90 % accuracy of digits-mlp standing in for resnet50 soonest" in soonest(runs)
     assert "learning of digits-mlp standing in for resnet50" in str(runs_table(runs).title)
     workload = {"model": "resnet50", "dataset": "imagenet", "learning": "train"}
