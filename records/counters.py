@@ -78,7 +78,7 @@ class Counters:
             job.workers,
             len(job.team),
             by_step=job.method.staleness_kind is StalenessKind.LOCAL_AGE,
-            each_counts=job.method.shared,
+            each_counts=job.method.independent,
             slowed=slowed,
         )
 

@@ -57,7 +57,7 @@ class Learned:
             return None
         before = self._lasted_until(now_s)
         self.latest = Snapshot(now_s, version, self.samples, op.weights.vector)
-        return self.show() if self._schedule.due(updates=version, samples=self.samples) else before
+        return self.show() if self._schedule.due(updates=self._updates(version), samples=self.samples) else before
 
     def _lasted_until(self, now_s: float) -> Snapshot | None:
         """Returns the latest weights if an evaluation was due before now and has not been made."""
@@ -81,6 +81,15 @@ class Learned:
         else:
             self.samples += len(rows) * job.samples_per_step * (job.workers if method.independent else 1)
 
+    def _updates(self, version: int) -> int:
+        """Returns the number of updates as `stop.updates` counts them: of the server, or else steps of a worker.
+
+        The version of a method with local steps counts only its averages. Where workers step independently, the steps
+        of all of them count.
+        """
+        job = self._job
+        return version if job.method.has_server else self.samples // job.samples_per_step
+
     def show(self) -> Snapshot | None:
         """Returns the latest weights for an evaluation; None if they were returned before."""
         if self._shown is self.latest:
@@ -96,4 +105,4 @@ class Learned:
         """Restores the state of a checkpoint; evaluations that were due before it are not repeated."""
         self.latest, self.samples = kept.latest, kept.samples
         self._shown = self.latest if kept.shown else None
-        self._schedule.due(updates=self.latest.version, samples=self.samples)
+        self._schedule.due(updates=self._updates(self.latest.version), samples=self.samples)

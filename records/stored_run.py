@@ -115,7 +115,7 @@ class Run:
             emulated_network=emulated_network,
             slowed=slowed,
             lost_updates=trace.lost_updates,
-            each_counts=job.method.shared,
+            each_counts=job.method.independent,
             longest_period=job.method.longest_period(job.workers),
             reads=trace.reads,
             failed_ranks=trace.failed_ranks,

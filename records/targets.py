@@ -21,6 +21,8 @@ from paceline.records.metrics import smoothed
 class TargetFigures(TypedDict):
     """The targets, and the time, samples and updates to reach them."""
 
+    evaluations: int
+    """how many there are, those at the start and at the end included"""
     target_accuracy: float | None
     target_loss: float | None
     smoothing: int
@@ -75,6 +77,7 @@ def target_figures(
     up = None if accuracy is None else crossing(accuracy, curves["accuracy"])
     down = None if loss is None else crossing(loss, curves["loss"], falling=True)
     return TargetFigures(
+        evaluations=len(evaluations),
         target_accuracy=accuracy,
         target_loss=loss,
         smoothing=smoothing,

@@ -10,6 +10,7 @@ from paceline.reports.comparison.periods import is_unfinished, say_unfinished
 from paceline.reports.comparison.predict import WRONG_MODELS
 from paceline.reports.comparison.prediction_errors import Tree, number
 from paceline.reports.comparison.ties import SHOWN_ALIKE, Leaders, leaders, undecided
+from paceline.reports.comparison.time_to_target import rarely_evaluated
 from paceline.reports.comparison.words import listed, seconds, shown, worst
 from paceline.topologies.catalogue.machine_profile import caution, is_poor
 
@@ -21,6 +22,7 @@ def conclusion(comparison: Comparison) -> str:
     """Returns the conclusion of a comparison in sentences."""
     sentences = (
         _soonest(comparison),
+        _rarely_evaluated(comparison),
         _unfinished(comparison),
         _accuracy_of_prediction(comparison),
         say_load(comparison.other_load, "the measured" if comparison.predicts == "calibrated machine" else "this"),
@@ -46,6 +48,13 @@ def say_machine(predicts: Predicts) -> str:
         "hosts of this run": "the hosts of these runs, which were timed before the runs",
     }[predicts]
     return f"Simulated times are those of {machine}; `paceline simulate` predicts the scenario's own cluster."
+
+
+def _rarely_evaluated(comparison: Comparison) -> str:
+    """Describes whose evaluations are too few for an answer about the target; "" without a target."""
+    if comparison.aim is None:
+        return ""
+    return rarely_evaluated((line.name, side) for line in comparison.lines for side in (line.simulated, line.measured))
 
 
 def _soonest(comparison: Comparison) -> str:

@@ -21,7 +21,7 @@ from paceline.records.metrics import interval
 from paceline.reports.comparison.periods import finished
 from paceline.reports.comparison.prediction_errors import AIMS, figure, together
 from paceline.reports.comparison.ties import SHOWN_ALIKE, leaders
-from paceline.reports.comparison.time_to_target import Aim, aim_of
+from paceline.reports.comparison.time_to_target import Aim, aim_of, rarely_evaluated
 from paceline.reports.comparison.words import listed, seconds, shown
 
 Summaries = Sequence[Mapping[str, Any]]
@@ -65,7 +65,8 @@ def soonest(runs: Sequence[Run]) -> str:
     sentences += list(_missed(aim, {name: mine for name, mine in times.items() if None in mine}, alone=not whole))
     if whole:
         sentences.append(_how(aim, runs))
-    return " ".join(sentences)
+    sentences.append(rarely_evaluated((run.algorithm, run.summary) for run in runs))
+    return " ".join(filter(None, sentences))
 
 
 def _learns(run: Run) -> bool:

@@ -6,6 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from paceline.reports.comparison.words import listed
+
+FEW = 5
+"""so many evaluations at least show when a target is reached: the start, the end and three between, of which a mean of
+three is known; provenance: ours"""
+
 
 @dataclass(frozen=True, slots=True)
 class Aim:
@@ -49,6 +55,28 @@ def aim_of(summary: Mapping[str, Any]) -> Aim | None:
     if accuracy is not None and (loss is None or summary.get("final_accuracy") is not None):
         return Aim("accuracy", accuracy, of)
     return None if loss is None else Aim("loss", loss, of)
+
+
+def rarely_evaluated(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
+    """Describes which algorithms were evaluated too rarely to tell when they reach a target; "" if none.
+
+    Args:
+        rows: the name and the summary of each run; those that learn nothing, or that older versions stored,
+            have no number.
+
+    >>> rarely_evaluated([("sync-sgd", {"evaluations": 20}), ("diloco", {"evaluations": 3})])
+    'diloco was evaluated only 3 times, so whether and when it reaches the target is uncertain; evaluate more often.'
+    """
+    few = [(name, int(count)) for name, row in rows if 0 < (count := row.get("evaluations") or 0) < FEW]
+    if not few:
+        return ""
+    names, numbers = list(dict(few)), sorted({count for _, count in few})
+    counts = " to ".join(str(number) for number in dict.fromkeys((numbers[0], numbers[-1])))
+    were, they = ("was", "it reaches") if len(names) == 1 else ("were", "they reach")
+    return (
+        f"{listed(names)} {were} evaluated only {counts} times, so whether and when {they} the target is uncertain; "
+        "evaluate more often."
+    )
 
 
 def common_aim(summaries: Iterable[Mapping[str, Any]]) -> Aim | None:

@@ -17,7 +17,17 @@ from paceline.reports.planning.objectives import Target
 from paceline.scenarios import load
 
 ENGINE = "paceline.simulator.runs.run"
-FIGURES = ("wall_s", "steps", "updates", "samples", "samples_per_s", "time_fraction", "stop_reason", "diverged")
+FIGURES = (
+    "wall_s",
+    "steps",
+    "updates",
+    "samples",
+    "evaluations",
+    "samples_per_s",
+    "time_fraction",
+    "stop_reason",
+    "diverged",
+)
 """the figures of a summary that a row keeps"""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from paceline.records.figures import significant
+from paceline.reports.comparison.time_to_target import rarely_evaluated
 from paceline.reports.comparison.words import MISSING, listed
 from paceline.reports.plain_table import plain_table
 from paceline.reports.planning.objectives import SLACK, UNITS, Objective
@@ -212,6 +213,10 @@ def _cautions(answer: PlanAnswer) -> list[str]:
                 f"Take care: {listed(names)} of the {place} plan is at an end of its range; a wider "
                 "plan.hyperparameters may give a better plan."
             )
+    if few := rarely_evaluated(
+        (one.choice.words, row) for one in answer.shown for row in one.rows if row["extrapolated"] is None
+    ):
+        said.append(f"Take care: {few}")
     gaps = [row["resolution_s"] for one in answer.shown for row in one.rows if row["resolution_s"] is not None]
     if gaps:
         said.append(

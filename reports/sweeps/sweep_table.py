@@ -43,6 +43,7 @@ FIGURES = {
     "longest_period": ("longest_period", "Int64"),
     "periods": ("periods", "Float64"),
     "updates": ("updates", "Int64"),
+    "evaluations": ("evaluations", "Int64"),
     "samples": ("samples", "Int64"),
     "samples_per_s": ("samples_per_s", "Float64"),
     "step_s_mean": ("step_s.mean", "Float64"),

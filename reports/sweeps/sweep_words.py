@@ -12,6 +12,7 @@ from rich.table import Table as Shown
 from paceline.records.figures import significant
 from paceline.reports.comparison.periods import MARK, say_unfinished
 from paceline.reports.comparison.ties import SHOWN_ALIKE, leaders, undecided
+from paceline.reports.comparison.time_to_target import rarely_evaluated
 from paceline.reports.comparison.words import MISSING, between, listed, milli, per_cent, plain, seconds, shown
 from paceline.reports.plain_table import plain_table
 from paceline.reports.sweeps.crossing_words import crossing_words, first_words
@@ -338,6 +339,9 @@ def _goal(table: Table, means: Rows) -> Iterator[str]:
     yield f"Soonest at {goal} {verb}: {tied.figure} s{tied.undecided(place, _seeds(table), 's')}."
     if missed := len(means) - len(reached):
         yield f"It is not reached in {missed} of {len(means)} cases."
+    evaluated = means[means["evaluations"].notna()]
+    if few := rarely_evaluated((str(row["algorithm"]), dict(row)) for _, row in evaluated.iterrows()):
+        yield few
 
 
 def _unfinished(table: Table) -> str:

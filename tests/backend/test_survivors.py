@@ -234,9 +234,9 @@ def test_a_death_at_a_time_ends_one_algorithm_and_the_others_are_trained(tmp_pat
     ended, goes_on = train(scenario, out=tmp_path)
     assert (ended.summary["stop_reason"], goes_on.summary["stop_reason"]) == ("failure", "updates")
     for run in (ended, goes_on):
-        (lost,) = run.summary["failed_ranks"]
+        (lost,) = run.summary.get("failed_ranks", [])
         assert lost["rank"] == 1 and lost["time_s"] >= 0.1
-    assert "sync-sgd needs all of its workers" in ended.summary["ended"]
+    assert "sync-sgd needs all of its workers" in ended.summary.get("ended", "")
 
 
 def test_a_stopped_rank_is_named_with_those_who_wait_for_it() -> None:

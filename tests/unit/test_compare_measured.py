@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -224,6 +223,11 @@ def test_a_good_calibration_is_no_caution(tmp_path: Path, machine: Path) -> None
     assert answer["calibration"] is None
 
 
+@dataclass
+class Shares:
+    share: float
+
+
 @pytest.mark.parametrize(
     ("loads", "best", "verdict"),
     [
@@ -239,7 +243,7 @@ def test_a_disturbed_probe_is_repeated_a_bounded_number_of_times(loads: list[flo
         made.append(len(made) + 1)
         return made[-1]
 
-    found, said = least_disturbed(probe, load=lambda number: nullcontext(SimpleNamespace(share=loads[number - 1])))
+    found, said = least_disturbed(probe, load=lambda number: nullcontext(Shares(loads[number - 1])))
     assert made == list(range(1, len(loads) + 1))
     assert found == best and said.startswith(verdict)
     assert is_poor(said) is verdict.startswith("poor")
@@ -249,7 +253,7 @@ def test_the_verdict_of_a_probe_is_in_the_conclusion() -> None:
     said = probe_verdict([0.4, 0.3, 0.5])
     profile = judged(COSTS, said)
     (run,) = simulate(load(SCENARIO, algorithms=["sync-sgd"]), network=replace(profile, gradients=()))
-    assert run.summary["calibration"] == said
+    assert run.summary.get("calibration") == said
     assert "from a poor calibration" in kind_of(run.summary)
     assert say_calibration(said).startswith(
         "The measured costs that predictions rest on are poor: other programs used 30 %"

@@ -42,7 +42,10 @@ def deadlocked(*doing: str | RankState, entered: int) -> list[str]:
     for row, does in zip(board.ranks, doing, strict=True):
         row.step = 5
         text = f"rank {row.rank} (worker) at mine.py:{row.rank} in worker, step 5: {does}"
-        row.report(*((RankState.BLOCKED, text) if isinstance(does, str) else (does,)))
+        if isinstance(does, str):
+            row.report(RankState.BLOCKED, text)
+        else:
+            row.report(does)
         if row.rank < entered:
             board.collectives.enter(row.rank, members, "all", 4, "AllReduce 'average 4' mean of 8 bytes", "mine.py:3")
             board.collectives.enter(row.rank, members, "all", 5, WHAT, "mine.py:3")

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.algorithms import METHODS
+from paceline.algorithms import METHODS, Method, find
 from paceline.algorithms.core.job import Budget, Job
+from paceline.algorithms.core.method import changed
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.delayed import Agd
 from paceline.algorithms.methods.parameter_server import AsyncSgd
@@ -67,7 +68,7 @@ def test_the_times_of_steps_add_up_to_the_wall_time(name: str) -> None:
         wall_s=trace.wall_s,
         workers=job.workers,
         staleness_kind=method.staleness_kind,
-        each_counts=method.shared,
+        each_counts=method.independent,
     )
     begun, ended = dict[int, float](), dict[int, float]()
     for span in trace.spans:
@@ -240,6 +241,29 @@ def test_the_weights_are_kept_at_the_start_when_due_and_at_the_end() -> None:
     ]
     assert trace.snapshots[0].vector.tolist() == [0.0] * 4
     assert trace.weights is trace.snapshots[-1].vector
+
+
+LOCAL = [changed(find(name)(), k=10, period=10) for name in ("k-avg", "diloco", "noloco", "streaming-diloco")]
+
+
+@pytest.mark.parametrize("method", [find("sync-sgd")(), find("async-sgd")(), *LOCAL], ids=lambda method: method.name)
+def test_an_update_is_the_same_in_evaluate_stop_and_figures(method: Method) -> None:
+    """One step of a worker or of the server; local steps count too, and evaluations wait for the next average."""
+    changes = ["stop.updates=100", "evaluate.every=20 updates", "target.accuracy=0.9"]
+    (run,) = simulate(load("quickstart", changes, algorithms=[method]))
+    per_update = run.scenario["workload"]["batch_per_worker"] * (1 if method.has_server else 4)
+    assert run.summary["updates"] == 100
+    assert run.summary["evaluations"] == len(run.tables.evaluations) == 6
+    done = run.tables.evaluations["samples"].to_numpy() / per_update
+    assert all(20 * number <= at <= 20 * number + 10 for number, at in enumerate(done[:-1]))
+    assert done[-1] > 90  # after the last average
+
+
+def test_the_steps_of_all_workers_are_updates_where_each_steps_independently() -> None:
+    (run,) = simulate(load("quickstart", ["stop.updates=100", "evaluate.every=20 updates"], algorithms=["ad-psgd"]))
+    assert run.summary["updates"] == run.summary["steps"] == 100
+    steps = run.tables.evaluations["samples"].to_numpy() / run.scenario["workload"]["batch_per_worker"]
+    assert set(np.diff(steps[:-1])) == {20}  # counted from those of the worker that is evaluated
 
 
 def test_progress_is_told_samples_and_time() -> None:

@@ -47,7 +47,7 @@ seed: 3
 COUNT = "cluster.nodes[0].count"
 COLUMNS = [
     "algorithm", "seed", "workers", "batch_per_worker",
-    "wall_s", "steps", "longest_period", "periods", "updates", "samples",
+    "wall_s", "steps", "longest_period", "periods", "updates", "evaluations", "samples",
     "samples_per_s", "step_s_mean", "step_s_p50", "step_s_p95", "time_fraction_compute", "time_fraction_load",
     "time_fraction_update", "time_fraction_communication", "time_fraction_wait",
     "bytes_sent", "staleness_mean", "staleness_max", "time_to_accuracy_s", "samples_to_accuracy",
