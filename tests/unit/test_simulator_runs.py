@@ -38,7 +38,7 @@ from paceline.simulator.runs.short_runs import length_of
 from paceline.topologies.catalogue.machine_profile import Profile
 from tests.clusters import fixed_costs, star
 from tests.support import ONE_NODE, FixedTiming, built, job_of, nodes_for
-from tests.thorough import FAMILIES, examples, sampled
+from tests.thorough import FAMILIES, WAYS, examples, sampled
 
 UNLIKE = FixedTiming(compute=lambda rank, step: 1.0 + 0.25 * ((3 * rank + step) % 4), work=0.125, load=0.0625)
 NAMES = [name for name in METHODS if name != "sequential-sgd"]
@@ -371,7 +371,7 @@ LONG_STEPS = {"demo": "update: plain", "noloco": "inner: sgd"}
 by AdamW without weight decay. With those, weights grow in proportion to the number of steps and never become NaN"""
 
 
-@pytest.mark.parametrize("name", sampled(NAMES, FAMILIES))
+@pytest.mark.parametrize("name", sampled(NAMES, WAYS))
 def test_a_run_that_diverges_says_so_without_warnings(name: str) -> None:
     quadratic = "workload={model: quadratic, learning: quadratic, batch_per_worker: 4}"
     settings = ", ".join([f"name: {name}", "learning_rate: 1e15", *filter(None, [LONG_STEPS.get(name)])])
