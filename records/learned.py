@@ -84,11 +84,12 @@ class Learned:
     def _updates(self, version: int) -> int:
         """Returns the number of updates as `stop.updates` counts them: of the server, or else steps of a worker.
 
-        The version of a method with local steps counts only its averages. Where workers step independently, the steps
-        of all of them count.
+        The version of a method with local steps counts only its averages, and that of workers that step independently
+        only one's own steps: there, samples say how many there were. The first steps of a method with a delay apply no
+        gradient, so there the version does.
         """
         job = self._job
-        return version if job.method.has_server else self.samples // job.samples_per_step
+        return version if job.method.has_server else max(version, self.samples // job.samples_per_step)
 
     def show(self) -> Snapshot | None:
         """Returns the latest weights for an evaluation; None if they were returned before."""

@@ -201,8 +201,10 @@ def _seeds_row(runs: Sequence[Run]) -> list[str]:
 
 WIDTHS = (4, 6, 5, 6, 6, 7, 6, 6)
 """widths of the columns after the name, in characters"""
-WIDE = (4, 6, 5, 9, 6, 7, 6, 6)
+WIDE = (4, 6, 5, 8, 6, 7, 6, 6)
 """the same where step times have an interval"""
+WIDEST = 8
+"""characters of an interval on one line, so that the table fits on 80 columns"""
 NAME = 20
 """characters of a name per line, if figures have two lines"""
 TARGET = 4
@@ -229,7 +231,7 @@ def _learned(summary: Mapping[str, Any]) -> list[str]:
 
 def _spent(summary: Mapping[str, Any]) -> list[str]:
     shares = (_cell(summary["time_fraction"][activity], per_cent) for activity in ("communication", "wait"))
-    return [_cell(summary["samples_per_s"], lambda rate: f"{rate:,.0f}"), *shares]
+    return [_cell(summary["samples_per_s"], lambda rate: f"{rate:,.0f}" if rate >= 10 else significant(rate)), *shares]
 
 
 def _cell(figure: Any, unit: Callable[[float], str]) -> str:
@@ -240,7 +242,10 @@ def _cell(figure: Any, unit: Callable[[float], str]) -> str:
 def _below(summary: Mapping[str, Any], name: str, factor: float = 1.0) -> str:
     """Returns a further line of a cell: the interval of similar predictions, if the figure has one."""
     bounds = summary.get("prediction_interval", {}).get(name)
-    return "" if bounds is None else "\n" + between(bounds, factor)
+    if bounds is None:
+        return ""
+    ends = between(bounds, factor)
+    return "\n" + (ends if len(ends) <= WIDEST else ends.replace("–", "–\n"))
 
 
 def error_text(figure: Any) -> Text:

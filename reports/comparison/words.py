@@ -69,13 +69,21 @@ def listed(names: Sequence[str]) -> str:
 
 
 def milli(value_s: float) -> str:
-    """Formats seconds in milliseconds."""
-    return f"{1000 * value_s:.1f}"
+    """Formats seconds in milliseconds, with a decimal only below ten seconds.
+
+    >>> milli(0.0612), milli(425.0977)
+    ('61.2', '425,098')
+    """
+    return f"{1000 * value_s:.1f}" if abs(value_s) < 10 else f"{1000 * value_s:,.0f}"
 
 
 def seconds(value_s: float) -> str:
-    """Seconds."""
-    return f"{value_s:.2f}"
+    """Formats seconds, with decimals only below a thousand.
+
+    >>> seconds(12.345), seconds(16255.31)
+    ('12.35', '16,255')
+    """
+    return f"{value_s:.2f}" if abs(value_s) < 1000 else f"{value_s:,.0f}"
 
 
 def size(nbytes: float) -> str:
