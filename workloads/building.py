@@ -15,12 +15,15 @@ from paceline.workloads.datasets import DATA, MANY, RECORDS, misfit, read, unrea
 from paceline.workloads.learners.quadratic import Quadratic, QuadraticOptions
 from paceline.workloads.learners.timing_only import TimingOnly
 from paceline.workloads.models.layer_tables import MODELS, find_model
-from paceline.workloads.models.zoo import ZOO
+from paceline.workloads.models.transformer_config import is_size
+from paceline.workloads.models.zoo import known_model
 from paceline.workloads.reading import Reading
 from paceline.workloads.reading.file import record_dtype
 from paceline.workloads.reading.folder import Recorded
 
 OWN = "module:function of your own"
+SIZE = "the size of a transformer"
+TRAINABLE = "a decoder for 64 tokens of 28 or more words learns sentences"
 
 
 def problems(
@@ -62,7 +65,7 @@ def build(
     """Builds the learner of a workload.
 
     Args:
-        model: a name in `MODELS`, or ``module:function`` of a custom model (see `find_model`).
+        model: a name in `MODELS`, the size of a transformer, or ``module:function`` of a custom model (`find_model`).
         dataset: the data set, in `DATA`, or None for that of the model.
         data_dir: the data set's folder; None: bundled, or from the environment variable (see `catalogue.read`).
         learning: ``train`` the model, learn the noisy ``quadratic`` (always in float64), or ``none``: timing only.
@@ -119,11 +122,11 @@ def num_samples(model: str, *, dataset: str | None, data_dir: str | None, learni
     >>> num_samples("lenet", dataset=None, data_dir=None, learning="none")
     60000
     """
-    if learning == "train" and ":" in model:
+    if learning == "train" and _is_own(model):
         from paceline.workloads.learners.torch_building import own_population
 
         return own_population(model, dataset, data_dir)
-    name = dataset or (ZOO[model].data if model in ZOO else None)
+    name = dataset or _usual_data(model)
     known = None if name is None else DATA[name]
     if known is not None and known.read is not None and (learning == "train" or name == RECORDS):
         return read(known.name, data_dir, _shape(model)).num_samples
@@ -144,11 +147,11 @@ def record_bytes(model: str, *, dataset: str | None, data_dir: str | None, learn
     >>> record_bytes("lenet", dataset=None, data_dir=None, learning="none")
     792
     """
-    if learning == "train" and ":" in model:
+    if learning == "train" and _is_own(model):
         from paceline.workloads.learners.torch_building import own_record_bytes
 
         return own_record_bytes(model, dataset, data_dir)
-    name = dataset or (ZOO[model].data if model in ZOO else None)
+    name = dataset or _usual_data(model)
     if name is None:
         return None
     known, shape = DATA[name], _shape(model)
@@ -162,13 +165,23 @@ def record_bytes(model: str, *, dataset: str | None, data_dir: str | None, learn
 
 def _shape(model: str) -> tuple[int, ...]:
     """Returns the shape of a sample; () if unknown."""
-    return ZOO[model].shape if model in ZOO else ()
+    return known.shape if (known := known_model(model)) else ()
+
+
+def _usual_data(model: str) -> str | None:
+    """Returns the data set that a model learns unless another is given; None if there is none."""
+    return known.data if (known := known_model(model)) else None
+
+
+def _is_own(model: str) -> bool:
+    """Returns whether a model is a function of the user's own."""
+    return ":" in model and not is_size(model)
 
 
 def _unknown_model(model: str, learning: str) -> list[str]:
-    if ":" not in model:
-        return _unknown("model", model, [*MODELS, OWN])
-    if learning == "train":
+    if ":" not in model and not is_size(model):
+        return _unknown("model", model, [*MODELS, OWN, SIZE])
+    if learning == "train" and _is_own(model):
         return []  # it is built and tried with its data
     try:
         find_model(model)
@@ -191,19 +204,19 @@ def _mismatched(model: str, dataset: str | None, learning: str, data_dir: str | 
         given = {"dataset": dataset, "data_dir": data_dir}
         words = "expected none: the model has no data"
         return [f"{key}: found {value!r} for {model}, {words}" for key, value in given.items() if value is not None]
-    if ":" in model and learning == "train":
+    if _is_own(model) and learning == "train":
         from paceline.workloads.learners.torch_building import own_problems
 
         return own_problems(model, dataset, data_dir)
-    if ":" in model:
+    if (known := known_model(model)) is None:
         unknown = [] if dataset is None else _unknown("dataset", dataset, DATA)
         return unknown or (unreadable(RECORDS, data_dir, (), MANY) if dataset == RECORDS else [])
-    known = ZOO[model]
     name = dataset or known.data
     if learning == "none" and dataset != RECORDS:
         return [] if dataset is None else misfit(model, dataset, known.shape, known.classes, tokens=known.tokens)
     if name is None:
-        return [f"learning: found 'train', but no data set has what {model} takes; expected learning: none"]
+        smaller = f"; {TRAINABLE}" if is_size(model) else ""
+        return [f"learning: found 'train', but no data set has what {model} takes; expected learning: none{smaller}"]
     found = misfit(model, name, known.shape, known.classes, tokens=known.tokens)
     folder = [] if found else unreadable(name, data_dir, known.shape, known.classes or 0)
     instead = "" if name == RECORDS else "; or learning: none, where only time matters"

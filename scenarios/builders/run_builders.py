@@ -14,8 +14,8 @@ from paceline.scenarios.builders.builder import Builder, Size, Time, Values
 class StandInData(Builder):
     """A small problem to learn if there is no folder of the data set."""
 
-    model: str
-    """a name of `paceline list models`, or module:function of your own"""
+    model: str | Values
+    """a name of `paceline list models`, or the size of a transformer"""
     batch_per_worker: int
     """its samples in a batch of one worker of the model"""
     dataset: str | None = None
@@ -44,8 +44,9 @@ class Workload(Builder):
     {'model': 'digits-mlp', 'batch_per_worker': 16}
     """
 
-    model: str
-    """a name of `paceline list models`, or module:function of your own"""
+    model: str | Values
+    """a name of `paceline list models`, module:function of your own, or the size of a transformer in the names of
+    Hugging Face's config.json, or the path of such a file"""
     dataset: str | None = None
     """the data set; default: that of the model"""
     data_dir: str | Path | None = None

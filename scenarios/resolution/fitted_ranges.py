@@ -27,7 +27,7 @@ from paceline.topologies.compute.device_parameters import precision_class
 from paceline.workloads.datasets import DATA
 from paceline.workloads.datasets.sentences import lowest_loss
 from paceline.workloads.models.layer_tables import find_model
-from paceline.workloads.models.zoo import ZOO
+from paceline.workloads.models.zoo import known_model
 
 
 def outside(plan: Plan, *, timed: bool = True) -> list[str]:
@@ -138,7 +138,7 @@ def _below_entropy(plan: Plan) -> Iterator[str]:
     """Yields a note on a target loss that is below the entropy of a generated text."""
     workload = plan.scenario.workload
     learned: WorkloadPart | StandInDataPart = workload.stood_in or workload
-    known = ZOO.get(learned.model)
+    known = known_model(learned.model)
     name = learned.dataset or (known and known.data)
     if workload.learning != "train" or name is None or name not in DATA or not DATA[name].tokens:
         return

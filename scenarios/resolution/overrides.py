@@ -15,6 +15,7 @@ from paceline.algorithms.synonyms import meaning
 from paceline.scenarios.values.limits import DEEPEST
 from paceline.scenarios.values.mistakes import Place, Problem, path_of, shown
 from paceline.scenarios.values.text import parse
+from paceline.workloads.models.transformer_config import is_size, keys_of
 
 STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,9})\]")
 
@@ -64,6 +65,8 @@ def _put(data: Any, place: Place, value: Any, option: str) -> list[Problem]:
                 here[step] = {}
             elif not last and isinstance(here[step], str) and step.endswith("link"):
                 here[step] = {"like": here[step]}  # a link written as its name alone
+            elif not last and step == "model" and isinstance(here[step], str) and is_size(here[step]):
+                here[step] = keys_of(here[step])  # a size written as text or as the path of a file
             key: Any = step
         elif isinstance(here, list) and (index := _index(here, step)) is not None:
             key = index

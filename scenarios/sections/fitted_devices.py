@@ -29,8 +29,8 @@ from paceline.topologies.compute.device_fit import Fit, Observation
 from paceline.topologies.compute.device_parameters import Parameters, chip_key, precision_class, prior
 from paceline.topologies.compute.prediction_errors import LeftOut, ranges
 from paceline.topologies.compute.software import read_software
-from paceline.workloads.models.decoder_shapes import DecoderShape
-from paceline.workloads.models.layer_tables import ModelInfo, decoder_model, find_model
+from paceline.workloads.models.layer_tables import ModelInfo, find_model, transformer_model
+from paceline.workloads.models.transformer_shapes import TransformerShape
 
 PARTS = 10
 DIGITS = 3
@@ -74,8 +74,16 @@ def published_model(name: str) -> ModelInfo:
         raise InputError(f"model {name!r}: found no {model!r} among {', '.join(lines)}")
     line = lines[model]
     sizes = {key: int(line[key]) for key in ("width", "layers", "heads", "vocabulary", "mlp")}
-    shape = DecoderShape(context=int(tokens), style=line["style"], attention=line["attention"], **sizes)  # type: ignore[arg-type]
-    return decoder_model(model, shape, family="transformer", num_samples=1, provenance=line["source"])
+    drop = 0.1 if line["attention"] == "plain" else 0.0  # BERT's (MEMORY certain); the others have none
+    shape = TransformerShape(
+        context=int(tokens),
+        style=line["style"],  # type: ignore[arg-type]
+        attention=line["attention"],  # type: ignore[arg-type]
+        dropout=drop,
+        attention_dropout=drop,
+        **sizes,  # type: ignore[arg-type]
+    )
+    return transformer_model(model, shape, family="transformer", num_samples=1, provenance=line["source"])
 
 
 @cache

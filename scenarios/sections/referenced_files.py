@@ -1,4 +1,4 @@
-"""Files that a scenario refers to: graphs, data sets, custom methods and custom models.
+"""Files that a scenario refers to: graphs, data sets, sizes of transformers, custom methods and custom models.
 
 Rules of this file: a path in a scenario is relative to the scenario's folder, and a path on the command line or in a
 mapping to the current folder. A loaded scenario has absolute paths, so that its dump can be loaded from any folder of
@@ -21,6 +21,7 @@ from paceline.scenarios.values.mistakes import expected, wrong
 from paceline.scenarios.values.section import Part
 from paceline.topologies import importing
 from paceline.topologies.graphs.graph import Graph
+from paceline.workloads.models.transformer_config import CONFIG, is_config_path
 
 
 def _path(value: object) -> str:
@@ -100,7 +101,10 @@ def anchor(data: Any, folder: Path) -> None:
     ['agd', '/home/mine.py:Lazy', {'name': '/home/mine.py:Lazy', 'every': 4}]
     """
     _anchor_names(_mapping(data), folder)
-    _anchor_path(_mapping(_mapping(data).get("workload")), "data_dir", folder)
+    workload = _mapping(_mapping(data).get("workload"))
+    _anchor_path(workload, "data_dir", folder)
+    for part in (workload, _mapping(workload.get("stand_in"))):
+        _anchor_size(part, folder)
     cluster = _mapping(_mapping(data).get("cluster"))
     inside = [_mapping(node).get("node") for node in _list(cluster.get("nodes"))]
     for part in map(_mapping, (cluster, cluster.get("network"), *inside)):
@@ -113,6 +117,13 @@ def anchor(data: Any, folder: Path) -> None:
 def _anchor_path(part: dict[str, Any], key: str, folder: Path) -> None:
     if isinstance(part.get(key), str) and part[key].strip():
         part[key] = str(folder / part[key])
+
+
+def _anchor_size(part: dict[str, Any], folder: Path) -> None:
+    """Makes the path of a config.json absolute that is the model, or that has the size of the model."""
+    _anchor_path(_mapping(part.get("model")), CONFIG, folder)
+    if isinstance(part.get("model"), str) and is_config_path(part["model"]):
+        _anchor_path(part, "model", folder)
 
 
 def _anchor_names(data: dict[str, Any], folder: Path) -> None:

@@ -23,14 +23,14 @@ from paceline.scenarios.values.section import Part
 from paceline.workloads import MODELS, build, find_model, problems
 from paceline.workloads.datasets import place_of
 from paceline.workloads.learners.stand_in import StandIn
-from paceline.workloads.models.zoo import ZOO
+from paceline.workloads.models.zoo import known_model
 
 if TYPE_CHECKING:
     from paceline.algorithms.core.job import Learner
 
 
 class StandInDataPart(Part):
-    model: str = Field(description=one_of([*MODELS]))
+    model: fields.ModelName = Field(description=f"{one_of([*MODELS])}, or the size of a transformer")
     dataset: str | None = Field(
         default=None, description="its data set, which must be bundled; default: that of the model"
     )
@@ -43,7 +43,7 @@ class StandInDataPart(Part):
         >>> StandInDataPart(model="digits-cnn", batch_per_worker=16).words
         'digits-cnn on digits'
         """
-        return f"{self.model} on {self.dataset or ZOO[self.model].data}"
+        return f"{self.model} on {self.dataset or ((known := known_model(self.model)) and known.data)}"
 
     def learner(self, seed: int, *, model: str, batch: int, dtype: str) -> Learner:
         """Returns the learner with the numbers of this problem and the sizes of the model.
@@ -81,7 +81,7 @@ def folder_is_missing(model: str, dataset: str | None) -> bool:
         model: the model, whose own data set is used if none is given.
         dataset: the data set.
     """
-    name = dataset or (ZOO[model].data if model in ZOO else None)
+    name = dataset or (known.data if (known := known_model(model)) else None)
     if name is None:
         return True
     try:

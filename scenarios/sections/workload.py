@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 class WorkloadPart(Part):
-    model: str = Field(description=one_of([*MODELS, OWN]), json_schema_extra={"examples": list(MODELS)})
+    model: fields.ModelName = Field(
+        description=f"{one_of([*MODELS, OWN])}; or a mapping with the size of a transformer in the names of Hugging "
+        "Face's config.json, or the path of such a file",
+        json_schema_extra={"examples": list(MODELS)},
+    )
     dataset: str | None = Field(default=None, description="the data set; default: that of the model")
     data_dir: str | None = Field(
         default=None, description="the folder with the data set's files; default: the one of its name in $PACELINE_DATA"

@@ -20,12 +20,13 @@ from paceline.algorithms.core.naming import near_miss
 from paceline.records.trace import Schedule, Unit
 from paceline.scenarios.values.key_hints import key_hint
 from paceline.scenarios.values.limits import LARGEST, LONGEST_NAME, MOST_PREFETCHED, MOST_STRIPES, MOST_THREADS
-from paceline.scenarios.values.mistakes import expected, one_of, refuse, wrong
+from paceline.scenarios.values.mistakes import complain, expected, one_of, refuse, wrong
 from paceline.scenarios.values.units import PERIOD, POWER, PRICE, RATE, SIZE, TIME, Kind
 from paceline.topologies import NO_JITTER, Jitter
 from paceline.topologies.graphs.graph_registry import NETWORKS, NODES, SYSTEMS
 from paceline.topologies.graphs.links import Medium
 from paceline.topologies.graphs.routing import RULES, Rule
+from paceline.workloads.models.transformer_config import SizeError, canonical, is_size
 from paceline.workloads.reading import Strategy
 
 
@@ -87,6 +88,20 @@ def _switched(value: object) -> object:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
+def _model(value: object) -> object:
+    """Converts the size of a transformer, a mapping or a file, to its text."""
+    if not isinstance(value, dict) and not (isinstance(value, str) and is_size(value)):
+        return value
+    try:
+        return canonical(value)
+    except SizeError as error:
+        inside = isinstance(value, dict)
+        complain([((key,) if key and inside else (), wrong(f"{key}: {words}" if key and not inside else words), value)
+                  for key, words in error.faults])  # fmt: skip
+        raise
+
+
+ModelName = Annotated[str, BeforeValidator(_model, json_schema_input_type=str | dict[str, Any])]
 SWITCH = BeforeValidator(_switched)
 """for keys whose values are on and off, among others"""
 Flag = Annotated[bool, PlainValidator(_flag), WithJsonSchema({"type": "boolean"})]

@@ -27,7 +27,7 @@ from paceline.workloads.learners.torch_learner import TorchLearner
 from paceline.workloads.models import custom
 from paceline.workloads.models.custom import Own
 from paceline.workloads.models.initial_weights import uniform
-from paceline.workloads.models.zoo import USUAL, ZOO
+from paceline.workloads.models.zoo import USUAL, known_model
 from paceline.workloads.reading import Reading
 from paceline.workloads.reading.file import LABEL
 from paceline.workloads.reading.folder import Recorded
@@ -47,12 +47,12 @@ def trained(
     Raises:
         InputError: the custom function fails with this seed, although it works with another.
     """
-    if ":" in model:
+    known = known_model(model)
+    if known is None:
         try:
             return _own(model, dataset, data_dir, seed, dtype, reading)
         except InputError as error:
             raise InputError(f"workload.model: {model!r} cannot be trained with seed {seed}: {error}") from error
-    known = ZOO[model]
     module = module_trial.prepared(custom.unpacked(known.make()).module)
     examples = named(dataset or str(known.data), data_dir, known.shape)
     draw = _draw(examples, reading, seed, dtype)

@@ -1,7 +1,7 @@
 """Layer tables of the models: parameters and costs of each layer, first layer first.
 
-Rules of this file: counts are derived by tracing (`layer_tracing`), or computed from a decoder's shape
-(`decoder_shapes`), never entered as totals; tests compare them with the totals of papers. A table is read when its
+Rules of this file: counts are derived by tracing (`layer_tracing`), or computed from a transformer's shape
+(`transformer_shapes`), never entered as totals; tests compare them with the totals of papers. A table is read when its
 model is requested. Only the tracing of custom models needs torch.
 """
 
@@ -12,15 +12,16 @@ import copy
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import imported, near_miss
 from paceline.algorithms.core.values import Layer, Layout
-from paceline.workloads.models.decoder_shapes import DecoderShape, decoder_rows
 from paceline.workloads.models.layer_costs import TABLES, LayerWork, read_table
-from paceline.workloads.models.zoo import IMAGENET, USUAL, ZOO
+from paceline.workloads.models.transformer_config import EXAMPLE, canonical, is_size
+from paceline.workloads.models.transformer_shapes import TransformerShape, shape_rows
+from paceline.workloads.models.zoo import IMAGENET, USUAL, ZOO, Known, known_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def _of(name: str, works: tuple[LayerWork, ...], **fields: Any) -> ModelInfo:
     return ModelInfo(name=name, layers=layers, works=works, **fields)
 
 
-def decoder_model(name: str, shape: DecoderShape, **fields: Any) -> ModelInfo:
+def transformer_model(name: str, shape: TransformerShape, **fields: Any) -> ModelInfo:
     """Returns a transformer of a shape; a sample is its context.
 
     Args:
@@ -111,24 +112,34 @@ def decoder_model(name: str, shape: DecoderShape, **fields: Any) -> ModelInfo:
         shape: its sizes.
         fields: the other fields of `ModelInfo`.
 
-    >>> from paceline.workloads.models.decoder_shapes import GPT2_SMALL
-    >>> decoder_model("mine", GPT2_SMALL, num_samples=1, provenance="an example").parameters
+    >>> from paceline.workloads.models.transformer_shapes import GPT2_SMALL
+    >>> transformer_model("mine", GPT2_SMALL, num_samples=1, provenance="an example").parameters
     124439808
     """
-    return _of(name, decoder_rows(shape), **fields)
+    return _of(name, shape_rows(shape), **fields)
 
 
 @cache
 def _known(name: str) -> ModelInfo:
-    known = ZOO[name]
-    works = read_table(TABLES / f"{name}.csv") if known.decoder is None else decoder_rows(known.decoder)
+    about = ZOO[name]
+    return _described(name, about, read_table(TABLES / f"{name}.csv") if about.size is None else shape_rows(about.size))
+
+
+@lru_cache(maxsize=64)
+def _sized(text: str) -> ModelInfo:
+    about = known_model(text)
+    assert about is not None and about.size is not None, "the text is that of a size"
+    return _described(text, about, shape_rows(about.size))
+
+
+def _described(name: str, about: Known, works: tuple[LayerWork, ...]) -> ModelInfo:
     return _of(
         name,
         works,
-        family=known.family,
-        num_samples=known.num_samples,
-        provenance=known.provenance,
-        sample_bytes=known.number_bytes * math.prod(known.shape),
+        family=about.family,
+        num_samples=about.num_samples,
+        provenance=about.provenance,
+        sample_bytes=about.number_bytes * math.prod(about.shape),
     )
 
 
@@ -156,7 +167,9 @@ MODELS: Mapping[str, ModelInfo] = _Models()
 
 
 def find_model(name: str) -> ModelInfo:
-    """Finds a model by its name in `MODELS`, or a custom one as ``module:function`` or ``path/to/file.py:function``.
+    """Finds a model by its name in `MODELS`, its size, or ``module:function`` or ``path/to/file.py:function``.
+
+    A size is a text, or the path of a config.json (see `transformer_config`).
 
     The function returns a `torch.nn.Module`, or a tuple of it with the shape of one sample (without the batch), a
     sample itself, or data (see `custom`); the default is pictures of 3 × 224 × 224. It is traced.
@@ -174,9 +187,14 @@ def find_model(name: str) -> ModelInfo:
     """
     if name in MODELS:
         return MODELS[name]
+    if is_size(name):
+        try:
+            return _sized(canonical(name))
+        except InputError as error:
+            raise InputError(f"model {name!r}: {'; '.join(str(error).splitlines())}") from error
     if ":" in name:
         return _traced(name)
-    there_are = f"there are {', '.join(MODELS)}, or your own as module:function"
+    there_are = f"there are {', '.join(MODELS)}, your own as module:function, or a size such as {EXAMPLE}"
     raise InputError(f"unknown model {name!r}{near_miss(name, MODELS, there_are, cutoff=0.5)}")
 
 

@@ -193,7 +193,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write them, rather than compare")
     write = parser.parse_args().write
     wrong = []
-    names = [name for name, known in ZOO.items() if known.decoder is None]
+    names = [name for name, known in ZOO.items() if known.size is None]
     for name in names:
         rows, path = trace_named(name), TABLES / f"{name}.csv"
         if write:

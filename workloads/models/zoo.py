@@ -9,15 +9,19 @@ import importlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
-from paceline.workloads.datasets import DATA
-from paceline.workloads.models.decoder_shapes import GPT2_SMALL, GPT3_XL, LLAMA2_7B, DecoderShape
+from paceline.workloads.datasets import DATA, sentences
+from paceline.workloads.models.transformer_config import canonical, is_size, shape_of
+from paceline.workloads.models.transformer_shapes import GPT2_SMALL, GPT3_XL, LLAMA2_7B, TransformerShape
 
 IMAGENET = 1_281_167
 """number of samples in one epoch"""
 USUAL = (3, 224, 224)
 """the default shape of a sample"""
+WEB_TEXT = 9.0e9
+"""tokens of OpenWebText; provenance: MEMORY medium"""
 NETWORKS = "paceline.workloads.models.paper_networks"
 DECODER = "paceline.workloads.models.decoder"
 
@@ -35,7 +39,7 @@ class Known:
         classes: number of classes; None if it does not classify.
         num_samples: number of samples in one epoch of its usual data set.
         data: its usual data set, in `DATA`; None if it is not there.
-        decoder: the shape from which its table is computed; None if the table is a file in `tables/`.
+        size: the shape from which its table is computed; None if the table is a file in `tables/`.
     """
 
     family: str
@@ -46,7 +50,7 @@ class Known:
     classes: int | None = 1000
     num_samples: int = IMAGENET
     data: str | None = "images"
-    decoder: DecoderShape | None = None
+    size: TransformerShape | None = None
     provenance: str
 
     @property
@@ -64,11 +68,19 @@ def _derived(words: str) -> str:
     return f"DERIVED by tracing our module with torch's FLOP counter: {words}"
 
 
-def _decoder(shape: DecoderShape, *, tokens: float, words: str) -> Known:
+def _sized(shape: TransformerShape, *, tokens: float, words: str, **fields: Any) -> Known:
     """Returns a model whose table is computed; `tokens`: those of one epoch."""
-    return Known(family="transformer", maker=f"{DECODER}:decoder", arguments={"shape": shape}, shape=(shape.context,),
-        number_bytes=8, classes=None, num_samples=int(tokens) // shape.context, data=None, decoder=shape,
-        provenance=f"DERIVED from its shape by decoder_shapes: {words}")  # fmt: skip
+    about = {"classes": None, "num_samples": max(1, int(tokens) // shape.context), "data": None, **fields}
+    return Known(
+        family="transformer",
+        maker=f"{DECODER}:decoder",
+        arguments={"shape": shape},
+        shape=(shape.context,),
+        number_bytes=8,
+        size=shape,
+        provenance=f"DERIVED from its shape by transformer_shapes: {words}",
+        **about,
+    )
 
 
 def _on(name: str, *, flat: bool = False) -> dict[str, Any]:
@@ -127,14 +139,45 @@ ZOO: dict[str, Known] = {
         provenance=_derived("a decoder of 4 blocks, width 256, 4 heads, 128 tokens, 10 000 words, ours; epoch ours")),
     "small-gpt": Known(family="transformer", maker=f"{DECODER}:decoder", number_bytes=8, **_on("sentences"),
         provenance=_derived("a decoder of 2 blocks, width 64, 4 heads, 64 characters, untied embedding, ours")),
-    "gpt2-small": _decoder(GPT2_SMALL, tokens=9.0e9,
+    "gpt2-small": _sized(GPT2_SMALL, tokens=WEB_TEXT,
         words="GPT-2 small, 124 439 808 parameters, tied (MEMORY high: Radford et al., 2019; GPT-3's 125 M has the "
         "same blocks and twice the context); an epoch are the 9.0e9 tokens of OpenWebText (MEMORY medium)"),
-    "gpt3-xl": _decoder(GPT3_XL, tokens=300e9,
+    "gpt3-xl": _sized(GPT3_XL, tokens=300e9,
         words="GPT-3 XL, 1.3 B parameters, tied (MEMORY high: Brown et al., 2020, table 2.1, which states 24 heads of "
         "128, more than the width; INFERENCE: 16 heads); an epoch are its 300e9 tokens (MEMORY high)"),
-    "llama2-7b": _decoder(LLAMA2_7B, tokens=2.0e12,
+    "llama2-7b": _sized(LLAMA2_7B, tokens=2.0e12,
         words="Llama 2 7B, 6 738 415 616 parameters, untied (MEMORY high: Touvron et al., 2023); an epoch are its "
         "2.0e12 tokens (MEMORY high)"),
 }  # fmt: skip
-"""the models; their tables are in `tables/`, or computed from `Known.decoder`"""
+"""the models; their tables are in `tables/`, or computed from `Known.size`"""
+
+
+def known_model(model: str) -> Known | None:
+    """Returns a model of the zoo, or one that is given by its size; None for others.
+
+    A decoder whose samples are those of the bundled text learns it. An epoch of others is OpenWebText.
+
+    Args:
+        model: its name, the text of a size, or the path of a config.json.
+
+    Raises:
+        SizeError: the size is wrong; with all mistakes.
+
+    >>> known_model("gpt2(n_layer=2, n_embd=64, n_head=4, n_positions=64, vocab_size=28)").data
+    'sentences'
+    """
+    if model in ZOO:
+        return ZOO[model]
+    return _of_size(canonical(model)) if is_size(model) else None
+
+
+@lru_cache(maxsize=64)
+def _of_size(text: str) -> Known:
+    shape, learned = shape_of(text), DATA["sentences"]
+    words = f"{shape.parameters:,} parameters".replace(",", " ")
+    causal = shape.style != "bert"
+    classes = shape.vocabulary if causal else None
+    if learned.fits((shape.context,), classes, tokens=True):
+        return _sized(shape, tokens=sentences.TRAIN * shape.context, words=words, classes=classes, data=learned.name)
+    epoch = "an epoch are the 9.0e9 tokens of OpenWebText (MEMORY medium)"
+    return _sized(shape, tokens=WEB_TEXT, words=f"{words}; {epoch}", classes=classes)
