@@ -93,7 +93,8 @@ def any_device(value: object, _: object) -> object:
     try:
         return value if value == "this-machine" else named(value).name
     except InputError as error:
-        raise wrong(str(error)) from None
+        system = fields.place_of_system(value)
+        raise wrong(f"found {value!r}, expected a device{system}" if system else str(error)) from None
 
 
 def device_of(which: DevicePart | MachineDevicePart | str, workload: WorkloadPart, workers: int = 1) -> Device:

@@ -62,10 +62,16 @@ def _whole(minimum: int, maximum: int | None = None) -> tuple[Any, Any]:
 def choices(*names: str) -> tuple[Any, Any]:
     def check(value: object) -> Any:
         if value not in names:
-            raise expected(one_of(names) + near_miss(value, names))
+            raise expected(one_of(names) + (place_of_system(value) or near_miss(value, names)))
         return value
 
     return PlainValidator(check), WithJsonSchema({"enum": list(names)})
+
+
+def place_of_system(value: object) -> str:
+    """Returns the end of a message about the name of a whole system in the place of a part; "" for other values."""
+    named = isinstance(value, str) and value in SYSTEMS
+    return f"; {value} is a system with nodes and network, for cluster.system" if named else ""
 
 
 def _text(words: str, pattern: str) -> tuple[Any, Any]:

@@ -57,6 +57,11 @@ def test_a_group_of_a_chips_cores() -> None:
 @pytest.mark.parametrize(
     ("cluster", "options", "words"),
     [
+        (
+            {"nodes": [{"device": "dgx-a100"}]},
+            {},
+            "cluster.nodes[0].device: found 'dgx-a100', expected a device; dgx-a100 is a system with nodes and network",
+        ),
         ({"nodes": [{"device": "p101"}]}, {}, "cluster.nodes[0].device: unknown device 'p101' (did you mean p100?)"),
         ({"nodes": [{"device": 3}]}, {}, "expected a device of `paceline list devices`"),
         ({"nodes": [{"device": "k20"}]}, {"batch": 256}, "workload: resnet50 with 256 samples needs"),
