@@ -1,4 +1,4 @@
-"""Adam with decoupled weight decay, as a transform of a chain."""
+"""Adam, with or without decoupled weight decay, as a transform of a chain."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.algorithms.core.rules import StepContext
-from paceline.algorithms.core.traffic import COMBINE, SCALE, Traffic
+from paceline.algorithms.core.traffic import COMBINE, NOTHING, SCALE, Traffic
 from paceline.algorithms.core.values import root
+
+ADAMW_DECAY = 0.01
+"""AdamW's weight decay if a scenario gives none; provenance: FOUND, the default of torch.optim.AdamW"""
+ADAM_LEARNING_RATE = 0.001
+"""η with Adam and AdamW if a scenario gives none; provenance: FOUND, the default of torch.optim.Adam and AdamW"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,8 @@ class AdamW:
     change = (m / (1 − β1^t)) / (√(v / (1 − β2^t)) + ε) + d x, with t counted from 1
 
     The learning rate is applied by `ScaleByLearningRate` after it. The decay is not part of the moments; this is the
-    difference from Adam on a loss with |x|² in it (Loshchilov and Hutter, ICLR'19).
+    difference from Adam on a loss with |x|² in it (Loshchilov and Hutter, ICLR'19). That one is this transform with
+    d = 0 after `WeightDecay` (Kingma and Ba, ICLR'15, with the L2 penalty of torch.optim.Adam).
 
     Args:
         beta1: β1, from 0 to below 1.
@@ -56,10 +62,11 @@ class AdamW:
         second = self.beta2 * memory.second + (1 - self.beta2) * (change * change)
         taken = at.number + 1
         mean, square = first / (1 - self.beta1**taken), second / (1 - self.beta2**taken)
-        return mean / (root(square) + self.epsilon) + self.decay * at.vector, Moments(first, second)
+        quotient = mean / (root(square) + self.epsilon)
+        return (quotient + self.decay * at.vector if self.decay else quotient), Moments(first, second)
 
     def traffic(self, layers: int) -> Traffic:
-        """Returns the traffic of the moments, of their corrections, of the quotient and of the decay."""
+        """Returns the traffic of the moments, of their corrections, of the quotient and of a decay."""
         moments = 5 * SCALE + 2 * COMBINE
         quotient = 5 * SCALE + COMBINE
-        return moments + quotient + SCALE + COMBINE
+        return moments + quotient + (SCALE + COMBINE if self.decay else NOTHING)

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from math import prod
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
+from paceline.algorithms.core.adam import ADAM_LEARNING_RATE, ADAMW_DECAY, AdamW
 from paceline.algorithms.core.fast_values import fast_constructor
 from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import AnyGuarantee, Guarantee
@@ -34,6 +35,7 @@ from paceline.algorithms.core.schedules import LearningRateSchedule
 from paceline.algorithms.core.values import Group, Layer, Layout, Rank, Weights
 
 Role = Literal["worker", "server"]
+Optimizer = Literal["sgd", "adam", "adamw"]
 M = TypeVar("M", bound="Method")
 
 
@@ -84,6 +86,9 @@ RANGES: dict[str, Range] = {
     "delay": DELAY,
     "k": COUNT,
     "seed": COUNT_OR_NONE,
+    "beta1": FRACTION,
+    "beta2": FRACTION,
+    "epsilon": POSITIVE,
 }
 """the permitted values of hyper-parameters with these names, in all methods"""
 
@@ -133,6 +138,11 @@ class Method(ABC):
 
     drops_gradients: ClassVar[bool] = False
     """whether a gradient may be computed and not be part of any update"""
+
+    @property
+    def optimizer_copies(self) -> int:
+        """The numbers that the optimizer of a worker keeps for each weight in its device's memory: at least 1."""
+        return 1
 
     @property
     def weights_owner(self) -> Role:
@@ -267,16 +277,30 @@ class Method(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SgdMethod(Method):
-    """A method with SGD steps: learning rate, momentum and the other hyper-parameters of the optimizer chain."""
+    """A method with steps of SGD, Adam or AdamW: the hyper-parameters of the optimizer chain."""
+
+    rate_of_adam: ClassVar[float | None] = ADAM_LEARNING_RATE
+    """the learning rate with Adam and AdamW if none is given; None: the default of the field"""
 
     learning_rate: float = 0.1
-    """η; provenance: ours, plain SGD on the digits reaches 95 % in some hundred steps of 32 samples with it"""
+    """η; provenance: ours, plain SGD on the digits reaches 95 % in some hundred steps of 32 samples with it. With adam
+    and adamw the default is 0.001, that of torch.optim.Adam and AdamW"""
+    optimizer: Optimizer = "sgd"
+    """the rule that turns a gradient into a step: sgd; adam, whose weight decay is part of the gradient; adamw, whose
+    weight decay bypasses the moments; provenance: as torch.optim.SGD, Adam and AdamW"""
+    beta1: float = 0.9
+    """β1 of adam and adamw; provenance: the default of torch.optim.Adam and AdamW, as are those below"""
+    beta2: float = 0.999
+    """β2 of adam and adamw"""
+    epsilon: float = 1e-8
+    """ε of adam and adamw"""
     momentum: float = 0.0
     """μ of heavy ball, separate for each replica; 0 is plain SGD"""
     nesterov: bool = False
     """Nesterov's momentum instead of heavy ball; provenance: the form of torch.optim.SGD"""
-    weight_decay: float = 0.0
-    """β, the coefficient of ‖x‖² / 2 in the loss; provenance: the default is ours, LARS's authors use 5e-4"""
+    weight_decay: float | None = None
+    """β, the coefficient of ‖x‖² / 2 in the loss, or with adamw what a step takes of the weights per η; None: 0, and
+    0.01 with adamw; provenance: torch's defaults; LARS's authors use 5e-4"""
     max_grad_norm: float | None = None
     """c, the maximum norm of a whole gradient; provenance: Pascanu, Mikolov, Bengio 2013"""
     schedule: LearningRateSchedule | None = None
@@ -284,19 +308,52 @@ class SgdMethod(Method):
     lars: Lars | None = None
     """layer-wise learning rates; provenance: You, Gitman, Ginsburg 2017"""
 
+    if not TYPE_CHECKING:  # type checkers know the constructor of the dataclass
+
+        def __new__(cls, **given: Any) -> Self:
+            """Notes whether a learning rate is given, because its default depends on the optimizer."""
+            made = super().__new__(cls)
+            object.__setattr__(made, "_given", given.keys())
+            return made
+
+    def __post_init__(self) -> None:
+        given = vars(self).pop("_given", ())
+        if self.uses_adam and self.rate_of_adam is not None and "learning_rate" not in given:
+            object.__setattr__(self, "learning_rate", self.rate_of_adam)
+
+    @property
+    def steps_by(self) -> Optimizer:
+        """The optimizer of the rule."""
+        return self.optimizer
+
+    @property
+    def uses_adam(self) -> bool:
+        """Whether the rule is Adam or AdamW."""
+        return self.steps_by != "sgd"
+
+    @property
+    def optimizer_copies(self) -> int:
+        return 2 if self.uses_adam else 1
+
     @property
     def decay(self) -> float:
-        """The weight decay of the rule."""
-        return self.weight_decay
+        """The weight decay of the rule: the given one, or the optimizer's default."""
+        if self.weight_decay is not None:
+            return self.weight_decay
+        return ADAMW_DECAY if self.steps_by == "adamw" else 0.0
 
     def rule(self, layers: Sequence[Layer]) -> Chain:
         """Returns the optimizer chain for vectors with these layers."""
-        scale, decay = ScaleByLearningRate(self.learning_rate, self.schedule), self.decay
+        scale, decay, decoupled = ScaleByLearningRate(self.learning_rate, self.schedule), self.decay, 0.0
         links: list[Transform] = [] if self.max_grad_norm is None else [Clip(self.max_grad_norm)]
+        if self.steps_by == "adamw":
+            decay, decoupled = 0.0, decay
         if self.lars is not None:
             links.append(LayerRates(self.lars, scale, decay, self.momentum))
         elif decay:
             links.append(WeightDecay(decay))
+        if self.uses_adam:
+            links.append(AdamW(self.beta1, self.beta2, self.epsilon, decoupled))
         links.append(scale)
         if self.momentum:
             links.append(Momentum(self.momentum, self.nesterov))
@@ -307,8 +364,10 @@ class SgdMethod(Method):
         return ScaleByLearningRate(self.learning_rate, self.schedule).at(number)
 
     def linear_form(self) -> Self:
-        """Returns the method without clipping, layer-wise rates and decay, and with a momentum of at most `FADING`."""
-        return changed(self, lars=None, max_grad_norm=None, weight_decay=0.0, momentum=min(self.momentum, FADING))
+        """Returns the method with plain SGD, without layer-wise rates, and with a momentum of at most `FADING`."""
+        plain = changed(self, lars=None, max_grad_norm=None, momentum=min(self.momentum, FADING), optimizer="sgd")
+        plain = changed(plain, **{name: getattr(SgdMethod, name) for name in OF_ADAM})
+        return changed(plain, weight_decay=0.0) if plain.decay else plain
 
     def gradient_weight(self, one: AppliedGradient) -> float:
         """Returns η / (1 − μ) as part of a mean: of an update's gradients at a server, or else of all workers'.
@@ -324,12 +383,46 @@ class SgdMethod(Method):
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)
+        if self.uses_adam:
+            return found + self._problems_with_adam()
         if self.nesterov and not self.momentum:
             found.append("nesterov: found true with a momentum of 0, expected a momentum above 0 with it")
+        for name in OF_ADAM:
+            if (value := getattr(self, name)) != (usual := getattr(SgdMethod, name)):
+                found.append(f"{name}: found {value!r} without adam or adamw, expected {usual!r}, its default")
         return found
+
+    def _problems_with_adam(self) -> list[str]:
+        """Returns the errors of hyper-parameters and of methods that Adam does not go with."""
+        name, found = self._key_of_optimizer, list[str]()
+        if not any(isinstance(link, AdamW) for link in self.rule(()).links):
+            own = f"{self.name} has an update rule of its own, which does not use it"
+            return [f"{name}: found {self.steps_by}, expected sgd: {own}"]
+        words = f"with {name} = {self.steps_by}"
+        if self.momentum:
+            found.append(
+                f"momentum: found {self.momentum!r}, expected 0 {words}, whose β1 takes its place; write momentum: 0"
+            )
+        if self.nesterov:
+            found.append(f"nesterov: found true, expected false {words}, which has no such form")
+        if self.lars is not None:
+            found.append(
+                f"lars: found it, expected null {words}, whose steps do not have the length of the gradient; "
+                "write lars: null"
+            )
+        return found
+
+    @property
+    def _key_of_optimizer(self) -> str:
+        """The hyper-parameter that gives `steps_by`."""
+        return "optimizer"
 
     def begin(self, me: RankContext, vector: Any) -> Any:
         return Replica(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))
+
+
+OF_ADAM = ("beta1", "beta2", "epsilon")
+"""the hyper-parameters that Adam and AdamW have, and SGD has not"""
 
 
 def build_team(method: Method, nodes: Sequence[Sequence[Rank]], layout: Layout) -> tuple[RankContext, ...]:

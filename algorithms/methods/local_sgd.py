@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
+from paceline.algorithms.core.adam import ADAM_LEARNING_RATE
 from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import FADING, RankContext, Replica, changed
+from paceline.algorithms.core.method import FADING, Optimizer, RankContext, Replica, changed
 from paceline.algorithms.core.operations import AllReduce, Charge, NextStep, RecordUpdate
 from paceline.algorithms.core.option_groups import FRACTION, POSITIVE, STEPS_OR_NONE, Range
 from paceline.algorithms.core.program import Program, program
@@ -145,11 +146,13 @@ class SlowMo(Rounds):
 
     ranges: ClassVar[Mapping[str, Range]] = {"slow_learning_rate": POSITIVE, "slow_momentum": FRACTION}
 
+    rate_of_adam: ClassVar[float | None] = ADAM_LEARNING_RATE
+
     learning_rate: float = 0.1
-    """γ of the inner optimizer; provenance: as for every method with plain SGD"""
+    """γ of the inner optimizer; provenance: as for every method whose default is plain SGD"""
     period: int = 8
     """H, inner steps in a round (τ in the source); provenance: ours, torchdistx has 48"""
-    inner: Literal["adamw", "sgd"] = "sgd"
+    inner: Optimizer = "sgd"
     """the inner optimizer; provenance: the source has SGD and Adam"""
     slow_learning_rate: float = 1.0
     """α; provenance: the default of torchdistx"""
@@ -171,10 +174,10 @@ class SlowMo(Rounds):
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)
-        if self.buffers == "reset" and self.inner == "adamw" and self.schedule is not None:
+        if self.buffers == "reset" and self.uses_adam and self.schedule is not None:
             found.append(
-                "buffers: found reset with inner = adamw and a schedule, whose count of steps would be reset too; "
-                "use maintain or average, or no schedule"
+                f"buffers: found reset with {self._key_of_optimizer} = {self.steps_by} and a schedule, whose count of "
+                "steps would be reset too; use maintain or average, or no schedule"
             )
         return found
 
@@ -206,8 +209,8 @@ class SlowMo(Rounds):
             return replace(memory, links=(yield from mean_of(memory.links, group, f"buffers {state.step}")))
         if self.buffers == "reset":
             first = rule.init(state.start)
-            # AdamW's corrections count the steps since the moments were 0, a schedule counts all steps
-            return first if self.inner == "adamw" else replace(first, number=memory.number)
+            # Adam's corrections count the steps since the moments were 0, a schedule counts all steps
+            return first if self.uses_adam else replace(first, number=memory.number)
         return memory
 
     @program

@@ -185,6 +185,15 @@ class Sasgd(SgdMethod):
     global_learning_rate: float | None = None
     """γ_p; None is γ / P, the average of the weights; provenance: ours, the paper's values were not found"""
 
+    def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
+        found = super().problems(nodes)
+        if self.uses_adam:
+            found.append(
+                f"optimizer: found {self.optimizer}, expected sgd: a round ends with a step of SGD by the sum of the "
+                "gradients, which replaces the local steps; k-avg averages the weights of local steps by Adam"
+            )
+        return found
+
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: self.period - 1}
 

@@ -155,16 +155,17 @@ def plans(scenario: Scenario, *, paced: bool) -> list[Plan]:
     paced = paced and scenario.train.pace == "device"
     if paced:
         _check_pace(scenario)
-    cluster = scenario.cluster.build(scenario.workload)
+    algorithms = Algorithms.of(scenario.algorithms)
+    copies = [method.optimizer_copies for method in algorithms]
+    clusters = {each: scenario.cluster.build(scenario.workload, each) for each in sorted(set(copies))}
     seeds = range(scenario.seed, scenario.seed + scenario.seeds)
     learners = {seed: scenario.workload.learner(seed) for seed in seeds}
-    algorithms = Algorithms.of(scenario.algorithms)
     return [
         Plan(
             scenario=scenario.model_copy(update={"algorithms": algorithms.only(index), "seed": seed, "seeds": 1}),
             name=name,
-            job=_job(scenario, method, cluster, learners[seed], seed),
-            cluster=cluster,
+            job=_job(scenario, method, clusters[copies[index]], learners[seed], seed),
+            cluster=clusters[copies[index]],
             time_dilation=scenario.train.time_dilation if paced else 1.0,
         )
         for index, (name, method) in enumerate(zip(algorithms.labels, algorithms, strict=True))

@@ -26,7 +26,7 @@ from paceline.scenarios.sections.train import TrainPart
 from paceline.scenarios.sections.workload import WorkloadPart, unbuildable, unreadable
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.limits import MOST_ALGORITHMS, MOST_RUNS
-from paceline.scenarios.values.mistakes import complain, expected, wrong
+from paceline.scenarios.values.mistakes import Fault, complain, expected, wrong
 from paceline.scenarios.values.section import Part
 
 if TYPE_CHECKING:
@@ -195,6 +195,22 @@ class Scenario(Part):
                 if label in labels[:index]
             ]
         )
+        return algorithms
+
+    @field_validator("algorithms")
+    @classmethod
+    def _fit_into_memory(cls, algorithms: Algorithms, info: ValidationInfo) -> Algorithms:
+        """Rejects methods whose optimizer state does not fit into the memory of a device."""
+        if "cluster" in info.data and "workload" in info.data:
+            problems: list[Fault] = []
+            for index, method in enumerate(algorithms):
+                if method.optimizer_copies > 1:
+                    try:
+                        info.data["cluster"].devices(info.data["workload"], method.optimizer_copies)
+                    except InputError as error:
+                        words = f"its optimizer keeps {method.optimizer_copies} numbers for each weight; {error}"
+                        problems.append(((index,), wrong(words), method.name))
+            complain(problems)
         return algorithms
 
     @field_validator("record")

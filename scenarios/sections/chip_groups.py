@@ -48,17 +48,21 @@ class GroupsPart(Part):
         """The groups on the mesh of the chip."""
         return knl_node(parts=self.count)
 
-    def device(self, name: str, workload: WorkloadPart) -> Device:
+    def device(self, name: str, workload: WorkloadPart, optimizer_copies: int = 1) -> Device:
         """Returns one group of a chip.
 
         Args:
             name: the chip.
             workload: the model, and the batch of the chip.
+            optimizer_copies: numbers of optimizer state per weight.
         """
-        return _group(name, workload.model, self.count, workload.batch_per_worker, self.data, self.memory_mode)
+        batch = workload.batch_per_worker
+        return _group(name, workload.model, self.count, batch, self.data, self.memory_mode, optimizer_copies)
 
 
 @lru_cache(maxsize=64)
-def _group(name: str, model: str, groups: int, batch: int, data_bytes: float, mode: Mode) -> Device:
+def _group(name: str, model: str, groups: int, batch: int, data_bytes: float, mode: Mode, copies: int) -> Device:
     work = find_model(model)
-    return group_device(named(name), work, groups, samples=batch, data_bytes=data_bytes, mode=mode)
+    return group_device(
+        named(name), work, groups, samples=batch, data_bytes=data_bytes, optimizer_copies=copies, mode=mode
+    )

@@ -386,14 +386,15 @@ class ClusterPart(Part):
             [Rank(rank) for rank in range(end - size, end)] for size, end in zip(sizes, accumulate(sizes), strict=True)
         ]
 
-    def build(self, workload: WorkloadPart) -> Cluster:
+    def build(self, workload: WorkloadPart, optimizer_copies: int = 1) -> Cluster:
         """Returns the cluster, node by node.
 
         Args:
             workload: the workload that the devices compute.
+            optimizer_copies: numbers of optimizer state per weight, which the memory of devices has to hold.
         """
         local = self.network.intra_node_link.build()
-        kinds = [device for _, device in self.devices(workload)]
+        kinds = [device for _, device in self.devices(workload, optimizer_copies)]
         counts = [part.count for part in self.nodes] if isinstance(self.nodes, tuple) else [len(self.layout.sites)]
         spreads = self._spreads(workload)
         pairs = zip(zip(kinds, spreads, strict=True), counts, strict=True)
@@ -436,13 +437,13 @@ class ClusterPart(Part):
             for device, spread in own
         ]
 
-    def devices(self, workload: WorkloadPart) -> list[tuple[Place, Device]]:
-        """Returns the device of each kind of node, with its place in the section."""
+    def devices(self, workload: WorkloadPart, optimizer_copies: int = 1) -> list[tuple[Place, Device]]:
+        """Returns the device of each kind of node, with its place in the section; arguments as in `build`."""
         if not isinstance(self.nodes, tuple):
-            return [(("device",), self._device(self.device, 0, workload))]
+            return [(("device",), self._device(self.device, 0, workload, None, optimizer_copies))]
         firsts = accumulate((part.count for part in self.nodes[:-1]), initial=0)
         return [
-            (("nodes", index, "device"), self._device(part.device, first, workload, part.groups))
+            (("nodes", index, "device"), self._device(part.device, first, workload, part.groups, optimizer_copies))
             for index, (part, first) in enumerate(zip(self.nodes, firsts, strict=True))
         ]
 
@@ -451,11 +452,12 @@ class ClusterPart(Part):
         given: DevicePart | MachineDevicePart | str | None,
         site: int,
         workload: WorkloadPart,
-        groups: GroupsPart | None = None,
+        groups: GroupsPart | None,
+        optimizer_copies: int,
     ) -> Device:
         if groups is not None:
             assert isinstance(given, str), "a chip without a name is rejected before"
-            return self.charges.device(groups.device(given, workload))
+            return self.charges.device(groups.device(given, workload, optimizer_copies))
         which = self.layout.sites[site].devices[0] if given is None else given
         assert which is not None, "a node without a device is rejected before"
-        return self.charges.device(device_of(which, workload, len(self.layout.sites[site].seats)))
+        return self.charges.device(device_of(which, workload, len(self.layout.sites[site].seats), optimizer_copies))

@@ -97,13 +97,16 @@ def any_device(value: object, _: object) -> object:
         raise wrong(f"found {value!r}, expected a device{system}" if system else str(error)) from None
 
 
-def device_of(which: DevicePart | MachineDevicePart | str, workload: WorkloadPart, workers: int = 1) -> Device:
+def device_of(
+    which: DevicePart | MachineDevicePart | str, workload: WorkloadPart, workers: int = 1, optimizer_copies: int = 1
+) -> Device:
     """Returns a device for the gradients of a workload.
 
     Args:
         which: the device as the scenario names it.
         workload: the workload.
         workers: the workers of its node.
+        optimizer_copies: numbers of optimizer state per weight.
 
     Raises:
         InputError: the gradients do not fit into the device's memory, or were not measured.
@@ -112,11 +115,12 @@ def device_of(which: DevicePart | MachineDevicePart | str, workload: WorkloadPar
         return which.build(workload.model, workload.batch_per_worker, workers)
     if isinstance(which, DevicePart):
         return which.build()
-    return of_catalogue(which, workload.model, workload.compute_dtype, workload.batch_per_worker)
+    batch = workload.batch_per_worker
+    return of_catalogue(which, workload.model, workload.compute_dtype, batch, optimizer_copies)
 
 
 @lru_cache(maxsize=64)
-def of_catalogue(name: str, model: str, arithmetic: str, batch: int) -> Device:
+def of_catalogue(name: str, model: str, arithmetic: str, batch: int, optimizer_copies: int = 1) -> Device:
     """Returns a device of the catalogue for the gradients of a model.
 
     Args:
@@ -124,11 +128,13 @@ def of_catalogue(name: str, model: str, arithmetic: str, batch: int) -> Device:
         model: the model's name.
         arithmetic: the precision of the computation.
         batch: samples of a gradient.
+        optimizer_copies: numbers of optimizer state per weight.
 
     Raises:
         InputError: the gradients do not fit into the device's memory.
     """
-    return device_model.device(named(name), find_model(model), arithmetic, samples=batch)
+    copies = optimizer_copies
+    return device_model.device(named(name), find_model(model), arithmetic, samples=batch, optimizer_copies=copies)
 
 
 class LayerSplit(NamedTuple):

@@ -14,7 +14,8 @@ import pytest
 
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.job import Evaluation, Job, Learner, OneByOne
-from paceline.algorithms.core.values import Layout, Samples
+from paceline.algorithms.core.method import changed
+from paceline.algorithms.core.values import Layout, Rank, Samples
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
 from paceline.checking.replay import Recording, replay
@@ -32,6 +33,7 @@ from tests.thorough import WAYS, sampled
 pytestmark = pytest.mark.backend
 
 STEPS = 22  # no multiple of k2
+FOUR = [[Rank(0), Rank(1)], [Rank(2), Rank(3)]]
 DETERMINISTIC = [name for name in METHODS if built(name).deterministic]
 # gloo adds in another order, so the last digits may differ: by a rounding or two of each step's sum. In float64 that
 # stays far below 1e-12 of the weights' scale (the maximum seen was 4e-16); in float32 one rounding per step is allowed
@@ -134,6 +136,20 @@ def test_the_interpreters_agree(name: str, model: str, precision: Precision, tmp
             "the same samples at the end": lambda: the_same_samples_at_the_end(found),
         }
     )
+
+
+@pytest.mark.parametrize(
+    "name",
+    sampled(
+        [name for name in DETERMINISTIC if not changed(built(name), optimizer="adamw").problems(FOUR)],
+        ["sync-sgd", "layerwise-sgd", "hbs-sgd", "sync-sgd-ps"],
+    ),
+)
+def test_the_interpreters_agree_with_adamw(name: str) -> None:
+    learner = learner_of("digits-mlp", "float64")
+    method = changed(built(name), optimizer="adamw", learning_rate=0.01)
+    traces = {kind: interpret(job_with(method, learner, steps=STEPS)) for kind, interpret in INTERPRETERS.items()}
+    the_same_weights({kind: Outcome(trace, {}) for kind, trace in traces.items()}, learner, "float64")
 
 
 def the_same_weights(outcomes: dict[str, Outcome], learner: Learner, precision: str) -> None:

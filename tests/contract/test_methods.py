@@ -10,6 +10,8 @@ import pytest
 
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.guarantees import Guarantee
+from paceline.algorithms.core.method import changed
+from paceline.algorithms.core.values import Rank
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.check_guarantees import broken, conserved
 from paceline.checking.moves import RoundRobin, Shuffled
@@ -84,6 +86,50 @@ def test_it_is_sync_sgd_only_where_it_says_so(name: str) -> None:
     trace = AnyOrder(job).run(Shuffled(0) if name == "eager-sgd" else RoundRobin())
     alike = method.guarantees & {Guarantee.SAME_AS_SYNC_SGD} or name == "sync-sgd" or method.alone
     assert (broken(job, trace, [Guarantee.SAME_AS_SYNC_SGD]) == []) == bool(alike)
+
+
+WITH_ADAM: dict[str, dict[str, Any]] = {
+    "async-msgd": {"momentum": 0.0},
+    "async-measgd": {"momentum": 0.0},
+    "eamsgd": {"momentum": 0.0},
+    "hsgd": {"momentum": 0.0, "lars": None},
+}
+"""what a scenario has to write besides `optimizer: adamw`, as the errors say"""
+WITHOUT_ADAM = {"sasgd": "a round ends with a step of SGD", "demo": "demo has an update rule of its own"}
+"""methods that refuse it, and why"""
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_takes_steps_of_adam_or_says_why_not(name: str, optimizer: Any) -> None:
+    """Its guarantees hold, and its weights are others than with SGD; in any order and in virtual time."""
+    given = {"optimizer": optimizer, "learning_rate": 0.05, **WITH_ADAM.get(name, {})}
+    method = changed(built(name), **given)
+    nodes = nodes_for(built(name), UNLIKE)
+    said = method.problems([[Rank(rank) for rank in node] for node in nodes])
+    if name in WITHOUT_ADAM:
+        assert [text.startswith("optimizer: found") and WITHOUT_ADAM[name] in text for text in said] == [True]
+        return
+    assert said == []
+    plain = changed(method, optimizer="sgd")
+    ends = []
+    for one in (method, plain):
+        job = job_of(one, steps=STEPS, nodes=nodes, learner=Uneven())
+        trace = AnyOrder(job).run(Shuffled(3))
+        it_runs_to_its_budget(job, trace)
+        gradients_are_applied_once(trace)
+        it_keeps_its_promises(job, trace)
+        ends.append(trace.weights)
+    assert np.abs(ends[0] - ends[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", WITH_ADAM)
+def test_the_errors_say_what_to_write_for_adam(name: str) -> None:
+    method: Any = METHODS[name]
+    nodes = [[Rank(rank) for rank in node] for node in nodes_for(built(name))]
+    said = method(optimizer="adamw").problems(nodes)
+    wanted = {key: "null" if value is None else "0" for key, value in WITH_ADAM[name].items()}
+    assert {text.partition(":")[0]: text.rpartition(": ")[2] for text in said} == wanted
 
 
 @promising(Guarantee.EXACT_DELAY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -63,6 +64,76 @@ def test_torch_takes_the_same_steps(
         torchs.step()
         theirs = weights.detach()
         assert float((ours - theirs).abs().max()) <= tolerance * max(1.0, float(theirs.abs().max()))
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 3e-6)])
+@pytest.mark.parametrize(("optimizer", "torchs"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)])
+@given(
+    seed=st.integers(0, 999),
+    rate=st.none() | st.floats(1e-4, 0.5),
+    betas=st.tuples(st.floats(0.0, 0.99), st.floats(0.0, 0.9999)),
+    epsilon=st.sampled_from([1e-8, 1e-3]),
+    decay=st.sampled_from([None, 0.0, 5e-4, 0.1]),
+    limit=st.none() | st.floats(0.1, 10.0),
+    warmup=st.integers(0, 4),
+)
+def test_adam_is_torchs(
+    precision: torch.dtype,
+    tolerance: float,
+    optimizer: Any,
+    torchs: Any,
+    seed: int,
+    rate: float | None,
+    betas: tuple[float, float],
+    epsilon: float,
+    decay: float | None,
+    limit: float | None,
+    warmup: int,
+) -> None:
+    """With clipping, a schedule and decay, and with torch's own defaults of the learning rate and the decay."""
+    numbers = torch.Generator().manual_seed(seed)
+    start = torch.randn(5, generator=numbers, dtype=precision)
+    gradients = [torch.randn(5, generator=numbers, dtype=precision) for _ in range(8)]
+    weights = torch.nn.Parameter(start.clone())
+    given: dict[str, Any] = {} if rate is None else {"lr": rate}
+    chosen = torchs([weights], betas=betas, eps=epsilon, **given, **({} if decay is None else {"weight_decay": decay}))
+    own: dict[str, Any] = {} if rate is None else {"learning_rate": rate}
+    ramp = Constant(warmup_steps=warmup) if warmup else None
+    method = SyncSgd(
+        optimizer=optimizer,
+        beta1=betas[0],
+        beta2=betas[1],
+        epsilon=epsilon,
+        weight_decay=decay,
+        max_grad_norm=limit,
+        schedule=ramp,
+        **own,
+    )
+    full = chosen.param_groups[0]["lr"]
+    for step, (ours, gradient) in enumerate(
+        zip(steps_of(method.rule(LAYERS), start, gradients), gradients, strict=True)
+    ):
+        length = float(gradient.norm())
+        weights.grad = gradient * (limit / length) if limit is not None and length > limit else gradient.clone()
+        chosen.param_groups[0]["lr"] = full if step >= warmup else full * step / warmup
+        chosen.step()
+        theirs = weights.detach()
+        assert float((ours - theirs).abs().max()) <= tolerance * max(1.0, float(theirs.abs().max()))
+
+
+def test_the_defaults_follow_the_optimizer() -> None:
+    """A learning rate that is given counts, also if it is the default of SGD; copies keep theirs."""
+    plain, adam, adamw = (SyncSgd(optimizer=name) for name in ("sgd", "adam", "adamw"))
+    assert [(one.learning_rate, one.decay) for one in (plain, adam, adamw)] == [(0.1, 0.0), (0.001, 0.0), (0.001, 0.01)]
+    assert SyncSgd(optimizer="adamw", learning_rate=0.1).learning_rate == 0.1
+    assert replace(adamw, beta1=0.5).learning_rate == 0.001
+    assert pickle.loads(pickle.dumps(adamw)) == adamw
+    method: Any = METHODS["slowmo"]
+    assert (method().learning_rate, method(inner="adamw").learning_rate) == (0.1, 0.001)
+    diloco: Any = METHODS["diloco"]
+    assert [diloco(optimizer=one).rule([]) for one in (None, "adamw", "sgd")] == [
+        diloco(inner=one).rule([]) for one in ("adamw", "adamw", "sgd")
+    ]
 
 
 def test_nesterov_is_not_heavy_ball() -> None:
@@ -230,6 +301,12 @@ def test_a_step_is_an_update_of_this_rule() -> None:
         ({"max_grad_norm": 0.0}, "max_grad_norm: found 0.0, expected a number above 0"),
         ({"weight_decay": -1.0}, "weight_decay: found -1.0, expected a number of 0 or more"),
         ({"nesterov": True}, "nesterov: found true with a momentum of 0, expected a momentum above 0"),
+        ({"optimizer": "adamw", "momentum": 0.9}, "momentum: found 0.9, expected 0 with optimizer = adamw"),
+        ({"optimizer": "adam", "nesterov": True}, "nesterov: found true, expected false with optimizer = adam"),
+        ({"optimizer": "adam", "lars": Lars()}, "lars: found it, expected null with optimizer = adam"),
+        ({"optimizer": "adamw", "beta1": 1.0}, "beta1: found 1.0, expected a number from 0 to below 1"),
+        ({"optimizer": "adamw", "epsilon": 0.0}, "epsilon: found 0.0, expected a number above 0"),
+        ({"beta2": 0.95}, "beta2: found 0.95 without adam or adamw, expected 0.999, its default"),
         ({"compression": TopK(ratio=0.0)}, "compression.ratio: found 0.0, expected a number above 0, up to 1"),
         ({"compression": PowerSgd(rank=0)}, "compression.rank: found 0, expected a whole number of 1 or more"),
     ],

@@ -75,6 +75,16 @@ def test_what_a_device_cannot_do_is_told(cluster: Any, options: dict[str, Any], 
     assert words in str(caught.value)
 
 
+def test_the_moments_of_adam_have_to_fit_into_memory() -> None:
+    """VGG-16 has 138 million weights: with the second moment, a P100 holds 180 instead of 187 images beside them."""
+    made = scenario({"nodes": [{"device": "p100"}]}, model="vgg16", batch=184)
+    load(made)
+    with pytest.raises(ScenarioError) as caught:
+        load({**made, "algorithms": ["sync-sgd", {"name": "ddp", "optimizer": "adamw"}]})
+    assert "algorithms[1]: its optimizer keeps 2 numbers for each weight; vgg16 with 184" in str(caught.value)
+    assert "the largest batch that fits is 180" in str(caught.value)
+
+
 def test_a_measured_profile_is_a_curve_over_batches() -> None:
     """A GPU that small batches do not fill: the step takes 100 ms up to 16 samples."""
     points = {4: "100 ms", 16: "100 ms", 32: "164.1 ms", 64: "292.2 ms"}

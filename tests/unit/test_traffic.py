@@ -94,7 +94,8 @@ CHAINS = {
     "lars with decay and momentum": Chain((LayerRates(Lars(), SCALING, 1e-4, 0.9), SCALING, Momentum(0.9)), LAYERS),
     "lars of one layer": Chain((LayerRates(Lars(), SCALING), SCALING)),
     "sign": Chain((Sign(), SCALING)),
-    "adamw": Chain((AdamW(), SCALING)),
+    "adamw": Chain((AdamW(decay=0.01), SCALING)),
+    "adam": Chain((WeightDecay(1e-4), AdamW(), SCALING)),
     "nothing": Chain(()),
 }
 
