@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -187,6 +187,32 @@ def unmasked(disguise: Any) -> Any:
         return disguise
     module = library(disguise)
     return disguise.view({4: module.int32, 8: module.int64}[disguise.itemsize])
+
+
+def shortened(vector: Any, dtype: Literal["bf16", "fp16"]) -> Any:
+    """Returns the numbers in bfloat16 or float16; bfloat16 is always a tensor, since NumPy has no such type.
+
+    >>> shortened(np.array([1.0, 1.001953125]), "bf16").float().tolist(), shortened(np.array([0.1]), "fp16").dtype
+    ([1.0, 1.0], dtype('float16'))
+    """
+    if isinstance(vector, np.ndarray):
+        numbers = vector.astype(float) if vector.dtype == object else vector
+        if dtype == "fp16":
+            with np.errstate(over="ignore"):  # to infinity, as in torch
+                return numbers.astype(np.float16)
+        return library(None).as_tensor(numbers).to(library(None).bfloat16)
+    return vector.to(library(vector).bfloat16 if dtype == "bf16" else library(vector).float16)
+
+
+def lengthened(short: Any, like: Any) -> Any:
+    """Returns short numbers in the library and the type of `like`.
+
+    >>> lengthened(shortened(np.array([0.5, 3.0]), "bf16"), np.zeros(1))
+    array([0.5, 3. ])
+    """
+    if isinstance(like, np.ndarray):
+        return (short if isinstance(short, np.ndarray) else short.float().numpy()).astype(like.dtype)
+    return short.to(like.dtype)
 
 
 def matrices(vector: Any, shapes: Iterable[tuple[int, int]]) -> Iterator[Any]:

@@ -13,7 +13,7 @@ Rules of this file:
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from paceline.algorithms.core.fast_values import replace
 from paceline.algorithms.core.method import Replica
@@ -22,6 +22,9 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain
 from paceline.algorithms.core.traffic import NOTHING, Traffic
 from paceline.algorithms.core.values import Contribution, GradientResult, Group, Samples, Vector, Weights
+
+if TYPE_CHECKING:
+    from paceline.algorithms.core.compression import Cast
 
 R = TypeVar("R", bound=Replica)
 
@@ -133,7 +136,13 @@ def _apply(
 
 @program
 def apply_layer(
-    rule: Chain, weights: Weights, memory: Any, mean: Handle[Vector], origin: Contribution, layer: str
+    rule: Chain,
+    weights: Weights,
+    memory: Any,
+    mean: Handle[Vector],
+    origin: Contribution,
+    layer: str,
+    cast: Cast | None = None,
 ) -> Program[tuple[Vector, Any]]:
     """Waits for a layer's mean gradient and applies it; the new weights may lie in the buffer of the mean.
 
@@ -144,11 +153,14 @@ def apply_layer(
         mean: what `start_average` returned. It is applied once, because its answer is overwritten.
         origin: this rank's own gradient in the mean.
         layer: its name in the record.
+        cast: the short type in which the mean was computed; None: that of the weights.
 
     Returns:
         The layer's new vector and the rule's new memory.
     """
     gradient = yield from Wait(mean)
+    if cast is not None:
+        gradient = yield from cast.opened(gradient, weights.vector)
     yield from rule.charge(gradient.nbytes, donated=True)
     vector, memory = rule.update(weights.vector, gradient, memory, out=gradient)
     yield from RecordUpdate(Weights(vector, weights.version), [origin], layer=layer)

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from paceline.algorithms.core.buckets import Bucket, buckets
+from paceline.algorithms.core.compression import Cast, start_average_of
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
+from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind, changed
 from paceline.algorithms.core.operations import (
     Handle,
     LayerGradients,
@@ -32,7 +33,7 @@ from paceline.algorithms.core.operations import (
 from paceline.algorithms.core.option_groups import COUNT, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain
-from paceline.algorithms.core.steps import apply_layer, start_average
+from paceline.algorithms.core.steps import apply_layer
 from paceline.algorithms.core.values import Contribution, Rank, Step, Weights, join
 
 Shares = Sequence[tuple[Bucket, Chain]]
@@ -63,6 +64,8 @@ class Landing(NamedTuple):
     mean: Handle[Any]
     piece: Piece
     rule: Chain
+    cast: Cast | None
+    """the short type in which the mean was computed; None: that of the weights"""
 
 
 @program
@@ -70,7 +73,13 @@ def land(landing: Landing) -> Program[Piece]:
     """Waits for a bucket's mean gradient and applies it."""
     piece = landing.piece
     vector, optimizer_state = yield from apply_layer(
-        landing.rule, piece, piece.optimizer_state, landing.mean, landing.origin, landing.bucket.name
+        landing.rule,
+        piece,
+        piece.optimizer_state,
+        landing.mean,
+        landing.origin,
+        landing.bucket.name,
+        landing.cast,
     )
     return Piece(vector, piece.version + 1, optimizer_state)
 
@@ -88,6 +97,13 @@ class Layerwise(SgdMethod):
     first_bucket: int | None = 262144
     """minimum size of the first message of a step, if that is less than `bucket`; None: as the others; provenance:
     1 MiB of 32-bit numbers, `_DEFAULT_FIRST_BUCKET_BYTES` of torch.distributed, so that communication begins early"""
+
+    compression: Cast | None = None
+    """the short type in which gradients are sent, see `Cast`; the sizes of buckets count numbers before it, as in
+    torch; provenance: None, as in the sources"""
+
+    def linear_form(self) -> Self:
+        return changed(super().linear_form(), compression=None)
 
     def buckets(self, me: RankContext) -> tuple[Bucket, ...]:
         """Returns the buckets of the model."""
@@ -127,7 +143,14 @@ class Layerwise(SgdMethod):
         """
         parts = zip(shares, flight.means, optimizer_state, strict=True)
         return [
-            Landing(bucket, flight.origin, mean, Piece(weights.vector[bucket.part], weights.version, own), rule)
+            Landing(
+                bucket,
+                flight.origin,
+                mean,
+                Piece(weights.vector[bucket.part], weights.version, own),
+                rule,
+                self.compression,
+            )
             for (bucket, rule), mean, own in parts
         ]
 
@@ -159,7 +182,8 @@ class Layerwise(SgdMethod):
             if (landing := next(landings, None)) is not None:
                 landed.append((yield from land(landing)))
             gradient = yield from Wait(part)
-            means.append((yield from start_average(gradient, me.workers, f"gradient {step.number} {bucket.name}")))
+            key = f"gradient {step.number} {bucket.name}"
+            means.append((yield from start_average_of(gradient, me.workers, key, self.compression)))
         return Flight(tuple(means), gradient.contribution()), landed
 
     @program

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
-from paceline.algorithms.core.compression import Compression, PowerSgd, TopK
+from paceline.algorithms.core.compression import Cast, Compression, PowerSgd, TopK
 from paceline.algorithms.core.dct_top_k import DctTopK
+from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.quantization import Quantization
+from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.layerwise import LayerwiseSgd
+from paceline.algorithms.methods.parameter_server import SyncSgdPs
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 from paceline.checking.anyorder import AnyOrder
 from paceline.records.tables import assemble
@@ -57,6 +61,29 @@ def test_the_same_weights_for_fewer_bytes(compression: Compression, left: float,
         np.testing.assert_array_equal(plain(state.weights.vector), plain(real.weights))
     whole = STEPS * 2 * 3 * 4810 * np.dtype(precision).itemsize
     assert sent_bytes(real) / whole == pytest.approx(left, rel=5e-3)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("kind", sampled([SyncSgd, LayerwiseSgd, SyncSgdPs], [SyncSgd, LayerwiseSgd]))
+def test_short_numbers_are_the_same_bits(kind: Any, dtype: Any) -> None:
+    """Of two workers, whose sum does not depend on the order of gloo; half of the bytes of gradients are sent."""
+    jobs = [
+        Job.of(
+            kind(compression=choice),
+            [[Rank(0)], [Rank(1)]],
+            build("digits-mlp", seed=3),
+            batch=16,
+            budget=Budget(samples=STEPS * 32),
+        )
+        for choice in (Cast(dtype=dtype), None)
+    ]
+    with torch_threads(1):
+        expected = plain(AnyOrder(jobs[0]).run().weights)
+    short, long = (run_for_real(job) for job in jobs)
+    np.testing.assert_array_equal(plain(short.weights), expected)
+    assert np.abs(plain(long.weights) - expected).max() > 0, "nothing was rounded"
+    whole = {SyncSgdPs: 3 / 4}.get(kind, 1 / 2)  # the weights that a server sends are whole
+    assert sent_bytes(short) / sent_bytes(long) == pytest.approx(whole, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["e3m0", "e4m3"])

@@ -14,6 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.compression import (
+    Cast,
     Compression,
     PowerSgd,
     TopK,
@@ -25,6 +26,8 @@ from paceline.algorithms.core.operations import RecordUpdate, Send
 from paceline.algorithms.core.sparse import Sparse
 from paceline.algorithms.core.values import Layer, Null, Rank, Samples, join, nbytes, norm
 from paceline.algorithms.methods.baseline import SyncSgd
+from paceline.algorithms.methods.delayed import LayerwiseAgd
+from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Push
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.moves import Shuffled
@@ -32,16 +35,18 @@ from paceline.checking.reentry import run_in_parts
 from paceline.checking.strategies import drawn
 from paceline.records.tables import assemble
 from paceline.records.trace import Schedule
+from paceline.scenarios import load
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
+from paceline.simulator.runs.run import simulate
 from paceline.workloads import build
 from paceline.workloads.models.threads import torch_threads
 from tests.exact import ExactBowl, fractions
-from tests.support import FixedTiming, job_of
+from tests.support import Bowl, FixedTiming, job_of
 
 SEEDS = st.integers(0, 9999)
 LAYERS = [Layer("first", 0, 132), Layer("second", 132, 162)]  # 12 by 11, and 6 by 5
-EVERY: list[Compression] = [TopK(ratio=0.1), PowerSgd(rank=2), DctTopK(chunk=8, k=8)]
+EVERY: list[Compression] = [TopK(ratio=0.1), PowerSgd(rank=2), DctTopK(chunk=8, k=8), Cast()]
 EITHER = pytest.mark.parametrize("compression", EVERY, ids=lambda compression: compression.kind)
 
 
@@ -230,6 +235,58 @@ def test_the_largest_are_sent(vector: list[int], share: float) -> None:
     assert list(message.positions) == sorted(set(message.positions))
 
 
+# --- shorter numbers -------------------------------------------------------------------------------------------------
+
+DTYPES: dict[Any, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Cubic(Bowl):
+    """Its gradients, which differ between workers, are no numbers of a short type."""
+
+    def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
+        gradient, loss = super().gradient(vector, data)
+        return gradient**3 / 7, loss
+
+
+@pytest.mark.parametrize("method", [SyncSgd, LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, LayerwiseAgd])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_cast_is_that_of_torchs_hooks(method: Any, dtype: Any) -> None:
+    """`buffer.to(dtype).div_(world_size)`, a sum in the short type, and `copy_` into the long one."""
+    learner, steps, short = Cubic(), 3, DTYPES[dtype]
+    given: dict[str, Any] = {"delay": 0} if method is LayerwiseAgd else {}
+    job = job_of(method(compression=Cast(dtype=dtype), **given), 3, steps=steps, learner=learner)
+    expected = torch.from_numpy(learner.initial())
+    for step in range(steps):
+        parts = [learner.gradient(expected.numpy(), learner.load(Samples(r, 3, step, job.batch)))[0] for r in range(3)]
+        total = torch.zeros(len(expected), dtype=short)
+        for part in parts:
+            total += torch.from_numpy(part).to(short).div_(3)
+        expected = expected - 0.1 * total.double()
+    for state in AnyOrder(job).run().states.values():
+        np.testing.assert_allclose(state.weights.vector, expected.numpy(), rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["sync-sgd", "layerwise-sgd", "layerwise-agd"])
+def test_half_the_bytes_take_half_the_time_on_a_slow_link(name: str) -> None:
+    """A ring of four over links of 1 MB/s, whose time exceeds that of the gradient and of all arithmetic."""
+    plain = {
+        "name": "slow",
+        "cluster": {
+            "nodes": [{"device": {"name": "gpu", "overhead": "0 s", "per_sample": "1 us"}, "count": 4}],
+            "network": {"link": {"latency": "0 s", "bandwidth": "8 Mbit/s"}},
+        },
+        "workload": {"model": "digits-mlp", "dataset": "digits", "learning": "none", "batch_per_worker": 1},
+        "stop": {"updates": 20},
+        "algorithms": [name, {"name": name, "label": "short", "compression": {"kind": "cast"}}],
+    }
+    long, short = (run.summary["step_s"]["mean"] for run in simulate(load(plain)))
+    assert long is not None and short is not None
+    seconds = 2 * 3 / 4 * 4 * 4810 / 1e6
+    assert long == pytest.approx(seconds, rel=0.02)
+    assert short == pytest.approx(seconds / 2, rel=0.02)
+
+
 # --- every kind of vector --------------------------------------------------------------------------------------------
 
 
@@ -249,7 +306,7 @@ def test_a_vector_without_numbers_has_the_same_size(compression: Compression) ->
     real = np.zeros(162, dtype=np.float32)
     message, _ = compression.compress(real, begun(compression, real, LAYERS))
     empty, _ = compression.compress(Null(162), begun(compression, Null(162), LAYERS))
-    sizes = {"top-k": 2 * 16, "power-sgd": 2 * (12 + 11 + 6 + 5), "dct-top-k": 2 * (3 + 1) * 8}
+    sizes = {"top-k": 2 * 16, "power-sgd": 2 * (12 + 11 + 6 + 5), "dct-top-k": 2 * (3 + 1) * 8, "cast": 162 / 2}
     assert nbytes(empty) == nbytes(message) == 4 * sizes[compression.kind]
     assert decompressed(empty) == Null(162)
 
@@ -296,12 +353,19 @@ def test_fewer_bytes_are_sent(compression: Compression) -> None:
         )
         factors = 2 * (65 + 64 + 26 + 25)  # 4160 and 650 numbers
         assert smaller / plain == pytest.approx(
-            {"top-k": 4 * 0.1, "power-sgd": factors / 4810, "dct-top-k": 4 * (65 + 11) * 8 / 4810}[compression.kind],
+            {
+                "top-k": 4 * 0.1,
+                "power-sgd": factors / 4810,
+                "dct-top-k": 4 * (65 + 11) * 8 / 4810,
+                "cast": 0.5,
+            }[compression.kind],
             rel=1e-3,
         )
 
 
-@pytest.mark.parametrize("compression", [TopK(), PowerSgd(), DctTopK()], ids=lambda compression: compression.kind)
+@pytest.mark.parametrize(
+    "compression", [TopK(), PowerSgd(), DctTopK(), Cast(dtype="fp16")], ids=lambda compression: compression.kind
+)
 def test_it_learns(compression: Compression) -> None:
     """Digits, four workers, 20 epochs: the accuracy is that without compression (97 % of test samples)."""
     learner = build("digits-mlp", seed=1)

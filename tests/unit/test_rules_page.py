@@ -10,7 +10,7 @@ import yaml
 
 import paceline
 from paceline.algorithms import find
-from paceline.algorithms.core.compression import Compression, PowerSgd, TopK
+from paceline.algorithms.core.compression import Cast, Compression, PowerSgd, TopK
 from paceline.algorithms.core.dct_top_k import DctTopK
 from paceline.algorithms.core.lars import Lars
 from paceline.algorithms.core.option_groups import Options
@@ -33,6 +33,7 @@ NODES = [[Rank(0)], [Rank(1)]]
         ("of `compression: {kind: top-k}` |", TopK),
         ("of `compression: {kind: power-sgd}` |", PowerSgd),
         ("of `compression: {kind: dct-top-k}` |", DctTopK),
+        ("of `compression: {kind: cast}` |", Cast),
     ],
 )
 def test_the_options_are_the_classes(header: str, group: type[Options]) -> None:
