@@ -83,6 +83,8 @@ def test_a_measured_run_has_every_key_and_table_of_a_simulated_one(trained: list
                 "pace",
                 "failed_ranks",
                 "ended",
+                "stand_in",
+                "calibration",
                 "prediction_interval",
                 "records",
                 "links",
