@@ -6,7 +6,7 @@ import dataclasses
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -66,9 +66,16 @@ def digits() -> Learner:
     return build("digits-mlp", dataset="digits", learning="train", seed=3)
 
 
-def job_for(method: Method, steps: int) -> Job:
+@cache
+def dropping() -> Learner:
+    """A small decoder with dropout."""
+    sizes = "n_layer=1, n_embd=8, n_head=2, n_positions=64, vocab_size=28"
+    return build(f"gpt2({sizes}, resid_pdrop=0.2, attn_pdrop=0.1, embd_pdrop=0.1)", learning="train", seed=3)
+
+
+def job_for(method: Method, steps: int, learner: Callable[[], Learner] = digits) -> Job:
     nodes = [[Rank(rank) for rank in node] for node in nodes_for(method, [[0, 1], [2]])]
-    job = Job.of(method, nodes, digits(), batch=8, budget=Budget(), seed=3)
+    job = Job.of(method, nodes, learner(), batch=8, budget=Budget(), seed=3)
     return dataclasses.replace(job, budget=Budget(samples=steps * job.samples_per_step))
 
 
@@ -105,6 +112,13 @@ def test_deterministic_methods_do_not_notice(name: str, tmp_path: Path) -> None:
     for rank in range(job.workers):
         times = [u.time_s for u in sorted(resumed.updates, key=lambda u: u.step) if u.rank == rank]
         assert times == sorted(times) and times[0] < first.time_s < times[-1]
+
+
+def test_masks_of_a_dropout_do_not_notice(tmp_path: Path) -> None:
+    job = job_for(built("sync-sgd"), STEPS, dropping)
+    whole = run(job)
+    assert_same(run(job, into=tmp_path / "paused"), whole)
+    assert_same(run(job, start=read(steps_in(tmp_path / "paused/checkpoints")[0])), whole)
 
 
 def test_local_staleness_goes_on_from_the_step_within_its_round(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import random
 import re
@@ -15,7 +16,9 @@ import torch
 
 import paceline
 from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.job import Budget
 from paceline.algorithms.core.values import Samples
+from paceline.checking.anyorder import AnyOrder
 from paceline.scenarios import ScenarioError, load
 from paceline.workloads import build, find_model, num_samples, problems
 
@@ -110,14 +113,6 @@ class Branching(nn.Module):
 
 def branching():
     return Branching(), halves(kinds)
-'''
-WRONG = """
-import sys
-
-import torch
-from torch import nn
-
-from mine import halves, kinds, heights, net
 
 
 def dropout():
@@ -125,12 +120,98 @@ def dropout():
 
 
 class Noisy(nn.Linear):
+    """Draws without a module, and only in training."""
+
     def forward(self, x):
-        return super().forward(x + torch.randn_like(x))
+        return super().forward(x + torch.randn_like(x) if self.training else x)
 
 
 def noisy():
     return Noisy(4, 2), halves(kinds)
+
+
+class Skipping(nn.Module):
+    """A block that is left out for some samples, as in networks with stochastic depth, and a leaky unit that draws."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.block, self.last = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+        self.unit = nn.RReLU()
+
+    def forward(self, x):
+        x = self.first(x)
+        kept = (torch.rand(len(x), 1) < 0.7) / 0.7 if self.training else 1.0
+        return self.last(self.unit(x + kept * self.block(x)))
+
+
+def skipping():
+    return Skipping(), halves(kinds)
+
+
+def transformer():
+    layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.2, batch_first=True)
+    return nn.Sequential(nn.Unflatten(1, (1, 4)), layer, nn.Flatten(), nn.Linear(4, 2)), halves(kinds)
+
+
+class Always(nn.Linear):
+    """A dropout that evaluations have, too."""
+
+    def forward(self, x):
+        return super().forward(nn.functional.dropout(x, 0.5))
+
+
+def always():
+    return Always(4, 2), halves(kinds)
+'''
+WRONG = """
+import sys
+
+import numpy as np
+import torch
+from torch import nn
+
+from mine import halves, kinds, heights, net
+
+
+class OtherNoise(nn.Linear):
+    def forward(self, x):
+        return super().forward(x + float(np.random.rand()))
+
+
+def other_noise():
+    return OtherNoise(4, 2), halves(kinds)
+
+
+class OwnNoise(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 2)
+        self.own = torch.Generator()
+
+    def forward(self, x):
+        return super().forward(x + torch.rand(len(x), 1, generator=self.own))
+
+
+def own_noise():
+    return OwnNoise(), halves(kinds)
+
+
+class NoisyBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, slope):
+        return slope * torch.rand_like(slope)
+
+
+class Back(nn.Linear):
+    def forward(self, x):
+        return NoisyBack.apply(super().forward(x))
+
+
+def noisy_back():
+    return Back(4, 2), halves(kinds)
 
 
 class Counting(nn.Linear):
@@ -351,11 +432,85 @@ def test_a_module_that_cannot_be_batched_is_computed_one_by_one(mine: Callable[[
         assert not torch.equal(one, other)
 
 
+RANDOM = ["dropout", "noisy", "skipping", "transformer", "always"]
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_numbers_of_a_gradient_depend_on_seed_and_samples_alone(mine: Callable[[str], str], name: str) -> None:
+    """In any order, together, layer by layer and in another process's learner; and the global generator stays."""
+    steps = [Samples(worker, 4, index, 5) for index in range(3) for worker in range(4)]
+    built: Any = build(mine(name), seed=1, dtype="float64")
+    start = built.initial()
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    found = [built.gradient(start, built.load(one))[0] for one in steps]
+    assert torch.equal(torch.get_rng_state(), state)
+    other: Any = build(mine(name), seed=1, dtype="float64")
+    torch.manual_seed(8)
+    for one, wanted in reversed(list(zip(steps, found, strict=True))):
+        other.evaluate(start)
+        assert torch.equal(other.gradient(start, other.load(one))[0], wanted)
+    for wanted, (joint, _) in zip(found, other.gradients([start] * len(steps), steps), strict=True):
+        assert torch.equal(joint, wanted)
+    parts: dict[str, torch.Tensor] = {}
+    other.layer_gradients(start, other.load(steps[0]), lambda layer, part: parts.update({layer: part.clone()}))
+    assert torch.equal(torch.cat([parts[layer.name] for layer in other.layout.layers]), found[0])
+    with pytest.raises(InputError, match=r"workload.vmap: found 'on', expected auto or off: the module draws random"):
+        build(mine(name), seed=1, vmap="on")
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_each_step_each_worker_and_each_seed_has_its_own_random_numbers(mine: Callable[[str], str], name: str) -> None:
+    learner: Any = build(mine(name), seed=1, dtype="float64")
+    start, data = learner.initial(), learner.load(first(5))
+    found = []
+    for samples in (first(5), Samples(0, 1, 1, 5), Samples(1, 2, 0, 5), Samples(0, 1, 0, 4)):
+        same = type(data).of(data, samples)  # the same inputs, as another batch
+        found.append(learner.gradient(start, same)[0])
+    learner.seed = 2
+    found.append(learner.gradient(start, data)[0])
+    assert len({tuple(one.tolist()) for one in found}) == len(found)
+
+
+def test_a_dropout_has_the_right_mean_and_evaluations_have_none(mine: Callable[[str], str]) -> None:
+    """Inverted dropout: the mean of the outputs over all masks is the output without one."""
+    learner: Any = build(mine("dropout"), seed=1, dtype="float64")
+    start, data = learner.initial(), learner.load(first(10))
+    outputs: list[torch.Tensor] = []
+
+    def kept(answers: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        outputs.append(answers.detach())
+        return answers.sum()
+
+    learner.loss = kept
+    for index in range(2000):
+        learner.gradient(start, type(data).of(data, Samples(0, 1, index, 10)))
+    drawn = torch.stack(outputs)
+    plain = learner.module.eval()(data.inputs)
+    error = drawn.std(dim=0) / len(outputs) ** 0.5
+    assert bool(((drawn.mean(dim=0) - plain).abs() < 5 * error).all()), "five standard errors"
+    assert float(drawn.std(dim=0).min()) > 0
+    fresh: Any = build(mine("dropout"), seed=1, dtype="float64")
+    test = fresh.examples.test
+    wanted = torch.nn.functional.cross_entropy(plain.new_tensor(learner.module(test.inputs).tolist()), test.labels)
+    assert fresh.evaluate(start).loss == pytest.approx(float(wanted), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_what_draws_random_numbers_learns(mine: Callable[[str], str], name: str) -> None:
+    built: Any = build(mine(name), seed=1)
+    before = built.evaluate(built.initial())
+    after = descended(built, steps=100)
+    assert built.evaluate(after).loss < before.loss
+    assert built.evaluate(after) == built.evaluate(after)
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("dropout", "its module 1 is random, Dropout(p=0.5); expected none, or p=0"),
-        ("noisy", "it answers the same samples otherwise the second time"),
+        ("other_noise", "it answers the same samples otherwise the second time; expected a function of weights and"),
+        ("own_noise", "alone, or random numbers in the forward pass from torch's generator"),
+        ("noisy_back", "the gradient of its parameter weight is otherwise the second time"),
         ("counting", "it changes its buffer calls"),
         ("in_place", "it changes its inputs in place"),
         ("frozen", "its parameter 0.weight needs no gradient"),
@@ -461,9 +616,28 @@ def test_a_real_run_learns_the_same(scenario: Callable[[str], Path], name: str) 
     assert ends[1] == pytest.approx(ends[0], rel=1e-12)
 
 
+@pytest.mark.parametrize("name", ["dropout", "skipping"])
+def test_two_engines_draw_the_same_random_numbers(scenario: Callable[[str], Path], name: str) -> None:
+    """Virtual time, and any order without a clock; a batch of them is not computed at once either."""
+    (plan,) = load(scenario(name), algorithms=["sync-sgd"]).plans()
+    trace = AnyOrder(dataclasses.replace(plan.job, budget=Budget(samples=20 * 8))).run()
+    (run,) = paceline.simulate(load(scenario(name), ["stop={samples: 160}"], algorithms=["sync-sgd"]))
+    after = plan.job.learner.evaluate(trace.weights)
+    assert run.tables.evaluations["loss"].iloc[-1] == pytest.approx(after.loss, rel=1e-12)
+
+
+@pytest.mark.backend
+@pytest.mark.parametrize("name", ["dropout", "skipping"])
+def test_a_real_run_draws_the_same_random_numbers(scenario: Callable[[str], Path], name: str) -> None:
+    chosen = load(scenario(name), algorithms=["sync-sgd", "layerwise-sgd"])
+    for virtual, real in zip(paceline.simulate(chosen), paceline.train(chosen), strict=True):
+        ends = [run.tables.evaluations["loss"].iloc[-1] for run in (virtual, real)]
+        assert ends[1] == pytest.approx(ends[0], rel=1e-12)
+
+
 def test_mistakes_are_told_with_the_scenarios_others(scenario: Callable[[str], Path]) -> None:
     with pytest.raises(ScenarioError) as caught:
-        load(scenario("classes"), ["workload.model=wrong.py:dropout", "stop.epochs=-1"])
+        load(scenario("classes"), ["workload.model=wrong.py:frozen", "stop.epochs=-1"])
     lines = str(caught.value).splitlines()
     assert len(lines) == 2
-    assert re.match(r"classes.yaml: workload.model: '.*wrong.py:dropout' cannot be trained: its module 1 is", lines[0])
+    assert re.match(r"classes.yaml: workload.model: '.*wrong.py:frozen' cannot be trained: its parameter 0", lines[0])

@@ -292,6 +292,33 @@ def test_a_small_decoder_learns_the_sentences(config: dict[str, Any]) -> None:
         assert learner.evaluate(weights).loss < before - 0.3
 
 
+def test_dropout_costs_memory_traffic_and_a_fused_attention_draws_its_own() -> None:
+    def work(**more: Any) -> tuple[int, int, int]:
+        rows = find_model(canonical(complete(**more))).works
+        passes = [one for row in rows for one in (row.forward, row.backward)]
+        return sum(one.flops for one in passes), sum(one.moved_bytes for one in passes), sum(p.kernels for p in passes)
+
+    numbers, scores = 64 * 64, 4 * 64 * 64  # of a sample of 64 tokens of width 64, and of its 4 heads
+    flops, moved, kernels = work()
+    assert work(attn_pdrop=0.1) == (flops, moved, kernels)
+    assert work(resid_pdrop=0.1) == (flops, moved + 2 * 2 * 2 * 9 * numbers, kernels + 2 * 2 * 2)
+    assert work(embd_pdrop=0.1) == (flops, moved + 2 * 9 * numbers, kernels + 2)
+    flops, moved, kernels = work(attn_implementation="eager")
+    assert work(attn_implementation="eager", attn_pdrop=0.1) == (flops, moved + 2 * 2 * 8 * scores, kernels + 2 * 2)
+
+
+def test_a_decoder_with_dropout_learns_and_evaluates_without() -> None:
+    drops = {"resid_pdrop": 0.1, "attn_pdrop": 0.1, "embd_pdrop": 0.1}
+    plain: Any = build(canonical(complete()), seed=1)
+    learner: Any = build(canonical(complete(**drops)), seed=1)
+    assert learner.random and not plain.random
+    weights = learner.initial()
+    assert learner.evaluate(weights) == plain.evaluate(weights)
+    data = learner.load(step(0, 2))
+    assert torch.equal(learner.gradient(weights, data)[0], learner.gradient(weights, data)[0])
+    assert not torch.equal(learner.gradient(weights, data)[0], plain.gradient(weights, data)[0])
+
+
 def test_a_size_without_fitting_data_has_a_stand_in() -> None:
     big = canonical(complete(n_positions=128))
     (line,) = problems(big, dataset=None, learning="train")

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from paceline.scenarios import load
 from paceline.scenarios.sections.workload import WorkloadPart
+from paceline.workloads import find_model
 from paceline.workloads.datasets import DATA
 from paceline.workloads.datasets.catalogue import HOME
 from paceline.workloads.learners.module_trial import TRIED
+from paceline.workloads.models.transformer_config import MEANINGS
 from tests.unit.test_docs import ROOT, blocks, table
 
 PAGE = (ROOT / "docs/workloads.md").read_text(encoding="utf-8")
@@ -40,6 +43,17 @@ def test_the_data_sets_are_those_known() -> None:
 def test_the_keys_are_the_sections() -> None:
     keys = [row[0] for row in table(PAGE, "key | means")]
     assert set(keys) == set(WorkloadPart.model_fields) - {"options", "vmap"}
+
+
+def test_the_size_of_the_example_is_read(tmp_path: Path) -> None:
+    (config,) = blocks(PAGE, "json")
+    (source,) = (block for block in blocks(PAGE, "yaml") if block.startswith("# tinyllama.yaml\n"))
+    (tmp_path / "config.json").write_text(config, encoding="utf-8")
+    (tmp_path / "tinyllama.yaml").write_text(source, encoding="utf-8")
+    model = find_model(load(tmp_path / "tinyllama.yaml").workload.model)
+    assert f"TinyLlama {model.parameters:,}".replace(",", " ") in PAGE
+    keys = {key.strip("`") for row in table(PAGE, "size | means") for key in row[0].split(", ")}
+    assert keys | {"_attn_implementation", "embedding_dropout", "sequence_length"} == {*MEANINGS, "model_type"}
 
 
 def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,10 @@
 """Tries a custom module on a few samples before anything runs, to check that it can be trained.
 
-Rules of this file: a gradient must be a function of weights and samples alone, or the interpreters would differ. So a
-module that draws random numbers or changes its buffers is rejected. Batch normalisation uses the statistics of the
-batch only: running means would be buffers that change, and differ between workers.
+Rules of this file: a gradient must be a function of the seed, weights and samples alone, or the interpreters would
+differ. So a module that changes its buffers is rejected, and one that draws random numbers elsewhere than in a forward
+pass from torch's own generator, which `torch_learner` seeds for each batch: from NumPy's or Python's, from a generator
+of its own, or in the backward pass. Batch normalisation uses the statistics of the batch only: running means would be
+buffers that change, and differ between workers.
 """
 
 from __future__ import annotations
@@ -10,18 +12,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import replace_all_batch_norm_modules_
-from torch.nn.modules.dropout import _DropoutNd
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import told
 from paceline.workloads.batches.examples import Batch, Examples, Loss
+from paceline.workloads.learners.torch_learner import PROCESSOR, evaluating, seeded
 from paceline.workloads.models.threads import torch_threads
 
+BUT = ", or random numbers in the forward pass from torch's generator"
 TRIED = 32
 """number of samples of a trial"""
 
@@ -31,16 +35,22 @@ def prepared(module: nn.Module) -> nn.Module:
     return replace_all_batch_norm_modules_(module).train()
 
 
-def tried(module: nn.Module, examples: Examples, loss: Loss) -> Examples:
+class Tried(NamedTuple):
+    """What a trial found."""
+
+    examples: Examples
+    """without classes if the module does not return a score for each class, so there is no accuracy"""
+    random: bool
+    """whether the module draws random numbers"""
+
+
+def tried(module: nn.Module, examples: Examples, loss: Loss) -> Tried:
     """Computes gradients of a few examples to check the module.
 
     Args:
         module: the custom module.
         examples: its data.
         loss: its loss.
-
-    Returns:
-        The examples; without classes if the module does not return a score for each class, so there is no accuracy.
 
     Raises:
         InputError: the module cannot be trained; with the reasons.
@@ -58,8 +68,9 @@ def tried(module: nn.Module, examples: Examples, loss: Loss) -> Examples:
         size = " × ".join(map(str, batch.inputs.shape[1:])) or "one number"
         raise InputError(f"it fails on a batch of {len(batch.labels)} samples of {size}: {told(error)}") from error
     if said := [*trial.changes(module, batch.inputs)]:
-        raise InputError("; ".join(said) + "; expected a function of weights and samples alone")
-    return examples if _scores(trial.answers, batch.labels) >= classes else replace(examples, classes=None)
+        raise InputError("; ".join(said) + f"; expected a function of weights and samples alone{BUT}")
+    fits = _scores(trial.answers, batch.labels) >= classes
+    return Tried(examples if fits else replace(examples, classes=None), trial.random)
 
 
 def _unfit(module: nn.Module) -> Iterator[str]:
@@ -70,12 +81,6 @@ def _unfit(module: nn.Module) -> Iterator[str]:
     for name, parameter in parameters.items():
         if not parameter.requires_grad:
             yield f"its parameter {name} needs no gradient; expected all to be learned (register a buffer instead)"
-    for name, part in module.named_modules():
-        if isinstance(part, _DropoutNd) and part.p > 0:
-            yield (
-                f"its module {name or 'itself'} is random, {type(part).__name__}(p={part.p}); expected none, or p=0: a "
-                "gradient has to be the same for all who compute it"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +89,15 @@ class _Trial:
 
     answers: Tensor
     again: Tensor
+    """with the same random numbers of torch"""
+    random: bool
+    """whether torch's generator was used"""
     inputs: Tensor
     """afterwards"""
     buffers: Mapping[str, Tensor]
     """before"""
     slopes: Mapping[str, Tensor | None]
+    slopes_again: Mapping[str, Tensor | None]
 
     def changes(self, module: nn.Module, inputs: Tensor) -> Iterator[str]:
         """Yields the reasons why the gradient is not a function of weights and samples alone."""
@@ -100,8 +109,11 @@ class _Trial:
             if not torch.equal(buffer, self.buffers[name]):
                 yield f"it changes its buffer {name}"
         for name, slope in self.slopes.items():
-            if slope is None:
+            again = self.slopes_again[name]
+            if slope is None or again is None:
                 yield f"its loss does not depend on its parameter {name}"
+            elif torch.equal(self.answers, self.again) and not torch.equal(slope, again):
+                yield f"the gradient of its parameter {name} is otherwise the second time"
 
 
 def _scores(answers: Tensor, labels: Tensor) -> int:
@@ -114,16 +126,26 @@ def _try(module: nn.Module, batch: Batch, loss: Loss, classes: int) -> _Trial:
     buffers = copy.deepcopy(dict(module.named_buffers()))
     parameters = dict(module.named_parameters())
     inputs = batch.inputs.clone()
-    with torch.random.fork_rng(devices=[]):  # different random numbers each time
-        torch.manual_seed(1)
-        answers = module(inputs)
-        torch.manual_seed(2)
-        again = module(batch.inputs.clone())
+    answers, random = _answers(module, inputs)
     if loss is F.cross_entropy and _scores(answers, batch.labels) < classes:
         found = f"it answers with {_scores(answers, batch.labels)} scores a label"
         raise InputError(f"{found}, expected one for each of {classes} classes")
     value = loss(answers, batch.labels)
     if value.dim():
         raise ValueError(f"the loss is a tensor of {' × '.join(map(str, value.shape))}, expected one number")
-    slopes = torch.autograd.grad(value, [*parameters.values()], allow_unused=True)
-    return _Trial(answers.detach(), again.detach(), inputs, buffers, dict(zip(parameters, slopes, strict=True)))
+    again, _ = _answers(module, batch.inputs.clone())
+    slopes, slopes_again = (
+        dict(zip(parameters, torch.autograd.grad(one, [*parameters.values()], allow_unused=True), strict=True))
+        for one in (value, loss(again, batch.labels))
+    )
+    with torch.no_grad(), evaluating(module), seeded(PROCESSOR, 1):
+        loss(module(batch.inputs.clone()), batch.labels)
+    return _Trial(answers.detach(), again.detach(), random, inputs, buffers, slopes, slopes_again)
+
+
+def _answers(module: nn.Module, inputs: Tensor) -> tuple[Tensor, bool]:
+    """Returns the outputs for a fixed seed of torch's generator, and whether it was used."""
+    with seeded(PROCESSOR, 1):
+        before = torch.get_rng_state()
+        answers = module(inputs)
+        return answers, not torch.equal(torch.get_rng_state(), before)

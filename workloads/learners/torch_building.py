@@ -56,7 +56,8 @@ def trained(
     module = module_trial.prepared(custom.unpacked(known.make()).module)
     examples = named(dataset or str(known.data), data_dir, known.shape)
     draw = _draw(examples, reading, seed, dtype)
-    return TorchLearner(module, examples, uniform(module, seed), seed=seed, dtype=dtype, draw=draw)
+    random = known.size is not None and known.size.drops
+    return TorchLearner(module, examples, uniform(module, seed), seed=seed, dtype=dtype, draw=draw, random=random)
 
 
 def _draw(examples: Examples, reading: Reading | None, seed: int, dtype: torch.dtype) -> Draw | None:
@@ -132,10 +133,11 @@ def _own(
     model: str, dataset: str | None, data_dir: str | None, seed: int, dtype: torch.dtype, reading: Reading | None
 ) -> TorchLearner:
     mine = custom.made(model, seed)
-    examples = _tried(mine, _examples(mine, dataset, data_dir))
+    examples, random = _tried(mine, _examples(mine, dataset, data_dir))
     module, loss = module_trial.prepared(copy.deepcopy(mine.module)), _loss(mine, examples)
     draw = _draw(examples, reading, seed, dtype)
-    return TorchLearner(module, examples, custom.start_of(mine.module), seed=seed, dtype=dtype, loss=loss, draw=draw)
+    start = custom.start_of(mine.module)
+    return TorchLearner(module, examples, start, seed=seed, dtype=dtype, loss=loss, draw=draw, random=random)
 
 
 def own_problems(model: str, dataset: str | None, data_dir: str | None) -> list[str]:
@@ -196,7 +198,7 @@ def _shape(mine: Own, dataset: str) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=2)
-def _tried(mine: Own, examples: Examples) -> Examples:
+def _tried(mine: Own, examples: Examples) -> module_trial.Tried:
     return module_trial.tried(mine.module, examples, _loss(mine, examples))
 
 

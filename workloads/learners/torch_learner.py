@@ -8,6 +8,11 @@ Rules of this file:
 * Gradients are computed one by one, or many together by `torch.func.vmap` over stacked weights and batches, with the
   same numbers up to rounding. The choice depends on sizes only, never on timings, so that runs are reproducible bit for
   bit.
+* A module that draws random numbers, such as the masks of a dropout, draws them from torch's generator, which is seeded
+  for each forward pass from the seed and the samples of the batch alone, and restored afterwards. So every interpreter
+  draws the same masks, in any order and after a restart. Its gradients are computed one by one: `torch.func.vmap` draws
+  the masks of all gradients from one stream, so that those of one would depend on those beside it.
+* A module is in training mode for gradients, and in evaluation mode for evaluations.
 """
 
 from __future__ import annotations
@@ -15,10 +20,12 @@ from __future__ import annotations
 import copy
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -35,6 +42,7 @@ from paceline.workloads.batches.examples import Batch, Examples, Loss
 from paceline.workloads.learners.layerwise_gradient import ByLayer, Piece, Ready
 from paceline.workloads.learners.vmap import Joint, block_size
 from paceline.workloads.models.layer_tables import LayerInfo, layout_of
+from paceline.workloads.sampling import cut
 
 if TYPE_CHECKING:
     from paceline.workloads.choices import Vmap
@@ -55,6 +63,34 @@ FEWEST = 5
 """smallest number of gradients that are computed together"""
 AT_ONCE = 1024
 """number of examples per evaluation batch"""
+MASKS, EVALUATION = 3, 4
+"""streams of the random numbers of gradients and of evaluations"""
+
+
+@contextmanager
+def seeded(device: torch.device, *key: int) -> Iterator[None]:
+    """Seeds torch's generators of the processor and of a device for the block, and restores them afterwards.
+
+    Args:
+        device: the device that computes.
+        key: numbers of at least 0, which determine the random numbers.
+    """
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1)))
+        yield
+
+
+class Drawn(Batch):
+    """A batch that knows the samples that it was drawn by, for modules that draw random numbers."""
+
+    samples: Samples
+
+    @staticmethod
+    def of(batch: Batch, samples: Samples) -> Drawn:
+        """Returns the batch with its samples."""
+        drawn = Drawn(*batch)
+        drawn.samples = samples
+        return drawn
 
 
 class TorchLearner:
@@ -70,6 +106,7 @@ class TorchLearner:
         draw: the source of batches; None: the examples, shuffled in every epoch.
         together: largest number of gradients that are computed together; None: by the rule on sizes.
         device: the device that computes; examples stay in the host's memory.
+        random: whether a forward pass of the module draws random numbers.
     """
 
     def __init__(
@@ -84,16 +121,18 @@ class TorchLearner:
         draw: Draw | None = None,
         together: int | None = None,
         device: torch.device = PROCESSOR,
+        random: bool = False,
     ) -> None:
         self.seed, self.dtype, self.examples, self.loss = seed, dtype, examples.rounded(dtype), loss
         self.draw = draw or InMemory.shuffled(self.examples.train, seed)
         self.device = device
+        self.random = random
         self.module = module.to(device, dtype)
         self.layout: Layout = layout_of(tuple(_layers(module)))
         self._start = start.to(device, dtype)
         self._parameters = [parameter for _, parameter in module.named_parameters()]
         self._pieces = _pieces(module)
-        self.together = together_of(module, dtype) if together is None else together
+        self.together = 1 if random else together_of(module, dtype) if together is None else together
         self.worth_flops = math.inf if together else WORTH_FLOPS
         self._joint = Joint(self._loss_at, [piece.shape for piece in self._pieces])
 
@@ -109,6 +148,7 @@ class TorchLearner:
             draw=self.draw,
             together=self.together,
             device=device,
+            random=self.random,
         )
 
     @property
@@ -120,7 +160,8 @@ class TorchLearner:
 
     def load(self, samples: Samples) -> Batch:
         """Returns inputs and labels of the batch."""
-        return self._shaped(self.draw.batch(samples))
+        batch = self._shaped(self.draw.batch(samples))
+        return Drawn.of(batch, samples) if self.random else batch
 
     def _shaped(self, batch: Batch) -> Batch:
         """Converts a batch to the module's form and moves it to the device."""
@@ -134,12 +175,20 @@ class TorchLearner:
             vector: the weights, flat.
             data: the batch.
         """
-        self._hold(vector)
-        loss = self.loss(self.module(data.inputs), data.labels)
+        loss = self._forward(vector, data)
         gradients = torch.autograd.grad(loss, self._parameters)
         if self._start.nbytes >= APART_BYTES:
             return Unjoined(gradients), loss.item()
         return torch.cat([part.reshape(-1) for part in gradients]), loss.item()
+
+    def _forward(self, vector: Tensor, data: Batch) -> Tensor:
+        """Returns the mean loss of a batch in training mode, with the random numbers of its samples."""
+        self._hold(vector)
+        if not self.random:
+            return self.loss(self.module(data.inputs), data.labels)
+        assert isinstance(data, Drawn), "the batch of a random module is from load"
+        with seeded(self.device, self.seed, MASKS, data.samples.index, data.samples.count, *cut(data.samples)):
+            return self.loss(self.module(data.inputs), data.labels)
 
     def gradients(self, vectors: Sequence[Tensor], samples: Sequence[Samples]) -> list[tuple[Tensor, float]]:
         """Computes `gradient` for each vector and samples, up to `together` at a time if their sizes agree.
@@ -166,6 +215,9 @@ class TorchLearner:
         Raises:
             InputError: `how` is on, and the module does not support it.
         """
+        if how == "on" and self.random:
+            why = "the module draws random numbers, which would depend on the gradients that are computed together"
+            raise InputError(f"workload.vmap: found 'on', expected auto or off: {why}")
         if how == "auto":
             return
         self.together, self.worth_flops = (TOGETHER if how == "on" else 1), math.inf
@@ -195,7 +247,7 @@ class TorchLearner:
         """Operations of the forward pass of one sample."""
         self._hold(self._start)
         sample = self._shaped(self.examples.train.at(slice(0, 1)))
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        with torch.no_grad(), FlopCounterMode(display=False) as counter, seeded(self.device, 0):
             self.module(sample.inputs)
         return int(counter.get_total_flops())
 
@@ -213,8 +265,7 @@ class TorchLearner:
 
         Returns the mean loss. The parts are bit for bit those of `gradient`.
         """
-        self._hold(vector)
-        loss = self.loss(self.module(data.inputs), data.labels)
+        loss = self._forward(vector, data)
         self._by_layer.run(loss, ready)
         return loss.item()
 
@@ -225,12 +276,14 @@ class TorchLearner:
     def evaluate(self, vector: Tensor) -> Evaluation:
         """Returns the mean loss on the held-out examples, and the accuracy if labels are classes.
 
-        Both are means over labels: over samples, or over all tokens if each sample has several labels.
+        Both are means over labels: over samples, or over all tokens if each sample has several labels. Modules are in
+        evaluation mode; random numbers that are drawn even so are the same in every evaluation.
         """
         self._hold(vector)
         test, losses, right = self.examples.test, [], 0
         whole = len(test.labels)
-        with torch.no_grad():
+        fixed = seeded(self.device, self.seed, EVALUATION) if self.random else nullcontext()
+        with torch.no_grad(), evaluating(self.module), fixed:
             for first in range(0, whole, AT_ONCE):
                 batch = self._shaped(test.at(slice(first, first + AT_ONCE)))
                 outputs = self.module(batch.inputs)
@@ -244,6 +297,16 @@ class TorchLearner:
         parts = _unflatten_dense_tensors(vector.detach(), self._parameters)
         for parameter, part in zip(self._parameters, parts, strict=True):
             parameter.data = part
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Switches a module to evaluation for the block, and to training afterwards."""
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train()
 
 
 def together_of(module: nn.Module, dtype: torch.dtype) -> int:

@@ -152,7 +152,8 @@ def trace(model: nn.Module, sample: Tensor) -> tuple[LayerWork, ...]:
     """
     model = model.to("meta").train()
     model.requires_grad_(True)
-    small, large = (_run(model, sample.to("meta"), batch) for batch in (SMALL, LARGE))
+    with torch.device("meta"):  # also for tensors that the model makes without naming a device
+        small, large = (_run(model, sample.to("meta"), batch) for batch in (SMALL, LARGE))
     own = dict(model.named_modules())
     rows = []
     for name, few in small.items():

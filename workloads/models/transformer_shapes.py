@@ -101,6 +101,11 @@ class TransformerShape:
         """Numbers of all keys of a token, k e, which are as many as of its values."""
         return (self.kv_heads or self.heads) * self.head_width
 
+    @property
+    def drops(self) -> bool:
+        """Whether there is a dropout anywhere."""
+        return max(self.dropout, self.attention_dropout, self.embedding_dropout) > 0
+
     def has_bias(self, part: Biased) -> bool:
         """Returns whether a matrix of a block has a bias."""
         return self.style != "llama" if self.biased is None else part in self.biased
