@@ -192,7 +192,7 @@ def _distinct_workers(_: Job, trace: Trace) -> Iterator[str]:
 
 
 def _full_updates(job: Job, trace: Trace) -> Iterator[str]:
-    needed = job.samples_per_step // job.batch
+    needed = job.samples_per_step // job.step_batch
     for version, rows in _by_version(trace).items():
         if len(rows) != needed:
             yield f"update {version} is made of {len(rows)} gradients, promised {needed}"

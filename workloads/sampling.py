@@ -95,5 +95,5 @@ def stream_start(samples: Samples) -> int:
 def cut(samples: Samples) -> tuple[int, int]:
     """Returns the start of a worker's part of the global batch, and the size of the global batch."""
     before, together = samples.before, samples.together
-    first = samples.worker * samples.count if before is None else before
-    return first, samples.workers * samples.count if together is None else together
+    first = (samples.worker * samples.parts + samples.part) * samples.count if before is None else before
+    return first, samples.workers * samples.parts * samples.count if together is None else together

@@ -232,7 +232,12 @@ class Job:
     @property
     def samples_per_step(self) -> int:
         """Samples in one step of the role that owns the weights."""
-        return self.method.samples_per_step(self.batch, self.workers)
+        return self.method.samples_per_step(self.step_batch, self.workers)
+
+    @property
+    def step_batch(self) -> int:
+        """Samples of one worker in one step: `batch`, or all micro-batches if the method accumulates gradients."""
+        return self.batch * self.method.micro_batches
 
     @property
     def limit(self) -> int | None:
@@ -255,5 +260,5 @@ class Job:
             me: the rank; a server has no samples.
             step: the number of the step, from 0.
         """
-        count = self.batch if me.role == "worker" else 0
+        count = self.step_batch if me.role == "worker" else 0
         return Samples(worker=me.rank, workers=self.workers, index=step, count=count)

@@ -145,6 +145,11 @@ class Method(ABC):
         return 1
 
     @property
+    def micro_batches(self) -> int:
+        """The micro-batches of `batch_per_worker` samples, one after the other, in one step of a worker."""
+        return 1
+
+    @property
     def weights_owner(self) -> Role:
         """The role to which the stop rule applies and whose weights are evaluated."""
         return "server" if self.has_server else "worker"
@@ -419,6 +424,24 @@ class SgdMethod(Method):
 
     def begin(self, me: RankContext, vector: Any) -> Any:
         return Replica(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccumulatingMethod(SgdMethod):
+    """Base of methods whose workers may accumulate the gradients of several micro-batches before they exchange them."""
+
+    ranges: ClassVar[Mapping[str, Range]] = {"accumulate": COUNT}
+
+    accumulate: int = 1
+    """k, micro-batches of `batch_per_worker` samples in one step of a worker, whose mean gradient is exchanged once;
+    provenance: `no_sync` of torch's DistributedDataParallel; 1 is without accumulation"""
+
+    @property
+    def micro_batches(self) -> int:
+        return self.accumulate
+
+    def linear_form(self) -> Self:
+        return changed(super().linear_form(), accumulate=1)
 
 
 OF_ADAM = ("beta1", "beta2", "epsilon")

@@ -13,14 +13,15 @@ Rules of this file:
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from paceline.algorithms.core.fast_values import replace
 from paceline.algorithms.core.method import Replica
-from paceline.algorithms.core.operations import AllReduce, Gradient, Handle, Load, RecordUpdate, Start, Wait
+from paceline.algorithms.core.operations import AllReduce, Charge, Gradient, Handle, Load, RecordUpdate, Start, Wait
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain
-from paceline.algorithms.core.traffic import NOTHING, Traffic
+from paceline.algorithms.core.traffic import COMBINE, NOTHING, SCALE, Traffic
 from paceline.algorithms.core.values import Contribution, GradientResult, Group, Samples, Vector, Weights
 
 if TYPE_CHECKING:
@@ -39,6 +40,49 @@ def gradient_at(weights: Weights, samples: Samples) -> Program[GradientResult]:
     """
     batch = yield from Load(samples)
     return (yield from Gradient(weights, batch))
+
+
+@program
+def accumulated_gradient(weights: Weights, samples: Samples, parts: int) -> Program[GradientResult]:
+    """Computes the mean gradient of a step, micro-batch by micro-batch.
+
+    Args:
+        weights: the point at which the gradients are computed.
+        samples: the samples of the step.
+        parts: the number of micro-batches.
+    """
+    held: list[GradientResult] = []
+    for one in samples.micro_batches(parts):
+        gradient = yield from gradient_at(weights, one)
+        held = [(yield from accumulated(held, gradient, parts))]
+    return held[0]
+
+
+@program
+def accumulated(before: Sequence[GradientResult], gradient: GradientResult, parts: int) -> Program[GradientResult]:
+    """Adds the gradient of a micro-batch, or a layer's part of it, to those before; divides after the last one.
+
+    Args:
+        before: the sum of the earlier micro-batches, as this function returned it; empty at the first one.
+        gradient: that of the micro-batch.
+        parts: the number of micro-batches.
+
+    Returns:
+        The sum, whose `samples` are those of all its micro-batches, or the mean if it is complete.
+    """
+    if not before:
+        return gradient
+    (first,) = before
+    done = 1 + first.samples // gradient.samples
+    yield from Charge("accumulate", gradient.vector.nbytes, traffic=COMBINE + (SCALE if done == parts else NOTHING))
+    total = first.vector + gradient.vector
+    return replace(
+        gradient,
+        vector=total / parts if done == parts else total,
+        loss=first.loss + (gradient.loss - first.loss) / done,
+        samples=first.samples + gradient.samples,
+        busy_s=first.busy_s + gradient.busy_s,
+    )
 
 
 @program

@@ -230,7 +230,29 @@ class Samples:
     before: int | None = None
     """samples of the same global batch that belong to the workers before this one; None: `worker` times `count`"""
     together: int | None = None
-    """samples of the global batch; None: `workers` times `count`"""
+    """samples of the global batch; None: `workers` times `count` times `parts`"""
+    part: int = 0
+    """which of the micro-batches of the worker's step, from 0"""
+    parts: int = 1
+    """micro-batches of `count` samples in a worker's step, one after the other"""
+
+    @property
+    def number(self) -> int:
+        """The number of this gradient among those of its worker, from 0."""
+        return self.index * self.parts + self.part
+
+    def micro_batches(self, parts: int) -> list[Samples]:
+        """Divides the samples of a step into micro-batches of equal size.
+
+        Args:
+            parts: a divisor of `count`.
+
+        >>> [(one.count, one.part, one.number) for one in Samples(0, 2, index=3, count=8).micro_batches(2)]
+        [(4, 0, 6), (4, 1, 7)]
+        """
+        if parts == 1:
+            return [self]
+        return [replace(self, count=self.count // parts, part=part, parts=parts) for part in range(parts)]
 
 
 @fast_constructor

@@ -8,15 +8,15 @@ from typing import Any, ClassVar, Self
 from paceline.algorithms.core.compression import Compression, average_compressed, beginning, with_linear_compression
 from paceline.algorithms.core.fast_values import replace
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
-from paceline.algorithms.core.operations import Gradient, Load, NextStep
+from paceline.algorithms.core.method import AccumulatingMethod, RankContext, Replica, StalenessKind
+from paceline.algorithms.core.operations import NextStep
 from paceline.algorithms.core.program import Program, program
-from paceline.algorithms.core.steps import apply_gradient
+from paceline.algorithms.core.steps import accumulated_gradient, apply_gradient
 from paceline.algorithms.core.values import Weights
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequentialSgd(SgdMethod):
+class SequentialSgd(AccumulatingMethod):
     """SGD on one worker, the reference for all other methods.
 
     x ← x − η g(x)
@@ -32,14 +32,13 @@ class SequentialSgd(SgdMethod):
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         rule = self.rule(me.layout.layers)
         while step := (yield from NextStep(state)):
-            batch = yield from Load(step.samples)
-            gradient = yield from Gradient(state.weights, batch)
+            gradient = yield from accumulated_gradient(state.weights, step.samples, self.accumulate)
             state = yield from apply_gradient(rule, state, gradient)
         return state
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyncSgd(SgdMethod):
+class SyncSgd(AccumulatingMethod):
     """All workers average their gradients in each step and take the same step, as one worker with P times the batch.
 
     x ← x − η (1/P) Σ_i g_i(x)
@@ -65,8 +64,7 @@ class SyncSgd(SgdMethod):
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         rule = self.rule(me.layout.layers)
         while step := (yield from NextStep(state)):
-            batch = yield from Load(step.samples)
-            gradient = yield from Gradient(state.weights, batch)
+            gradient = yield from accumulated_gradient(state.weights, step.samples, self.accumulate)
             key = f"gradient {step.number}"
             mean, kept = yield from average_compressed(gradient, me.workers, key, self.compression, state.residual)
             state = yield from apply_gradient(rule, replace(state, residual=kept), mean)

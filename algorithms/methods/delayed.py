@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
+from paceline.algorithms.core.method import AccumulatingMethod, RankContext, StalenessKind
 from paceline.algorithms.core.operations import (
     AllReduce,
-    Gradient,
-    Load,
     NextStep,
     RecordUpdate,
     Start,
     Wait,
 )
 from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.steps import accumulated_gradient
 from paceline.algorithms.core.values import Contribution, Weights, join
 from paceline.algorithms.methods.layerwise import Flight, Layerwise
 
@@ -33,7 +32,7 @@ class Delayed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agd(SgdMethod):
+class Agd(AccumulatingMethod):
     """Asynchronous gradient descent with an exact delay d: step t applies the mean gradient of step t − d.
 
     x_{t+1} = x_t − η (1/P) Σ_i g_i(x_{t−d});  the first d steps change nothing.
@@ -65,8 +64,7 @@ class Agd(SgdMethod):
     def worker(self, me: RankContext, state: Delayed) -> Program[Delayed]:
         rule = self.rule(me.layout.layers)
         while step := (yield from NextStep(state)):
-            batch = yield from Load(step.samples)
-            gradient = yield from Gradient(state.weights, batch)
+            gradient = yield from accumulated_gradient(state.weights, step.samples, self.accumulate)
             mean = yield from Start(AllReduce(value=gradient.vector, group=me.workers, key=f"gradient {step.number}"))
             flights = (*state.flights, Flight((mean,), gradient.contribution()))
             vector, optimizer_state = state.weights.vector, state.optimizer_state

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from paceline.algorithms.core.buckets import Bucket, buckets
 from paceline.algorithms.core.compression import Cast, start_average_of
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind, changed
+from paceline.algorithms.core.method import AccumulatingMethod, RankContext, Replica, StalenessKind, changed
 from paceline.algorithms.core.operations import (
     Handle,
     LayerGradients,
@@ -33,8 +33,8 @@ from paceline.algorithms.core.operations import (
 from paceline.algorithms.core.option_groups import COUNT, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain
-from paceline.algorithms.core.steps import apply_layer
-from paceline.algorithms.core.values import Contribution, Rank, Step, Weights, join
+from paceline.algorithms.core.steps import accumulated, apply_layer
+from paceline.algorithms.core.values import Contribution, GradientResult, Rank, Step, Weights, join
 
 Shares = Sequence[tuple[Bucket, Chain]]
 """buckets, last layers first, each with the rule for its slice of the weights"""
@@ -85,7 +85,7 @@ def land(landing: Landing) -> Program[Piece]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layerwise(SgdMethod):
+class Layerwise(AccumulatingMethod):
     """Base of the layer-wise methods: each bucket of layers has its own exchange and its own rule."""
 
     staleness_kind = StalenessKind.STEPS
@@ -165,6 +165,8 @@ class Layerwise(SgdMethod):
     ) -> Program[tuple[Flight, list[Piece]]]:
         """Starts the all-reduce of each bucket when its gradient is ready, after applying what is due for the bucket.
 
+        Gradients of micro-batches before the last one are only added up, as under DDP's `no_sync`.
+
         Args:
             me: this rank.
             shares: the buckets with their rules.
@@ -175,13 +177,22 @@ class Layerwise(SgdMethod):
         Returns:
             The all-reduces, and the buckets to which `due` was applied.
         """
-        batch = yield from Load(step.samples)
-        parts = yield from LayerGradients(weights, batch, [bucket for bucket, _ in shares])
         means, landed, landings = [], [], iter(due)
-        for (bucket, _), part in zip(shares, parts, strict=True):
+        *earlier, last = step.samples.micro_batches(self.accumulate)
+        sums: list[list[GradientResult]] = [[] for _ in shares]
+        for samples in earlier:
+            batch = yield from Load(samples)
+            parts = yield from LayerGradients(weights, batch, [bucket for bucket, _ in shares])
+            for place, part in enumerate(parts):
+                gradient = yield from Wait(part)
+                sums[place] = [(yield from accumulated(sums[place], gradient, self.accumulate))]
+        batch = yield from Load(last)
+        parts = yield from LayerGradients(weights, batch, [bucket for bucket, _ in shares])
+        for place, ((bucket, _), part) in enumerate(zip(shares, parts, strict=True)):
             if (landing := next(landings, None)) is not None:
                 landed.append((yield from land(landing)))
             gradient = yield from Wait(part)
+            gradient = yield from accumulated(sums[place], gradient, self.accumulate)
             key = f"gradient {step.number} {bucket.name}"
             means.append((yield from start_average_of(gradient, me.workers, key, self.compression)))
         return Flight(tuple(means), gradient.contribution()), landed

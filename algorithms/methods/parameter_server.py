@@ -30,11 +30,9 @@ from paceline.algorithms.core.damping import Damping, damped
 from paceline.algorithms.core.fast_values import fast_constructor, replace
 from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import AnyGuarantee, Guarantee
-from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
+from paceline.algorithms.core.method import AccumulatingMethod, RankContext, Replica, StalenessKind
 from paceline.algorithms.core.operations import (
     Charge,
-    Gradient,
-    Load,
     NextStep,
     Receive,
     RecordUpdate,
@@ -43,6 +41,7 @@ from paceline.algorithms.core.operations import (
 from paceline.algorithms.core.option_groups import COUNT, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain
+from paceline.algorithms.core.steps import accumulated_gradient
 from paceline.algorithms.core.traffic import COMBINE, NOTHING, SCALE, Traffic
 from paceline.algorithms.core.values import Contribution, GradientResult, Message, Rank, Weights
 from paceline.algorithms.methods.survivors import LivingWorkers, survives
@@ -75,7 +74,7 @@ class Stop:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParameterServer(SgdMethod):
+class ParameterServer(AccumulatingMethod):
     """Base of the parameter servers.
 
     All ranks start from the same weights, so the first pull in the papers' programs is omitted. The answer to a push is
@@ -178,8 +177,7 @@ class ParameterServer(SgdMethod):
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         server = server_of(me)
         while step := (yield from NextStep(state)):
-            batch = yield from Load(step.samples)
-            gradient = yield from Gradient(state.weights, batch)
+            gradient = yield from accumulated_gradient(state.weights, step.samples, self.accumulate)
             kept = yield from self.push(me, gradient, state.residual)
             reply = (yield from Receive(server)).value
             if isinstance(reply, Stop):

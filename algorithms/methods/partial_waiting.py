@@ -123,7 +123,10 @@ class KSync(ParameterServer):
         return True  # everybody gets the weights after each update
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
-        return super().problems(nodes) + self.too_many("k", nodes)
+        found = super().problems(nodes) + self.too_many("k", nodes)
+        if self.accumulate > 1:
+            found.append(f"accumulate: found {self.accumulate}, expected 1: a worker that is late cancels its gradient")
+        return found
 
     def needed(self, workers: int) -> int:
         return half(workers) if self.k is None else self.k

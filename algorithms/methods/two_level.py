@@ -7,10 +7,10 @@ from typing import Any
 
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.lars import Lars
-from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
+from paceline.algorithms.core.method import AccumulatingMethod, RankContext, Replica, StalenessKind
 from paceline.algorithms.core.operations import AllReduce, Broadcast, NextStep, Reduce
 from paceline.algorithms.core.program import Program, program
-from paceline.algorithms.core.steps import descend, gradient_at
+from paceline.algorithms.core.steps import accumulated_gradient, descend
 from paceline.algorithms.core.traffic import SCALE
 
 AS_PUBLISHED = Lars()
@@ -18,7 +18,7 @@ AS_PUBLISHED = Lars()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hsgd(SgdMethod):
+class Hsgd(AccumulatingMethod):
     """Hierarchical synchronous SGD: gradients are summed in each node, then among the nodes' leaders, in every step.
 
     node k:       s_k = Σ_{i in k} g_i(x), at its leader
@@ -48,7 +48,7 @@ class Hsgd(SgdMethod):
     def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
         rule = self.rule(me.layout.layers)
         while step := (yield from NextStep(state)):
-            gradient = yield from gradient_at(state.weights, step.samples)
+            gradient = yield from accumulated_gradient(state.weights, step.samples, self.accumulate)
             mean = yield from self.mean(me, gradient.vector, step.number)
             state = yield from descend(rule, state, mean, gradient.contribution(), also=SCALE)
         return state

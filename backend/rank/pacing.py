@@ -71,7 +71,9 @@ class Device:
             self.station.accelerator.synchronize()  # before the time is measured
             self.nan_check.check(step, vector, loss)
             if self.pace is not None:
-                self._hold(self.pace.end_s(rank, start, self.pace.compute_s(rank, step, size)), thread.given_up)
+                self._hold(
+                    self.pace.end_s(rank, start, self.pace.compute_s(rank, batch.samples.number, size)), thread.given_up
+                )
             self.station.span(thread, "compute", start, step=step)
             self._counters.gradient(loss, self.station.clock.now() - start)
         return GradientResult(vector, weights.version, loss, size, rank, step, self.station.clock.now() - start)
@@ -110,7 +112,7 @@ class Device:
     ) -> None:
         step, size, rank = batch.samples.index, batch.samples.count, self.station.me.rank
         station, clock, gathering = self.station, self.station.clock, Gathering(buckets)
-        due = iter(self._due(step, size, buckets))
+        due = iter(self._due(batch.samples.number, size, buckets))
         with self._free, station.busy():
             start = begun = clock.now()
 
@@ -135,12 +137,12 @@ class Device:
             self.nan_check.check_layers(step, loss)
             self._counters.gradient(loss, clock.now() - start)
 
-    def _due(self, step: int, size: int, buckets: Sequence[Bucket]) -> list[float] | list[None]:
+    def _due(self, number: int, size: int, buckets: Sequence[Bucket]) -> list[float] | list[None]:
         """Returns after how much work a paced device has each bucket's gradient, last layers first, in seconds."""
         if self.pace is None:
             return [None] * len(buckets)
         forward, backward = self.pace.layer_shares()
-        whole_s = self.pace.compute_s(self.station.me.rank, step, size)
+        whole_s = self.pace.compute_s(self.station.me.rank, number, size)
         after = list(accumulate(reversed(backward)))
         last = accumulate(len(bucket.layers) for bucket in buckets)
         return [whole_s * (sum(forward) + after[count - 1]) for count in last]

@@ -207,7 +207,7 @@ def _gradients_of_update(outcome: Outcome) -> Found:
     updates: dict[int, list[Update]] = {}
     for row in outcome.trace.updates:
         updates.setdefault(row.version_applied, []).append(row)
-    needed = outcome.job.samples_per_step // outcome.job.batch
+    needed = outcome.job.samples_per_step // outcome.job.step_batch
     for at, rows in updates.items():
         ranks = [row.rank for row in rows]
         if len(ranks) != needed or len(set(ranks)) != len(ranks):

@@ -144,7 +144,7 @@ def model_of(plan: Plan, costs: Costs) -> AlphaBeta:
     workers = plan.job.workers
     alpha_s, beta_s = (0.0, 0.0) if workers < 2 else _all_reduce(plan, costs)
     return AlphaBeta(
-        gradient_s=mean_gradient_s(plan, machine),
+        gradient_s=plan.job.method.micro_batches * mean_gradient_s(plan, machine),
         update_s=machine.update_s,
         alpha_s=alpha_s,
         beta_s=beta_s,
@@ -227,7 +227,7 @@ def alpha_beta_runs(scenario: Scenario, costs: Costs, simulated: Sequence[Run]) 
 
 
 def _with_times(run: Run, plan: Plan, costs: Costs) -> Run:
-    together = plan.job.workers * plan.job.batch
+    together = plan.job.workers * plan.job.step_batch
     summary: Mapping[str, Any] = with_times(run.summary, model_of(plan, costs), plan.job.workers, together)
     return replace(run, summary=summary)  # type: ignore[arg-type]  # a summary without the keys that it lacks
 

@@ -283,19 +283,22 @@ def _origin(device: Device) -> str:
 
 
 def gradient_words(run: Recorded, mean_s: float) -> tuple[str, str]:
-    """Returns a description of the time of a whole gradient, and of the values that it is computed from.
+    """Returns a description of the time of the gradients of a step, and of the values that it is computed from.
 
     Args:
         run: the run.
-        mean_s: the mean time of a gradient in the simulation.
+        mean_s: the mean time of a step's gradient, or of its micro-batches together, in the simulation.
     """
     cluster, batch = run.plan.cluster, run.plan.job.batch
     devices = Counter(cluster.device_of(Rank(rank)) for rank in range(run.workers))
     times = {device: device.compute_s(batch) for device in devices}
+    parts = run.plan.job.method.micro_batches
+    each_s = mean_s / parts
     modelled = sum(times[device] * count for device, count in devices.items()) / run.workers
     origins = " and ".join(dict.fromkeys(map(_origin, devices)))
-    words = f"a gradient of {seconds(mean_s)}, {origins} at batch {batch}"
-    if abs(mean_s - modelled) > SAME * modelled:
-        ratio = significant(mean_s / modelled)
+    what = "a gradient" if parts == 1 else f"{parts} gradients"
+    words = f"{what} of {seconds(each_s)}, {origins} at batch {batch}"
+    if abs(each_s - modelled) > SAME * modelled:
+        ratio = significant(each_s / modelled)
         words += f" ({seconds(modelled)}) × {ratio} by jitter, stragglers and unequal numbers of steps"
     return words, joined(f"{seconds(times[one])} on {one.name}: {one.provenance}" for one in devices)

@@ -199,6 +199,23 @@ class Scenario(Part):
 
     @field_validator("algorithms")
     @classmethod
+    def _fit_into_an_epoch(cls, algorithms: Algorithms, info: ValidationInfo) -> Algorithms:
+        """Rejects methods whose workers accumulate more samples in a step than there are."""
+        if "cluster" in info.data and "workload" in info.data:
+            once = info.data["cluster"].workers * info.data["workload"].batch_per_worker
+            most = info.data["workload"].num_samples // once
+            words = f"at most {most}, so that all workers together take no more than all samples in a step"
+            complain(
+                [
+                    ((index, "accumulate"), expected(words), method.micro_batches)
+                    for index, method in enumerate(algorithms)
+                    if method.micro_batches > most
+                ]
+            )
+        return algorithms
+
+    @field_validator("algorithms")
+    @classmethod
     def _fit_into_memory(cls, algorithms: Algorithms, info: ValidationInfo) -> Algorithms:
         """Rejects methods whose optimizer state does not fit into the memory of a device."""
         if "cluster" in info.data and "workload" in info.data:

@@ -273,7 +273,7 @@ class CohortRun:
         own, samples = task.own, op.batch.samples
         done = TimedPromise(lambda: "its device")
         yield from self._device(task, done)
-        work_s = self._work_s(task, samples.count, samples.index)
+        work_s = self._work_s(task, samples.count, samples.number)
         if task.name != "main":
             work_s = work_s * self._works[own.number].started_factor(samples.count)
         begun_s = task.now_s
@@ -304,7 +304,7 @@ class CohortRun:
         own, samples = task.own, op.batch.samples
         done = TimedPromise(lambda: "its device")
         yield from self._device(task, done)
-        total_s = self._work_s(task, samples.count, samples.index)
+        total_s = self._work_s(task, samples.count, samples.number)
         forward, backward = ([share * total_s for share in shares] for shares in self._timing.layer_shares())
         given, begun_s = op.weights, task.now_s
         if isinstance(given, Weights):

@@ -169,7 +169,7 @@ class Compute:
     def _work_s(self, rank: Rank, samples: Samples) -> float:
         """Returns the seconds of a gradient that begins now."""
         pause_s = self.env.now - self._ended_s.get(rank, self.env.now)
-        return self.timing.compute_s(rank, samples.index, samples.count) + self.timing.paused_s(samples.count, pause_s)
+        return self.timing.compute_s(rank, samples.number, samples.count) + self.timing.paused_s(samples.count, pause_s)
 
     def _forward(self, task: Task, promises: Sequence[Promise], shares: Sequence[float], step: int) -> Steps:
         """Performs a forward pass in which each layer waits for its own weights; the oldest version counts."""

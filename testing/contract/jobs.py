@@ -69,5 +69,5 @@ def job_of(
     placed = [[Rank(rank) for rank in node] for node in nodes] if nodes else [[Rank(rank)] for rank in range(workers)]
     count = sum(map(len, placed)) if not method.alone else 1
     batch = 8
-    samples = None if steps is None else steps * method.samples_per_step(batch, count)
+    samples = None if steps is None else steps * method.samples_per_step(batch * method.micro_batches, count)
     return Job.of(method, placed, learner or Bowl(), batch=batch, budget=Budget(samples=samples, **budget), seed=seed)

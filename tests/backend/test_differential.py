@@ -152,6 +152,16 @@ def test_the_interpreters_agree_with_adamw(name: str) -> None:
     the_same_weights({kind: Outcome(trace, {}) for kind, trace in traces.items()}, learner, "float64")
 
 
+@pytest.mark.parametrize("name", sampled(["sync-sgd", "layerwise-sgd", "agd", "sync-sgd-ps"], ["layerwise-sgd"]))
+def test_the_interpreters_agree_with_accumulated_gradients(name: str) -> None:
+    learner, method = learner_of("digits-mlp", "float64"), changed(built(name), accumulate=3)
+    traces = {kind: interpret(job_with(method, learner, steps=STEPS)) for kind, interpret in INTERPRETERS.items()}
+    outcomes = {kind: Outcome(trace, {}) for kind, trace in traces.items()}
+    the_same_weights(outcomes, learner, "float64")
+    the_same_updates_and_staleness(outcomes)
+    assert {row.samples for row in traces["real"].updates} == {3 * 16}
+
+
 def the_same_weights(outcomes: dict[str, Outcome], learner: Learner, precision: str) -> None:
     weights = {name: plain(outcome.trace.weights) for name, outcome in outcomes.items()}
     expected = weights["any-order"]

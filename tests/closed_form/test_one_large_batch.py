@@ -7,6 +7,7 @@ largest weight.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,20 +15,23 @@ import numpy as np
 import pytest
 
 from paceline.scenarios import load
+from paceline.scenarios.values.mistakes import ScenarioError
 from paceline.simulator.runs.run import simulate
 from paceline.workloads.batches.examples import Batch
 from paceline.workloads.learners.vmap import Joint
 from tests.thorough import sampled
 
+LAYERWISE = ["ddp", "layerwise-sgd-lazy", "layerwise-sgd-next-forward"]
+PLAIN: dict[str, dict[str, Any]] = defaultdict(dict, hsgd={"momentum": 0.0, "lars": None})
 DIGITS = {"model": "digits-mlp", "dtype": "float64"}
 QUADRATIC = {"model": "quadratic", "learning": "quadratic"}
 
 
-def weights(workload: dict[str, Any], workers: int, batch: int, **more: str) -> np.ndarray:
+def weights(workload: dict[str, Any], workers: int, batch: int, method: Any = "sync-sgd", **more: str) -> np.ndarray:
     scenario = load(
         {
             "name": "union",
-            "algorithms": ["sync-sgd"],
+            "algorithms": [method],
             "workload": {**workload, "batch_per_worker": batch, **more},
             "cluster": {
                 "nodes": [{"device": {"name": "d", "overhead": "4 ms", "per_sample": "0.5 ms"}, "count": workers}],
@@ -47,6 +51,58 @@ def test_workers_are_one_with_a_batch_as_large_as_all_of_theirs(workload: dict[s
     many, one = weights(workload, workers, 8), weights(workload, 1, 8 * workers)
     np.testing.assert_allclose(many, one, rtol=0, atol=1e-12 * np.abs(one).max())
     assert not np.allclose(many, weights(workload, workers, 4), rtol=0, atol=1e-6)
+
+
+ACCUMULATING = ["sync-sgd", *LAYERWISE, "layerwise-agd", "agd", "hsgd", "sync-sgd-ps", "async-sgd", "sequential-sgd"]
+
+
+@pytest.mark.parametrize("workload", [DIGITS, QUADRATIC], ids=["digits", "quadratic"])
+@pytest.mark.parametrize("name", sampled(ACCUMULATING, ["sync-sgd", "ddp", "agd", "async-sgd"]))
+def test_accumulated_gradients_are_those_of_a_batch_as_large_as_all_of_them(
+    workload: dict[str, Any], name: str
+) -> None:
+    """Also where an epoch ends; one worker, because arrivals at a server depend on the time of a gradient."""
+    workers, batch = (1, 32) if name in {"async-sgd", "sequential-sgd"} else (3, 16)
+    parts, whole = (
+        weights(
+            workload, workers, batch // count, {"name": name, "accumulate": count, "optimizer": "adam"} | PLAIN[name]
+        )
+        for count in (4, 1)
+    )
+    np.testing.assert_allclose(parts, whole, rtol=0, atol=1e-12 * np.abs(whole).max())
+
+
+@pytest.mark.parametrize("accumulate", [2, 5])
+@pytest.mark.parametrize("name", [name for name in ACCUMULATING if name != "async-sgd"])
+def test_a_step_of_micro_batches_takes_their_gradients_and_one_exchange(name: str, accumulate: int) -> None:
+    """On a slow link k − 1 gradients are added to a step, and no byte: layers overlap with the last backward pass."""
+    times, sent = [], []
+    for count in (1, accumulate):
+        scenario = {
+            "name": "accumulate",
+            "algorithms": [{"name": name, "accumulate": count} | PLAIN[name]],
+            "workload": {**DIGITS, "learning": "none", "batch_per_worker": 8},
+            "cluster": {
+                "nodes": [{"device": {"name": "d", "overhead": "40 ms", "per_sample": "0.5 ms"}, "count": 4}],
+                "network": {"link": {"latency": "1 ms", "bandwidth": "8 Mbit/s"}},
+            },
+            "stop": {"updates": 12},
+        }
+        (run,) = simulate(load(scenario))
+        times.append(run.summary["wall_s"])
+        sent.append(run.summary["bytes_sent"])
+    assert sent[0] == sent[1]
+    gradients = 13 if name == "sync-sgd-ps" else 12  # its workers compute one more before the server stops them
+    added, most = times[1] - times[0], gradients * (accumulate - 1) * 0.044
+    if name in {"agd", "layerwise-agd"}:  # whose exchange of the step before is in flight during the gradients
+        assert 0 < added <= most * (1 + 1e-9)
+    else:
+        assert added == pytest.approx(most, rel=1e-9)
+
+
+def test_micro_batches_that_do_not_fit_into_the_samples_are_told() -> None:
+    with pytest.raises(ScenarioError, match=r"algorithms\[0\]\.accumulate: found 46, expected at most 44"):
+        weights(DIGITS, 2, 16, {"name": "sync-sgd", "accumulate": 46})
 
 
 def test_the_scenario_says_how_gradients_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,21 @@ def epoch_of(order: Order, epoch: int, worker: int, counts: Sequence[int]) -> li
 # --- every sample once -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("strategy", ["scattered", "strided", "contiguous"])
+def test_micro_batches_of_an_epoch_are_all_samples_once(strategy: Strategy) -> None:
+    """Two workers, three micro-batches of two samples in a step; each is expected after the one before."""
+    order = Order(strategy=strategy, num_samples=24, seed=1, buffer=5)
+    seen = []
+    for rank in range(2):
+        expected = Samples(rank, 2, 0, 6).micro_batches(3)[0]
+        for index in range(2):
+            for one in Samples(rank, 2, index, 6).micro_batches(3):
+                assert one == expected
+                seen.append(order.positions(one))
+                expected = following(one)
+    assert sorted(np.concatenate(seen)) == list(range(24))
+
+
 @given(counts=COUNTS, spare=SPARE, seed=SEEDS, steps=st.integers(0, 60))
 @pytest.mark.parametrize("strategy", ["scattered", "strided"])
 def test_no_sample_is_an_epoch_ahead_of_another(

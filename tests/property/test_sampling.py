@@ -19,6 +19,14 @@ def of_one_step(index: int, *, workers: int, count: int, num_samples: int, seed:
     return [place for samples in steps for place in positions(samples, num_samples=num_samples, seed=seed).tolist()]
 
 
+@given(workers=st.integers(1, 4), parts=st.integers(1, 4), count=st.integers(1, 3), index=st.integers(0, 20))
+def test_micro_batches_are_the_parts_of_a_batch(workers: int, parts: int, count: int, index: int) -> None:
+    for rank in range(workers):
+        whole = Samples(rank, workers, index, parts * count)
+        pieces = [positions(one, num_samples=100, seed=1) for one in whole.micro_batches(parts)]
+        np.testing.assert_array_equal(np.concatenate(pieces), positions(whole, num_samples=100, seed=1))
+
+
 @given(seed=SEEDS, workers=WORKERS, count=COUNTS, index=st.integers(0, 200), spare=st.integers(0, 40))
 def test_workers_together_see_what_one_worker_sees(seed: int, workers: int, count: int, index: int, spare: int) -> None:
     num_samples = workers * count + spare

@@ -100,8 +100,9 @@ class Order:
     def _windows(self, samples: Samples) -> Iterator[tuple[Window, slice]]:
         """Yields the windows of a step's samples, with the slice of samples in each."""
         (first, together), count = cut(samples), samples.count
-        low, high = (self.num_samples * edge // together for edge in (first, first + count))
-        place, end = samples.index * count, (samples.index + 1) * count
+        first -= samples.part * count  # the micro-batches of a worker are in one region
+        low, high = (self.num_samples * edge // together for edge in (first, first + samples.parts * count))
+        place, end = samples.number * count, (samples.number + 1) * count
         while place < end:
             epoch, inside = divmod(place, high - low)
             start = inside // self.buffer * self.buffer
@@ -139,8 +140,9 @@ class Held:
 
 
 def following(samples: Samples) -> Samples:
-    """Returns the step that a worker is expected to take next, whose samples are read ahead."""
-    return replace(samples, index=samples.index + 1)
+    """Returns the batch that a worker is expected to take next, whose samples are read ahead."""
+    index, part = divmod(samples.number + 1, samples.parts)
+    return replace(samples, index=index, part=part)
 
 
 def _dealt(numbers: Places, together: int, workers: int) -> Places:
