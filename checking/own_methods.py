@@ -6,13 +6,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from paceline.algorithms.core.errors import MethodWarning
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.registry import METHODS, reference
+from paceline.records import Run
+from paceline.scenarios.resolution.plan import names_of
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.values.mistakes import Problem, raise_all
 
@@ -33,10 +37,38 @@ MEANINGS = {
 OTHERWISE = "the figures of its runs are those of a method that does something else than it promises"
 
 
-def check_own_methods(*scenarios: Scenario) -> None:
+@dataclass(frozen=True, slots=True)
+class BrokenPromises:
+    """The promises of methods that small runs broke.
+
+    Args:
+        sentences: what was broken and what it means for the figures, by the name of the algorithm.
+    """
+
+    sentences: Mapping[str, Sequence[str]]
+
+    def marked(self, run: Run) -> Run:
+        """Returns the run with the broken promises of its method in its summary."""
+        if not (broken := self.sentences.get(run.algorithm)):
+            return run
+        return replace(run, summary={**run.summary, "broken_promises": list(broken)})
+
+    def marking(self, keep: Callable[[Run], Run]) -> Callable[[Run], Run]:
+        """Returns a function that stores a run with the broken promises of its method.
+
+        Args:
+            keep: stores a run.
+        """
+        return lambda run: keep(self.marked(run))
+
+
+def check_own_methods(*scenarios: Scenario) -> BrokenPromises:
     """Checks each method that is not built in with small runs, which take some hundredths of a second.
 
     A promise that a small run breaks is a warning, with what it means for the figures.
+
+    Returns:
+        The broken promises, for the summaries of the runs.
 
     Raises:
         ScenarioError: a program of a method keeps state in local variables. The message names the role and variables.
@@ -44,23 +76,26 @@ def check_own_methods(*scenarios: Scenario) -> None:
     problems = [(scenario.name, problem) for scenario in scenarios for problem in _problems(scenario)]
     if problems:
         raise_all(problems[0][0], [problem for _, problem in problems])
-    for words in dict.fromkeys(words for scenario in scenarios for words in _broken_promises(scenario)):
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, words in dict.fromkeys(pair for scenario in scenarios for pair in _broken_promises(scenario)):
+        found[name].append(words)
+    for words in dict.fromkeys(words for sentences in found.values() for words in sentences):
         warnings.warn(words, MethodWarning, stacklevel=2)
+    return BrokenPromises(dict(found))
 
 
-def _broken_promises(scenario: Scenario) -> Iterator[str]:
-    """Yields a sentence for each guarantee that a small run of a custom method violates."""
-    for method in map(_own, scenario.algorithms):
+def _broken_promises(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """Yields a sentence for each guarantee that a small run of a custom method violates, with the algorithm's name."""
+    for label, method in zip(names_of(scenario.algorithms), map(_own, scenario.algorithms), strict=True):
         if method is None:
             continue
         from paceline.checking.small_runs import broken_in_small_runs
 
         for line in broken_in_small_runs(method, tensors=scenario.workload.learning == "train"):
             name, _, found = line.partition(": ")
-            yield (
-                f"{method.name} violates {name} in a small run: {found}. So {MEANINGS.get(name, OTHERWISE)}; "
-                f"paceline check {reference(type(method))} shows where"
-            )
+            where = f"paceline check {reference(type(method))} shows where"
+            meaning = MEANINGS.get(name, OTHERWISE)
+            yield label, f"{method.name} violates {name} in a small run: {found}. So {meaning}; {where}"
 
 
 def _own(method: Method) -> Method | None:

@@ -102,13 +102,13 @@ def simulate(ask: Ask, output: Output, engine: EngineName = "auto", *, with_repo
     from paceline.scenarios.resolution.plan import names_of
     from paceline.simulator.runs.run import simulate as run
 
-    check_own_methods(scenario)
+    broken = check_own_methods(scenario)
     names = names_of(scenario.algorithms)
     rows = Rows(names, scenario.seeds, each=scenario.seeds == 1 or output.verbose)
     expected = Expected([name for name in names for _ in range(scenario.seeds)])
 
     stored: list[Run] = []
-    save = keeper(stored, ask.out)
+    save = broken.marking(keeper(stored, ask.out))
 
     def keep(run: Run) -> Run:
         saved = save(run)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from paceline.backend.multihost.world import World
     from paceline.backend.status.progress_counters import Totals
     from paceline.backend.training.run import Watcher
+    from paceline.checking.own_methods import BrokenPromises
     from paceline.cli.watch_display import WatchDisplay
     from paceline.records import Run
     from paceline.reports.export.tensorboard_events import TensorBoard
@@ -107,7 +108,7 @@ def train(ask: Ask, output: Output, watching: Watching | None = None) -> None:
 
 
 def _train(ask: Ask, scenario: Scenario, output: Output, watching: Watching, world: World | None = None) -> list[Run]:
-    _check(scenario, world)
+    broken = _check(scenario, world)
     predicted = _predicted(scenario, output, watching, world)
     from paceline.backend.posix.interrupts import uninterrupted
     from paceline.backend.training.run import train as run
@@ -141,7 +142,7 @@ def _train(ask: Ask, scenario: Scenario, output: Output, watching: Watching, wor
                     progress=stage("training", run_names(names_of(scenario.algorithms), scenario.seed, scenario.seeds)),
                     watch=_each(watchers) if watchers else None,
                     echo=echo,
-                    keep=keep,
+                    keep=broken.marking(keep),
                     out=ask.out,
                     resume=ask.resume,
                     world=world,
@@ -152,12 +153,12 @@ def _train(ask: Ask, scenario: Scenario, output: Output, watching: Watching, wor
         raise
 
 
-def _check(scenario: Scenario, world: World | None) -> None:
+def _check(scenario: Scenario, world: World | None) -> BrokenPromises:
     """Checks custom methods; of joined processes, which all find the same mistakes, the first one reports them."""
     from paceline.checking.own_methods import check_own_methods
 
     try:
-        check_own_methods(scenario)
+        return check_own_methods(scenario)
     except InputError as error:
         if world is None or world.leads:
             raise

@@ -119,6 +119,8 @@ class Summary(RunFigures, TargetFigures):
     stand_in: NotRequired[str]
     """only if a stand-in was learned in place of the scenario's model: which, and for what; losses and accuracies are
     the stand-in's"""
+    broken_promises: NotRequired[list[str]]
+    """only if a small run of a user's method violated a guarantee: which, and what it means for the figures"""
     calibration: NotRequired[str]
     """only of simulated runs with measured costs: the verdict of the calibration, or of the probe of a comparison"""
     reads: NotRequired[ReadingFigures]

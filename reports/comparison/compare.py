@@ -177,7 +177,7 @@ def compare(
 
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     refuse_simulated_only(scenario)
-    check_own_methods(scenario)
+    keep = check_own_methods(scenario).marking(keep)
     if machine is None and scenario.cluster.machine is not None:
         machine = load_machine(scenario.cluster.machine)
     network = this_host(machine, scenario) if machine is not None else probed_quietly(scenario, stage)

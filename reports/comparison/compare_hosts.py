@@ -62,7 +62,7 @@ def compare_hosts(
     plans = scenario.plans(paced=scenario.train.pace == "device")
     try:
         refuse_simulated_only(scenario)
-        check_own_methods(scenario)
+        keep = check_own_methods(scenario).marking(keep)
         refuse(world.hosts, {plan.name: plan.job for plan in plans})
         costs = _calibrated(scenario, plans, world)
     except InputError as error:

@@ -116,7 +116,7 @@ def _read(folder: Path, machine: MachinePart) -> Measured:
     if run.summary["stop_reason"] == "failure":
         raise InputError(f"found a run that failed, {EXPECTED} that has ended")
     scenario = load(run.scenario)
-    check_own_methods(scenario)
+    run = check_own_methods(scenario).marked(run)
     refuse_simulated_only(scenario)
     here = this_host(machine, scenario)
     several = len({seat["host"] for seat in run.machine.get("seats", ())}) > 1

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from paceline.checking.own_methods import check_own_methods
+from paceline.checking.own_methods import BrokenPromises, check_own_methods
 from paceline.records import Run
 from paceline.records.keeping import Choice
 from paceline.reports.results.run_results import MeasuredRuns, SimulatedRuns
@@ -68,14 +68,15 @@ def simulate(
     """
     from paceline.simulator.runs.run import simulate as run
 
+    loaded, broken = _checked(scenario)
     runs = run(
-        _checked(scenario),
+        loaded,
         network=network,
         jitter=jitter,
         message_cost=message_cost,
         progress=progress,
         records=records,
-        keep=keep,
+        keep=broken.marking(keep),
         engine=engine,
     )
     return SimulatedRuns(runs)
@@ -115,12 +116,13 @@ def train(
     """
     from paceline.backend.training.run import train as run
 
+    loaded, broken = _checked(scenario)
     runs = run(
-        _checked(scenario),
+        loaded,
         progress=progress,
         watch=watch,
         echo=echo,
-        keep=keep,
+        keep=broken.marking(keep),
         out=out,
         resume=resume,
         world=world,
@@ -236,11 +238,10 @@ def _as_yaml(value: Any) -> str:
     return words[value] if value is None or isinstance(value, bool) else str(value)
 
 
-def _checked(scenario: Source) -> Scenario:
+def _checked(scenario: Source) -> tuple[Scenario, BrokenPromises]:
     """Loads a scenario and refuses methods of the user's own that a checkpoint would break.
 
-    `compare` and `sweep` do so themselves.
+    Returns it with the promises that its methods break. `compare` and `sweep` do so themselves.
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
-    check_own_methods(scenario)
-    return scenario
+    return scenario, check_own_methods(scenario)

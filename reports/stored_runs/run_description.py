@@ -88,7 +88,7 @@ def sentences(run: Run, stored: StoredRun) -> Iterator[str]:
     cores = f"{machine['cores']} cores, " if "cores" in machine else ""
     where = f" on {machine['processor']} ({cores}{machine['system']})" if "processor" in machine else ""
     yield f"It was computed{where} with {versions}, and stored at {stored.written.astimezone():%Y-%m-%d %H:%M}."
-    for text in dict.fromkeys(machine.get("warnings", ())):
+    for text in dict.fromkeys([*summary.get("broken_promises", ()), *machine.get("warnings", ())]):
         yield f"Warning: {text}"
     for text in machine.get("assumptions", ()):
         yield f"Assumption: {text}"

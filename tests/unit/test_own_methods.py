@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from paceline.algorithms.core.schedules import Steps
 from paceline.algorithms.own import mistakes as mistakes_of
 from paceline.algorithms.synonyms import ALIASES
 from paceline.cli.app import app
+from paceline.records.store import read_run
 from paceline.scenarios import ScenarioError, json_schema, load
 from paceline.scenarios.resolution.plan import names_of
 from paceline.scenarios.values.hyperparameters import unwritable
@@ -481,7 +483,17 @@ def test_a_broken_promise_is_a_warning_that_says_what_it_means(tmp_path: Path) -
         MethodWarning, match="uneven violates replicas-meet in a small run: .*the first worker's weights"
     ):
         paceline.simulate(path)
-    command = [sys.executable, "-m", "paceline", "simulate", str(path), "--out", str(tmp_path / "runs")]
+    command = [sys.executable, "-m", "paceline", "simulate", str(path), "--out", str(tmp_path / "runs"), "--report"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     assert len(re.findall("^note: uneven violates replicas-meet in a small run", said, re.MULTILINE)) == 1
     assert "Warning" not in said
+    runs = {run.algorithm: run for place in (tmp_path / "runs").glob("*/run.json") for run in [read_run(place.parent)]}
+    assert runs.keys() == {"uneven", "sync-sgd"}
+    (broken,) = runs["uneven"].summary.get("broken_promises", [])
+    assert broken in said and broken.startswith("uneven violates replicas-meet")
+    assert "broken_promises" not in runs["sync-sgd"].summary
+    (report,) = (tmp_path / "runs").glob("*/report.html")
+    assert "uneven violates replicas-meet in a small run" in unescape(report.read_text(encoding="utf-8"))
+    command = [sys.executable, "-m", "paceline", "show", str(runs["uneven"].path)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "uneven violates replicas-meet" in " ".join(said.split())

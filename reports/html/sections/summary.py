@@ -79,6 +79,7 @@ def _limits(runs: Sequence[Run]) -> Iterator[str]:
             yield f"{run.algorithm}: {says(records, workers_of(run))}"
         for text in failure_sentences(run.summary, f"{run.algorithm} with seed {run.seed}"):
             yield f"{text}."
+    yield from dict.fromkeys(f"Note: {text}" for run in runs for text in run.summary.get("broken_promises", ()))
     yield from dict.fromkeys(f"Note: {text}" for run in runs for text in run.machine.get("warnings", ()))
 
 
