@@ -98,7 +98,7 @@ class LayerRates(Stateless):
 
     def update(self, change: Any, memory: None, at: StepContext) -> tuple[Any, None]:
         """Returns λ (g + β w)."""
-        learning_rate = self.scale.at(at.number)
+        learning_rate = self.scale.at(at.step)
         decayed = change + self.decay * at.vector if self.decay else change
         scaled = []
         for part in [layer.part for layer in at.layers] or [slice(None)]:

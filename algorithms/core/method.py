@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
+from fractions import Fraction
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
@@ -364,6 +365,25 @@ class SgdMethod(Method):
             links.append(Momentum(self.momentum, self.nesterov))
         return Chain(tuple(links), layers)
 
+    def global_steps(self, me: RankContext) -> Fraction:
+        """Returns the global steps in one update of a rank's rule: its samples, as part of one step of all workers.
+
+        A worker's update is its own step, which all workers take. A server's has the samples of one step of the server.
+
+        Args:
+            me: the rank.
+        """
+        if me.role == "worker" or Guarantee.SYNCHRONOUS in self.guarantees:
+            return Fraction(1)
+        return Fraction(self.samples_per_step(1, len(me.workers)), len(me.workers))
+
+    def rule_of(self, me: RankContext) -> Chain:
+        """Returns the optimizer chain of a rank, whose schedule counts updates or global steps."""
+        rule = self.rule(me.layout.layers)
+        if self.schedule is None or self.schedule.counts == "updates":
+            return rule
+        return replace(rule, steps_per_update=self.global_steps(me))
+
     def learning_rate_at(self, number: int) -> float:
         """Returns η of the update with this number, from 0, that one rule makes."""
         return ScaleByLearningRate(self.learning_rate, self.schedule).at(number)
@@ -372,6 +392,8 @@ class SgdMethod(Method):
         """Returns the method with plain SGD, without layer-wise rates, and with a momentum of at most `FADING`."""
         plain = changed(self, lars=None, max_grad_norm=None, momentum=min(self.momentum, FADING), optimizer="sgd")
         plain = changed(plain, **{name: getattr(SgdMethod, name) for name in OF_ADAM})
+        if plain.schedule is not None and plain.schedule.counts != "updates":
+            plain = changed(plain, schedule=None)
         return changed(plain, weight_decay=0.0) if plain.decay else plain
 
     def gradient_weight(self, one: AppliedGradient) -> float:

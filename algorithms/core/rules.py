@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, Literal, Protocol
 
 from paceline.algorithms.core import arrays
@@ -32,11 +33,18 @@ from paceline.algorithms.core.values import Layer, norm
 @fast_constructor
 @dataclass(frozen=True, slots=True)
 class StepContext:
-    """The weights at which a step is taken, the number of the step, from 0, and the layers."""
+    """The weights at which a step is taken, the number of the step, from 0, the layers, and the schedule's step."""
 
     vector: Any
     number: int
     layers: Sequence[Layer] = ()
+    scheduled: float | None = None
+    """None: the number of the step"""
+
+    @property
+    def step(self) -> float:
+        """The step that the schedule of the learning rate counts."""
+        return self.number if self.scheduled is None else self.scheduled
 
 
 class Transform(Protocol):
@@ -80,6 +88,7 @@ class Chain:
     Args:
         links: the transforms, first to last; the last ones scale by the learning rate and hold the velocity.
         layers: the positions of the layers in the vectors.
+        steps_per_update: the steps of the schedule in one update; None: 1.
 
     >>> import numpy as np
     >>> x, rule = np.array([1.0]), Chain((ScaleByLearningRate(0.5), Momentum(0.5)))
@@ -92,6 +101,7 @@ class Chain:
 
     links: tuple[Transform, ...]
     layers: Sequence[Layer] = ()
+    steps_per_update: Fraction | None = None
     _charges: dict[tuple[int, str, Traffic, bool], Charge] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -118,7 +128,7 @@ class Chain:
             change, memory = self.step(vector, gradient, memory)
             return arrays.less(vector, None, change, out), memory
         change, kept = self._through(self.links[:-1], vector, gradient, memory)
-        return arrays.less(vector, last.at(memory.number), change, out), OptimizerState(
+        return arrays.less(vector, last.at(self._step(memory.number)), change, out), OptimizerState(
             memory.number + 1, (*kept, None)
         )
 
@@ -201,13 +211,18 @@ class Chain:
                 return arrays.less(vector, None, link.momentum * own)
         return vector
 
+    def _step(self, number: int) -> float:
+        """Returns the step of the schedule in which this update is made."""
+        return number if self.steps_per_update is None else float(number * self.steps_per_update)
+
     def _through(
         self, links: Sequence[Transform], vector: Any, change: Any, memory: OptimizerState
     ) -> tuple[Any, tuple[Any, ...]]:
         """Applies these transforms, the first ones of the chain, to a change; returns it and their new memories."""
         if not links:  # plain SGD
             return change, ()
-        at, kept = StepContext(vector, memory.number, self.layers), []
+        step = None if self.steps_per_update is None else self._step(memory.number)
+        at, kept = StepContext(vector, memory.number, self.layers, step), []
         for link, own in zip(links, memory.links, strict=False):
             change, own = link.update(change, own, at)
             kept.append(own)
@@ -286,13 +301,13 @@ class ScaleByLearningRate(Stateless):
     learning_rate: float
     schedule: LearningRateSchedule | None = None
 
-    def at(self, step: int) -> float:
+    def at(self, step: float) -> float:
         """Returns η_t."""
         return self.learning_rate if self.schedule is None else self.schedule.learning_rate(self.learning_rate, step)
 
     def update(self, change: Any, memory: None, at: StepContext) -> tuple[Any, None]:
         """Returns η_t times the change."""
-        return self.at(at.number) * change, None
+        return self.at(at.step) * change, None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ Rules of this file:
 
 * A step is an update that this rule has made, counted from 0; other ranks' updates and epochs do not count. The rule of
   a server counts the server's updates, that of a worker the worker's own.
+* With ``counts: global-steps`` an update counts as the part of a global batch that it stands for, see
+  `SgdMethod.global_steps`. So a step may be a fraction.
 * A schedule has no state, so a resumed run continues with the right learning rate.
 """
 
@@ -32,19 +34,22 @@ class Warmup(Options, ABC):
     warmup_steps: int = 0
     """steps of the ramp; provenance: Goyal et al. 2017 (arXiv 1706.02677) for a linear one, which in NVIDIA/caffe 0.17
     is quadratic; NVIDIA/caffe for counting the law from the ramp's first step"""
+    counts: Literal["updates", "global-steps"] = "updates"
+    """what a step is: an update of the rule, or as many samples of all workers together as they use in one step each;
+    provenance: updates are those of torch's schedulers, which are stepped with the optimizer"""
     warmup_start: float = 0.0
     """the rate of the ramp's first step; provenance: NVIDIA/caffe's `rampup_lr`, and its default"""
 
     @abstractmethod
-    def factor(self, step: int) -> float:
+    def factor(self, step: float) -> float:
         """Returns the factor of the learning rate in this step, after the ramp."""
 
-    def learning_rate(self, base: float, step: int) -> float:
+    def learning_rate(self, base: float, step: float) -> float:
         """Returns the learning rate of a step.
 
         Args:
             base: γ, the full learning rate.
-            step: the number of the step, from 0.
+            step: the number of the step, from 0; a fraction between two global steps.
 
         >>> ramp = Constant(warmup_steps=4, warmup_start=0.2)
         >>> [round(ramp.learning_rate(1.0, step), 3) for step in range(6)]
@@ -61,7 +66,7 @@ class Constant(Warmup):
 
     kind: Literal["constant"] = "constant"
 
-    def factor(self, step: int) -> float:
+    def factor(self, step: float) -> float:
         """Returns 1."""
         return 1.0
 
@@ -82,7 +87,7 @@ class Polynomial(Warmup):
     power: float = 2.0
     """p; provenance: You, Gitman, Ginsburg 2017 (LARS), all their settings"""
 
-    def factor(self, step: int) -> float:
+    def factor(self, step: float) -> float:
         """Returns (1 − t / T)^p, and 0 from step T on."""
         return float(max(0.0, 1 - step / self.total_steps) ** self.power)
 
@@ -110,7 +115,7 @@ class Steps(Warmup):
     gamma: float = 0.1
     """f; provenance: He et al. 2015 (ResNet) and most that came after"""
 
-    def factor(self, step: int) -> float:
+    def factor(self, step: float) -> float:
         """Returns f^k."""
         return float(self.gamma ** bisect_right(self.milestones, step))
 
@@ -125,7 +130,7 @@ class Exponential(Warmup):
     gamma: float = 0.999964
     """f, applied in every step; provenance: the AlexNet run scripts of matex-org/caffe-intel (PNNL)"""
 
-    def factor(self, step: int) -> float:
+    def factor(self, step: float) -> float:
         """Returns f^t."""
         return float(self.gamma**step)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, ClassVar
 
 from paceline.algorithms.core.gradient_weights import AppliedGradient
@@ -68,6 +69,9 @@ class Acco(SgdMethod):
     def initial_weight(self, updates: int) -> float | None:
         return None  # the first round applies nothing
 
+    def global_steps(self, me: RankContext) -> Fraction:
+        return Fraction(2 * self.accumulate)  # a round has so many steps of each worker
+
     def gradient_weight(self, one: AppliedGradient) -> float:
         """Returns η / (1 − μ) / (2 A P), with η of the round: a round is the mean of its gradients."""
         return self.learning_rate_at(one.version) / (1 - self.momentum) / (2 * self.accumulate * one.workers)
@@ -77,7 +81,7 @@ class Acco(SgdMethod):
 
     @program
     def worker(self, me: RankContext, state: Accumulating) -> Program[Accumulating]:
-        rule = self.rule(me.layout.layers)
+        rule = self.rule_of(me)
         while step := (yield from NextStep(state)):
             held = state.weights
             point = held if state.estimate is None else Weights(state.estimate, held.version)

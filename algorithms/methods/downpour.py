@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 from paceline.algorithms.core.gradient_weights import AppliedGradient
@@ -67,6 +68,12 @@ class Downpour(SgdMethod):
     def sees_own_updates(self, workers: int) -> bool:
         return self.n_push == self.n_fetch == 1 and self.answer == "after"
 
+    def global_steps(self, me: RankContext) -> Fraction:
+        """Returns the global steps in an update; a worker takes no step of its own where it fetches weights."""
+        if me.role == "worker" and self.n_fetch > 1:
+            return Fraction(self.n_fetch, self.n_fetch - 1)
+        return super().global_steps(me)
+
     def gradient_weight(self, one: AppliedGradient) -> float:
         """Returns η / (1 − μ): a push is a sum."""
         return self.learning_rate_at(one.version) / (1 - self.momentum)
@@ -111,7 +118,7 @@ class Downpour(SgdMethod):
     def local_rule(self, me: RankContext) -> Chain:
         """Returns the rule of local steps."""
         local = self if self.local_learning_rate is None else replace(self, learning_rate=self.local_learning_rate)
-        return local.rule(me.layout.layers)
+        return local.rule_of(me)
 
     @program
     def server(self, me: RankContext, state: ServerState) -> Program[ServerState]:
@@ -131,7 +138,7 @@ class Downpour(SgdMethod):
         if packet.asks and self.answer == "before":
             yield from Send(source, state.weights)
         if packet.vector is not None:
-            rule = self.rule(me.layout.layers)
+            rule = self.rule_of(me)
             yield from rule.charge(packet.vector.nbytes, "host")
             vector, optimizer_state = rule.update(state.weights.vector, packet.vector, state.optimizer_state)
             version = yield from RecordUpdate(Weights(vector, state.weights.version), packet.origins)

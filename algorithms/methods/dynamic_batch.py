@@ -141,7 +141,7 @@ class DbsSgd(SgdMethod):
 
     @program
     def server(self, me: RankContext, state: Balance) -> Program[Balance]:
-        rule, team = self.rule(me.layout.layers), LivingWorkers(me)
+        rule, team = self.rule_of(me), LivingWorkers(me)
         while step := (yield from NextStep(state)):
             message = yield from team.message()
             push: Timed = message.value

@@ -203,7 +203,7 @@ class ParameterServer(AccumulatingMethod):
 
     @program
     def server(self, me: RankContext, state: Replica) -> Program[Replica]:
-        rule, team = self.rule(me.layout.layers), LivingWorkers(me)
+        rule, team = self.rule_of(me), LivingWorkers(me)
         while step := (yield from NextStep(state)):
             taken, waiting = yield from self.collect(me, team, state.weights)
             vector, optimizer_state = self.applied(rule, state, taken)

@@ -176,7 +176,7 @@ class Ssp(SgdMethod):
         Returns:
             The new state.
         """
-        rule, total = self.rule(me.layout.layers), reduce(add, (packet.vector for _, packet in due))
+        rule, total = self.rule_of(me), reduce(add, (packet.vector for _, packet in due))
         yield from rule.charge(total.nbytes, "host", also=(len(due) - 1) * COMBINE + SCALE)
         vector, optimizer_state = rule.update(state.weights.vector, total / len(due), state.optimizer_state)
         origins = [origin for _, packet in due for origin in packet.origins]

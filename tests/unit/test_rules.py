@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -23,7 +23,7 @@ from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.layerwise import LayerwiseSgd
 from paceline.checking.anyorder import AnyOrder
 from tests.exact import ExactBowl, fractions
-from tests.support import job_of
+from tests.support import Bowl, job_of
 
 LAYERS = [Layer("first", 0, 2), Layer("second", 2, 5)]
 NODES = [[Rank(0)], [Rank(1)]]
@@ -272,6 +272,63 @@ def test_a_step_is_an_update_of_this_rule() -> None:
         SyncSgd(learning_rate=1.0, schedule=Steps(milestones=(1,), gamma=0.5)).rule([]), np.zeros(1), [np.ones(1)] * 3
     )
     assert [float(vector[0]) for vector in one] == [-1.0, -1.5, -2.0]
+
+
+@dataclass(frozen=True)
+class Slope(Bowl):
+    """Every gradient is 1, wherever it is computed."""
+
+    def gradient(self, vector: Any, data: Any) -> tuple[Any, float]:
+        return np.ones_like(vector), 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "workers", "each"),
+    [
+        ("async-sgd", {}, 3, Fraction(1, 3)),
+        ("async-sgd", {"accumulate": 4}, 3, Fraction(1, 3)),
+        ("dc-asgd", {}, 2, Fraction(1, 2)),
+        ("softsync", {"n": 1, "damping": "none"}, 3, Fraction(1)),
+        ("k-batch-async", {"k": 2}, 4, Fraction(1, 2)),
+        ("ssp", {}, 3, Fraction(1, 3)),
+        ("ssp", {"visibility": "clock-edge"}, 3, Fraction(1)),
+        ("dbs-sgd", {}, 4, Fraction(1, 4)),
+        ("sync-sgd-ps", {}, 3, Fraction(1)),
+        ("backup-workers", {}, 4, Fraction(1)),
+        ("sync-sgd", {}, 3, Fraction(1)),
+        ("sync-sgd", {"accumulate": 4}, 3, Fraction(1)),
+        ("layerwise-sgd", {"bucket": None}, 3, Fraction(1)),
+        ("k-avg", {"k": 2}, 3, Fraction(1)),
+        ("hogwild-sgd", {}, 1, Fraction(1)),
+    ],
+)
+def test_a_schedule_can_count_global_steps(name: str, options: Any, workers: int, each: Fraction) -> None:
+    """With gradients of 1, update u takes η f^(u s), where s is the part of a step of all workers in an update."""
+    method: Any = METHODS[name]
+    nodes = [[Rank(rank) for rank in range(workers)]]
+    for counts, share in (("global-steps", float(each)), ("updates", 1.0)):
+        law = Exponential(gamma=0.9, counts=counts)  # type: ignore[arg-type]
+        made = method(learning_rate=0.5, schedule=law, **options)
+        job = job_of(made, steps=12, nodes=nodes, learner=Slope())
+        state = AnyOrder(job).run().states[job.weights_owner]
+        moved = Slope().initial() - state.weights.vector
+        np.testing.assert_allclose(moved, sum(0.5 * 0.9 ** (update * share) for update in range(12)), rtol=1e-12)
+
+
+def test_rounds_and_sums_count_all_their_steps() -> None:
+    """A push of downpour has the gradients of four steps, and a round of acco those of 2 A steps."""
+    downpour: Any = METHODS["downpour"]
+    job = job_of(downpour(schedule=Exponential(gamma=0.9, counts="global-steps")), 2, steps=6, learner=Slope())
+    state = AnyOrder(job).run().states[job.weights_owner]
+    moved = Slope().initial() - state.weights.vector
+    np.testing.assert_allclose(moved, sum(4 * 0.1 * 0.9 ** (update * 4 / 2) for update in range(6)), rtol=1e-12)
+    acco: Any = METHODS["acco"]
+    made = acco(accumulate=2, schedule=Exponential(gamma=0.9, counts="global-steps"))
+    state = AnyOrder(job_of(made, 2, steps=15, learner=Slope())).run().states[Rank(0)]
+    rounds = state.weights.version
+    moved = Slope().initial() - state.weights.vector
+    assert rounds == 3
+    np.testing.assert_allclose(moved, sum(0.1 * 0.9 ** (4 * number) for number in range(rounds)), rtol=1e-12)
 
 
 # --- what is wrong ---------------------------------------------------------------------------------------------------
