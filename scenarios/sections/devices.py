@@ -19,6 +19,7 @@ from paceline.topologies.catalogue.device_names import alias_of, named
 from paceline.topologies.catalogue.measured_times import measured_times
 from paceline.topologies.compute import device_model
 from paceline.workloads.models.layer_tables import find_model
+from paceline.workloads.models.transformer_config import is_size, shape_of
 
 if TYPE_CHECKING:
     from paceline.scenarios.sections.workload import WorkloadPart
@@ -134,7 +135,13 @@ def of_catalogue(name: str, model: str, arithmetic: str, batch: int, optimizer_c
         InputError: the gradients do not fit into the device's memory.
     """
     copies = optimizer_copies
-    return device_model.device(named(name), find_model(model), arithmetic, samples=batch, optimizer_copies=copies)
+    try:
+        return device_model.device(named(name), find_model(model), arithmetic, samples=batch, optimizer_copies=copies)
+    except InputError as error:
+        if not is_size(model):
+            raise
+        shorter = f"a sample has {shape_of(model).context} tokens; sequence_length of the model's size makes it shorter"
+        raise InputError(f"{error}; {shorter}") from error
 
 
 class LayerSplit(NamedTuple):

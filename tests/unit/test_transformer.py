@@ -277,6 +277,15 @@ def test_a_size_predicts_and_its_bytes_are_sent() -> None:
     assert 1.4 < times[1] / times[0] < 2.0, "twice the blocks, the same embeddings"
 
 
+def test_a_text_that_is_too_long_for_a_device_is_told_with_the_key() -> None:
+    scenario = sized(complete(n_positions=2**24))
+    scenario["cluster"]["nodes"] = [{"device": "a100", "count": 2}]
+    with pytest.raises(ScenarioError, match=r"a sample has 16777216 tokens; sequence_length of the model's size"):
+        load(scenario).plans()
+    scenario["workload"]["model"]["sequence_length"] = 64
+    assert load(scenario).plans()[0].cluster.nodes[0].device.compute_s(2) > 0
+
+
 @pytest.mark.parametrize("config", [complete(), llama(num_key_value_heads=2, vocab_size=40)])
 def test_a_small_decoder_learns_the_sentences(config: dict[str, Any]) -> None:
     text = canonical(config)

@@ -105,9 +105,17 @@ def check_fits(
     most = wanted.largest_batch(there)
     hint = f"the largest batch that fits is {most}" if most else "not even one sample fits"
     raise InputError(
-        f"{work.name} with {samples} samples needs {needed / 1e9:.3g} GB of {there / 1e9:g} GB on {spec.name}: "
-        f"{(needed - there) / 1e9:.2g} GB too much; {hint}"
+        f"{work.name} with {samples} samples needs {_gigabytes(needed)} of {there / 1e9:g} GB on {spec.name}: "
+        f"{_gigabytes(needed - there)} too much; {hint}"
     )
+
+
+def _gigabytes(nbytes: float) -> str:
+    """
+    >>> _gigabytes(8.2e9), _gigabytes(2.4612e12)
+    ('8.2 GB', '2461 GB')
+    """
+    return f"{nbytes / 1e9:.2g} GB" if nbytes < 10e9 else f"{nbytes / 1e9:.0f} GB"
 
 
 def sustained_bytes_per_s(spec: Spec, needed_bytes: float, mode: Mode = "flat") -> float:

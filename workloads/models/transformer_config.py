@@ -288,7 +288,7 @@ class _Reader:
         if kind is not None:
             same = "; a model with the same blocks as one of them may be given by its name"
             known = ", ".join(TYPES)
-            self.faults.append(("model_type", f"found {kind!r}, expected one of {known}{near_miss(kind, TYPES)}{same}"))
+            self.faults.append(("model_type", f"found {kind!r}, expected one of {known}{same}"))
         if any(name in self.given for name in ("n_layer", "n_embd", "n_head")):
             return "gpt2"
         return "bert" if "type_vocab_size" in self.given else "llama"
@@ -303,6 +303,8 @@ class _Reader:
             if self.given.get(key):
                 found = f"found {self.given[key]!r}" if isinstance(self.given[key], int | str) else "found"
                 yield key, f"{found}; {words}"
+        if self.given.get("model_type", self.kind) != self.kind:
+            return  # the names of heads and of layers of another type
         for name in self.given.get("architectures") or ():
             if isinstance(name, str) and not name.endswith((self.type.head, "Model")):
                 yield "architectures", f"found {name!r}, expected the head of a language model, …{self.type.head}"
