@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
-WITHOUT_SHORT_FORM = {"run_all", "compare_results", "fidelity"}
+WITHOUT_SHORT_FORM = {"run_all", "compare_results", "fidelity", "outputs"}
 pytestmark = pytest.mark.skipif(not BENCHMARKS.exists(), reason="needs the repository")
 
 
@@ -67,3 +67,14 @@ def test_a_wrong_file_or_name_is_an_error(tmp_path: Path) -> None:
         in command("compare_results.py", str(tmp_path / "wrong.json"), str(tmp_path / "wrong.json"), status=2).stderr
     )
     assert "unknown nothing" in command("run_all.py", "--only", "nothing", status=2).stderr
+
+
+def test_outputs_of_one_version_are_the_same_and_a_change_is_shown(tmp_path: Path) -> None:
+    before, after = str(tmp_path / "before"), tmp_path / "after"
+    for folder in (before, str(after)):
+        command("outputs.py", "--out", folder, "--only", "list-links,mistakes")
+    assert command("outputs.py", "--compare", before, str(after)).stdout.strip() == ""
+    changed = after / "list-links.txt"
+    changed.write_text(changed.read_text().replace("ib-hdr", "ib-hrd"))
+    assert "ib-hrd" in command("outputs.py", "--compare", before, str(after), status=1).stdout
+    assert "unknown list-cats" in command("outputs.py", "--out", before, "--only", "list-cats", status=2).stderr
