@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.algorithms.core import arrays
 from paceline.algorithms.core.rules import StepContext
 from paceline.algorithms.core.traffic import COMBINE, NOTHING, SCALE, Traffic
 from paceline.algorithms.core.values import root
@@ -58,15 +59,15 @@ class AdamW:
 
     def update(self, change: Any, memory: Moments, at: StepContext) -> tuple[Any, Moments]:
         """Returns the step at learning rate 1, and the new moments."""
-        first = self.beta1 * memory.first + (1 - self.beta1) * change
-        second = self.beta2 * memory.second + (1 - self.beta2) * (change * change)
-        taken = at.number + 1
-        mean, square = first / (1 - self.beta1**taken), second / (1 - self.beta2**taken)
-        quotient = mean / (root(square) + self.epsilon)
-        return (quotient + self.decay * at.vector if self.decay else quotient), Moments(first, second)
+        first = arrays.between(memory.first, change, 1 - self.beta1)
+        second = arrays.plus_square(self.beta2 * memory.second, 1 - self.beta2, change)
+        whole, square = 1 - self.beta1 ** (at.number + 1), 1 - self.beta2 ** (at.number + 1)
+        # both corrections as factors of the divisor, in one pass: √(v / b) a + ε a
+        quotient = first / (whole / square**0.5 * root(second) + self.epsilon * whole)
+        return (arrays.less(quotient, -self.decay, at.vector) if self.decay else quotient), Moments(first, second)
 
     def traffic(self, layers: int) -> Traffic:
         """Returns the traffic of the moments, of their corrections, of the quotient and of a decay."""
-        moments = 5 * SCALE + 2 * COMBINE
-        quotient = 5 * SCALE + COMBINE
-        return moments + quotient + (SCALE + COMBINE if self.decay else NOTHING)
+        moments = COMBINE + SCALE + COMBINE
+        quotient = 3 * SCALE + COMBINE
+        return moments + quotient + (COMBINE if self.decay else NOTHING)

@@ -68,6 +68,36 @@ def _tensor_less(vector: Any, factor: float, change: Any, out: Any) -> Any:
     return torch.sub(vector, change, alpha=factor, out=out)
 
 
+def between(start: Any, end: Any, weight: float) -> Any:
+    """Computes (1 − weight) · start + weight · end; for tensors in one pass, as in torch's optimizers.
+
+    >>> between(np.array([1.0]), np.array([3.0]), 0.25)
+    array([1.5])
+    """
+    if _are_tensors(start, end):
+        return library(start).lerp(start, end, weight)
+    return (1 - weight) * start + weight * end
+
+
+def plus_square(base: Any, factor: float, vector: Any) -> Any:
+    """Computes base + factor · vector²; for tensors in one pass, as in torch's optimizers.
+
+    >>> plus_square(np.array([1.0]), 0.5, np.array([4.0]))
+    array([9.])
+    """
+    if _are_tensors(base, vector):
+        return library(base).addcmul(base, vector, vector, value=factor)
+    return base + factor * (vector * vector)
+
+
+def _are_tensors(*vectors: Any) -> bool:
+    if any(isinstance(vector, np.ndarray | Special) for vector in vectors):
+        return False
+    import torch
+
+    return all(isinstance(vector, torch.Tensor) for vector in vectors)
+
+
 def normal(count: int, like: Any, seed: int) -> Any:
     """Returns standard normal numbers, which depend only on the seed and not on the dtype or the device.
 

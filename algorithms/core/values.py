@@ -135,7 +135,7 @@ def root(squares: Any, epsilon: float = 0.0) -> Any:
     >>> root(np.array([4.0, 9.0]))
     array([2., 3.])
     """
-    return squares if isinstance(squares, Null) else (squares + epsilon) ** 0.5
+    return squares if isinstance(squares, Null) else (squares + epsilon if epsilon else squares) ** 0.5
 
 
 def norm(vector: Any) -> float:

@@ -88,8 +88,8 @@ METHODS = (
     Mutant(
         name="adam-one-beta",
         file="algorithms/core/adam.py",
-        old="second / (1 - self.beta2**taken)",
-        new="second / (1 - self.beta1**taken)",
+        old="1 - self.beta2 ** (at.number + 1)",
+        new="1 - self.beta1 ** (at.number + 1)",
         bug="The bias of Adam's second moment is corrected with the decay of the first.",
         tests=("property/test_local.py", "unit/test_rules.py", "unit/test_doctests.py"),
     ),
