@@ -219,7 +219,7 @@ class GradientCounters:
             self._open[rank] = -1.0
 
     def add_all(self, step: int | Integers, starts_s: Floats, ends_s: Floats) -> None:
-        """Counts the next gradient of every worker.
+        """Counts the next gradient of every worker; nothing if it belongs to the step of the gradient before.
 
         Args:
             step: the step, of all workers or of each.
@@ -228,6 +228,8 @@ class GradientCounters:
         """
         columns = (self.number, self.last_s, self._last, self._before_s)
         number, last_s, last, before_s = (view(column) for column in columns)
+        if number[0] and np.all(last == step):
+            return  # a further micro-batch of this step
         if number[0]:
             self.between.add_array(starts_s - last_s)
         else:

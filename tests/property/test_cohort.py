@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from paceline import load
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.job import Budget, Job
-from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.method import Method, changed
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.periodic import HbsSgd
 from paceline.records.keeping import Keeping
@@ -233,10 +233,13 @@ def test_collectives_that_share_links_with_copies_are_refused() -> None:
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("name", ["sync-sgd", "k-avg", "hsgd", "layerwise-sgd"])
-def test_counters_of_sampled_records_are_the_same(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "accumulate"),
+    [("sync-sgd", 1), ("k-avg", 1), ("hsgd", 1), ("layerwise-sgd", 1), ("sync-sgd", 3), ("layerwise-sgd", 3)],
+)
+def test_counters_of_sampled_records_are_the_same(name: str, accumulate: int) -> None:
     nodes = placed([3, 2, 2])
-    job, timing = job_of(built(name), nodes=nodes, steps=6), drawn_timing(3, 7, 0.0625)
+    job, timing = job_of(changed(built(name), accumulate=accumulate), nodes=nodes, steps=6), drawn_timing(3, 7, 0.0625)
     keeping = Keeping.of("sampled", 7, 42, 1)
     found = simulate_cohort(
         job, timing, networks(nodes)["modelled"], Schedule(1), record=lambda: new_trace(job, keeping)
@@ -253,6 +256,7 @@ def test_counters_of_sampled_records_are_the_same(name: str) -> None:
         }
         assert list(mine.gradients.number) == list(other.gradients.number)
         assert mine.gradients.between.total_s == pytest.approx(other.gradients.between.total_s, rel=SAME)
+        assert mine.gradients.gaps.counts.histogram == other.gradients.gaps.counts.histogram
         assert mine.updates.inputs == other.updates.inputs
         assert mine.updates.progress.number == other.updates.progress.number
         assert mine.updates.staleness.histogram == other.updates.staleness.histogram
