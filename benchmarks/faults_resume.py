@@ -103,7 +103,7 @@ def job_of(method: Method) -> Job:
     nodes = [[[Rank(rank) for rank in node] for node in nodes] for nodes in PLACEMENTS]
     placed = next(nodes for nodes in nodes if not method.problems(nodes))
     job = Job.of(method, placed, learner, batch=8, budget=Budget(), seed=3)
-    return replace(job, budget=Budget(samples=STEPS * job.samples_per_step))
+    return replace(job, budget=Budget(samples=job.samples_in(STEPS)))
 
 
 def launch_of(job: Job, saving: Saving | None = None, start: Checkpoint | None = None) -> Launch:

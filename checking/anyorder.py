@@ -149,7 +149,10 @@ class AnyOrder(Driver):
     def _gradient(self, task: Task, op: Gradient) -> GradientResult:
         samples = op.batch.samples
         vector, loss = self.job.learner.gradient(op.weights.vector, op.batch.data)
-        return GradientResult(vector, op.weights.version, loss, samples.count, task.me.rank, samples.index, busy_s=1.0)
+        weighted = samples.weighted(vector)
+        return GradientResult(
+            weighted, op.weights.version, loss, samples.count, task.me.rank, samples.index, busy_s=1.0
+        )
 
     def _layers(self, task: Task, op: LayerGradients) -> tuple[Handle[GradientResult], ...]:
         layout = task.me.layout

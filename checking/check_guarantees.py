@@ -171,7 +171,7 @@ def _replicas_equal(job: Job, trace: Trace) -> Iterator[str]:
 
 def _replicas_meet(job: Job, trace: Trace) -> Iterator[str]:
     """Checks runs that end with an average: the common weights then include every update."""
-    learned = trace.states[job.weights_owner].step * job.samples_per_step
+    learned = job.samples_in(trace.states[job.weights_owner].step)
     if trace.snapshots and trace.snapshots[-1].samples == learned:
         yield from _replicas_equal(job, trace)
 
@@ -192,7 +192,7 @@ def _distinct_workers(_: Job, trace: Trace) -> Iterator[str]:
 
 
 def _full_updates(job: Job, trace: Trace) -> Iterator[str]:
-    needed = job.samples_per_step // job.step_batch
+    needed = job.method.samples_per_step(1, job.workers)
     for version, rows in _by_version(trace).items():
         if len(rows) != needed:
             yield f"update {version} is made of {len(rows)} gradients, promised {needed}"
@@ -200,7 +200,7 @@ def _full_updates(job: Job, trace: Trace) -> Iterator[str]:
 
 def _constant_total(job: Job, trace: Trace) -> Iterator[str]:
     """Checks the current batches in the server's state; there are none before the first gradient."""
-    batches, total = trace.states[job.weights_owner].batches, job.batch * job.workers
+    batches, total = trace.states[job.weights_owner].batches, job.global_batch
     if batches and sum(batches) != total:
         yield f"batches of {', '.join(map(str, batches))} make {sum(batches)}, promised {total}"
 

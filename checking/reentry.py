@@ -41,7 +41,7 @@ def run_in_parts(job: Job, stops: Sequence[int], choose: Callable[[], Chooser] =
     checkpoint: Checkpoint | None = None
     traces = []
     for stop in [*stops, job.limit]:
-        samples = job.budget.samples if stop is None else stop * job.samples_per_step
+        samples = job.budget.samples if stop is None else job.samples_in(stop)
         part = AnyOrder(dataclasses.replace(job, budget=Budget(samples=samples)), start=checkpoint)
         traces.append(part.run(choose()))
         checkpoint = part.checkpoint()

@@ -27,7 +27,7 @@ def as_sync_sgd(job: Job) -> Job:
     """Returns the job of sync-sgd at the same hyper-parameters and number of samples."""
     own = {field.name for field in dataclasses.fields(job.method)}
     shared = {name: getattr(job.method, name) for name in own & {field.name for field in dataclasses.fields(SyncSgd)}}
-    samples = (job.limit or 0) * job.samples_per_step
+    samples = job.samples_in(job.limit or 0)
     return dataclasses.replace(job, method=SyncSgd(**shared), team=_workers(job), budget=Budget(samples=samples))
 
 

@@ -159,7 +159,7 @@ def _as_long(job: Job, recording: Recording) -> Job:
     """Returns the job with the recorded number of steps as its budget, whatever ended the run."""
     taken = [recording.steps[me.rank] for me in job.team if me.role == job.method.weights_owner]
     steps = sum(taken) if job.method.independent else taken[0]
-    return replace(job, budget=Budget(samples=steps * job.samples_per_step))
+    return replace(job, budget=Budget(samples=job.samples_in(steps)))
 
 
 def unlike(run: Run) -> Iterator[str]:

@@ -77,9 +77,9 @@ class Learned:
         if method.has_server:
             self.samples += sum(row.samples for row in rows)
         elif method.shared:
-            self.samples = version * job.samples_per_step
+            self.samples = job.samples_in(version)
         else:
-            self.samples += len(rows) * job.samples_per_step * (job.workers if method.independent else 1)
+            self.samples += job.samples_in(len(rows) * (job.workers if method.independent else 1))
 
     def _updates(self, version: int) -> int:
         """Returns the number of updates as `stop.updates` counts them: of the server, or else steps of a worker.
@@ -89,7 +89,7 @@ class Learned:
         gradient, so there the version does.
         """
         job = self._job
-        return version if job.method.has_server else max(version, self.samples // job.samples_per_step)
+        return version if job.method.has_server else max(version, job.steps_for(self.samples))
 
     def show(self) -> Snapshot | None:
         """Returns the latest weights for an evaluation; None if they were returned before."""

@@ -13,8 +13,6 @@ class AppliedGradient:
         step: of its worker, from 0.
         version: of the weights to which it was applied: the number of updates before this one.
         staleness: of the update, of the method's own kind.
-        samples: from which it was computed.
-        batch: samples of one worker in one step, as the run was started.
         together: gradients in the same update.
         workers: of the run.
         living: those among them that have not died.
@@ -25,8 +23,6 @@ class AppliedGradient:
     step: int
     version: int
     staleness: int
-    samples: int
-    batch: int
     together: int
     workers: int
     living: int

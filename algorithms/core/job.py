@@ -192,14 +192,19 @@ class Job:
     method: Method
     team: tuple[RankContext, ...]
     learner: Learner
-    batch: int
     budget: Budget
     seed: int = 0
     deaths: tuple[Death, ...] = ()
 
     @staticmethod
     def of(
-        method: Method, nodes: Sequence[Sequence[Rank]], learner: Learner, *, batch: int, budget: Budget, seed: int = 0
+        method: Method,
+        nodes: Sequence[Sequence[Rank]],
+        learner: Learner,
+        *,
+        batch: int | Sequence[int],
+        budget: Budget,
+        seed: int = 0,
     ) -> Job:
         """Creates the job of a method.
 
@@ -207,11 +212,12 @@ class Job:
             method: the method.
             nodes: the ranks of the workers on each node.
             learner: the learning problem.
-            batch: samples of one worker in one step.
+            batch: samples of one worker in one step: a number for all, or one for each worker, by rank.
             budget: when the run ends.
             seed: of the run.
         """
-        return Job(method, build_team(method, nodes, learner.layout), learner, batch, budget, seed)
+        batches = (batch,) * sum(map(len, nodes)) if isinstance(batch, int) else batch
+        return Job(method, build_team(method, nodes, learner.layout, batches), learner, budget, seed)
 
     @cached_property
     def workers(self) -> int:
@@ -230,14 +236,33 @@ class Job:
         return int(self.method.bounds(self.workers)[Guarantee.SURVIVES_WORKERS])
 
     @property
-    def samples_per_step(self) -> int:
-        """Samples in one step of the role that owns the weights."""
-        return self.method.samples_per_step(self.step_batch, self.workers)
+    def batches(self) -> tuple[int, ...]:
+        """Samples of each worker in one gradient, by rank."""
+        return self.team[0].batches
 
-    @property
-    def step_batch(self) -> int:
-        """Samples of one worker in one step: `batch`, or all micro-batches if the method accumulates gradients."""
-        return self.batch * self.method.micro_batches
+    @cached_property
+    def global_batch(self) -> int:
+        """Samples of all workers together in one step."""
+        return sum(self.batches) * self.method.micro_batches
+
+    @cached_property
+    def even_batches(self) -> bool:
+        """Whether all workers have the same batch."""
+        return len(set(self.batches)) == 1
+
+    def samples_in(self, steps: int) -> int:
+        """Returns the samples in so many steps of the role that owns the weights.
+
+        If the workers' batches differ and each step has the batch of one of them, it is their mean that counts.
+
+        Args:
+            steps: number of steps.
+        """
+        return steps * self.method.samples_per_step(self.global_batch, self.workers) // self.workers
+
+    def steps_for(self, samples: int) -> int:
+        """Returns the steps of the role that owns the weights that so many samples need, rounded up."""
+        return -(-samples * self.workers // self.method.samples_per_step(self.global_batch, self.workers))
 
     @property
     def limit(self) -> int | None:
@@ -247,7 +272,7 @@ class Job:
         """
         if self.budget.samples is None:
             return None
-        return -(-self.budget.samples // self.samples_per_step)
+        return self.steps_for(self.budget.samples)
 
     def dies_at(self, rank: Rank, step: int) -> bool:
         """Whether a rank dies in place of beginning this step."""
@@ -260,5 +285,9 @@ class Job:
             me: the rank; a server has no samples.
             step: the number of the step, from 0.
         """
-        count = self.step_batch if me.role == "worker" else 0
-        return Samples(worker=me.rank, workers=self.workers, index=step, count=count)
+        parts = self.method.micro_batches
+        count = me.batches[me.rank] * parts if me.role == "worker" else 0
+        samples = Samples(worker=me.rank, workers=self.workers, index=step, count=count)
+        if me.role != "worker" or self.even_batches:
+            return samples
+        return samples.share(count, me.before * parts, self.global_batch)

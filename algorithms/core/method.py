@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from fractions import Fraction
+from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
@@ -64,6 +65,10 @@ class RankContext:
     world: Group
     server: Rank | None
     layout: Layout
+    batches: tuple[int, ...] = field(default=(), repr=False, hash=False)
+    """samples of each worker's batch, by rank, as the run was started"""
+    before: int = field(default=0, repr=False, compare=False)
+    """samples of a global batch that belong to the workers before this one"""
 
     @property
     def host(self) -> int:
@@ -137,6 +142,8 @@ class Method(ABC):
     shared: ClassVar[bool] = False
     """the weights are in shared memory; the `RecordUpdate` of any worker advances their version"""
 
+    divides_batch: ClassVar[bool] = False
+    """the batch of the scenario is that of all workers together, who compute parts of it; so none has another batch"""
     drops_gradients: ClassVar[bool] = False
     """whether a gradient may be computed and not be part of any update"""
 
@@ -229,7 +236,8 @@ class Method(ABC):
 
         The weights are those of every worker and of the server when all that the gradient has set in motion has ended:
         averages, the steps of a momentum, the sending of a residual. What a method multiplies its gradients by, it
-        declares here.
+        declares here, for batches that are all equal: a gradient of b_i samples counts b_i P / B times as much, with
+        the global batch B of P workers, because every sample counts as much.
 
         Args:
             one: the gradient, and the update that applies it.
@@ -470,13 +478,16 @@ OF_ADAM = ("beta1", "beta2", "epsilon")
 """the hyper-parameters that Adam and AdamW have, and SGD has not"""
 
 
-def build_team(method: Method, nodes: Sequence[Sequence[Rank]], layout: Layout) -> tuple[RankContext, ...]:
+def build_team(
+    method: Method, nodes: Sequence[Sequence[Rank]], layout: Layout, batches: Sequence[int] = ()
+) -> tuple[RankContext, ...]:
     """Creates the context of every rank: workers 0…W−1, then the server if the method has one.
 
     Args:
         method: the method of the run.
         nodes: the ranks of the workers on each node.
         layout: the layers of the weights.
+        batches: samples of each worker's batch, by rank; a method that uses one worker takes the first.
 
     >>> from paceline.algorithms import find
     >>> [me.role for me in build_team(find("async-sgd")(), [[Rank(0)], [Rank(1)]], Layout(()))]
@@ -488,7 +499,11 @@ def build_team(method: Method, nodes: Sequence[Sequence[Rank]], layout: Layout) 
     everyone = Group((*workers.ranks, server)) if server is not None else workers
     leaders = Group(tuple(node[0] for node in nodes))
     mine = {rank: Group(tuple(node)) for node in nodes for rank in node}
-    team = [RankContext(rank, "worker", workers, mine[rank], leaders, everyone, server, layout) for rank in workers]
+    own = tuple(batches[: len(workers)])
+    team = [
+        RankContext(rank, "worker", workers, mine[rank], leaders, everyone, server, layout, own, before)
+        for rank, before in zip(workers, accumulate(own or (0,) * len(workers), initial=0), strict=False)
+    ]
     if server is not None:
-        team.append(RankContext(server, "server", workers, Group((server,)), leaders, everyone, server, layout))
+        team.append(RankContext(server, "server", workers, Group((server,)), leaders, everyone, server, layout, own))
     return tuple(team)

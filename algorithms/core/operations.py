@@ -96,7 +96,11 @@ class Load(Op[Batch]):
 @fast_constructor
 @dataclass(frozen=True, slots=True)
 class Gradient(Op[GradientResult]):
-    """Computes the mean gradient of the loss over `batch` at exactly `weights`."""
+    """Computes the gradient of the loss over `batch` at exactly `weights`: the mean over its samples.
+
+    If the workers' batches differ, it is the mean times `Samples.weight`, so that every sample counts as much. A
+    training program multiplies its loss by this number, which takes no time.
+    """
 
     weights: Weights
     batch: Batch

@@ -236,6 +236,9 @@ class Samples:
     parts: int = 1
     """micro-batches of `count` samples in a worker's step, one after the other"""
 
+    weight: float = 1.0
+    """what `Gradient` multiplies the mean gradient of the batch by, see `share`"""
+
     @property
     def number(self) -> int:
         """The number of this gradient among those of its worker, from 0."""
@@ -252,7 +255,31 @@ class Samples:
         """
         if parts == 1:
             return [self]
-        return [replace(self, count=self.count // parts, part=part, parts=parts) for part in range(parts)]
+        count, first = self.count // parts, self.before
+        befores = [None if first is None else first + part * count for part in range(parts)]
+        return [
+            replace(self, count=count, before=before, part=part, parts=parts) for part, before in enumerate(befores)
+        ]
+
+    def share(self, count: int, before: int, together: int) -> Samples:
+        """Returns the samples of this share of a global batch with the weight b_i P / B.
+
+        The mean of all workers' gradients is then the gradient of the global batch: every sample counts as much.
+
+        Args:
+            count: b_i, the samples of this worker.
+            before: the samples of the workers before it.
+            together: B, the samples of all workers.
+
+        >>> Samples(worker=1, workers=2, index=0, count=2).share(3, before=1, together=4).weight
+        1.5
+        """
+        weight = count * self.workers / together
+        return replace(self, count=count, before=before, together=together, weight=weight)
+
+    def weighted(self, gradient: V) -> V:
+        """Returns the mean gradient of the batch times its weight; the same vector if the weight is 1."""
+        return gradient if self.weight == 1 else self.weight * gradient
 
 
 @fast_constructor

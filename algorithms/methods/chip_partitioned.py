@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.gradient_weights import AppliedGradient
@@ -31,12 +32,14 @@ class ChipPartitionedSgd(SgdMethod):
     source = "You, Buluç, Demmel, SC'17 (partitioning one KNL chip)"
     guarantees = frozenset({Guarantee.DETERMINISTIC, Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL})
 
+    divides_batch: ClassVar[bool] = True
+
     def samples_per_step(self, batch: int, workers: int) -> int:
         return batch
 
     def gradient_weight(self, one: AppliedGradient) -> float:
-        """Returns η / (1 − μ) times b_i / B."""
-        return self.learning_rate_at(one.step) / (1 - self.momentum) * one.samples / one.batch
+        """Returns η / (1 − μ): the weights of the parts, b_i / B, add up to 1."""
+        return self.learning_rate_at(one.step) / (1 - self.momentum)
 
     def problems(self, nodes: Sequence[Sequence[Rank]]) -> list[str]:
         found = super().problems(nodes)

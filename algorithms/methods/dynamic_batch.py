@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from paceline.algorithms.core.apportion import Estimate, apportion, change
-from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import Gradient, Load, NextStep, Now, Receive, RecordUpdate, Send
@@ -29,12 +28,12 @@ from paceline.algorithms.methods.survivors import LivingWorkers, survives
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A worker's gradient, its origin, its duration, and the default batch of a worker."""
+    """A worker's gradient, its origin, its duration, and the mean batch of a worker."""
 
     vector: Any
     origin: Contribution
     seconds: float
-    base: int
+    base: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class DbsSgd(SgdMethod):
     server, on push g of b_i samples from i:  x ← x − η (b_i P / B) g;  version ← version + 1;  reply x, b_i
     now and then:                             b_i ← v_i (T − o_i), rounded, with T from Σ b_i = B
 
-    B is P times the scenario's batch per worker, which is the initial batch of all. A worker sends the duration of its
+    B is the sum of the batches of the scenario, which are the initial ones. A worker sends the duration of its
     gradient, without waiting; the server fits t = o + b / v to the durations of each worker. Even if the fit is wrong,
     batches that no longer change are right: they make the measured times equal, regardless of the fitted o and v.
     """
@@ -116,23 +115,20 @@ class DbsSgd(SgdMethod):
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return survives(workers - 1)
 
-    def gradient_weight(self, one: AppliedGradient) -> float:
-        """Returns η / (1 − μ) times b_i P / B: every sample counts as much."""
-        return super().gradient_weight(one) * one.samples / one.batch
-
     def begin(self, me: RankContext, vector: Vector) -> Portioned | Balance:
         kind = Balance if me.role == "server" else Portioned
         return kind(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))
 
     @program
     def worker(self, me: RankContext, state: Portioned) -> Program[Portioned]:
-        server = server_of(me)
+        server, base = server_of(me), sum(me.batches) / len(me.batches)
         while step := (yield from NextStep(state)):
-            batch = yield from Load(state.part.of(step.samples) if state.part else step.samples)
+            own = state.part.of(step.samples) if state.part else step.samples
+            batch = yield from Load(replace(own, weight=1.0))  # the server weighs
             begun_s = yield from Now()
             gradient = yield from Gradient(state.weights, batch)
             seconds = (yield from Now()) - begun_s
-            yield from Send(server, Timed(gradient.vector, gradient.contribution(), seconds, step.samples.count))
+            yield from Send(server, Timed(gradient.vector, gradient.contribution(), seconds, base))
             reply = (yield from Receive(server)).value
             if isinstance(reply, Stop):
                 return state
@@ -149,7 +145,7 @@ class DbsSgd(SgdMethod):
             yield from rule.charge(gradient.nbytes, "host", also=SCALE)
             vector, optimizer_state = rule.update(state.weights.vector, gradient, state.optimizer_state)
             version = yield from RecordUpdate(Weights(vector, state.weights.version), [push.origin])
-            batches = redistributed(state.batches or (push.base,) * len(me.workers), team.living)
+            batches = redistributed(state.batches or me.batches, team.living)
             estimates = self.measured(state.estimates or (None,) * len(me.workers), message.source, push)
             if (step.number + 1) % self.interval == 0:
                 left = sorted(team.living)

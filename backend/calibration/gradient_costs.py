@@ -68,9 +68,9 @@ class GradientTask:
         """
         cores = self.runner.decide(available_cores)
         hosts = tuple(self.runner.workers_of_hosts(self.plan.job).values())
-        like, method = replace(self.plan.job, batch=self.batch), ProbeGradients(hosts=hosts, cores=cores)
+        like, method = self.plan.job, ProbeGradients(hosts=hosts, cores=cores)
         steps *= len(method.phases(like.team[0].workers))
-        job = job_of(like, self.plan.cluster.placement, method, steps)
+        job = job_of(like, self.plan.cluster.placement, method, steps, self.batch)
         trace = self.runner.run(launch_of(self.scenario, job), self.plan)
         if trace is None:
             return []
@@ -99,11 +99,13 @@ def gradient_tasks(scenario: Scenario, batches: Sequence[int] = (), runner: Runn
 
     Args:
         scenario: the scenario with its model, batch, ranks and threads.
-        batches: the batch sizes; by default that of the scenario.
+        batches: the batch sizes; by default those of the scenario.
         runner: the processes that perform them; by default each launch forks its own.
     """
     plan = max(scenario.plans(paced=False), key=lambda plan: plan.job.workers)
-    return [GradientTask(scenario, plan, batch, runner or Runner()) for batch in batches or (plan.job.batch,)]
+    return [
+        GradientTask(scenario, plan, batch, runner or Runner()) for batch in batches or sorted(set(plan.job.batches))
+    ]
 
 
 def gradient_times(

@@ -137,7 +137,7 @@ def trace(given: str, plan: Plan, busy: int) -> Imported:
         InputError: the trace is wrong; with all mistakes.
     """
     before, _, after = given.rpartition("=")
-    batch, path = plan.job.batch, Path(given)
+    batch, path = plan.job.batches[0], Path(given)
     if before and not path.exists():
         if not before.isdecimal() or int(before) < 1:
             raise InputError(

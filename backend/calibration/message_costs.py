@@ -150,10 +150,11 @@ def global_all_reduce(job: Job) -> Asked:
     return Asked("AllReduce", job.workers, job.learner.initial().nbytes, (job.team[0].workers.ranks,))
 
 
-def job_of(like: Job, nodes: Sequence[Sequence[Rank]], method: Method, steps: int) -> Job:
-    """Returns a probe's job for the same ranks and learner."""
-    job = replace(like, method=method, team=build_team(method, nodes, like.learner.layout), deaths=())
-    return replace(job, budget=Budget(samples=steps * job.samples_per_step))
+def job_of(like: Job, nodes: Sequence[Sequence[Rank]], method: Method, steps: int, batch: int | None = None) -> Job:
+    """Returns a probe's job for the same ranks and learner; `batch` is that of all, instead of the first worker's."""
+    batches = (like.batches[0] if batch is None else batch,) * sum(map(len, nodes))  # `like` may use one worker
+    job = replace(like, method=method, team=build_team(method, nodes, like.learner.layout, batches), deaths=())
+    return replace(job, budget=Budget(samples=job.samples_in(steps)))
 
 
 def launch_of(scenario: Scenario, job: Job) -> Launch:

@@ -102,7 +102,7 @@ def costs(
             found[LOAD if server is None else SERVER_LOAD] += lasting(spans, "load")
             found[REST if server is None else SERVER_REST] += uncovered(spans)
             if pace is not None:
-                found[LATE] += late(spans, job.batch, pace)
+                found[LATE] += late(spans, job.batches[me.rank], pace)
             found[WAIT] += waits(spans, trace.now_s.get(me.rank, ()))
             found[LANE] += lanes(trace.now_s.get(me.rank, ()))
             for span in spans:

@@ -70,6 +70,7 @@ class Device:
             vector, loss = self.learner.gradient(weights.vector, batch.data)
             self.station.accelerator.synchronize()  # before the time is measured
             self.nan_check.check(step, vector, loss)
+            vector = batch.samples.weighted(vector)
             if self.pace is not None:
                 self._hold(
                     self.pace.end_s(rank, start, self.pace.compute_s(rank, batch.samples.number, size)), thread.given_up
@@ -120,7 +121,7 @@ class Device:
                 nonlocal begun
                 if (complete := gathering.take(name, gradient)) is None:
                     return
-                bucket, vector = complete
+                bucket, vector = complete[0], batch.samples.weighted(complete[1])
                 station.accelerator.synchronize()
                 if (due_s := next(due)) is not None:
                     assert self.pace is not None

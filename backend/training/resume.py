@@ -87,7 +87,7 @@ def saving_of(plan: Plan, folder: Path) -> Saving | None:
     if asked is None:
         return None
     job = plan.job
-    steps = asked.steps(num_samples=job.learner.num_samples, samples_per_step=job.samples_per_step)
+    steps = asked.steps(num_samples=job.learner.num_samples, samples_in=job.samples_in)
     about = {"scenario": plan.scenario.dump(), "algorithm": plan.name, "seed": plan.seed}
     return Saving(folder=folder / CHECKPOINTS, every=steps, keep=asked.keep, about=about)
 

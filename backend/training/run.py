@@ -239,8 +239,8 @@ def _observer(
             watch(plan, now)
         if progress is not None:
             recent = window.add(now)
-            alike = job.workers if job.method.independent else 1
-            spent = job.budget.spent(samples=now.step * job.samples_per_step * alike, seconds=now.elapsed_s)
+            samples = job.samples_in(now.step * (job.workers if job.method.independent else 1))
+            spent = job.budget.spent(samples=samples, seconds=now.elapsed_s)
             progress(f"{plan.name}, {recent.words}", (number + spent) / of)
 
     return observe

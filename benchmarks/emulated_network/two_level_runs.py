@@ -163,7 +163,7 @@ class Setting:
     def job(self, method: Method) -> Job:
         """Returns the method's job on both hosts with this many steps."""
         job = Job.of(method, self.nodes, Bowl(self.nbytes // ITEM_BYTES), batch=1, budget=Budget())
-        return replace(job, budget=Budget(samples=self.steps * job.samples_per_step))
+        return replace(job, budget=Budget(samples=job.samples_in(self.steps)))
 
     def run(self, method: Method, made: Hosts | None, *, shared: bool) -> tuple[Job, Trace]:
         """Runs the job for real on these hosts; without hosts, entirely on this machine."""
@@ -253,7 +253,7 @@ def probed(way: Way, setting: Setting, made: Hosts) -> Probe:
         median(span.end_s - span.start_s for span in alone.spans if span.activity == "update"),
         sum(
             median(seconds for of_rank in spans for seconds in kind(of_rank))
-            for kind in (lambda one: lasting(one, "load"), lambda one: late(one, job.batch, pace), uncovered)
+            for kind in (lambda one: lasting(one, "load"), lambda one: late(one, job.batches[0], pace), uncovered)
         ),
         read(small).stages_s,
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Any
 
 from paceline.algorithms.core.errors import InputError
@@ -66,6 +67,7 @@ class Case:
         nodes: number of workers on each node. Ranks count upwards; the server, if there is one, follows.
         steps: the budget: this many steps of every worker, as samples.
         batch: samples of one worker in one step.
+        batches: the samples of each worker instead, by rank, from the beginning again if there are more workers.
         seed: of the problem.
         gradients: if False, all gradients are 0 and the ranks start from different weights, so that sums and means
             that the method conserves can be compared.
@@ -87,6 +89,7 @@ class Case:
     nodes: tuple[int, ...]
     steps: int
     batch: int = 4
+    batches: tuple[int, ...] = ()
     seed: int = 1
     gradients: bool = True
     choices: tuple[int, ...] = ()
@@ -105,6 +108,11 @@ class Case:
         return placed(self.nodes)
 
     @property
+    def batch_of_each(self) -> tuple[int, ...]:
+        """The samples of each worker in one step, by rank."""
+        return tuple(islice(cycle(self.batches or (self.batch,)), self.workers))
+
+    @property
     def interpreter(self) -> str:
         """The name of the interpreter that runs the case."""
         return "any-order" if self.times is None else "simulated"
@@ -112,9 +120,10 @@ class Case:
     def job(self) -> Job:
         """Returns the job of the case."""
         method = self.method if self.gradients else without_gradients(self.method)
-        budget = Budget(samples=self.steps * self.batch * self.workers)
+        batches = self.batch_of_each
+        budget = Budget(samples=self.steps * sum(batches))
         learner = SmallProblem(seed=self.seed, zero=not self.gradients)
-        return Job.of(method, self.placement, learner, batch=self.batch, budget=budget, seed=self.seed)
+        return Job.of(method, self.placement, learner, batch=batches, budget=budget, seed=self.seed)
 
 
 @dataclass(frozen=True)
@@ -220,6 +229,8 @@ def from_json(data: Any) -> Case:
     said += [f"{name}: unknown; expected {', '.join(sorted(known))}" for name in data if name not in known]
     if not said and not (values["nodes"] and min(values["nodes"]) >= 1):
         said.append(f"nodes: found {list(values['nodes'])}, expected at least one node, each with 1 worker or more")
+    if any(size < 1 for size in values.get("batches", ())):
+        said.append(f"batches: found {list(values['batches'])}, expected numbers of 1 or more")
     if said:
         raise InputError("case: " + "; ".join(said))
     return Case(method=method, **values)
@@ -229,6 +240,7 @@ _KINDS: dict[str, Any] = {
     "nodes": tuple[int, ...],
     "steps": int,
     "batch": int,
+    "batches": tuple[int, ...],
     "seed": int,
     "gradients": bool,
     "choices": tuple[int, ...],

@@ -141,19 +141,20 @@ class Measurement:
         return float(self.copies[copy][at])
 
     def declared(self, key: tuple[int, int], layer: int) -> float:
-        """Returns the weight that the method declares; 0 if no update applies the gradient."""
-        row = self.rows.get(key)
+        """Returns the weight that the method declares; 0 if no update applies the gradient.
+
+        Every sample counts as much, so a gradient of b_i samples counts b_i P / B times as much as of equal batches.
+        """
+        row, job = self.rows.get(key), self.job
         if row is None:
             return 0.0
-        return self.job.method.gradient_weight(
+        return (row.samples * job.workers / job.global_batch) * job.method.gradient_weight(
             AppliedGradient(
                 step=row.step,
                 version=row.version_applied,
                 staleness=row.staleness,
-                samples=row.samples,
-                batch=BATCH,
                 together=Counter(one.version_applied for one in self.rows.values())[row.version_applied],
-                workers=self.job.workers,
+                workers=job.workers,
                 living=self.living,
                 layers=len(SCALES),
                 layer=layer,
@@ -166,7 +167,8 @@ def measured_weights(case: Case) -> Measurement | None:
     if not is_measured(case) or (form := _form(case)) is None:
         return None
     learner = UnitGradients(EACH * case.workers + 1, opened=not case.deaths)
-    job = Job.of(form, case.placement, learner, batch=BATCH, budget=Budget(), seed=case.seed)
+    batches = case.batch_of_each if case.batches else BATCH
+    job = Job.of(form, case.placement, learner, batch=batches, budget=Budget(), seed=case.seed)
     steps = EACH + 1 + FADING_STEPS * form.longest_period(job.workers)
     ended = _ended(case, job, learner, steps)
     if ended is None:
@@ -185,8 +187,8 @@ def measured_weights(case: Case) -> Measurement | None:
 
 def _ended(case: Case, job: Job, learner: UnitGradients, steps: int) -> WithDeaths | None:
     """Runs a job for so many steps of each worker, after the moves of the case; None if that fails."""
-    updates = -(-steps * BATCH * job.workers // job.samples_per_step)
-    budget = Budget(samples=(updates + len(case.choices) // 4) * job.samples_per_step)
+    job = dataclasses.replace(job, budget=Budget(samples=steps * job.global_batch))
+    budget = Budget(samples=job.samples_in((job.limit or 0) + len(case.choices) // 4))
     run = WithDeaths(dataclasses.replace(job, budget=budget), case.deaths)
     most = MOVES_PER_STEP * len(job.team) * (steps + len(case.choices))
     try:

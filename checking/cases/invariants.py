@@ -269,9 +269,9 @@ def _reference(outcome: Outcome) -> Job | None:
         return None
     if method.problems(case.placement) or own.limit is None:
         return None
-    job = Job.of(method, case.placement, own.learner, batch=case.batch, budget=Budget(), seed=case.seed)
-    samples = own.limit * own.samples_per_step
-    return None if samples % job.samples_per_step else dataclasses.replace(job, budget=Budget(samples=samples))
+    job = Job.of(method, case.placement, own.learner, batch=own.batches, budget=Budget(), seed=case.seed)
+    samples = own.samples_in(own.limit)
+    return None if samples % job.samples_in(1) else dataclasses.replace(job, budget=Budget(samples=samples))
 
 
 def _no_shared_state(outcome: Outcome) -> Iterator[str]:

@@ -110,7 +110,7 @@ def in_any_order(case: Case, choose: Chooser, kind: Kind = Observed) -> Outcome:
     limit = moves_of(case, job)
     whole, log, findings, error = Trace(in_seconds=False), list[Entry](), list[Finding](), None
     for stop in [*sorted(stop for stop in case.stops if stop < (job.limit or 0)), None]:
-        samples = job.budget.samples if stop is None else stop * job.samples_per_step
+        samples = job.budget.samples if stop is None else job.samples_in(stop)
         part = dataclasses.replace(job, budget=Budget(samples=samples))
         deaths = [(rank, move - len(log)) for rank, move in case.deaths]
         run = WithDeaths(part, deaths, start) if deaths else kind(part, start)

@@ -31,7 +31,7 @@ from paceline.checking.moves import Chooser, RoundRobin
 CONSERVING = frozenset({Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MEAN})
 SHORT = (1, 2)
 """the values that replace larger integers"""
-SIMULATED, STOPPED, WITH_DEATHS, WITHOUT_GRADIENTS, LARGE = 0.25, 0.2, 0.15, 0.15, 0.1
+SIMULATED, STOPPED, WITH_DEATHS, WITHOUT_GRADIENTS, LARGE, UNEVEN = 0.25, 0.2, 0.15, 0.15, 0.1, 0.2
 """the shares of these kinds of cases; provenance: ours"""
 
 PLAIN = 3
@@ -97,9 +97,9 @@ class RandomCases:
 
     def __iter__(self) -> Iterator[Drawn]:
         yield from self._plain()
-        random = np.random.default_rng(np.random.SeedSequence((self.seed, 22)))
+        random, of_batches = (np.random.default_rng(np.random.SeedSequence((self.seed, key))) for key in (22, 24))
         while True:
-            yield self._draw(random)
+            yield self._draw(random, of_batches)
 
     def _plain(self) -> Iterator[Drawn]:
         """Yields simple cases, which show a mistake that does not depend on the schedule."""
@@ -108,7 +108,7 @@ class RandomCases:
             case = Case(method=self.method, nodes=sizes, steps=min(2, self.steps), same_as=self.same_as)
             yield Drawn(case, RoundRobin())
 
-    def _draw(self, random: np.random.Generator) -> Drawn:
+    def _draw(self, random: np.random.Generator, of_batches: np.random.Generator) -> Drawn:
         method = self.variants[int(random.integers(len(self.variants)))]
         sizes = self._placement(random)
         if problems(method, sizes):
@@ -117,6 +117,8 @@ class RandomCases:
         steps = int(random.integers(1, 1 + (2 * self.steps if large else min(self.steps, 4))))
         same_as = self.same_as if method is self.method else None
         case = Case(method=method, nodes=sizes, steps=steps, seed=int(random.integers(8)), same_as=same_as)
+        if not method.divides_batch and case.workers > 1 and of_batches.random() < UNEVEN:
+            case = dataclasses.replace(case, batches=tuple(map(int, of_batches.integers(1, 9, size=case.workers))))
         if method.guarantees & CONSERVING and random.random() < WITHOUT_GRADIENTS:
             case = dataclasses.replace(case, gradients=False)
         kind = random.random()

@@ -184,7 +184,7 @@ def _fewer_steps(case: Case) -> Iterator[Case]:
 
 
 def _simpler(case: Case) -> Iterator[Case]:
-    """Yields the case with one thing left out: a death, a stop, the times, a node, the seed of the problem."""
+    """Yields the case with one thing left out: a death, a stop, the times, a node, batches, the seed."""
     yield from (dataclasses.replace(case, deaths=_without(case.deaths, at)) for at in range(len(case.deaths)))
     for at, (rank, move) in enumerate(case.deaths):
         if move:
@@ -196,6 +196,13 @@ def _simpler(case: Case) -> Iterator[Case]:
         yield from (dataclasses.replace(case, times=times) for times in _simpler_times(case.times))
     if len(case.nodes) < case.workers and not problems(case.method, (1,) * case.workers):
         yield dataclasses.replace(case, nodes=(1,) * case.workers)
+    if case.batches:
+        yield dataclasses.replace(case, batches=())
+        yield from (
+            dataclasses.replace(case, batches=simpler)
+            for simpler in (tuple(min(size, most) for size in case.batch_of_each) for most in (2, 3, 5))
+            if simpler != case.batches
+        )
     if case.seed != 1:
         yield dataclasses.replace(case, seed=1)
 

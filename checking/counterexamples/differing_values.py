@@ -207,7 +207,7 @@ def _gradients_of_update(outcome: Outcome) -> Found:
     updates: dict[int, list[Update]] = {}
     for row in outcome.trace.updates:
         updates.setdefault(row.version_applied, []).append(row)
-    needed = outcome.job.samples_per_step // outcome.job.step_batch
+    needed = outcome.job.method.samples_per_step(1, outcome.job.workers)
     for at, rows in updates.items():
         ranks = [row.rank for row in rows]
         if len(ranks) != needed or len(set(ranks)) != len(ranks):
@@ -223,7 +223,7 @@ def _gradients_of_update(outcome: Outcome) -> Found:
 def _batches(outcome: Outcome) -> Found:
     state = outcome.trace.states.get(outcome.job.weights_owner)
     batches = getattr(state, "batches", None) or ()
-    total = outcome.job.batch * outcome.job.workers
+    total = outcome.job.global_batch
     values = (*((f"rank {rank}", str(size)) for rank, size in enumerate(batches)), ("together", str(sum(batches))))
     return Found(
         differences=(Difference(what="batches", values=(*values, ("promised", str(total)))),) if batches else ()

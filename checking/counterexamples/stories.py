@@ -103,7 +103,8 @@ def _setting(case: Case) -> str:
         workers += f" on nodes of {', '.join(map(str, case.nodes))}"
     server = " and a server" if case.method.has_server else ""
     steps = f"{case.steps} step{'s' * (case.steps != 1)}"
-    words = f"{workers}{server}, {steps} of batch {case.batch}, seed {case.seed}"
+    batches = f"batches {', '.join(map(str, case.batch_of_each))}" if case.batches else f"batch {case.batch}"
+    words = f"{workers}{server}, {steps} of {batches}, seed {case.seed}"
     if case.times is None:
         words += ", in any order"
     else:

@@ -162,14 +162,17 @@ def mean_gradient_s(plan: Plan, machine: Profile) -> float:
         plan: the run.
         machine: the measured costs.
     """
-    batch, workers = plan.job.batch, [me for me in plan.job.team if me.role == "worker"]
+    batches, workers = plan.job.batches, [me for me in plan.job.team if me.role == "worker"]
     if not machine.gradients:
         even = replace(plan, cluster=plan.cluster.without_jitter())
-        return fmean(even.compute_s(me.rank, 0, batch) for me in workers)
+        return fmean(even.compute_s(me.rank, 0, batches[me.rank]) for me in workers)
     one_machine = plan.scenario.train.network == "emulated"  # whose cores the ranks of all hosts share
     places = [0 if one_machine else me.host for me in workers]
-    speeds, busy = shared_cores(machine.cores, machine.gradient(batch)), Counter(places)
-    return fmean(machine.gradient_s(batch) / speeds(busy[place]) for place in places)
+    speeds = {batch: shared_cores(machine.cores, machine.gradient(batch)) for batch in set(batches)}
+    busy = Counter(places)
+    return fmean(
+        machine.gradient_s(batch) / speeds[batch](busy[place]) for batch, place in zip(batches, places, strict=True)
+    )
 
 
 def _all_reduce(plan: Plan, costs: Costs) -> tuple[float, float]:
@@ -227,8 +230,7 @@ def alpha_beta_runs(scenario: Scenario, costs: Costs, simulated: Sequence[Run]) 
 
 
 def _with_times(run: Run, plan: Plan, costs: Costs) -> Run:
-    together = plan.job.workers * plan.job.step_batch
-    summary: Mapping[str, Any] = with_times(run.summary, model_of(plan, costs), plan.job.workers, together)
+    summary: Mapping[str, Any] = with_times(run.summary, model_of(plan, costs), plan.job.workers, plan.job.global_batch)
     return replace(run, summary=summary)  # type: ignore[arg-type]  # a summary without the keys that it lacks
 
 

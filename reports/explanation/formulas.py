@@ -289,16 +289,19 @@ def gradient_words(run: Recorded, mean_s: float) -> tuple[str, str]:
         run: the run.
         mean_s: the mean time of a step's gradient, or of its micro-batches together, in the simulation.
     """
-    cluster, batch = run.plan.cluster, run.plan.job.batch
-    devices = Counter(cluster.device_of(Rank(rank)) for rank in range(run.workers))
-    times = {device: device.compute_s(batch) for device in devices}
+    kinds = run.plan.gradients
+    times = {(device, batch): device.compute_s(batch) for device, batch in kinds}
     parts = run.plan.job.method.micro_batches
     each_s = mean_s / parts
-    modelled = sum(times[device] * count for device, count in devices.items()) / run.workers
-    origins = " and ".join(dict.fromkeys(map(_origin, devices)))
+    modelled = sum(times[kind] * count for kind, count in kinds.items()) / run.workers
+    origins = " and ".join(dict.fromkeys(_origin(device) for device, _ in kinds))
+    batches = list(dict.fromkeys(str(batch) for _, batch in kinds))
     what = "a gradient" if parts == 1 else f"{parts} gradients"
-    words = f"{what} of {seconds(each_s)}, {origins} at batch {batch}"
+    words = f"{what} of {seconds(each_s)}, {origins} at batch {' and '.join(batches)}"
     if abs(each_s - modelled) > SAME * modelled:
         ratio = significant(each_s / modelled)
         words += f" ({seconds(modelled)}) × {ratio} by jitter, stragglers and unequal numbers of steps"
-    return words, joined(f"{seconds(times[one])} on {one.name}: {one.provenance}" for one in devices)
+    return words, joined(
+        f"{seconds(own_s)} on {device.name}{f' at batch {batch}' if len(batches) > 1 else ''}: {device.provenance}"
+        for (device, batch), own_s in times.items()
+    )

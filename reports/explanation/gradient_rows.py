@@ -23,8 +23,8 @@ def gradient_rows(run: Recorded, mean_s: float) -> Iterator[Row]:
     if lost > 0:
         yield _interference(run, lost * mean_s)
         mean_s *= 1 - lost
-    curves = [node.device.times for node in run.plan.cluster.nodes for _ in range(node.workers)]
-    known = [curve for curve in curves if curve is not None]
+    curves = [(device.times, batch) for (device, batch), count in run.plan.gradients.items() for _ in range(count)]
+    known = [(curve, batch) for curve, batch in curves if curve is not None]
     if len(known) == len(curves):
         yield from _by_kind(run, known, mean_s)
     else:
@@ -51,12 +51,11 @@ def _interference(run: Recorded, seconds: float) -> Row:
     )
 
 
-def _by_kind(run: Recorded, curves: Sequence[Curve], mean_s: float) -> Iterator[Row]:
+def _by_kind(run: Recorded, curves: Sequence[tuple[Curve, int]], mean_s: float) -> Iterator[Row]:
     """Yields kinds of layers, memory traffic and launches; several devices contribute their mean shares."""
     words, provenance = gradient_words(run, mean_s)
-    batch = run.plan.job.batch
     parts: dict[str, list[tuple[float, float, float]]] = {}
-    for curve in curves:
+    for curve, batch in curves:
         for part in curve.by_kind(batch):
             parts.setdefault(part.kind, []).append((part.seconds, part.amount, part.hidden_s))
     total = sum(value for values in parts.values() for value, _, _ in values)

@@ -99,9 +99,15 @@ def changes(run: Recorded) -> Iterator[Change]:
     """Yields the changes that apply to a run."""
     plan, cluster = run.plan, run.plan.cluster
     yield Change("devices twice as fast", plan, RecordedTiming(plan, compute=lambda _: 0.5))
-    times = [cluster.device_of(Rank(rank)).compute_s(plan.job.batch) for rank in range(run.workers)]
-    if (fastest_s := min(times)) < max(times):
-        equal = [fastest_s / each for each in times]
+    devices = list(dict.fromkeys(device for device, _ in plan.gradients))
+    gained = {
+        (device, batch): min(one.compute_s(batch) for one in devices) / own_s
+        for device, batch in plan.gradients
+        if (own_s := device.compute_s(batch)) > 0
+    }
+    if any(factor < 1 for factor in gained.values()):
+        pairs = ((cluster.device_of(Rank(rank)), batch) for rank, batch in enumerate(plan.job.batches))
+        equal = [gained.get(pair, 1.0) for pair in pairs]
         yield Change(
             "every device as fast as the fastest", plan, RecordedTiming(plan, compute=lambda rank: equal[rank])
         )

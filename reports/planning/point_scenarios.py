@@ -65,6 +65,10 @@ def scenario_of(
     entry = next(one for one in made["algorithms"] if one["name"] == choice.method)
     made["algorithms"] = [{**entry, **choice.hyperparameters}]
     made["cluster"] = _cluster(made["cluster"], kinds, choice)
+    given = made["workload"]["batch_per_worker"]
+    for node in made["cluster"]["nodes"] if isinstance(made["cluster"]["nodes"], list) else ():
+        if (own := node.get("batch_per_worker")) is not None:  # it stays as many times the usual batch
+            node["batch_per_worker"] = max(1, round(own * choice.batch_per_worker / given))
     made["workload"] = {**made["workload"], "batch_per_worker": choice.batch_per_worker}
     made["stop"] = {**made["stop"], **stop}
     made["target"] = dict(target)

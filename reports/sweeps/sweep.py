@@ -201,7 +201,8 @@ def _plan(
 
 def _runs(values: Mapping[str, Any], scenario: Scenario) -> list[tuple[Entry, Scenario]]:
     """Returns the runs of a point, each with a scenario of this run only."""
-    workers, batch = scenario.cluster.workers, scenario.workload.batch_per_worker
+    workers, batches = scenario.cluster.workers, set(scenario.cluster.batches(scenario.workload))
+    batch = batches.pop() if len(batches) == 1 else None
     algorithms = Algorithms.of(scenario.algorithms)
     return [
         (

@@ -64,8 +64,19 @@ def changes_for_gpus(scenario: Scenario, text: str) -> list[str]:
 
 
 def total_batch(scenario: Scenario) -> int:
-    """Returns the samples of one step of all workers."""
-    return scenario.cluster.workers * scenario.workload.batch_per_worker
+    """Returns the samples of one step of all workers, which `--scaling strong` keeps.
+
+    Raises:
+        ScenarioError: nodes have batches of their own, which the scaling would not change.
+    """
+    nodes = scenario.cluster.nodes
+    for number, node in enumerate(nodes if isinstance(nodes, tuple) else ()):
+        if node.batch_per_worker is not None:
+            raise ScenarioError(
+                f"--scaling strong: found cluster.nodes[{number}].batch_per_worker, which does not follow from the "
+                f"number of workers; expected {BATCH} alone"
+            )
+    return sum(scenario.cluster.batches(scenario.workload))
 
 
 def batch_of_each(total: int, workers: int) -> int:

@@ -87,8 +87,7 @@ def _tensor_cores(plan: Plan) -> Iterator[str]:
     workload = plan.scenario.workload
     if workload.compute_dtype != "fp32":
         return
-    workers, batch = plan.job.team[0].workers.ranks, workload.batch_per_worker
-    for device in plan.cluster.devices_of(workers):
+    for device, batch in plan.gradients:
         if device.name not in SPECS or precision_class(SPECS[device.name], "fp16") != "tensor":
             continue
         try:
@@ -107,18 +106,18 @@ def _tensor_cores(plan: Plan) -> Iterator[str]:
 
 def _devices(plan: Plan) -> Iterator[str]:
     """Yields notes on devices, models, precisions and batches outside the data that device times were fitted to."""
-    workload, workers = plan.scenario.workload, plan.job.team[0].workers.ranks
-    for device in plan.cluster.devices_of(workers):
+    workload = plan.scenario.workload
+    for device, batch in plan.gradients:
         if device.times is not None and device.name != THIS_MACHINE:
             family = find_model(workload.model).family
             spec, dtype = named(device.name), workload.compute_dtype
-            for key, words in gaps(spec, workload.model, family, dtype, plan.job.batch):
+            for key, words in gaps(spec, workload.model, family, dtype, batch):
                 yield f"{key}: {words} ({device.provenance})"
-        elif device.measured and not device.measured.batches[0] <= plan.job.batch <= device.measured.batches[-1]:
+        elif device.measured and not device.measured.batches[0] <= batch <= device.measured.batches[-1]:
             batches = device.measured.batches
-            known = " to ".join(f"{batch}" for batch in sorted({batches[0], batches[-1]}))
+            known = " to ".join(f"{size}" for size in sorted({batches[0], batches[-1]}))
             yield (
-                f"workload.batch_per_worker: found {plan.job.batch}; the time of {device.name} was measured at {known} "
+                f"workload.batch_per_worker: found {batch}; the time of {device.name} was measured at {known} "
                 f"({device.provenance})"
             )
 
@@ -159,7 +158,7 @@ def _evaluations(plan: Plan) -> Iterator[str]:
     length = {
         "epochs": samples / plan.job.learner.num_samples,
         "samples": samples,
-        "updates": samples / plan.job.samples_per_step,
+        "updates": samples / plan.job.samples_in(1),
         "seconds": seconds,
     }[every.unit]
     count = length / every.count

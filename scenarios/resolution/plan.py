@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from paceline.algorithms.core.job import Budget, Counted, Death, Job, Learner
@@ -105,7 +107,7 @@ class Plan:
 
     def asked_s(self, rank: Rank, step: int, start_s: float) -> float:
         """Returns the seconds of a rank's gradient that begins at `start_s`."""
-        return self.end_s(rank, start_s, self.compute_s(rank, step, self.job.batch)) - start_s
+        return self.end_s(rank, start_s, self.compute_s(rank, step, self.job.batches[rank])) - start_s
 
     def slowed_s(self, rank: Rank, start_s: float, end_s: float) -> float:
         """Returns the seconds that slowdowns added to work that lasted from `start_s` to `end_s`."""
@@ -117,6 +119,12 @@ class Plan:
             spread, slowness = self.cluster.spread_of(rank, self.seed), self.cluster.slowness_of(rank, self.seed)
             known = self._places[rank] = self.cluster.device_of(rank), spread, slowness
         return known
+
+    @cached_property
+    def gradients(self) -> Counter[tuple[Device, int]]:
+        """The number of workers with each device and batch, in the order of their first ranks."""
+        batches = self.job.batches
+        return Counter((self.cluster.device_of(Rank(rank)), batches[rank]) for rank in self.job.team[0].workers)
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         """Each layer's fraction of a gradient's time, forward and backward, first layer first; the sum is 1."""
@@ -137,7 +145,7 @@ class Plan:
         sizes = [layer.stop - layer.start for layer in layout.layers]
         if sizes == [layer.parameters for layer in find_model(workload.model).layers]:
             name = self.cluster.nodes[0].device.name
-            split = split_of_given_time(name, workload.model, workload.compute_dtype, self.job.batch)
+            split = split_of_given_time(name, workload.model, workload.compute_dtype, self.job.batches[0])
             if split is not None:
                 return split
         shares = [size / layout.size for size in sizes]
@@ -174,12 +182,12 @@ def plans(scenario: Scenario, *, paced: bool) -> list[Plan]:
 
 
 def _job(scenario: Scenario, method: Method, cluster: Cluster, learner: Learner, seed: int) -> Job:
-    stop, batch = scenario.stop, scenario.workload.batch_per_worker
-    job = Job.of(method, cluster.placement, learner, batch=batch, budget=Budget(), seed=seed)
+    stop, batches = scenario.stop, scenario.cluster.batches(scenario.workload)
+    job = Job.of(method, cluster.placement, learner, batch=batches, budget=Budget(), seed=seed)
     limits: dict[Counted, int | None] = {
         "epochs": None if stop.epochs is None else max(1, round(stop.epochs * learner.num_samples)),
         "samples": stop.samples,
-        "updates": None if stop.updates is None else stop.updates * job.samples_per_step,
+        "updates": None if stop.updates is None else job.samples_in(stop.updates),
     }
     given = [(samples, counted) for counted, samples in limits.items() if samples is not None]
     budget = Budget(seconds=stop.seconds, accuracy=stop.accuracy, loss=stop.loss, divergence=stop.divergence)
@@ -207,8 +215,9 @@ def names_of(methods: Sequence[Method]) -> list[str]:
 
 def _check_pace(scenario: Scenario) -> None:
     problems = []
-    for place, device in scenario.cluster.devices(scenario.workload):
-        step_s = device.compute_s(scenario.workload.batch_per_worker)
+    cluster, workload = scenario.cluster, scenario.workload
+    for (place, device), batch in zip(cluster.devices(workload), cluster.batches_of_kinds(workload), strict=True):
+        step_s = device.compute_s(batch)
         if step_s * scenario.train.time_dilation < FASTEST_STEP_S:
             problems.append(Problem(("cluster", *place), _too_fast(device.name, step_s)))
     if problems:

@@ -30,8 +30,8 @@ def predicted_times(plan: Plan) -> list[PredictedTime]:
     >>> one["device"], one["samples"], one["low_s"] < one["gradient_s"] < one["high_s"]
     ('p100-sxm2', 128, True)
     """
-    batch, found = plan.job.batch, []
-    for device in plan.cluster.devices_of(plan.job.team[0].workers.ranks):
+    found = []
+    for device, batch in plan.gradients:
         if (interval := device.interval) is None:
             continue
         seconds = device.compute_s(batch) * plan.time_dilation

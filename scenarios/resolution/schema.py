@@ -163,11 +163,12 @@ class Scenario(Part):
     def _trainable(cls, workload: WorkloadPart, info: ValidationInfo) -> WorkloadPart:
         complain(unbuildable(workload))
         if "cluster" in info.data:
-            workers, batch = info.data["cluster"].workers, workload.batch_per_worker
-            if workers * batch > workload.num_samples:
-                words = f"at most {workload.num_samples // workers}, so that {workers} workers"
+            batches = info.data["cluster"].batches(workload)
+            if sum(batches) > workload.num_samples:
+                workers, mean = len(batches), workload.num_samples // len(batches)
+                words = f"at most {mean}{' on average' * (len(set(batches)) > 1)}, so that {workers} workers"
                 words += f" together take no more than all {workload.num_samples} samples at once"
-                complain([(("batch_per_worker",), expected(words), batch)])
+                complain([(("batch_per_worker",), expected(words), workload.batch_per_worker)])
             try:
                 info.data["cluster"].devices(workload)
             except InputError as error:  # a model of unknown cost, or one that does not fit into memory

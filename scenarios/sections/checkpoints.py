@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Callable
+
 from pydantic import Field, field_validator
 
 from paceline.scenarios.values import fields
@@ -21,13 +24,17 @@ class CheckpointPart(Part):
             complain([((), expected(words), every.text)])
         return every
 
-    def steps(self, *, num_samples: int, samples_per_step: int) -> int:
+    def steps(self, *, num_samples: int, samples_in: Callable[[int], int]) -> int:
         """Returns the number of steps of the rank that owns the weights between two checkpoints, rounded up.
 
-        >>> CheckpointPart(every="1 epoch").steps(num_samples=100, samples_per_step=32)
+        Args:
+            num_samples: samples of an epoch.
+            samples_in: returns the samples of a number of steps.
+
+        >>> CheckpointPart(every="1 epoch").steps(num_samples=100, samples_in=lambda steps: 32 * steps)
         4
         """
         if self.every.unit == "updates":
             return int(self.every.count)
         samples = self.every.count * (num_samples if self.every.unit == "epochs" else 1)
-        return max(1, -(-round(samples) // samples_per_step))
+        return 1 + bisect_left(range(1, round(samples) + 1), round(samples), key=samples_in)

@@ -73,6 +73,11 @@ class NodePart(Part):
     workers_per_node: fields.Count | None = Field(
         default=None, description="workers of a node, each with a device; default: 1, or all devices of a known node"
     )
+    batch_per_worker: fields.Count | None = Field(
+        default=None,
+        description="samples in one gradient of a worker of such a node; default: workload.batch_per_worker. Every "
+        "sample counts as much: gradients are weighted by their batches",
+    )
     link: AnyLink | None = Field(
         default=None,
         description="link from such a node to the network, as network.link; default: network.link; only in a star",
@@ -159,6 +164,12 @@ class NodePart(Part):
         if isinstance(self.node, str):
             return ("settings",), wrong(text), self.settings
         return ("node", "file"), wrong(line), self.node
+
+    def share_of(self, workload: WorkloadPart) -> WorkloadPart:
+        """Returns the workload with the batch of these nodes."""
+        if self.batch_per_worker is None:
+            return workload
+        return workload.model_copy(update={"batch_per_worker": self.batch_per_worker})
 
     @property
     def workers(self) -> int:
@@ -386,6 +397,19 @@ class ClusterPart(Part):
             [Rank(rank) for rank in range(end - size, end)] for size, end in zip(sizes, accumulate(sizes), strict=True)
         ]
 
+    def batches_of_kinds(self, workload: WorkloadPart) -> list[int]:
+        """Returns the batch of a worker of each kind of node."""
+        if not isinstance(self.nodes, tuple):
+            return [workload.batch_per_worker]
+        return [part.share_of(workload).batch_per_worker for part in self.nodes]
+
+    def batches(self, workload: WorkloadPart) -> tuple[int, ...]:
+        """Returns the batch of each worker, by rank."""
+        kinds = self.batches_of_kinds(workload)
+        counts = [part.count for part in self.nodes] if isinstance(self.nodes, tuple) else [len(self.layout.sites)]
+        each = [batch for batch, count in zip(kinds, counts, strict=True) for _ in range(count)]
+        return tuple(batch for batch, site in zip(each, self.layout.sites, strict=True) for _ in site.seats)
+
     def build(self, workload: WorkloadPart, optimizer_copies: int = 1) -> Cluster:
         """Returns the cluster, node by node.
 
@@ -431,10 +455,8 @@ class ClusterPart(Part):
         if isinstance(self.nodes, tuple):
             own = [(part.device, part.step_time) for part in self.nodes]
         return [
-            device.jitter(workload.model, workload.batch_per_worker)
-            if spread is None and isinstance(device, MachineDevicePart)
-            else spread
-            for device, spread in own
+            device.jitter(workload.model, batch) if spread is None and isinstance(device, MachineDevicePart) else spread
+            for (device, spread), batch in zip(own, self.batches_of_kinds(workload), strict=True)
         ]
 
     def devices(self, workload: WorkloadPart, optimizer_copies: int = 1) -> list[tuple[Place, Device]]:
@@ -442,10 +464,16 @@ class ClusterPart(Part):
         if not isinstance(self.nodes, tuple):
             return [(("device",), self._device(self.device, 0, workload, None, optimizer_copies))]
         firsts = accumulate((part.count for part in self.nodes[:-1]), initial=0)
-        return [
-            (("nodes", index, "device"), self._device(part.device, first, workload, part.groups, optimizer_copies))
-            for index, (part, first) in enumerate(zip(self.nodes, firsts, strict=True))
-        ]
+        found: list[tuple[Place, Device]] = []
+        for index, (part, first) in enumerate(zip(self.nodes, firsts, strict=True)):
+            try:
+                device = self._device(part.device, first, part.share_of(workload), part.groups, optimizer_copies)
+            except InputError as error:
+                if part.batch_per_worker is None:
+                    raise
+                raise InputError(f"cluster.nodes[{index}].batch_per_worker: {error}") from error
+            found.append((("nodes", index, "device"), device))
+        return found
 
     def _device(
         self,

@@ -99,7 +99,13 @@ class Contexts:
             return known.setdefault(id(group), Group(Ranks(group.ranks)))
 
         self._like = [
-            replace(me, workers=shared(me.workers), leaders=shared(me.leaders), world=shared(me.world))
+            replace(
+                me,
+                workers=shared(me.workers),
+                leaders=shared(me.leaders),
+                world=shared(me.world),
+                batches=Ranks(me.batches),
+            )
             for me in {me.role: me for me in reversed(team)}.values()
         ]
         numbers: dict[int, int] = {}
@@ -121,4 +127,5 @@ class Contexts:
         role = self._team[int(ranks[0])].role
         like = next(me for me in self._like if me.role == role)
         node: Any = Group(ranks_of(self._nodes, self._node_of[ranks]))
-        return replace(like, rank=vary(ranks), node=node)
+        before = vary(np.array([self._team[rank].before for rank in ranks.tolist()]))
+        return replace(like, rank=vary(ranks), node=node, before=before)

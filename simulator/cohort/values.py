@@ -52,13 +52,17 @@ class Gradients:
         self._learner = learner
 
     def of(self, vector: Any, samples: Samples, count: int) -> tuple[Any, Any]:
-        """Returns the gradients of the ranks of a class, and their losses.
+        """Returns the gradients of the ranks of a class, with the weights of their batches, and their losses.
 
         Args:
             vector: the weights.
             samples: the samples of each rank.
             count: the ranks.
         """
+        gradient, loss = self._means(vector, samples, count)
+        return samples.weighted(gradient), loss
+
+    def _means(self, vector: Any, samples: Samples, count: int) -> tuple[Any, Any]:
         if self._sizes_only:
             return self._learner.gradient(vector, self._learner.load(samples))
         vectors = vector.rows if isinstance(vector, Stacked) else vector

@@ -43,8 +43,8 @@ class Flight:
         if pending.answer is None:
             waiting, self._waiting = list(self._waiting), {}
             found = self._learner.gradients([one.vector for one in waiting], [one.samples for one in waiting])
-            for one, answer in zip(waiting, found, strict=True):
-                one.vector, one.answer = None, answer
+            for one, (gradient, loss) in zip(waiting, found, strict=True):
+                one.vector, one.answer = None, (one.samples.weighted(gradient), loss)
         assert pending.answer is not None, "it was among the waiting gradients"
         return pending.answer
 

@@ -68,7 +68,7 @@ def dry_run(plans: Sequence[Plan], *, by_hosts: bool = False) -> list[Asked]:
 
 def without_numbers(job: Job) -> Job:
     """Returns the beginning of a job, with vectors that have only sizes."""
-    learner, most = job.learner, STEPS * job.step_batch * job.workers
+    learner, most = job.learner, STEPS * job.global_batch
     sizes = TimingOnly(learner.layout, learner.num_samples, learner.initial().nbytes // learner.layout.size)
     return replace(job, learner=sizes, budget=Budget(samples=min(job.budget.samples or most, most)))
 

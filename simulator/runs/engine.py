@@ -39,7 +39,7 @@ def worth_compiling(job: Job) -> bool:
     """Returns whether a run of a method with a server has so many steps that loading compiled code pays."""
     if job.team[-1].role != "server":
         return False
-    return job.limit is None or job.limit * job.samples_per_step >= COMPILED_STEPS * job.batch
+    return job.limit is None or job.samples_in(job.limit) * job.workers >= COMPILED_STEPS * sum(job.batches)
 
 
 def run_job(

@@ -12,7 +12,7 @@ from paceline.scenarios.resolution.plan import Plan
 def expected_steps(plan: Plan) -> float:
     """Returns the expected number of gradients of all workers together; an upper limit if a target may end the run.
 
-    min(samples / batch, Σ_workers seconds / seconds of the worker's gradient), of the limits that the scenario gives
+    min(samples / mean batch, Σ_workers seconds / seconds of the worker's gradient), of the limits that are given
 
     Args:
         plan: the run.
@@ -22,11 +22,12 @@ def expected_steps(plan: Plan) -> float:
     >>> plan.job.workers, expected_steps(plan)
     (4, 40.0)
     """
-    budget, batch, limits = plan.job.budget, plan.job.batch, [math.inf]
+    job, limits = plan.job, [math.inf]
+    budget = job.budget
     if budget.samples is not None:
-        limits.append(budget.samples / batch)
+        limits.append(budget.samples * job.workers / sum(job.batches))
     if budget.seconds is not None:
-        times_s = [plan.cluster.device_of(Rank(rank)).compute_s(batch) for rank in range(plan.job.workers)]
+        times_s = [plan.cluster.device_of(Rank(rank)).compute_s(batch) for rank, batch in enumerate(job.batches)]
         rate = sum(math.inf if one_s <= 0 else 1 / one_s for one_s in times_s)
         limits.append(max(1.0, budget.seconds * rate / plan.time_dilation))
     return min(limits)

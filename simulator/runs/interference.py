@@ -48,7 +48,7 @@ def host_processors(plan: Plan, machine: Profile, *, one_machine: bool = False) 
     """
     if not machine.gradients:
         return None
-    law = host_law(machine, plan.job.batch, max(len(ranks) for ranks in plan.cluster.placement))
+    law = host_law(machine, plan.job.batches[0], max(len(ranks) for ranks in plan.cluster.placement))
     team = plan.job.team
     beside = min(1.0, machine.update_s / machine.update_beside_s) if machine.update_beside_s else 1.0
 

@@ -99,15 +99,17 @@ def extrapolated(plan: Plan, linked: LinkedProfile) -> list[str]:
         linked: the calibrated host, or several.
     """
     machine, placement = linked.machine, placement_of(plan)
-    found, batch = [f"cluster.machine: {line}" for line in linked.assumed], plan.job.batch
+    found, own = [f"cluster.machine: {line}" for line in linked.assumed], sorted(set(plan.job.batches))
     if not machine.gradients:
         return [*found, "cluster.machine: gradients take the times of the scenario's devices; the file has none"]
     batches = [one.batch for one in machine.gradients]
-    if not batches[0] <= batch <= batches[-1]:
+    for batch in own:
+        if batches[0] <= batch <= batches[-1]:
+            continue
         measured = " to ".join(str(size) for size in sorted({batches[0], batches[-1]}))
         found.append(f"cluster.machine: gradients of {batch} samples are extrapolated; measured were {measured}")
     ranks = max(placement)
-    most = machine.gradient(batch).busy[-1][0]
+    most = machine.gradient(own[0]).busy[-1][0]
     if ranks > most:
         found.append(f"cluster.machine: {ranks} ranks of a host are extrapolated; measured were up to {most}")
     if len(placement) > 1 and linked.measured_between(placement) is None:

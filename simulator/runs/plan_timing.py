@@ -57,7 +57,7 @@ class PlanTiming:
         return self.costs.gradient(samples).started if self.costs.gradients else 1.0
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
-        if self.costs.gradients and (times := self.costs.gradient(self.plan.job.batch)).backward:
+        if self.costs.gradients and (times := self.costs.gradient(self.plan.job.batches[0])).backward:
             return times.layer_shares()
         return self.plan.layer_shares()
 
@@ -121,7 +121,7 @@ class PlanTimes:
         """the seconds of a gradient on each rank's device, for the latest number of samples"""
         every, job = np.asarray(ranks), plan.job
         budget = job.budget.samples
-        steps = None if budget is None else -(-budget // (job.batch * job.workers))
+        steps = None if budget is None else -(-budget // sum(job.batches))
         self._jitters = [
             (places, JitterBlocks(jitter, plan.seed, every[places], steps))  # pyright: ignore[reportArgumentType]  # an array, too
             for jitter, places in _alike([jitter for _, jitter, _ in varying])

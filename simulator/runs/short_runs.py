@@ -81,7 +81,7 @@ def shortened(plan: Plan, length: Length) -> Plan:
         plan: the run.
         length: the length of the beginning.
     """
-    samples = (length.warm_up + length.steps + 1) * plan.job.step_batch * plan.job.workers
+    samples = (length.warm_up + length.steps + 1) * plan.job.global_batch
     return without_learning(plan, Budget(samples=samples))
 
 

@@ -70,7 +70,7 @@ class Costs:
         self.load_s = np.zeros(self.ranks)
         self.rest_s = np.zeros(self.ranks)
         for rank in range(self.workers):
-            self.load_s[rank], self.rest_s[rank] = timing.load_s(Rank(rank), job.batch), timing.rest_s(Rank(rank))
+            self.load_s[rank], self.rest_s[rank] = timing.load_s(Rank(rank), job.batches[0]), timing.rest_s(Rank(rank))
 
     def add_kinds(self, kinds: Mapping[tuple[Role, Shape], int], sizes: Mapping[int, int]) -> None:
         """Adds the times of new kinds of messages.

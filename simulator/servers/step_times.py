@@ -26,7 +26,7 @@ class StepTimes:
 
     def __init__(self, job: Job, timing: Timing) -> None:
         self._job, self._timing = job, timing
-        expected = np.inf if job.limit is None else job.limit * job.samples_per_step / job.batch / job.workers
+        expected = np.inf if job.limit is None else job.samples_in(job.limit) / sum(job.batches)
         self._blocks = 1 if expected <= SHORT * BLOCK else 2
         self.seconds = np.zeros((self._blocks * BLOCK, job.workers))
         self.until = np.zeros(job.workers, np.int64)
@@ -46,7 +46,7 @@ class StepTimes:
         self.until[ranks] = first + BLOCK
         rows = (first % len(self.seconds)) + np.arange(BLOCK)
         many = self._timing.many(ranks.tolist()) if isinstance(self._timing, ManyAtOnce) else None
-        batch = self._job.batch
+        batch = self._job.batches[0]
         if many is None:
             for one in ranks.tolist():
                 self.seconds[rows, one] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import StalenessKind
-from paceline.algorithms.core.values import Null, Rank, Samples
+from paceline.algorithms.core.values import Null, Rank
 from paceline.records.goals import SMOOTHING, Goal
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.host_costs import HostCosts
@@ -34,9 +34,8 @@ def why_not(job: Job, timing: Timing, network: Network, schedule: Schedule, host
         return "weights are evaluated while it runs"
     if job.method.staleness_kind is StalenessKind.LOCAL_AGE:
         return "staleness is counted in local steps"
-    for me in (job.team[0], job.team[-2]):
-        if job.samples(me, 3) != Samples(int(me.rank), job.workers, 3, job.batch):
-            return "batches vary"
+    if not job.even_batches:
+        return "workers have different batches"
     return _costs(job, timing, hosts) or supported(network)
 
 
@@ -59,7 +58,7 @@ def _costs(job: Job, timing: Timing, hosts: HostCosts) -> str | None:
         return "storing weights for their evaluation takes time"
     if hosts.handling.threads > 1:
         return "the server has several threads"
-    if any(timing.paused_s(job.batch, pause_s) != 0 for pause_s in PAUSES_S):
+    if any(timing.paused_s(job.batches[0], pause_s) != 0 for pause_s in PAUSES_S):
         return "gradients take longer after a pause"
     if any(timing.timeline(Rank(rank)) is not None for rank in range(job.workers)):
         return "workers crash or are slowed down for a time"

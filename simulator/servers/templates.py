@@ -299,7 +299,7 @@ class Exploration:
         if not isinstance(op, ops.NextStep) or split(op.state)[0] != self.root:
             raise Unforeseen(f"its {self.role_name} does not begin with `NextStep` and the state that it is given")
         number = op.state.step
-        count = self._job.batch if self._role == "worker" else 0
+        count = self._job.batches[0] if self._role == "worker" else 0
         samples = Samples(worker=self._me.rank, workers=self._job.workers, index=number, count=count)
         self._answer = Step(number, samples)
 

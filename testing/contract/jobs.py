@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -61,13 +61,12 @@ def job_of(
     nodes: Sequence[Sequence[int]] | None = None,
     learner: Any = None,
     seed: int = 0,
+    batch: int | Sequence[int] = 8,
     **budget: Any,
 ) -> Job:
     """Returns a job of `method` in which the weights' owner takes `steps` steps; one worker per node unless `nodes` is
     given.
     """
     placed = [[Rank(rank) for rank in node] for node in nodes] if nodes else [[Rank(rank)] for rank in range(workers)]
-    count = sum(map(len, placed)) if not method.alone else 1
-    batch = 8
-    samples = None if steps is None else steps * method.samples_per_step(batch * method.micro_batches, count)
-    return Job.of(method, placed, learner or Bowl(), batch=batch, budget=Budget(samples=samples, **budget), seed=seed)
+    job = Job.of(method, placed, learner or Bowl(), batch=batch, budget=Budget(), seed=seed)
+    return replace(job, budget=Budget(samples=None if steps is None else job.samples_in(steps), **budget))

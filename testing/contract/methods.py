@@ -78,9 +78,9 @@ def it_runs_to_its_budget(job: Job, trace: Trace) -> None:
     assert [sum(keepers)] == [job.limit] if job.method.independent else set(keepers) == {job.limit}
     waiting = waiting_samples(job, trace)
     if job.method.even_steps:
-        assert sum(row.samples for row in trace.updates) + waiting == job.limit * job.samples_per_step
+        assert sum(row.samples for row in trace.updates) + waiting == job.samples_in(job.limit)
     if (delay := job.method.bounds(job.workers).get(Guarantee.EXACT_DELAY)) is not None:
-        assert waiting == delay * job.samples_per_step
+        assert waiting == job.samples_in(int(delay))
     assert set(trace.states) == {me.rank for me in job.team}
 
 

@@ -45,11 +45,11 @@ PROMPT_S = 45.0
 UNLIKE = Steps((0.002, 0.003, 0.005, 0.007))
 
 
-def job_with(method: Method, learner: Learner, *, steps: int, batch: int = 16, seed: int = 3) -> Job:
+def job_with(method: Method, learner: Learner, *, steps: int, batch: int | Sequence[int] = 16, seed: int = 3) -> Job:
     """Returns a job of four workers on two nodes, or one if necessary; the weights' owner takes `steps` steps."""
     placed = [[Rank(rank) for rank in node] for node in nodes_for(method)]
     job = Job.of(method, placed, learner, batch=batch, budget=Budget(), seed=seed)
-    return replace(job, budget=Budget(samples=steps * job.samples_per_step))
+    return replace(job, budget=Budget(samples=job.samples_in(steps)))
 
 
 def run_for_real(

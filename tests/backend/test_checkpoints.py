@@ -76,7 +76,7 @@ def dropping() -> Learner:
 def job_for(method: Method, steps: int, learner: Callable[[], Learner] = digits) -> Job:
     nodes = [[Rank(rank) for rank in node] for node in nodes_for(method, [[0, 1], [2]])]
     job = Job.of(method, nodes, learner(), batch=8, budget=Budget(), seed=3)
-    return dataclasses.replace(job, budget=Budget(samples=steps * job.samples_per_step))
+    return dataclasses.replace(job, budget=Budget(samples=job.samples_in(steps)))
 
 
 def run(job: Job, *, into: Path | None = None, start: Checkpoint | None = None) -> Trace:

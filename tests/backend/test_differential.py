@@ -209,3 +209,11 @@ def test_a_gradient_whose_parts_lie_apart_is_the_same_in_a_real_run(name: str, m
     again = replay(job, Recording.of_run(recorded))
     within = TOLERANCE["float64"] if name in BY_GLOO else 0.0
     np.testing.assert_allclose(again.weights, recorded.weights, rtol=0, atol=within)
+
+
+@pytest.mark.parametrize("name", ["sync-sgd", "layerwise-sgd", "post-local-sgd"])
+def test_a_real_run_weighs_batches_that_differ_as_the_others_do(name: str) -> None:
+    job = job_with(built(name), learner_of("digits-mlp", "float64"), steps=STEPS, batch=(6, 20, 9, 13))
+    expected, found = simulated(job), run_for_real(job)
+    np.testing.assert_allclose(found.weights, expected.weights, rtol=0, atol=TOLERANCE["float64"])
+    assert {(row.rank, row.samples) for row in found.updates} == {(row.rank, row.samples) for row in expected.updates}

@@ -57,7 +57,7 @@ def test_everybody_ends_with_what_the_memory_holds(method: type[SharedMemory], l
         shared = state.centre if method is HogwildEasgd else state.weights
         assert shared.version == 20
         np.testing.assert_array_equal(shared.vector, trace.weights)
-    assert trace.snapshots[-1].samples == 20 * job.batch
+    assert trace.snapshots[-1].samples == 20 * job.batches[0]
 
 
 @BOTH

@@ -95,7 +95,7 @@ def test_another_seeds_job_follows_the_order_and_ends_elsewhere(job: Job, record
 
 
 def test_a_shorter_job_is_not_the_recorded_one(job: Job, recorded: Trace) -> None:
-    shorter = Job(job.method, job.team, job.learner, job.batch, Budget(samples=32 * (UPDATES - 10)), job.seed)
+    shorter = Job(job.method, job.team, job.learner, Budget(samples=32 * (UPDATES - 10)), job.seed)
     with pytest.raises(ReplayError):
         replay(shorter, Recording.of(recorded.heard))
 

@@ -57,7 +57,7 @@ def check_ends(job: Job, trace: Trace) -> None:
     if job.method.even_steps:
         taken = sum(steps) if job.method.independent else steps[0]
         applied = sum(update.samples for update in trace.updates)
-        assert applied + waiting_samples(job, trace) == taken * job.samples_per_step
+        assert applied + waiting_samples(job, trace) == job.samples_in(taken)
 
 
 def check_ends_soon(trace: Trace, seconds: float) -> None:

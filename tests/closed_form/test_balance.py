@@ -6,14 +6,13 @@ Staleness here is that of the run after its first quarter, in which batches sett
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
 from paceline.algorithms.core.apportion import apportion
-from paceline.algorithms.core.job import Budget
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.dynamic_batch import DbsSgd
@@ -56,7 +55,7 @@ class KnownSpeeds(DbsSgd):
 
 
 def simulated(method: Method, timing: FixedTiming, workers: int = 8, updates: int = 4000, base: int = BASE) -> Trace:
-    job = replace(job_of(method, workers, steps=updates), batch=base, budget=Budget(samples=updates * base))
+    job = job_of(method, workers, steps=updates, batch=base)
     return simulate_job(job, timing, NoCost(), Schedule(10**9))
 
 

@@ -145,7 +145,7 @@ def test_an_exact_delay_is_the_one_asked_for(interpreter: Interpreter, name: str
 def test_replicas_meet_where_a_run_ends_with_an_average(interpreter: Interpreter, name: str, steps: int) -> None:
     job = job_for(built(name), steps)
     trace = interpreter(job)
-    assert trace.snapshots[-1].samples == steps * job.samples_per_step, "this run ends with an average"
+    assert trace.snapshots[-1].samples == job.samples_in(steps), "this run ends with an average"
     assert broken(job, trace, [Guarantee.REPLICAS_MEET]) == []
 
 

@@ -195,7 +195,7 @@ class WrongBatch(OftenBalanced):
         while step := (yield from NextStep(state)):
             message = yield from team.message()
             push: Timed = message.value
-            batches = state.batches or (push.base,) * len(me.workers)
+            batches = state.batches or me.batches
             estimates = self.measured(state.estimates or (None,) * len(me.workers), message.source, push)
             if (step.number + 1) % self.interval == 0 and len(team.living) == len(me.workers):
                 batches = self.rebalanced(batches, estimates)
@@ -447,6 +447,22 @@ class LostWhenTwoCross(SendsDeltas):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlainAverage(SyncSgd):
+    """The gradients of batches that differ are averaged as if the batches were equal."""
+
+    name = "sync-sgd-plain-average"
+
+    @program
+    def worker(self, me: RankContext, state: Replica) -> Program[Replica]:
+        rule = self.rule(me.layout.layers)
+        while step := (yield from NextStep(state)):
+            gradient = yield from gradient_at(state.weights, replace(step.samples, weight=1.0))
+            mean = yield from average_gradient(gradient, me.workers, f"gradient {step.number}")
+            state = yield from apply_gradient(rule, state, mean)
+        return state
+
+
+@dataclass(frozen=True, kw_only=True)
 class DividesByWorkers(ChipPartitionedSgd):
     """The parts of a batch, of which the last may be smaller, are averaged as if they were equal."""
 
@@ -524,6 +540,7 @@ BUGS = (
     planted(DecayOfOldWeights(), AsyncSgd(), WEIGHTS),
     planted(LostWhenTwoCross(), SendsDeltas(), WEIGHTS, "conserves-sum"),
     planted(DividesByWorkers(), ChipPartitionedSgd(), WEIGHTS),
+    planted(PlainAverage(), SyncSgd(), WEIGHTS),
     planted(OneHalfTwice(), Acco(), WEIGHTS),
     planted(AverageWithoutTheLast(), ShortAverages(), WEIGHTS),
 )

@@ -257,7 +257,7 @@ def test_the_weighted_gradients_are_the_unions(seed: int, batches: list[int]) ->
 
 def weight_of(batch: int, total: int, workers: int) -> float:
     """Returns the server's weight of a gradient of so many samples; the base batch may be a fraction here."""
-    push = Timed(None, Contribution(Rank(0), 0, 0, batch), 1.0, total / workers)  # type: ignore[arg-type]
+    push = Timed(None, Contribution(Rank(0), 0, 0, batch), 1.0, total / workers)
     return DbsSgd().weight(push)
 
 

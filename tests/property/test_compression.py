@@ -258,7 +258,9 @@ def test_a_cast_is_that_of_torchs_hooks(method: Any, dtype: Any) -> None:
     job = job_of(method(compression=Cast(dtype=dtype), **given), 3, steps=steps, learner=learner)
     expected = torch.from_numpy(learner.initial())
     for step in range(steps):
-        parts = [learner.gradient(expected.numpy(), learner.load(Samples(r, 3, step, job.batch)))[0] for r in range(3)]
+        parts = [
+            learner.gradient(expected.numpy(), learner.load(Samples(r, 3, step, job.batches[0])))[0] for r in range(3)
+        ]
         total = torch.zeros(len(expected), dtype=short)
         for part in parts:
             total += torch.from_numpy(part).to(short).div_(3)

@@ -54,7 +54,7 @@ def test_without_elasticity_workers_are_alone(
         x, v = learner.initial(), 0 * learner.initial()
         for index in range(states[Rank(rank)].step):
             ahead = x + momentum * v if method is Eamsgd else x
-            batch = learner.load(Samples(worker=rank, workers=workers, index=index, count=job.batch))
+            batch = learner.load(Samples(worker=rank, workers=workers, index=index, count=job.batches[0]))
             v = momentum * v - rate * learner.gradient(ahead, batch)[0]
             x = x + v
         assert (states[Rank(rank)].weights.vector == x).all()

@@ -37,7 +37,7 @@ SYNCHRONOUS: list[Any] = [SyncEasgd1, SyncEasgd2, SyncEasgd3]
 
 def gradient_of(job: Job, rank: int, index: int, x: Any) -> Any:
     """Worker `rank`'s gradient of its step `index`, at `x`."""
-    batch = Samples(worker=rank, workers=job.workers, index=index, count=job.batch)
+    batch = Samples(worker=rank, workers=job.workers, index=index, count=job.batches[0])
     return job.learner.gradient(x, job.learner.load(batch))[0]
 
 

@@ -98,7 +98,7 @@ def test_an_order_that_needs_three_ranks_is_found() -> None:
     """Rank 0 differs only if another message arrives before that of rank 1; both the search and all orders show it."""
     for found in (check_method(Early(), Effort(schedules=400)), check_all_orders(Early(), Effort(workers=3, steps=1))):
         assert {one.guarantee for one in found.violated} - {"gradient-weights"} == {"deterministic"}
-        violation = found.violated[0].violation
+        violation = found.verdicts["deterministic"].violation
         assert violation is not None
         assert (violation.case.workers, violation.case.steps) == (3, 1)
 

@@ -346,7 +346,7 @@ def test_wrong_input_is_refused(arguments: list[str]) -> None:
 def test_a_gradient_of_a_catalogue_device_is_divided_by_kinds_of_layers() -> None:
     """The kinds, memory traffic and launches add up to the device's time; nothing slows it down here."""
     (plan,) = load("dgx1-p100", ["workload.learning=none", "cluster.step_time=null"], algorithms=["sync-sgd"]).plans()
-    device, batch = plan.cluster.nodes[0].device, plan.job.batch
+    device, batch = plan.cluster.nodes[0].device, plan.job.batches[0]
     assert device.times is not None
     parts = device.times.by_kind(batch)
     assert sum(part.seconds for part in parts) == pytest.approx(device.compute_s(batch), rel=1e-12)

@@ -22,7 +22,7 @@ def test_the_quick_take_more_of_the_budget(method: type[SharedMemory]) -> None:
     job = job_of(method(), nodes=[[0, 1, 2]], steps=110)
     trace = simulate_job(job, FixedTiming(compute=lambda rank, _: 1.0 + rank), NoCost(), Schedule(every=1))
     assert [trace.states[Rank(rank)].step for rank in range(3)] == [60, 30, 20]
-    assert trace.snapshots[-1].samples == 110 * job.batch
+    assert trace.snapshots[-1].samples == 110 * job.batches[0]
 
 
 @BOTH

@@ -51,7 +51,10 @@ def introduction(runs: Sequence[Run]) -> str:
     kinds = listed([kind for kind in ("simulated", "measured") if any(run.kind == kind for run in runs)])
     seeds = sorted({run.seed for run in runs})
     workers = sorted({workers_of(run) for run in runs})
-    workload = runs[0].scenario.get("workload", {})
+    workload, nodes = runs[0].scenario.get("workload", {}), runs[0].scenario.get("cluster", {}).get("nodes")
+    usual = workload.get("batch_per_worker", "some")
+    own = [node.get("batch_per_worker") or usual for node in nodes] if isinstance(nodes, list) else [usual]
+    batches = listed(list(dict.fromkeys(map(str, own))))
     model = workload.get("model", "a model")
     stand_in = runs[0].summary.get("stand_in")
     learned = {
@@ -61,7 +64,7 @@ def introduction(runs: Sequence[Run]) -> str:
     methods = f"{len(named)} methods of distributed training" if len(named) > 1 else f"the method {next(iter(named))}"
     return (
         f"This report shows {methods}, {kinds}, {learned} with {listed([f'{one:,}' for one in workers])} "
-        f"worker{'s' * (workers != [1])} and {workload.get('batch_per_worker', 'some')} samples per worker and step: "
+        f"worker{'s' * (workers != [1])} and {batches} samples per worker and step: "
         f"{len(seeds)} seed{'s' * (len(seeds) > 1)} of the scenario {runs[0].name}."
     )
 
