@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 from paceline.algorithms.core import arrays
 from paceline.algorithms.core.dct_top_k import DctTopK, Spectrum
 from paceline.algorithms.core.method import Method, changed
-from paceline.algorithms.core.operations import AllGather, AllReduce, Charge, Handle, Start
+from paceline.algorithms.core.operations import AllGather, AllReduce, Charge, Handle, Start, Wait
 from paceline.algorithms.core.option_groups import COUNT, COUNT_OR_NONE, SHARE, Options, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.sparse import Sparse
@@ -374,6 +374,34 @@ def start_average_of(gradient: GradientResult, group: Group, key: str, cast: Cas
     if cast is None:
         return (yield from start_average(gradient, group, key))
     return (yield from cast.start(group, gradient.take_vector(), key))
+
+
+@program
+def started_mean(vector: Any, group: Group, key: str, cast: Cast | None) -> Program[Handle[Any]]:
+    """Starts to average a vector that stays as it is, in a short type if the method casts it.
+
+    Args:
+        vector: this rank's own.
+        group: the ranks that take part.
+        key: the name of the all-reduce, the same on all members.
+        cast: the short type; None: that of the vector.
+    """
+    if cast is None:
+        return (yield from Start(AllReduce(value=vector, group=group, key=key)))
+    return (yield from cast.start(group, vector, key))
+
+
+@program
+def landed_mean(mean: Handle[Any], like: Any, cast: Cast | None) -> Program[Any]:
+    """Waits for a mean that `started_mean` has started, and casts it back.
+
+    Args:
+        mean: the handle.
+        like: a vector of the type that was averaged, and of the same length.
+        cast: the short type; None: that of the vector.
+    """
+    answer = yield from Wait(mean)
+    return answer if cast is None else (yield from cast.opened(answer, like))
 
 
 Compression = TopK | PowerSgd | DctTopK | Cast

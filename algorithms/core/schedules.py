@@ -19,6 +19,8 @@ from typing import ClassVar, Literal
 
 from paceline.algorithms.core.option_groups import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, POSITIVE, SHARE, Options, Range
 
+Counts = Literal["updates", "global-steps"]
+"""what a step is: an update of the rule, or as many samples of all workers together as they use in one step each"""
 WARMUP: Mapping[str, Range] = {"warmup_steps": COUNT_OR_NONE, "warmup_start": NOT_NEGATIVE}
 
 
@@ -34,9 +36,6 @@ class Warmup(Options, ABC):
     warmup_steps: int = 0
     """steps of the ramp; provenance: Goyal et al. 2017 (arXiv 1706.02677) for a linear one, which in NVIDIA/caffe 0.17
     is quadratic; NVIDIA/caffe for counting the law from the ramp's first step"""
-    counts: Literal["updates", "global-steps"] = "updates"
-    """what a step is: an update of the rule, or as many samples of all workers together as they use in one step each;
-    provenance: updates are those of torch's schedulers, which are stepped with the optimizer"""
     warmup_start: float = 0.0
     """the rate of the ramp's first step; provenance: NVIDIA/caffe's `rampup_lr`, and its default"""
 
@@ -65,6 +64,8 @@ class Constant(Warmup):
     """γ, after the ramp."""
 
     kind: Literal["constant"] = "constant"
+    counts: Counts = "updates"
+    """what a step is; provenance: updates are those of torch's schedulers, which are stepped with the optimizer"""
 
     def factor(self, step: float) -> float:
         """Returns 1."""
@@ -86,6 +87,8 @@ class Polynomial(Warmup):
     """T, in steps; required, since it depends on the length of the run"""
     power: float = 2.0
     """p; provenance: You, Gitman, Ginsburg 2017 (LARS), all their settings"""
+    counts: Counts = "updates"
+    """what a step is; provenance: updates are those of torch's schedulers, which are stepped with the optimizer"""
 
     def factor(self, step: float) -> float:
         """Returns (1 − t / T)^p, and 0 from step T on."""
@@ -114,6 +117,8 @@ class Steps(Warmup):
     """the steps from which the learning rate is lower; required"""
     gamma: float = 0.1
     """f; provenance: He et al. 2015 (ResNet) and most that came after"""
+    counts: Counts = "updates"
+    """what a step is; provenance: updates are those of torch's schedulers, which are stepped with the optimizer"""
 
     def factor(self, step: float) -> float:
         """Returns f^k."""
@@ -129,6 +134,8 @@ class Exponential(Warmup):
     kind: Literal["exponential"] = "exponential"
     gamma: float = 0.999964
     """f, applied in every step; provenance: the AlexNet run scripts of matex-org/caffe-intel (PNNL)"""
+    counts: Counts = "updates"
+    """what a step is; provenance: updates are those of torch's schedulers, which are stepped with the optimizer"""
 
     def factor(self, step: float) -> float:
         """Returns f^t."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+from paceline.algorithms.core.compression import Cast, landed_mean, started_mean
 from paceline.algorithms.core.gradient_weights import AppliedGradient
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
-from paceline.algorithms.core.operations import AllReduce, Charge, Handle, NextStep, RecordUpdate, Start, Wait
+from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind, changed
+from paceline.algorithms.core.operations import Charge, Handle, NextStep, RecordUpdate
 from paceline.algorithms.core.option_groups import COUNT, Range
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.rules import Chain
@@ -60,6 +61,12 @@ class Acco(SgdMethod):
     """A, gradients of each worker in half a round; provenance: `n_grad_accumulation` of the authors' configuration,
     which is the least number there: workers go on until the communication ends"""
 
+    compression: Cast | None = None
+    """the short type in which gradients are sent, see `Cast`; provenance: None, as in the source"""
+
+    def linear_form(self) -> Self:
+        return changed(super().linear_form(), compression=None)
+
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.BOUNDED_STALENESS: 1}
 
@@ -107,12 +114,14 @@ class Acco(SgdMethod):
         """Starts to average the mean of the gradients of the round so far."""
         yield from Charge("accumulate", state.total.nbytes, traffic=SCALE)
         mean = state.total / len(state.origins)
-        return (yield from Start(AllReduce(value=mean, group=me.workers, key=f"gradients {state.step}")))
+        return (yield from started_mean(mean, me.workers, f"gradients {state.step}", self.compression))
 
     @program
     def end_first_half(self, me: RankContext, rule: Chain, state: Accumulating) -> Program[Accumulating]:
         """Applies the round before, and starts to average the first half, for the next estimate."""
-        landed = None if state.flight is None else (yield from Wait(state.flight))
+        landed = None
+        if state.flight is not None:
+            landed = yield from landed_mean(state.flight, state.weights.vector, self.compression)
         flight = yield from self.start_mean(me, state)
         weights, memory = state.weights, state.optimizer_state
         if landed is not None:
@@ -126,7 +135,7 @@ class Acco(SgdMethod):
     def end_second_half(self, me: RankContext, rule: Chain, state: Accumulating) -> Program[Accumulating]:
         """Estimates the next weights from the first half, and starts to average the whole round."""
         assert state.flight is not None, "the first half has started an all-reduce"
-        half = yield from Wait(state.flight)
+        half = yield from landed_mean(state.flight, state.weights.vector, self.compression)
         flight = yield from self.start_mean(me, state)
         yield from rule.charge(half.nbytes)
         estimate, _ = rule.update(state.weights.vector, half, state.optimizer_state)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
+from paceline.algorithms.core.compression import Cast, landed_mean, started_mean
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import AccumulatingMethod, RankContext, StalenessKind
+from paceline.algorithms.core.method import AccumulatingMethod, RankContext, StalenessKind, changed
 from paceline.algorithms.core.operations import (
-    AllReduce,
     NextStep,
     RecordUpdate,
-    Start,
-    Wait,
 )
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.steps import accumulated_gradient
@@ -48,6 +46,12 @@ class Agd(AccumulatingMethod):
     delay: int = 1
     """d, in steps; provenance: ours, the delays of the paper were not found"""
 
+    compression: Cast | None = None
+    """the short type in which gradients are sent, see `Cast`; provenance: None, as in the source"""
+
+    def linear_form(self) -> Self:
+        return changed(super().linear_form(), compression=None)
+
     def bounds(self, workers: int) -> Mapping[Guarantee, float]:
         return {Guarantee.EXACT_DELAY: self.delay}
 
@@ -65,13 +69,13 @@ class Agd(AccumulatingMethod):
         rule = self.rule(me.layout.layers)
         while step := (yield from NextStep(state)):
             gradient = yield from accumulated_gradient(state.weights, step.samples, self.accumulate)
-            mean = yield from Start(AllReduce(value=gradient.vector, group=me.workers, key=f"gradient {step.number}"))
+            mean = yield from started_mean(gradient.vector, me.workers, f"gradient {step.number}", self.compression)
             flights = (*state.flights, Flight((mean,), gradient.contribution()))
             vector, optimizer_state = state.weights.vector, state.optimizer_state
             inputs: list[Contribution] = []
             if len(flights) > self.delay:
                 landing, *rest = flights
-                reduced = yield from Wait(landing.means[0])
+                reduced = yield from landed_mean(landing.means[0], vector, self.compression)
                 yield from rule.charge(reduced.nbytes)
                 vector, optimizer_state = rule.update(vector, reduced, optimizer_state)
                 flights, inputs = tuple(rest), [landing.origin]

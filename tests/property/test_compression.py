@@ -13,6 +13,7 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from paceline.algorithms import METHODS
 from paceline.algorithms.core.compression import (
     Cast,
     Compression,
@@ -26,7 +27,7 @@ from paceline.algorithms.core.operations import RecordUpdate, Send
 from paceline.algorithms.core.sparse import Sparse
 from paceline.algorithms.core.values import Layer, Null, Rank, Samples, join, nbytes, norm
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.algorithms.methods.delayed import LayerwiseAgd
+from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
 from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Push
 from paceline.checking.anyorder import AnyOrder
@@ -249,12 +250,14 @@ class Cubic(Bowl):
         return gradient**3 / 7, loss
 
 
-@pytest.mark.parametrize("method", [SyncSgd, LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, LayerwiseAgd])
+@pytest.mark.parametrize(
+    "method", [SyncSgd, LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, LayerwiseAgd, Agd]
+)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_cast_is_that_of_torchs_hooks(method: Any, dtype: Any) -> None:
     """`buffer.to(dtype).div_(world_size)`, a sum in the short type, and `copy_` into the long one."""
     learner, steps, short = Cubic(), 3, DTYPES[dtype]
-    given: dict[str, Any] = {"delay": 0} if method is LayerwiseAgd else {}
+    given: dict[str, Any] = {"delay": 0} if issubclass(method, Agd) else {}
     job = job_of(method(compression=Cast(dtype=dtype), **given), 3, steps=steps, learner=learner)
     expected = torch.from_numpy(learner.initial())
     for step in range(steps):
@@ -269,7 +272,19 @@ def test_a_cast_is_that_of_torchs_hooks(method: Any, dtype: Any) -> None:
         np.testing.assert_allclose(state.weights.vector, expected.numpy(), rtol=1e-14)
 
 
-@pytest.mark.parametrize("name", ["sync-sgd", "layerwise-sgd", "layerwise-agd"])
+@pytest.mark.parametrize("name", ["agd", "acco", "layerwise-agd"])
+def test_a_method_that_casts_sends_half_the_bytes(name: str) -> None:
+    """Its weights are those without the cast, to the rounding of some steps."""
+    method: Any = METHODS[name]
+    long, short = (
+        AnyOrder(job_of(method(compression=one), 4, steps=12, learner=Cubic())).run().weights for one in (None, Cast())
+    )
+    assert 0 < np.abs(long - short).max() < 12 * 2**-8 * np.abs(long - Cubic().initial()).max()
+    bytes_of = [sent_bytes(job_of(method(compression=one), 4, steps=12, learner=Cubic())) for one in (None, Cast())]
+    assert bytes_of[1] / bytes_of[0] == 2 / 8, "of numbers in float64"
+
+
+@pytest.mark.parametrize("name", ["sync-sgd", "layerwise-sgd", "layerwise-agd", "agd"])
 def test_half_the_bytes_take_half_the_time_on_a_slow_link(name: str) -> None:
     """A ring of four over links of 1 MB/s, whose time exceeds that of the gradient and of all arithmetic."""
     plain = {
