@@ -256,9 +256,9 @@ class Samples:
         if parts == 1:
             return [self]
         count, first = self.count // parts, self.before
-        befores = [None if first is None else first + part * count for part in range(parts)]
+        firsts = [None if first is None else first + part * count for part in range(parts)]
         return [
-            replace(self, count=count, before=before, part=part, parts=parts) for part, before in enumerate(befores)
+            replace(self, count=count, before=before, part=part, parts=parts) for part, before in enumerate(firsts)
         ]
 
     def share(self, count: int, before: int, together: int) -> Samples:
