@@ -257,9 +257,7 @@ class Samples:
             return [self]
         count, first = self.count // parts, self.before
         firsts = [None if first is None else first + part * count for part in range(parts)]
-        return [
-            replace(self, count=count, before=before, part=part, parts=parts) for part, before in enumerate(firsts)
-        ]
+        return [replace(self, count=count, before=before, part=part, parts=parts) for part, before in enumerate(firsts)]
 
     def share(self, count: int, before: int, together: int) -> Samples:
         """Returns the samples of this share of a global batch with the weight b_i P / B.
