@@ -17,7 +17,7 @@ from paceline.algorithms.methods.decoupled_momentum import DeMo
 from paceline.algorithms.methods.delay_compensated import DcAsgd
 from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
 from paceline.algorithms.methods.downpour import Downpour
-from paceline.algorithms.methods.dynamic_batch import DbsSgd
+from paceline.algorithms.methods.dynamic_batch import DbsSgd, SyncDbsSgd
 from paceline.algorithms.methods.eager_diloco import EagerDiLoCo
 from paceline.algorithms.methods.elastic import Easgd
 from paceline.algorithms.methods.gossip import Gossip
@@ -41,7 +41,7 @@ METHODS: dict[str, type[Method]] = {
     method.name: method
     for method in (
         *(SequentialSgd, SyncSgd),
-        *(SyncSgdPs, AsyncSgd, AsyncMsgd, Downpour, HogwildSgd, Softsync, Ssp, DbsSgd),
+        *(SyncSgdPs, AsyncSgd, AsyncMsgd, Downpour, HogwildSgd, Softsync, Ssp, DbsSgd, SyncDbsSgd),
         *(Easgd, AsyncEasgd, AsyncMeasgd, HogwildEasgd, SyncEasgd1, SyncEasgd2, SyncEasgd3, Eamsgd),
         *(HbsSgd, KAvg, Sasgd, Hsgd),
         *(LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward, Agd, LayerwiseAgd),

@@ -1,10 +1,11 @@
-"""Dynamic batch sizes: each worker of a parameter server gets a batch for which all workers take the same time.
+"""Dynamic batch sizes: each worker gets a batch for which all workers take the same time.
 
 Rules of this file:
 
 * A worker measures its gradients with `Now`, which is recorded, so a replay divides the batch in the same way.
-* The current batches are `batches` in the server's state. Their sum is always the total. A worker receives its batch
-  with its next answer, so one gradient computed meanwhile may still have the old size.
+* The current batches are `batches` in the state of the server, or of every worker where there is none. Their sum is
+  always the total. A worker of a server receives its batch with its next answer, so one gradient computed meanwhile may
+  still have the old size.
 * The part of a worker that has died is divided equally among the others, until the next adjustment.
 """
 
@@ -16,10 +17,11 @@ from typing import Any, ClassVar
 
 from paceline.algorithms.core.apportion import Estimate, apportion, change
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.algorithms.core.method import RankContext, SgdMethod, StalenessKind
+from paceline.algorithms.core.method import RankContext, Replica, SgdMethod, StalenessKind
 from paceline.algorithms.core.operations import Gradient, Load, NextStep, Now, Receive, RecordUpdate, Send
 from paceline.algorithms.core.option_groups import COUNT, NOT_NEGATIVE, SHARE, Range
 from paceline.algorithms.core.program import Program, program
+from paceline.algorithms.core.steps import apply_gradient, average_gradient
 from paceline.algorithms.core.traffic import SCALE
 from paceline.algorithms.core.values import Contribution, Rank, Samples, Vector, Weights
 from paceline.algorithms.methods.parameter_server import Stop, dismiss, server_of
@@ -82,8 +84,57 @@ class Balance:
         return Part(self.batches[rank], sum(self.batches[:rank]), sum(self.batches))
 
 
+@dataclass(frozen=True, slots=True)
+class Balanced(Replica):
+    """The state of a synchronous worker: the batches of all, empty before the first change, and its own estimate."""
+
+    batches: tuple[int, ...] = ()
+    estimate: Estimate | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
-class DbsSgd(SgdMethod):
+class MeasuredBatches(SgdMethod):
+    """Base of the methods whose batches follow measured speeds: when they change, and what to."""
+
+    ranges: ClassVar[Mapping[str, Range]] = {"interval": COUNT, "smoothing": SHARE, "dead_band": NOT_NEGATIVE}
+
+    interval: int = 32
+    """updates between two adjustments of the batches; provenance: ours, the paper's interval was not found"""
+    smoothing: float = 0.2
+    """weight of a new measurement in a node's means, above 0, up to 1; provenance: ours"""
+    dead_band: float = 0.1
+    """batches do not change if no worker's would change by more than this fraction; provenance: ours, OmniLearn's code
+    has 0.2"""
+
+    def seen(self, before: Estimate | None, batch: int, seconds: float) -> Estimate | None:
+        """Returns the estimate of a worker after a gradient; unchanged if the clock has not advanced.
+
+        Args:
+            before: the estimate before it; None before the first gradient.
+            batch: its samples.
+            seconds: its duration.
+        """
+        if seconds <= 0:
+            return before
+        return before.seen(batch, seconds, self.smoothing) if before else Estimate(batch, seconds)
+
+    def rebalanced(self, batches: tuple[int, ...], estimates: Sequence[Estimate | None]) -> tuple[int, ...]:
+        """Returns batches by the current estimates; unchanged if one is missing or if the change would be small.
+
+        Args:
+            batches: the current batches of the living workers.
+            estimates: in the same order.
+        """
+        known = [estimate for estimate in estimates if estimate is not None]
+        if len(known) < len(batches):
+            return batches
+        speeds, overheads = [one.speed for one in known], [one.overhead for one in known]
+        wanted = apportion(sum(batches), speeds, overheads)
+        return wanted if change(batches, wanted) > self.dead_band else batches
+
+
+@dataclass(frozen=True, kw_only=True)
+class DbsSgd(MeasuredBatches):
     """Asynchronous SGD in which each worker's batch depends on its speed, so that all take about the same time for one.
 
     server, on push g of b_i samples from i:  x ← x − η (b_i P / B) g;  version ← version + 1;  reply x, b_i
@@ -99,15 +150,6 @@ class DbsSgd(SgdMethod):
     source = "Ji et al., J. Comp. R&D 56(11), 2019, from its abstract; formulas: see the page"
     guarantees = frozenset({Guarantee.CONSTANT_TOTAL, Guarantee.CONSERVES_MESSAGES, Guarantee.SURVIVES_WORKERS})
     has_server: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, Range]] = {"interval": COUNT, "smoothing": SHARE, "dead_band": NOT_NEGATIVE}
-
-    interval: int = 32
-    """updates between two adjustments of the batches; provenance: ours, the paper's interval was not found"""
-    smoothing: float = 0.2
-    """weight of a new measurement in a node's means, above 0, up to 1; provenance: ours"""
-    dead_band: float = 0.1
-    """batches do not change if no worker's would change by more than this fraction; provenance: ours, OmniLearn's code
-    has 0.2"""
 
     def longest_period(self, workers: int) -> int:
         return -(-self.interval // workers)  # the interval counts the updates of all workers
@@ -168,25 +210,80 @@ class DbsSgd(SgdMethod):
             rank: the sender.
             push: its gradient.
         """
-        if push.seconds <= 0:
-            return estimates
-        before, batch = estimates[rank], push.origin.samples
-        now = before.seen(batch, push.seconds, self.smoothing) if before else Estimate(batch, push.seconds)
+        now = self.seen(estimates[rank], push.origin.samples, push.seconds)
         return (*estimates[:rank], now, *estimates[rank + 1 :])
 
-    def rebalanced(self, batches: tuple[int, ...], estimates: Sequence[Estimate | None]) -> tuple[int, ...]:
-        """Returns batches by the current estimates; unchanged if one is missing or if the change would be small.
 
-        Args:
-            batches: the current batches of the living workers.
-            estimates: in the same order.
-        """
-        known = [estimate for estimate in estimates if estimate is not None]
-        if len(known) < len(batches):
+@dataclass(frozen=True, kw_only=True)
+class SyncDbsSgd(MeasuredBatches):
+    """Synchronous SGD in which each worker's batch depends on its speed, so that nobody waits for the slowest.
+
+    x ← x − η Σ_i (b_i / B) g_i(x)
+    every `interval` steps:  b_i ← v_i (T − o_i), rounded, with T from Σ b_i = B
+
+    B is the sum of the batches of the scenario, which are the initial ones. Each worker measures its own gradients; the
+    first worker collects the estimates, divides B as `dbs-sgd` does, and sends all batches to everyone. Every sample
+    counts as much, so the step is that of one worker with the global batch, whoever computes which part.
+    """
+
+    name = "sync-dbs-sgd"
+    staleness_kind = StalenessKind.STEPS
+    source = "Chen, Weng, Wang, Li, Li, 'Semi-dynamic load balancing', SoCC'20 (LB-BSP); formulas of dbs-sgd"
+    guarantees = frozenset(
+        {Guarantee.SYNCHRONOUS, Guarantee.REPLICAS_EQUAL, Guarantee.CONSTANT_TOTAL, Guarantee.CONSERVES_MESSAGES}
+    )
+
+    @property
+    def even_steps(self) -> bool:
+        return True  # all workers together use the global batch in each step
+
+    def longest_period(self, workers: int) -> int:
+        return self.interval
+
+    def begin(self, me: RankContext, vector: Vector) -> Balanced:
+        return Balanced(0, Weights(vector, 0), self.rule(me.layout.layers).init(vector))
+
+    @program
+    def worker(self, me: RankContext, state: Balanced) -> Program[Balanced]:
+        rule = self.rule_of(me)
+        while step := (yield from NextStep(state)):
+            batch = yield from Load(share(step.samples, me.rank, state.batches))
+            begun_s = yield from Now()
+            gradient = yield from Gradient(state.weights, batch)
+            seconds = (yield from Now()) - begun_s
+            estimate = self.seen(state.estimate, gradient.samples, seconds)
+            mean = yield from average_gradient(gradient, me.workers, f"gradient {step.number}")
+            state = yield from apply_gradient(rule, replace(state, estimate=estimate), mean)
+            if (step.number + 1) % self.interval == 0:
+                state = replace(state, batches=(yield from self.agreed(me, state)))
+        return state
+
+    @program
+    def agreed(self, me: RankContext, state: Balanced) -> Program[tuple[int, ...]]:
+        """Returns the batches of all workers, which the first one computes from everyone's estimate."""
+        first, *others = me.workers.ranks
+        if me.rank != first:
+            yield from Send(first, state.estimate)
+            batches: tuple[int, ...] = (yield from Receive(first)).value
             return batches
-        speeds, overheads = [one.speed for one in known], [one.overhead for one in known]
-        wanted = apportion(sum(batches), speeds, overheads)
-        return wanted if change(batches, wanted) > self.dead_band else batches
+        estimates = [state.estimate]
+        for rank in others:
+            estimates.append((yield from Receive(rank)).value)
+        batches = self.rebalanced(state.batches or me.batches, estimates)
+        for rank in others:
+            yield from Send(rank, batches)
+        return batches
+
+
+def share(samples: Samples, rank: Rank, batches: Sequence[int]) -> Samples:
+    """Returns a worker's part of the global batch; its samples as they are if the batches have never changed.
+
+    Args:
+        samples: of its step.
+        rank: the worker.
+        batches: of all workers, by rank; empty if they have never changed.
+    """
+    return samples.share(batches[rank], sum(batches[:rank]), sum(batches)) if batches else samples
 
 
 def redistributed(batches: tuple[int, ...], living: Collection[Rank]) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ import pytest
 from paceline.algorithms.core.apportion import apportion
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
-from paceline.algorithms.methods.dynamic_batch import DbsSgd
+from paceline.algorithms.methods.dynamic_batch import DbsSgd, SyncDbsSgd
 from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.checking.replay import Recording, replay
 from paceline.records.trace import Schedule, Trace
@@ -50,7 +50,7 @@ def unlike(**other: Any) -> Speeds:
 class KnownSpeeds(DbsSgd):
     """The batches that the true speeds ask for, from the first answer on."""
 
-    def shared_out(self, batches: tuple[int, ...], estimates: Sequence[Any]) -> tuple[int, ...]:
+    def rebalanced(self, batches: tuple[int, ...], estimates: Sequence[Any]) -> tuple[int, ...]:
         return apportion(sum(batches), RATES)
 
 
@@ -161,6 +161,22 @@ def test_batches_follow_a_node_that_slows_down() -> None:
     before, after = (simulated(DbsSgd(dead_band=0.0), timing, updates=updates) for updates in (600, 4000))
     assert batches(before) == apportion(BASE * 8, RATES)
     assert batches(after) == apportion(BASE * 8, (2, *RATES[1:]))
+
+
+@pytest.mark.parametrize("overhead", [0.0, 0.25])
+def test_synchronous_workers_end_their_gradients_together(overhead: float) -> None:
+    """The batches of the speeds, the same at every worker; nobody waits for more than a sample of the slowest."""
+    timing = unlike(overhead=lambda rank: overhead * (rank % 3))
+    trace = simulated(SyncDbsSgd(interval=4, dead_band=0.0), timing, updates=80)
+    states: list[Any] = [trace.states[Rank(rank)] for rank in range(8)]
+    assert len({state.batches for state in states}) == 1
+    times = [timing.compute_s(Rank(rank), 0, batch) for rank, batch in enumerate(states[0].batches)]
+    assert sum(states[0].batches) == BASE * 8
+    for one, rate in zip(times, RATES, strict=True):
+        assert abs(one - np.mean(times)) <= 1.5 / rate
+    if not overhead:
+        assert states[0].batches == apportion(BASE * 8, RATES)
+    np.testing.assert_array_equal(states[0].weights.vector, states[7].weights.vector)
 
 
 def test_with_a_dead_band_they_follow_to_within_it() -> None:

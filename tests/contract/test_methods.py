@@ -79,11 +79,12 @@ def it_does_nothing_on_an_empty_budget(interpreter: Interpreter, name: str) -> N
 def test_it_is_sync_sgd_only_where_it_says_so(name: str) -> None:
     """On losses of different curvature, over as many samples; methods with equal results are not checked in vain.
 
-    With workers that take turns eager-sgd is sync-sgd, so its moves are in another order.
+    With workers that take turns eager-sgd and sync-dbs-sgd are sync-sgd, so their moves are in another order, and
+    sync-dbs-sgd looks at the batches after every step.
     """
-    method = built(name)
+    method = changed(built(name), interval=1) if name == "sync-dbs-sgd" else built(name)
     job = job_of(method, steps=8, nodes=nodes_for(method), learner=Uneven())
-    trace = AnyOrder(job).run(Shuffled(0) if name == "eager-sgd" else RoundRobin())
+    trace = AnyOrder(job).run(Shuffled(0) if name in ("eager-sgd", "sync-dbs-sgd") else RoundRobin())
     alike = method.guarantees & {Guarantee.SAME_AS_SYNC_SGD} or name == "sync-sgd" or method.alone
     assert (broken(job, trace, [Guarantee.SAME_AS_SYNC_SGD]) == []) == bool(alike)
 
