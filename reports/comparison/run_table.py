@@ -201,9 +201,9 @@ def _seeds_row(runs: Sequence[Run]) -> list[str]:
 
 WIDTHS = (4, 6, 5, 6, 6, 7, 6, 6)
 """widths of the columns after the name, in characters"""
-WIDE = (4, 6, 5, 8, 6, 7, 6, 6)
+WIDE = (4, 6, 5, 9, 6, 7, 5, 5)
 """the same where step times have an interval"""
-WIDEST = 8
+WIDEST = 9
 """characters of an interval on one line, so that the table fits on 80 columns"""
 NAME = 20
 """characters of a name per line, if figures have two lines"""

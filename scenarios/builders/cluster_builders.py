@@ -76,6 +76,8 @@ class Nodes(Builder):
     """number of such nodes"""
     workers_per_node: int | None = None
     """workers of a node, each with a device; default: 1, or all devices of a known node"""
+    batch_per_worker: int | None = None
+    """samples in one gradient of a worker of such a node; default: that of the workload"""
     link: Link | Values | str | None = None
     """link from such a node to the network, as network.link; default: network.link; only in a star"""
     step_time: Values | None = None

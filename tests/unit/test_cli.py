@@ -271,7 +271,7 @@ def test_list(kind: str) -> None:
 def test_list_algorithms_says_their_hyperparameters() -> None:
     items = {item["name"]: item for item in json.loads(call("list", "algorithms", "--json").stdout)["items"]}
     shared = {field.name: field.default for field in dataclasses.fields(SgdMethod)}
-    assert items["agd"]["hyperparameters"] == {"delay": 1, **shared}
+    assert items["agd"]["hyperparameters"] == {"delay": 1, "accumulate": 1, "compression": None, **shared}
     assert "exact-delay" in items["agd"]["guarantees"]
 
 

@@ -97,7 +97,7 @@ def test_every_suggested_path_can_be_set() -> None:
     said = ""
     for name in {*COMMON.values(), *(new for names in RENAMED.values() for new in names)} & paths.keys():
         try:
-            load("quickstart", [f"{paths[name]}=[]"])
+            load("quickstart", [f"{paths[name]}=[]"], algorithms=["sync-sgd", "async-sgd"])
         except ScenarioError as error:
             said += f"{error}\n"
     assert "has no such key" not in said
