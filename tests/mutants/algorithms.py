@@ -120,8 +120,8 @@ METHODS = (
     Mutant(
         name="dynamic-batch-look-too-late",
         file="algorithms/methods/dynamic_batch.py",
-        old="if (step.number + 1) % self.interval == 0:",
-        new="if (step.number + 1) % (self.interval + 1) == 0:",
+        old="if (step.number + 1) % self.interval == 0:\n                left =",
+        new="if (step.number + 1) % (self.interval + 1) == 0:\n                left =",
         bug="Batches are changed one update later than the interval says.",
         tests=("closed_form/test_balance.py",),
     ),
