@@ -46,9 +46,14 @@ class Part:
     before: int
     together: int
 
+    @staticmethod
+    def of_rank(rank: Rank, batches: Sequence[int]) -> Part:
+        """Returns the part of a worker if these are the batches of all, by rank."""
+        return Part(batches[rank], sum(batches[:rank]), sum(batches))
+
     def of(self, samples: Samples) -> Samples:
-        """Returns these samples with this part of the global batch."""
-        return replace(samples, count=self.count, before=self.before, together=self.together)
+        """Returns these samples with this part of the global batch and its weight."""
+        return samples.share(self.count, self.before, self.together)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ class Balance:
 
     def part(self, rank: Rank) -> Part:
         """Returns a worker's part of the global batch."""
-        return Part(self.batches[rank], sum(self.batches[:rank]), sum(self.batches))
+        return Part.of_rank(rank, self.batches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +252,8 @@ class SyncDbsSgd(MeasuredBatches):
     def worker(self, me: RankContext, state: Balanced) -> Program[Balanced]:
         rule = self.rule_of(me)
         while step := (yield from NextStep(state)):
-            batch = yield from Load(share(step.samples, me.rank, state.batches))
+            samples = Part.of_rank(me.rank, state.batches).of(step.samples) if state.batches else step.samples
+            batch = yield from Load(samples)
             begun_s = yield from Now()
             gradient = yield from Gradient(state.weights, batch)
             seconds = (yield from Now()) - begun_s
@@ -273,17 +279,6 @@ class SyncDbsSgd(MeasuredBatches):
         for rank in others:
             yield from Send(rank, batches)
         return batches
-
-
-def share(samples: Samples, rank: Rank, batches: Sequence[int]) -> Samples:
-    """Returns a worker's part of the global batch; its samples as they are if the batches have never changed.
-
-    Args:
-        samples: of its step.
-        rank: the worker.
-        batches: of all workers, by rank; empty if they have never changed.
-    """
-    return samples.share(batches[rank], sum(batches[:rank]), sum(batches)) if batches else samples
 
 
 def redistributed(batches: tuple[int, ...], living: Collection[Rank]) -> tuple[int, ...]:
