@@ -46,7 +46,8 @@ def curve_figure(curve: Mapping[str, Any]) -> Figure:
         axes.plot(xs, ys, marker="o", markersize=4, color=PALETTE[number % len(PALETTE)], label=name)
     if curve["published"] is not None:
         axes.axhline(curve["published"], color=FAINT, linestyle="--", label="published")
-    if curve["log_x"]:
+    low, *_, high = sorted(x for points in curve["lines"].values() for x, _ in points)
+    if curve["log_x"] and high >= 4 * low:  # a shorter axis would have fewer than two powers of 2 to read it by
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
     if curve["log_y"]:
