@@ -1,8 +1,24 @@
-"""How figures are written: the number of digits, for every table, sentence and label."""
+"""Every figure of a run, declared once: key, names, unit, which way is better, and how its error is measured.
+
+Rules of this file:
+
+* Tables, charts, comparisons, sweeps, plans, filters and the reference page take figures from here and choose among
+  them. None of them has a name, a unit or a number of digits of its own.
+* A figure prints the same in every output: three significant digits in its unit, counts in full.
+* A value is a number, None if a run does not have it, or an interval ``{mean, low, high}`` over seeds.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from paceline.records.tables import ACTIVITIES
+
+MISSING = "–"
+"""printed in place of a figure that a run does not have"""
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -23,3 +39,341 @@ def significant(value: float, digits: int = 3) -> str:
     """
     text = f"{value:.{digits}g}"
     return f"{value:,.0f}" if "e+" in text and math.isfinite(value) and abs(value) < 1e12 else text
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """How the values of a quantity are written.
+
+    Args:
+        symbol: the symbol behind a number, and in the header of a column; empty for a plain number.
+        factor: a stored value times this is the written number.
+        counts: whether values are counts, which are written in full.
+        words: what the number counts or means, for the axis of a chart, if the symbol does not say it.
+
+    >>> MILLISECONDS.text(0.0000412), PERCENT.text(0.9724), COUNT.text(1234567.0), RATE.text(1.2341)
+    ('0.0412', '97.2', '1,234,567', '1.23')
+    >>> MILLISECONDS.with_symbol(0.0467), SECONDS.with_symbol(None)
+    ('46.7 ms', '–')
+    """
+
+    symbol: str
+    factor: float = 1.0
+    counts: bool = False
+    words: str = ""
+
+    def text(self, value: float | None, digits: int = 3) -> str:
+        """Returns a value as a number without its symbol."""
+        if value is None or value != value:
+            return MISSING
+        if self.counts:
+            return f"{value:,.0f}"
+        return significant(self.factor * value, digits)
+
+    def with_symbol(self, value: float | None, digits: int = 3) -> str:
+        """Returns a value with its symbol, as in a sentence."""
+        text = self.text(value, digits)
+        return f"{text} {self.symbol}" if self.symbol and text != MISSING else text
+
+    @property
+    def axis(self) -> str:
+        """What stands behind the name of a quantity at the axis of a chart."""
+        return self.words or self.symbol
+
+
+SECONDS = Unit("s")
+MILLISECONDS = Unit("ms", 1e3)
+PERCENT = Unit("%", 100.0)
+COUNT = Unit("", counts=True)
+PLAIN = Unit("")
+RATE = Unit("samples/s")
+MEGABYTES = Unit("MB", 1e-6)
+GIGABYTES_PER_SECOND = Unit("GB/s", 1e-9)
+HOURS = Unit("h", 1 / 3600)
+MILLIONS = Unit("millions", 1e-6)
+USD = Unit("USD")
+KWH = Unit("kWh")
+UPDATES = Unit("", words="updates or steps, as each method counts it")
+
+
+def number(value: Any) -> float | None:
+    """Returns the number of a value, which for an interval over seeds is its mean.
+
+    >>> number(2.5), number({"mean": 2.0, "low": 1.0, "high": 3.0}), number(None)
+    (2.5, 2.0, None)
+    """
+    mean: float | None = value["mean"] if isinstance(value, Mapping) else value
+    return mean
+
+
+def half_width(value: Any) -> float | None:
+    """Returns half of the width of an interval over seeds; None for a single value.
+
+    >>> half_width({"mean": 2.0, "low": 1.5, "high": 2.5}), half_width(2.0)
+    (0.5, None)
+    """
+    return (value["high"] - value["low"]) / 2 if isinstance(value, Mapping) else None
+
+
+def written(value: Any, unit: Unit, digits: int = 3, between: str = " ") -> str:
+    """Returns a value without its symbol, followed by half of its interval if it has one.
+
+    Args:
+        value: a number, an interval over seeds, or None.
+        unit: its unit.
+        digits: significant digits.
+        between: what stands between the value and half of its interval.
+
+    >>> written({"mean": 2.0, "low": 1.5, "high": 2.5}, SECONDS), written(None, SECONDS)
+    ('2 ±0.5', '–')
+    """
+    half = half_width(value)
+    return unit.text(number(value), digits) + ("" if half is None else f"{between}±{unit.text(half, digits)}")
+
+
+def signed_percent(share: float | None) -> str:
+    """Returns a relative difference in per cent with its sign and one decimal; one that rounds to 0 has no sign.
+
+    >>> signed_percent(0.1234), signed_percent(-0.00001), signed_percent(None)
+    ('+12.3', '0.0', '–')
+    """
+    if share is None or share != share:
+        return MISSING
+    rounded = round(100 * share, 1)
+    return f"{rounded:+,.1f}" if rounded else "0.0"
+
+
+Better = Literal["low", "high"]
+Error = Literal["relative", "difference"]
+Type = Literal["Float64", "Int64", "boolean", "string"]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure of a run.
+
+    Args:
+        key: its place in the summary of a run: names separated by points.
+        label: its name in sentences, charts and pages.
+        header: its short name, the header of a column.
+        unit: its unit.
+        meaning: what it says, in a sentence for readers of a report and of the reference page.
+        better: whether low or high values are better; None if neither is.
+        error: how the error of its prediction is measured: relative to the measured value, or as a difference; None
+            if no error is shown.
+        digits: significant digits.
+        type: the type of its column in data frames and files.
+
+    >>> STEP_TIME.column, STEP_TIME.of({"step_s": {"mean": 0.0467}}), STEP_TIME.text(0.0467), STEP_TIME.title
+    ('step_s_mean', 0.0467, '46.7', 'step time, ms')
+    >>> TIME_TO_ACCURACY.of({"step_s": {}}) is None
+    True
+    """
+
+    key: str
+    label: str
+    header: str
+    unit: Unit
+    meaning: str
+    better: Better | None = None
+    error: Error | None = "relative"
+    digits: int = 3
+    type: Type = "Float64"
+
+    @property
+    def column(self) -> str:
+        """The name of its column in data frames and files."""
+        return self.key.replace(".", "_")
+
+    @property
+    def title(self) -> str:
+        """Its name with its unit."""
+        return f"{self.label}, {self.unit.symbol}" if self.unit.symbol else self.label
+
+    def of(self, summary: Mapping[str, Any]) -> Any:
+        """Returns its value in a summary, or in the summaries of several seeds together; None if it is missing."""
+        found: Any = summary
+        for name in self.key.split("."):
+            if not isinstance(found, Mapping) or name not in found:
+                return None
+            found = found[name]
+        return found
+
+    def text(self, value: Any, between: str = " ") -> str:
+        """Returns a value as a number without its symbol, with half of its interval if it has one."""
+        return written(value, self.unit, self.digits, between)
+
+    def with_symbol(self, value: Any) -> str:
+        """Returns a value with its symbol, as in a sentence."""
+        text = self.text(value)
+        return f"{text} {self.unit.symbol}" if self.unit.symbol and text != MISSING else text
+
+
+WALL_TIME = Figure("wall_s", "time of the run", "wall", SECONDS, "Length of the whole run on its own clock.", "low")
+STEPS = Figure("steps", "steps", "steps", COUNT, "Gradients of all workers.", type="Int64")
+LONGEST_PERIOD = Figure(
+    "longest_period", "longest period of the method", "period", COUNT,
+    "Steps of a worker after which the method has done everything once.", error=None, type="Int64",
+)  # fmt: skip
+PERIODS = Figure(
+    "periods", "periods of the method", "periods", PLAIN,
+    "Steps of a worker over the longest period; below 1, the run ended before the method had done everything once.",
+    error=None,
+)  # fmt: skip
+UPDATE_COUNT = Figure("updates", "updates", "updates", COUNT, "Changes of the weights being learned.", type="Int64")
+EVALUATIONS = Figure(
+    "evaluations", "evaluations", "evaluations", COUNT, "Evaluations of the weights on test samples.",
+    error=None, type="Int64",
+)  # fmt: skip
+SAMPLES = Figure("samples", "samples", "samples", COUNT, "Training samples of all applied gradients.", type="Int64")
+THROUGHPUT = Figure(
+    "samples_per_s", "throughput", "samples", RATE,
+    "Training samples per second of all workers together, whatever they learn from them.", "high",
+)  # fmt: skip
+STEP_TIME = Figure(
+    "step_s.mean", "step time", "step", MILLISECONDS,
+    "Mean time from the start of a worker's gradient to that of its next one.", "low",
+)  # fmt: skip
+STEP_TIME_MEDIAN = Figure(
+    "step_s.p50", "step time, median", "median", MILLISECONDS, "Half of the steps are shorter.", "low"
+)
+STEP_TIME_95 = Figure("step_s.p95", "step time, 95 %", "95 %", MILLISECONDS, "95 % of the steps are shorter.", "low")
+ACTIVITY_LABELS: Mapping[str, str] = {
+    "compute": "computing", "load": "loading", "update": "updating", "communication": "communication",
+    "wait": "waiting",
+}  # fmt: skip
+ACTIVITY_HEADERS: Mapping[str, str] = {
+    "compute": "compute", "load": "load", "update": "update", "communication": "comm.", "wait": "wait",
+}  # fmt: skip
+TIME_FRACTIONS: Mapping[str, Figure] = {
+    activity: Figure(
+        f"time_fraction.{activity}", f"time {ACTIVITY_LABELS[activity]}", ACTIVITY_HEADERS[activity], PERCENT,
+        f"Share of the workers' time for {ACTIVITY_LABELS[activity]}; during a gradient, all counts as computing.",
+        "high" if activity == "compute" else "low",
+    )
+    for activity in ACTIVITIES
+}  # fmt: skip
+COMPUTING, COMMUNICATION, WAITING = (TIME_FRACTIONS[name] for name in ("compute", "communication", "wait"))
+BYTES_SENT = Figure("bytes_sent", "bytes sent", "sent", MEGABYTES, "Sent by all ranks together.", "low", type="Int64")
+STALENESS = Figure(
+    "staleness.mean", "staleness, mean of updates", "staleness", UPDATES,
+    "How many changes of the weights a gradient misses when it is applied: the mean over all inputs of updates, as "
+    "each method counts it.",
+)  # fmt: skip
+STALENESS_OF_RANKS = Figure(
+    "staleness.mean_of_ranks", "staleness, mean of ranks", "staleness of ranks", UPDATES,
+    "The mean of the ranks' own mean staleness: every rank counts alike, however many gradients it has.",
+)  # fmt: skip
+STALENESS_MAX = Figure(
+    "staleness.max",
+    "staleness, largest",
+    "largest staleness",
+    UPDATES,
+    "The largest staleness of an update.",
+    type="Int64",
+)
+
+
+def _at_target(aim: Literal["accuracy", "loss"]) -> tuple[Figure, ...]:
+    """Returns the figures at a target: time, its resolution, samples and updates."""
+    return (
+        Figure(
+            f"time_to_{aim}_s", f"time to the target {aim}", "target", SECONDS,
+            f"Time until the target {aim} is reached; speed and learning count.", "low",
+        ),
+        Figure(
+            f"time_to_{aim}_resolution_s", f"resolution of the time to the target {aim}", "resolution", SECONDS,
+            "Time between the two evaluations around the target.", error=None,
+        ),
+        Figure(
+            f"samples_to_{aim}", f"samples to the target {aim}", "samples needed", COUNT,
+            f"Training samples until the target {aim} is reached.", "low",
+        ),
+        Figure(
+            f"updates_to_{aim}", f"updates to the target {aim}", "updates needed", COUNT,
+            f"Changes of the weights until the target {aim} is reached.", "low",
+        ),
+    )  # fmt: skip
+
+
+TIME_TO_ACCURACY, TIME_TO_ACCURACY_RESOLUTION, SAMPLES_TO_ACCURACY, UPDATES_TO_ACCURACY = _at_target("accuracy")
+TIME_TO_LOSS, TIME_TO_LOSS_RESOLUTION, SAMPLES_TO_LOSS, UPDATES_TO_LOSS = _at_target("loss")
+FINAL_ACCURACY = Figure(
+    "final_accuracy", "accuracy at the end", "accuracy", PERCENT, "Accuracy on test samples at the end of the run.",
+    "high", "difference",
+)  # fmt: skip
+FINAL_LOSS = Figure(
+    "final_loss", "loss at the end", "loss", PLAIN, "Loss on test samples at the end of the run.", "low", digits=4
+)
+DIVERGED = Figure(
+    "diverged", "diverged", "diverged", PLAIN, "Whether the loss became infinite, or ten times the first one.",
+    error=None, type="boolean",
+)  # fmt: skip
+STOP_REASON = Figure(
+    "stop_reason", "reason for the end", "ended by", PLAIN, "Why the run ended.", error=None, type="string"
+)
+
+IN_SUMMARY: tuple[Figure, ...] = (
+    WALL_TIME, STEPS, LONGEST_PERIOD, PERIODS, UPDATE_COUNT, EVALUATIONS, SAMPLES, THROUGHPUT, STEP_TIME,
+    STEP_TIME_MEDIAN, STEP_TIME_95, *TIME_FRACTIONS.values(), BYTES_SENT, STALENESS, STALENESS_OF_RANKS, STALENESS_MAX,
+    TIME_TO_ACCURACY, TIME_TO_ACCURACY_RESOLUTION, SAMPLES_TO_ACCURACY, UPDATES_TO_ACCURACY,
+    TIME_TO_LOSS, TIME_TO_LOSS_RESOLUTION, SAMPLES_TO_LOSS, UPDATES_TO_LOSS,
+    FINAL_LOSS, FINAL_ACCURACY, DIVERGED, STOP_REASON,
+)  # fmt: skip
+"""the figures of every summary, in the order of a summary"""
+
+SPEED_UP = Figure(
+    "speed_up", "speed-up", "speed-up", Unit("", words="over the smallest cluster"),
+    "Samples per second over those of the smallest cluster: along the ideal line, twice as many workers process twice "
+    "as many samples.", "high",
+)  # fmt: skip
+EFFICIENCY = Figure(
+    "efficiency", "efficiency", "efficiency", Unit("%", 100.0, words="% of the ideal speed-up"),
+    "Speed-up per worker: below 50 %, half of the workers are wasted.", "high",
+)  # fmt: skip
+SPEED_UP_TO_ACCURACY, SPEED_UP_TO_LOSS = (
+    Figure(
+        f"speed_up_to_{aim}", f"speed-up to the target {aim}", "speed-up to target",
+        Unit("", words="over the smallest cluster"), "How much sooner the target is reached than on the smallest one.",
+        "high",
+    )
+    for aim in ("accuracy", "loss")
+)  # fmt: skip
+BYTES_PER_STEP = Figure(
+    "bytes_per_step", "bytes sent per step", "per step", MEGABYTES,
+    "Sent by a worker per gradient: its messages, and its vectors in collectives.", "low",
+)  # fmt: skip
+COST = Figure("cost_usd", "cost", "cost", USD, "Price of the cluster for the whole run.", "low")
+COST_TO_ACCURACY, COST_TO_LOSS = (
+    Figure(
+        f"cost_to_{aim}_usd", f"cost to the target {aim}", "cost", USD,
+        f"Price of the cluster until the target {aim} is reached.", "low",
+    )
+    for aim in ("accuracy", "loss")
+)  # fmt: skip
+ENERGY = Figure("energy_kwh", "energy", "energy", KWH, "Energy of the devices for the whole run.", "low")
+LINK_UTILISATION = Figure(
+    "links.busiest.utilisation", "use of the busiest link", "busiest link", PERCENT,
+    "Bytes that the busiest link carried over what it could have carried during the run.",
+)  # fmt: skip
+
+OF_SEVERAL_RUNS: tuple[Figure, ...] = (
+    SPEED_UP, EFFICIENCY, SPEED_UP_TO_ACCURACY, SPEED_UP_TO_LOSS, BYTES_PER_STEP, COST, COST_TO_ACCURACY, COST_TO_LOSS,
+    ENERGY, LINK_UTILISATION,
+)  # fmt: skip
+"""figures that a sweep adds to those of a summary: relative to other runs, or from prices"""
+
+FIGURES: Mapping[str, Figure] = {figure.key: figure for figure in (*IN_SUMMARY, *OF_SEVERAL_RUNS)}
+"""all figures by key"""
+WITH_ERRORS: tuple[Figure, ...] = tuple(figure for figure in IN_SUMMARY if figure.error is not None)
+"""the figures of a summary that measured runs are compared in"""
+
+
+def present(figures: Iterable[Figure], summaries: Iterable[Mapping[str, Any]]) -> list[Figure]:
+    """Returns the figures that at least one of several runs has.
+
+    >>> [figure.key for figure in present([STEP_TIME, FINAL_LOSS], [{"step_s": {"mean": 1.0}, "final_loss": None}])]
+    ['step_s.mean']
+    """
+    several = list(summaries)
+    return [figure for figure in figures if any(figure.of(summary) is not None for summary in several)]

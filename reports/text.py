@@ -1,0 +1,236 @@
+"""Renders blocks as text for a terminal, a log or the `repr` of a result.
+
+Rules of this file:
+
+* No digit, column or name is cut. Columns that do not fit the width continue in a second table, in which the columns
+  that identify a row are repeated; long names and sentences continue on the next line.
+* Charts, timelines and pictures need a report, so they are not printed.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from paceline.reports.blocks import Block, Cell, Claim, Column, Row, Table, text_of
+
+STYLES = {"plain": "", "good": "green", "fair": "yellow", "bad": "red", "faint": "dim", "strong": "bold"}
+"""the style of each tone"""
+NARROWEST = 24
+"""characters to which a column of text is narrowed before columns continue in a second table; provenance: ours"""
+NUMBER = 6
+"""characters of a number of the usual size, for the columns of a table that is printed row by row"""
+REPR_WIDTH = 120
+"""characters of a line in the `repr` of a result"""
+
+
+def printed(blocks: Iterable[Block]) -> Iterator[RenderableType]:
+    """Yields what a terminal shows of blocks: tables, and claims as text.
+
+    Args:
+        blocks: the blocks of an answer.
+    """
+    for block in blocks:
+        if isinstance(block, Table):
+            yield TableView(block)
+        elif isinstance(block, Claim) and block.text:
+            title = Text(block.title + "\n", style="bold") if block.title else Text()
+            yield title + Text(block.text, no_wrap=block.verbatim, overflow="fold")
+
+
+def as_text(blocks: Iterable[Block], width: int = REPR_WIDTH) -> str:
+    """Returns blocks as plain text.
+
+    Args:
+        blocks: the blocks of an answer.
+        width: characters of a line.
+
+    >>> from paceline.records.figures import STEP_TIME
+    >>> print(as_text([Table("Runs", [Column("algorithm"), Column.of(STEP_TIME)], [("easgd", 0.0467)])]))
+    Runs
+               step
+    algorithm    ms
+    ───────────────
+    easgd      46.7
+    """
+    file = io.StringIO()
+    console = Console(file=file, width=width, color_system=None, highlight=False, markup=False, emoji=False)
+    for part in printed(blocks):
+        console.print(part, crop=False)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()).strip("\n")
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """A table that arranges its columns for the width of the console."""
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yields the table, and below it the columns that do not fit beside the others."""
+        table = self.table
+        gap, parts = arranged(table, options.max_width)
+        for number, (columns, widths) in enumerate(parts):
+            made = empty(table, columns, widths, gap, title=table.title + ", continued" * (number > 0))
+            for at in range(len(table.rows)):
+                made.add_row(*cells(table, at, columns), style=STYLES[table.tones.get(at, "plain")])
+            wide = max(options.max_width, sum(widths) + gap * len(widths))
+            yield from console.render(made, options.update(width=wide))
+            yield Text()
+        if table.words:
+            yield Text(f"{table.words}\n")
+
+
+def arranged(table: Table, width: int) -> tuple[int, list[tuple[list[int], list[int]]]]:
+    """Returns the space between columns, and the columns of each part of a table with their widths, in characters.
+
+    Two spaces are between columns, or one if all columns then fit.
+
+    Args:
+        table: the table.
+        width: characters of a line.
+
+    >>> table = Table("Names", [Column("name"), Column("a"), Column("b")], [("x" * 10, "y" * 30, "z" * 30)])
+    >>> arranged(table, 80), arranged(table, 40)
+    ((2, [([0, 1, 2], [10, 30, 30])]), (1, [([0, 1], [10, 29]), ([0, 2], [10, 29])]))
+    """
+    natural = [natural_width(table, at) for at in range(len(table.columns))]
+    gap = 2 if sum(natural) + 2 * (len(natural) - 1) <= width else 1
+    narrow = [
+        size if column.numeric else min(size, NARROWEST) for size, column in zip(natural, table.columns, strict=True)
+    ]
+    keys = list(range(table.keys))
+    parts: list[list[int]] = [list(keys)]
+    for at in range(table.keys, len(natural)):
+        row = [*parts[-1], at]
+        if sum(narrow[one] for one in row) + gap * (len(row) - 1) > width and len(parts[-1]) > len(keys):
+            parts.append([*keys, at])
+        else:
+            parts[-1].append(at)
+    return gap, [(part, _widened(part, natural, narrow, width - gap * (len(part) - 1))) for part in parts]
+
+
+def _widened(part: Sequence[int], natural: Sequence[int], narrow: Sequence[int], width: int) -> list[int]:
+    """Returns the widths of columns: those of text share what numbers leave, up to their natural width."""
+    widths = [narrow[at] for at in part]
+    left = width - sum(widths)
+    for place in sorted(range(len(part)), key=lambda place: natural[part[place]] - widths[place]):
+        wanting = sum(natural[at] > size for at, size in zip(part, widths, strict=True))
+        added = min(natural[part[place]] - widths[place], max(0, left) // max(1, wanting))
+        widths[place] += added
+        left -= added
+    return widths
+
+
+def natural_width(table: Table, column: int) -> int:
+    """Returns the characters of a column in which nothing is broken but its header, between words."""
+    own = table.columns[column]
+    header = [len(word) for word in (*own.title.split(), own.symbol)]
+    lines = (line for row in range(len(table.rows)) for line in table.text(row, column).splitlines())
+    return max(itertools.chain(header, map(len, lines)), default=0)
+
+
+def header(column: Column, width: int) -> str:
+    """Returns a header: its words on as few lines as fit, and the symbol of the unit on the last line.
+
+    >>> header(Column("staleness of ranks"), 9)
+    'staleness\\nof ranks'
+    """
+    lines = [""]
+    for word in column.title.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return "\n".join(line for line in (*lines, column.symbol) if line)
+
+
+def empty(
+    table: Table, columns: Sequence[int], widths: Sequence[int], gap: int, *, title: str, grows: bool = False
+) -> RichTable:
+    """Returns a table of rich without rows, in the common style; its columns may grow if `grows`."""
+    made = RichTable(
+        title=Text(title), title_justify="left", title_style="bold", header_style="",
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap - 1, 0, 0), show_edge=False,
+    )  # fmt: skip
+    for at, width in zip(columns, widths, strict=True):
+        column = table.columns[at]
+        made.add_column(
+            Text(header(column, width)), justify="right" if column.numeric else "left", width=None if grows else width, min_width=width,
+            overflow="fold", vertical="bottom" if not table.rows else "top", no_wrap=column.numeric,
+        )  # fmt: skip
+    return made
+
+
+def cells(table: Table, row: int, columns: Sequence[int]) -> Iterator[Text]:
+    """Yields the cells of some columns of a row."""
+    for at in columns:
+        content = table.rows[row][at]
+        tone = content.tone if isinstance(content, Cell) else "plain"
+        yield Text(table.text(row, at), style=STYLES[tone])
+
+
+class RowByRow:
+    """A table that is printed row by row, for commands that take minutes.
+
+    Columns are as wide as figures of the usual size; a longer figure shifts only its own row.
+
+    Args:
+        table: the table without rows.
+        names: the longest text of each column of `table.keys`.
+        width: characters of a line.
+        usual: characters of a number of the usual size.
+    """
+
+    def __init__(self, table: Table, names: Sequence[str], width: int, usual: int = NUMBER) -> None:
+        example = Cell("0" * usual)
+        self._table = table
+        likely = replace(table, rows=[(*names, *[example] * (len(table.columns) - table.keys))])
+        self._gap, ((self._columns, self._widths), *self._later) = arranged(likely, width)
+        self._rows: list[Row] = []
+
+    def add(self, row: Row) -> RenderableType:
+        """Adds a row, and returns what is printed now: the row, and before the first one the header."""
+        self._rows.append(row)
+        table = replace(self._table, rows=[row])
+        made = empty(table, self._columns, self._widths, self._gap, title=self._table.title, grows=True)
+        if len(self._rows) > 1:
+            made.title, made.show_header = None, False
+        made.add_row(*cells(table, 0, self._columns))
+        own = (max(natural_width(table, at), size) for at, size in zip(self._columns, self._widths, strict=True))
+        return _Unbroken(made, sum(own) + self._gap * len(self._columns))
+
+    @property
+    def later(self) -> list[Table]:
+        """The columns that did not fit beside the others, as tables for the end."""
+        return [
+            replace(
+                self._table,
+                title=f"{self._table.title}, continued",
+                columns=[self._table.columns[at] for at in columns],
+                rows=[[row[at] for at in columns] for row in self._rows],
+            )
+            for columns, _ in self._later
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unbroken:
+    """A row that may be wider than the console, because its figures are; nothing of it is cut."""
+
+    table: RichTable
+    width: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from console.render(self.table, options.update(width=max(options.max_width, self.width)))
+
+
+__all__ = ["RowByRow", "TableView", "as_text", "printed", "text_of"]
