@@ -164,8 +164,8 @@ def empty(
     for at, width in zip(columns, widths, strict=True):
         column = table.columns[at]
         made.add_column(
-            Text(header(column, width)), justify="right" if column.numeric else "left", width=None if grows else width, min_width=width,
-            overflow="fold", vertical="bottom" if not table.rows else "top", no_wrap=column.numeric,
+            Text(header(column, width)), justify="right" if column.numeric else "left", overflow="fold",
+            width=None if grows else width, min_width=width, no_wrap=column.numeric,
         )  # fmt: skip
     return made
 
