@@ -14,8 +14,7 @@ from paceline.records.figures import significant
 
 if TYPE_CHECKING:
     from paceline.cli.output import Output
-    from paceline.reports.stored_runs.filter_runs import Filter
-    from paceline.reports.stored_runs.find_runs import Found, StoredRun
+    from paceline.records.stored_runs import Filter, RunFolders, StoredRun
 
 Places = Annotated[
     list[Path] | None,
@@ -99,7 +98,7 @@ def runs(
         raise InputError("found --compare and --delete; expected one of them")
     if yes and not delete:
         raise InputError("found --yes without --delete; expected both, or neither")
-    from paceline.reports.stored_runs.find_runs import find_runs
+    from paceline.records.stored_runs import find_runs
 
     if not places and not RUNS.is_dir():
         raise InputError(f"found no folder {RUNS}/ here; expected one, or the folder of runs as an argument")
@@ -126,7 +125,7 @@ def _filter(
     where: list[str] | None,
 ) -> Filter:
     """Returns the filter; raises `InputError` with all mistakes."""
-    from paceline.reports.stored_runs.filter_runs import Condition, Filter, condition, seconds_of
+    from paceline.records.stored_runs import Condition, Filter, condition, seconds_of
 
     mistakes: list[str] = []
     conditions: list[Condition] = []
@@ -157,7 +156,7 @@ def _sorted(selected: list[StoredRun], sort: str | None) -> list[StoredRun]:
     """Sorts by a figure; runs without it are last."""
     if sort is None:
         return selected
-    from paceline.reports.stored_runs.filter_runs import figure
+    from paceline.records.stored_runs import figure
 
     values = [(figure(run.summary, sort), run) for run in selected]
     known = [(value, run) for value, run in values if isinstance(value, (int, float))]
@@ -167,14 +166,14 @@ def _sorted(selected: list[StoredRun], sort: str | None) -> list[StoredRun]:
     return [*(run for _, run in sorted(known, key=lambda one: one[0])), *rest]
 
 
-def _nothing(found: Found) -> str:
+def _nothing(found: RunFolders) -> str:
     scenarios = ", ".join(sorted({run.scenario for run in found.runs}))
     algorithms = ", ".join(sorted({run.algorithm for run in found.runs}))
     return f"none of {len(found.runs)} runs is selected; scenarios there: {scenarios}; algorithms: {algorithms}"
 
 
-def _list(selected: list[StoredRun], found: Found, to: Output) -> None:
-    from paceline.reports.stored_runs.run_lists import runs_list
+def _list(selected: list[StoredRun], found: RunFolders, to: Output) -> None:
+    from paceline.reports.stored_runs import runs_list
 
     answer = {
         "runs": [describe(run) for run in selected],
@@ -198,8 +197,7 @@ def describe(run: StoredRun) -> dict[str, Any]:
 
 
 def _compare(selected: list[StoredRun], to: Output) -> None:
-    from paceline.reports.stored_runs.compare_runs import compare_runs
-    from paceline.reports.stored_runs.run_lists import comparison_tables
+    from paceline.reports.stored_runs import compare_runs, comparison_tables
 
     compared = compare_runs(selected)
     to.answer(compared.record(), comparison_tables(compared))
@@ -207,7 +205,7 @@ def _compare(selected: list[StoredRun], to: Output) -> None:
 
 def _delete(selected: list[StoredRun], to: Output, *, yes: bool) -> None:
     """Deletes runs after a confirmation, which needs a terminal."""
-    from paceline.reports.stored_runs.delete_runs import check_deletable, delete_runs
+    from paceline.records.stored_runs import check_deletable, delete_runs
 
     check_deletable(selected)
     for run in selected:

@@ -21,8 +21,8 @@ def show(ctx: typer.Context, run: StoredRun, as_json: Json = False, quiet: Quiet
     to = output(ctx, as_json, quiet)
     found = read(run)
     from paceline.cli.runs_command import describe
-    from paceline.reports.stored_runs.find_runs import find_runs
-    from paceline.reports.stored_runs.run_description import description, rank_rows
+    from paceline.records.stored_runs import find_runs
+    from paceline.reports.stored_runs import description, rank_rows
 
     (stored,) = find_runs([folder_of(run)]).runs
     answer = {

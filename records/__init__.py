@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from paceline.algorithms.core.lazy_imports import deferred
 
 if TYPE_CHECKING:
-    from paceline.records.stored_run import Run, RunsFailed
+    from paceline.records.run import Run, RunsFailed
 else:
     __getattr__, __dir__ = deferred(
         __name__,
         {
-            "Run": "stored_run",
-            "RunsFailed": "stored_run",
+            "Run": "run",
+            "RunsFailed": "run",
         },
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +38,23 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{value!r} cannot be written as JSON")
+
+
+def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the path and the value of every figure of a summary.
+
+    Args:
+        value: a figure, or a mapping or list of figures.
+        path: its path.
+
+    >>> list(flat({"step_s": {"mean": 0.5}, "by_rank": [[0, 1.5]]}))
+    [('step_s.mean', 0.5), ('by_rank[0][0]', 0), ('by_rank[0][1]', 1.5)]
+    """
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from flat(part, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, (list, tuple)):
+        for number, part in enumerate(value):
+            yield from flat(part, f"{path}[{number}]")
+    else:
+        yield path, value

@@ -32,7 +32,7 @@ from safetensors.numpy import save as to_safetensors
 from paceline.algorithms.core.checksums import checksums_in, read_sealed, reading, sealed, verified
 from paceline.algorithms.core.errors import InputError
 from paceline.records.document import to_json
-from paceline.records.stored_run import Run
+from paceline.records.run import Run
 from paceline.records.tables import OPTIONAL, SCHEMAS, Tables
 
 RUN_JSON, WEIGHTS = "run.json", "weights.safetensors"

@@ -6,13 +6,13 @@ test compares `MEANINGS` with the tables that runs have.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from paceline.records import Run
+from paceline.records.document import flat
 from paceline.records.tables import SCHEMAS
 
 README, SUMMARY = "README.md", "summary.csv"
@@ -135,26 +135,6 @@ def write_csv(run: Run, folder: Path) -> None:
     figures = pd.DataFrame(flat(run.summary), columns=["figure", "value"])
     figures.to_csv(folder / SUMMARY, index=False)
     (folder / README).write_text(readme(run, written), encoding="utf-8")
-
-
-def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the path and the value of every figure of a summary.
-
-    Args:
-        value: a figure, or a mapping or list of figures.
-        path: its path.
-
-    >>> list(flat({"step_s": {"mean": 0.5}, "by_rank": [[0, 1.5]]}))
-    [('step_s.mean', 0.5), ('by_rank[0][0]', 0), ('by_rank[0][1]', 1.5)]
-    """
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from flat(part, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, (list, tuple)):
-        for number, part in enumerate(value):
-            yield from flat(part, f"{path}[{number}]")
-    else:
-        yield path, value
 
 
 def readme(run: Run, tables: Mapping[str, pd.DataFrame]) -> str:

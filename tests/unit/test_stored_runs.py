@@ -14,11 +14,8 @@ from typer.testing import CliRunner
 from paceline.algorithms.core.errors import InputError
 from paceline.cli.app import app
 from paceline.records.store import save
-from paceline.reports.stored_runs.compare_runs import compare_runs
-from paceline.reports.stored_runs.delete_runs import delete_runs
-from paceline.reports.stored_runs.filter_runs import Filter, condition, seconds_of
-from paceline.reports.stored_runs.find_runs import Found, find_runs
-from paceline.reports.stored_runs.run_description import rank_rows
+from paceline.records.stored_runs import Filter, RunFolders, condition, delete_runs, find_runs, seconds_of
+from paceline.reports.stored_runs import compare_runs, rank_rows
 from tests.made_up import run
 from tests.stored import flip
 
@@ -40,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     return out
 
 
-def names(found: Found) -> list[str]:
+def names(found: RunFolders) -> list[str]:
     return sorted(one.path.name for one in found.runs)
 
 

@@ -1,26 +1,38 @@
-"""Describes one stored run in words and tables."""
+"""Stored runs in words and tables: the list, the comparison side by side, and the description of one run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.table import Table
 
+from paceline.algorithms.core.errors import InputError
 from paceline.records import Run
 from paceline.records.failed_ranks import failure_sentences
 from paceline.records.figures import significant
 from paceline.records.record_figures import says
+from paceline.records.stored_runs import StoredRun, differences, figure
 from paceline.records.summary import rank_seconds
 from paceline.records.tables import ACTIVITIES
 from paceline.reports.comparison.run_table import runs_table
 from paceline.reports.comparison.time_to_target import aim_of
-from paceline.reports.comparison.words import MISSING, kind_of, milli, per_cent, plain, seconds
+from paceline.reports.comparison.words import MISSING, kind_of, milli, per_cent, plain, seconds, signed
 from paceline.reports.link_words import link_sentences, links_table
 from paceline.reports.plain_table import plain_table
 from paceline.reports.staleness.notions import step_seconds
-from paceline.reports.stored_runs.find_runs import StoredRun
 
+COLUMNS = (
+    ("wall\ns", "wall_s", seconds),
+    ("step\nms", "step_s.mean", milli),
+    ("stale-\nness", "staleness.mean", plain),
+    ("accu-\nracy %", "final_accuracy", per_cent),
+)
+LONGEST = 60
+"""characters of a value of a scenario in a table"""
+MOST_COMPARED = 6
+"""runs that fit side by side in a terminal; DERIVED: 6 columns of 18 characters and names of 24 are 132"""
 MOST_RANKS = 32
 """rows of the table of ranks; INFERENCE: more do not fit on a screen"""
 MOST_EVALUATIONS = 10
@@ -35,6 +47,126 @@ REASONS = {
     "divergence": "the loss diverged",
     "failure": "a rank failed",
 }
+
+
+def runs_list(runs: Sequence[StoredRun]) -> Table:
+    """Returns a table with a row per run."""
+    table = plain_table(f"{len(runs)} stored run{'s' * (len(runs) != 1)}", first="run")
+    table.columns[0].no_wrap = False
+    table.columns[0].overflow = "fold"
+    table.add_column("stored", no_wrap=True)
+    for header, _, _ in COLUMNS:
+        table.add_column(header, justify="right", no_wrap=True)
+    for run in runs:
+        values = [(figure(run.summary, path), unit) for _, path, unit in COLUMNS]
+        cells = [MISSING if value is None else unit(value) for value, unit in values]
+        table.add_row(run.path.name, f"{run.written.astimezone():%Y-%m-%d %H:%M}", *cells)
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure that is compared: its name with unit, its path in the summary, and its format."""
+
+    name: str
+    path: str
+    unit: Callable[[float], str]
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+FIGURES = (
+    Figure("duration, s", "wall_s", seconds),
+    Figure("updates", "updates", _whole),
+    Figure("samples", "samples", _whole),
+    Figure("samples per s", "samples_per_s", _whole),
+    Figure("step time, mean, ms", "step_s.mean", milli),
+    Figure("step time, 95 %, ms", "step_s.p95", milli),
+    Figure("time computing, %", "time_fraction.compute", per_cent),
+    Figure("time communicating, %", "time_fraction.communication", per_cent),
+    Figure("time waiting, %", "time_fraction.wait", per_cent),
+    Figure("MB sent", "bytes_sent", lambda value: significant(value / 1e6, 4)),
+    Figure("staleness, mean", "staleness.mean", plain),
+    Figure("time to accuracy, s", "time_to_accuracy_s", seconds),
+    Figure("time to loss, s", "time_to_loss_s", seconds),
+    Figure("accuracy at the end, %", "final_accuracy", per_cent),
+    Figure("loss at the end", "final_loss", lambda value: significant(value, 4)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparison:
+    """The figures of several runs and the keys in which they differ; None stands for a missing value."""
+
+    runs: list[StoredRun]
+    figures: list[tuple[Figure, list[float | None]]]
+    differences: list[tuple[str, list[Any]]]
+
+    def cells(self, values: Sequence[float | None], unit: Callable[[float], str]) -> Iterator[str]:
+        """Yields the text of each run's value, with its difference from the first run in per cent.
+
+        Args:
+            values: the values of a figure.
+            unit: its format.
+        """
+        first = values[0]
+        for number, value in enumerate(values):
+            shown = MISSING if value is None else unit(value)
+            relative = number > 0 and value is not None and first
+            yield f"{shown} ({signed(value / first - 1)} %)" if relative and value is not None and first else shown
+
+    def record(self) -> dict[str, Any]:
+        """Returns the comparison for a JSON answer."""
+        return {
+            "runs": [str(run.path) for run in self.runs],
+            "figures": [{"name": one.name, "path": one.path, "values": values} for one, values in self.figures],
+            "differences": [{"key": key, "values": values} for key, values in self.differences],
+        }
+
+
+def compare_runs(runs: Sequence[StoredRun]) -> RunComparison:
+    """Compares stored runs.
+
+    Args:
+        runs: the runs; the first is the reference.
+
+    Raises:
+        InputError: there are fewer than two runs, or more than fit side by side.
+    """
+    if not 2 <= len(runs) <= MOST_COMPARED:
+        raise InputError(
+            f"--compare: found {len(runs)} run{'s' * (len(runs) != 1)}; expected 2 to {MOST_COMPARED}: give their "
+            "folders, or select them with --scenario, --algorithm, --seed, --kind or --where"
+        )
+    figures = []
+    for one in FIGURES:
+        values = [_number(figure(run.summary, one.path)) for run in runs]
+        if any(value is not None for value in values):
+            figures.append((one, values))
+    return RunComparison(list(runs), figures, list(differences(runs)))
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def comparison_tables(compared: RunComparison) -> list[Any]:
+    """Returns the legend, the table of figures and the table of differences."""
+    numbers = [str(number) for number in range(1, len(compared.runs) + 1)]
+    legend = "\n".join(f"{number}  {run.path}" for number, run in zip(numbers, compared.runs, strict=True))
+    figures = plain_table("Figures; in brackets the difference from run 1", first="figure")
+    different = plain_table("Differences of scenario, versions and machine", first="key")
+    for number in numbers:
+        figures.add_column(number, justify="right")
+        different.add_column(number, overflow="fold")
+    for shown, values in compared.figures:
+        figures.add_row(shown.name, *compared.cells(values, shown.unit))
+    for key, values in compared.differences:
+        different.add_row(key, *(MISSING if value is None else str(value)[:LONGEST] for value in values))
+    rest = [different] if compared.differences else ["The runs have the same scenario, versions and machine."]
+    return [f"{legend}\n", figures, *rest]
 
 
 def description(run: Run, stored: StoredRun) -> list[Any]:

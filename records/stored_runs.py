@@ -1,0 +1,327 @@
+"""Stored runs: finds, filters, compares and deletes them by the ``run.json`` in their folders, without their tables.
+
+Rules of this file:
+
+* A run is a folder with a ``run.json``, in one of the given folders or given itself. A damaged ``run.json`` is reported
+  with the reason, and the other runs are still found.
+* Only a folder whose ``run.json`` was read as that of a run is deleted. A link to a folder is not followed: deleting
+  what it points to would surprise, and deleting the link would free nothing.
+* The folder is first renamed to a hidden name in the same parent folder, so that an interrupted deletion leaves no
+  folder that looks like a complete run.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from paceline.algorithms.core.checksums import read_sealed
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.synonyms import meaning
+from paceline.records.document import flat
+from paceline.records.store import RUN_JSON, WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A stored run, without its tables.
+
+    Args:
+        path: its folder.
+        record: the content of its ``run.json``.
+    """
+
+    path: Path
+    record: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def scenario(self) -> str:
+        """The name of its scenario."""
+        return str(self.record["name"])
+
+    @property
+    def algorithm(self) -> str:
+        """The label of its algorithm."""
+        return str(self.record["algorithm"])
+
+    @property
+    def method(self) -> str | None:
+        """The name of its method; None if the record has none."""
+        algorithms = self.record["scenario"].get("algorithms") or [{}]
+        return algorithms[0].get("name") if isinstance(algorithms[0], Mapping) else None
+
+    @property
+    def seed(self) -> int:
+        """Its seed."""
+        return int(self.record["seed"])
+
+    @property
+    def kind(self) -> str:
+        """Whether it is simulated or measured."""
+        return str(self.record["kind"])
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """Its figures."""
+        summary: Mapping[str, Any] = self.record["summary"]
+        return summary
+
+    @property
+    def written(self) -> datetime:
+        """When it was stored."""
+        return datetime.fromisoformat(self.record["written"])
+
+    def bytes(self) -> int:
+        """Returns the size of its folder, with checkpoints and logs."""
+        return sum(file.lstat().st_size for file in self.path.rglob("*") if not file.is_dir())
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolders:
+    """Stored runs, the earliest first, and folders whose ``run.json`` is damaged, each with the reason."""
+
+    runs: list[StoredRun]
+    damaged: list[tuple[Path, str]]
+
+
+KEYS = ("name", "algorithm", "seed", "kind", "summary", "scenario", "written", "versions", "machine")
+"""the keys of ``run.json`` that every run has"""
+
+
+def find_runs(places: Iterable[Path]) -> RunFolders:
+    """Finds the stored runs in several places.
+
+    Args:
+        places: folders of runs, folders in which runs are stored, or ``run.json`` files.
+
+    Raises:
+        InputError: places that do not exist, all together.
+    """
+    folders: dict[Path, None] = {}
+    missing = []
+    for place in places:
+        folder = place.parent if place.name == RUN_JSON else place
+        if (folder / RUN_JSON).is_file():
+            folders[folder] = None
+        elif folder.is_dir():
+            folders |= dict.fromkeys(sorted(file.parent for file in folder.glob(f"*/{RUN_JSON}")))
+        else:
+            missing.append(f"{place}: found no folder of this name; expected a stored run, or a folder of stored runs")
+    if missing:
+        raise InputError("\n".join(missing))
+    runs, damaged = [], []
+    for folder in folders:
+        try:
+            runs.append(_read(folder))
+        except InputError as error:
+            damaged.append((folder, str(error)))
+    return RunFolders(sorted(runs, key=lambda run: (run.written, str(run.path))), damaged)
+
+
+def _read(folder: Path) -> StoredRun:
+    record = read_sealed(folder / RUN_JSON, WHOLE)
+    if lacking := [key for key in KEYS if key not in record]:
+        raise InputError(f"{folder / RUN_JSON}: found no {', '.join(lacking)}; expected {WHOLE}")
+    return StoredRun(folder, record)
+
+
+COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "=": operator.eq,
+}
+CONDITION = re.compile(r"\s*(?P<path>[\w.]+)\s*(?P<sign><=|>=|!=|==|<|>|=)\s*(?P<value>\S.*?)\s*")
+UNITS_S = {"s": 1, "min": 60, "h": 3600, "d": 86400, "day": 86400, "days": 86400, "week": 604800, "weeks": 604800}
+AGE = re.compile(r"\s*(?P<number>\d+(\.\d+)?)\s*(?P<unit>[a-z]+)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition on a figure of the summary: its path, and the test of its value."""
+
+    path: str
+    sign: str
+    value: float | str
+
+    def holds(self, summary: Mapping[str, Any]) -> bool:
+        """Returns whether a summary meets the condition; a missing figure meets none."""
+        found = figure(summary, self.path)
+        if found is None or isinstance(found, (Mapping, list)):
+            return False
+        if isinstance(self.value, float) != isinstance(found, (int, float)):
+            return self.sign == "!="
+        return COMPARED[self.sign](found, self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Conditions that all have to hold; an empty one always holds."""
+
+    scenarios: Sequence[str] = ()
+    algorithms: Sequence[str] = ()
+    seeds: Sequence[int] = ()
+    kind: str | None = None
+    older_s: float | None = None
+    conditions: Sequence[Condition] = ()
+
+    def select(self, runs: Iterable[StoredRun], now: datetime | None = None) -> list[StoredRun]:
+        """Returns the runs that meet all conditions.
+
+        Args:
+            runs: the runs.
+            now: the time from which ages count; None: the present.
+        """
+        before = (datetime.now(UTC) if now is None else now) - timedelta(seconds=self.older_s or 0.0)
+        return [run for run in runs if self._holds(run) and (self.older_s is None or run.written <= before)]
+
+    def _holds(self, run: StoredRun) -> bool:
+        return (
+            (not self.scenarios or run.scenario in self.scenarios)
+            and (not self.algorithms or any(_is_of(run, name) for name in self.algorithms))
+            and (not self.seeds or run.seed in self.seeds)
+            and self.kind in (None, run.kind)
+            and all(one.holds(run.summary) for one in self.conditions)
+        )
+
+
+def _is_of(run: StoredRun, name: str) -> bool:
+    """Whether a run has this label, or a method with this name, which may be an alias."""
+    return name == run.algorithm or meaning(name).method == run.method
+
+
+def figure(summary: Mapping[str, Any], path: str) -> Any:
+    """Returns a figure of a summary; None if it is missing.
+
+    Args:
+        summary: the summary.
+        path: the names of the figure, joined by dots.
+
+    >>> figure({"step_s": {"mean": 0.5}}, "step_s.mean"), figure({"step_s": {"mean": 0.5}}, "step_s.p99")
+    (0.5, None)
+    """
+    found: Any = summary
+    for name in path.split("."):
+        if not isinstance(found, Mapping) or name not in found:
+            return None
+        found = found[name]
+    return found
+
+
+def condition(text: str) -> Condition:
+    """Returns the condition that a text such as ``step_s.mean<0.03`` states.
+
+    Raises:
+        InputError: the text is no condition.
+
+    >>> condition("step_s.mean < 0.03")
+    Condition(path='step_s.mean', sign='<', value=0.03)
+    """
+    found = CONDITION.fullmatch(text)
+    if found is None:
+        raise InputError(
+            f"--where: found {text!r}; expected a figure of the summary, a sign and a value, such as 'step_s.mean<0.03'"
+        )
+    value: float | str = found["value"]
+    try:
+        value = float(value)
+    except ValueError:
+        if found["sign"] not in ("=", "==", "!="):
+            raise InputError(
+                f"--where: found {text!r}, which compares with {value!r}; expected a number after {found['sign']}"
+            ) from None
+    if isinstance(value, float) and math.isnan(value):
+        raise InputError(f"--where: found {text!r}; expected a number that is not NaN")
+    return Condition(found["path"], "=" if found["sign"] == "==" else found["sign"], value)
+
+
+def seconds_of(text: str) -> float:
+    """Returns the seconds of an age such as ``7 days``, ``12 h`` or ``30 min``.
+
+    Raises:
+        InputError: the text is no age.
+
+    >>> seconds_of("7 days"), seconds_of("1.5h")
+    (604800.0, 5400.0)
+    """
+    found = AGE.fullmatch(text)
+    if found is None or found["unit"] not in UNITS_S:
+        raise InputError(f"--older-than: found {text!r}; expected an age such as '7 days', '12 h' or '30 min'")
+    return float(found["number"]) * UNITS_S[found["unit"]]
+
+
+MACHINE = ("processor", "cores", "memory_bytes", "system", "release", "architecture")
+
+
+def differences(runs: Sequence[StoredRun]) -> Iterator[tuple[str, list[Any]]]:
+    """Yields the keys in which runs differ, with the value of each run: of the scenario, versions and the machine.
+
+    Args:
+        runs: the runs.
+    """
+    found = [dict(_facts(run)) for run in runs]
+    for key in dict.fromkeys(key for one in found for key in one):
+        values = [one.get(key) for one in found]
+        if any(value != values[0] for value in values):
+            yield key, values
+
+
+def _facts(run: StoredRun) -> Iterator[tuple[str, Any]]:
+    yield "kind", run.kind
+    yield "algorithm", run.algorithm
+    yield "seed", run.seed
+    own = ("algorithms", "seed", "seeds")
+    yield from flat({key: value for key, value in run.record["scenario"].items() if key not in own})
+    yield from ((f"algorithm.{key}", value) for key, value in flat(_hyperparameters(run)))
+    yield from ((f"versions.{key}", value) for key, value in run.record["versions"].items())
+    yield from ((f"machine.{key}", value) for key, value in run.record["machine"].items() if key in MACHINE)
+
+
+def _hyperparameters(run: StoredRun) -> Mapping[str, Any]:
+    """Returns the hyper-parameters of a run; its scenario holds its own algorithm only."""
+    algorithms = run.record["scenario"].get("algorithms", ())
+    return {key: value for one in algorithms[:1] for key, value in one.items() if key not in ("name", "label")}
+
+
+def check_deletable(runs: Iterable[StoredRun]) -> None:
+    """Raises `InputError` with all runs that are links."""
+    links = [run.path for run in runs if run.path.is_symlink()]
+    if links:
+        said = "found a link; expected a folder: delete the run where it is"
+        raise InputError("\n".join(f"{path}: {said}" for path in links))
+
+
+def delete_runs(runs: Sequence[StoredRun]) -> int:
+    """Deletes stored runs; returns the freed bytes.
+
+    Args:
+        runs: the runs.
+
+    Raises:
+        InputError: a run is a link to a folder; nothing is deleted then.
+        OSError: a folder cannot be deleted; those before it are.
+    """
+    check_deletable(runs)
+    freed = 0
+    for run in runs:
+        size = run.bytes()
+        path = run.path.resolve()
+        hidden = Path(tempfile.mkdtemp(prefix=f".{path.name}-deleted-", dir=path.parent))
+        try:
+            path.rename(hidden / path.name)
+        except OSError:
+            hidden.rmdir()
+            raise
+        shutil.rmtree(hidden)
+        freed += size
+    return freed
