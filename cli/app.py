@@ -36,7 +36,7 @@ from paceline.cli.compare_command import compare
 from paceline.cli.convert_command import convert
 from paceline.cli.doctor_command import doctor
 from paceline.cli.explain_command import explain
-from paceline.cli.export_command import export
+from paceline.cli.export_command import ExportCommand, export
 from paceline.cli.init_command import init
 from paceline.cli.option_hints import HintingCommand, ScenarioCommand, help_text
 from paceline.cli.options import (
@@ -326,7 +326,7 @@ app.command(cls=HintingCommand)(check)
 app.command(cls=HintingCommand)(convert)
 app.command(cls=HintingCommand)(doctor)
 app.command(cls=ScenarioCommand)(explain)
-app.command(cls=HintingCommand)(export)
+app.command(cls=ExportCommand)(export)
 app.command(cls=HintingCommand)(init)
 app.command(cls=ScenarioCommand)(plan)
 app.command("report", cls=HintingCommand)(report_command)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from paceline.algorithms.core.errors import InputError
+from paceline.cli.option_hints import HintingCommand, value_of
 from paceline.cli.options import Json, Quiet, Verbose, output
 from paceline.cli.stored_arguments import StoredRun, read
 from paceline.records.figures import significant
 
 Form = Annotated[
-    Literal["perfetto", "chrome", "csv", "tensorboard"],
+    Literal["chrome", "csv", "tensorboard"],
     typer.Option("--format", help="The format; see above.", show_default=False),
 ]
 NewName = Annotated[
@@ -27,11 +29,20 @@ NewName = Annotated[
 MANY_SPANS = 100_000
 """DERIVED: a trace of 1.2 million spans took 24 s of processor time, so this many take two"""
 OPENED: dict[str, str] = {
-    "perfetto": "open it at https://ui.perfetto.dev; the page reads the file in the browser and sends it nowhere",
-    "chrome": "open it at chrome://tracing or https://ui.perfetto.dev",
+    "chrome": "open it at chrome://tracing, or https://ui.perfetto.dev, which sends it nowhere",
     "csv": "README.md in it gives the meaning and the unit of each column",
     "tensorboard": "show it with: tensorboard --logdir",
 }
+
+
+class ExportCommand(HintingCommand):
+    """``export``, which names the format that replaced ``perfetto``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the arguments; raises `InputError` for a format that is no longer written."""
+        if value_of("--format", args) == "perfetto":
+            raise InputError("--format: found 'perfetto'; expected chrome, whose JSON Perfetto opens")
+        return super().parse_args(ctx, args)
 
 
 def export(
@@ -46,10 +57,9 @@ def export(
     """Write a stored run, simulated or measured, in the format of another program.
 
     \b
-      perfetto      a trace for ui.perfetto.dev: ranks and lanes as tracks,
-                    counters, arrows from a message to its application
-                    (needs paceline[perfetto])
-      chrome        the same as JSON, for chrome://tracing too
+      chrome        a trace for ui.perfetto.dev and chrome://tracing: ranks and
+                    lanes as tracks, counters, arrows from a message to its
+                    application
       csv           all tables and figures, with a README of the units
       tensorboard   the curves of the run (needs paceline[tensorboard])
 
@@ -57,7 +67,7 @@ def export(
 
     \b
     Examples:
-      paceline export runs/quickstart-async-sgd-1-simulated-1 --format perfetto
+      paceline export runs/quickstart-async-sgd-1-simulated-1 --format chrome
       paceline export runs/my-agd-1-measured-1 --format chrome --out measured.json
       paceline export runs/my-agd-1-simulated-1 --format csv --out tables
     """

@@ -83,11 +83,11 @@ class ScenarioCommand(HintingCommand):
         if path is None:
             return super().hint(name, args)
         words = WORLD_SIZE if COMMON.get(key.lower()) == "nodes" else ""
-        change = shlex.quote(f"{path}={_value_of(name, args)}")
+        change = shlex.quote(f"{path}={value_of(name, args)}")
         return f"{words}; this is a key of the scenario: --set {change}"
 
 
-def _value_of(name: str, args: Sequence[str]) -> str:
+def value_of(name: str, args: Sequence[str]) -> str:
     """Returns the value that an option was given with; VALUE if none follows."""
     for position, argument in enumerate(args):
         option, equals, value = argument.partition("=")

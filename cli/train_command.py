@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from paceline.checking.own_methods import BrokenPromises
     from paceline.cli.watch_display import WatchDisplay
     from paceline.records import Run
-    from paceline.reports.export.tensorboard_events import TensorBoard
+    from paceline.reports.export.tensorboard import TensorBoard
     from paceline.reports.watching.predict_runs import Key
     from paceline.reports.watching.predicted_progress import PredictedProgress
     from paceline.scenarios import Scenario
@@ -247,7 +247,7 @@ def _board(wanted: bool, ask: Ask, output: Output) -> AbstractContextManager[Ten
     """Returns the writer of event files, if they are requested."""
     if not wanted:
         return nullcontext()
-    from paceline.reports.export.tensorboard_events import tensorboard
+    from paceline.reports.export.tensorboard import tensorboard
 
     output.note(f"to watch: tensorboard --logdir {ask.out}")
     return tensorboard(ask.out)

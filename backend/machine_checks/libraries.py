@@ -12,7 +12,6 @@ EXTRAS: dict[str, tuple[str, str]] = {
     "optuna": ("planning", "paceline plan"),
     "dask": ("dask", "sweep --engine dask: sweeps on several machines"),
     "tensorboardX": ("tensorboard", "train --tensorboard, and export --format tensorboard"),
-    "perfetto": ("perfetto", "export --format perfetto"),
     "hypothesis": ("checking", "tests of your own methods with paceline.testing, and drawn counterexamples"),
 }
 """optional packages: the extra of paceline that installs each, and the commands that use it"""

@@ -1,12 +1,19 @@
-"""Traces of stored runs in Chrome's JSON format, which chrome://tracing and https://ui.perfetto.dev open.
+"""Traces of stored runs in Chrome's JSON format, which https://ui.perfetto.dev and chrome://tracing open.
 
 Rules of this file:
 
 * A process is a rank and a thread a lane. The first process holds the applications of gradients and the counters of
   the whole run.
+* Times of a timeline are whole nanoseconds; those of the file are microseconds with three decimals, the format's unit.
+* Slices of one track do not overlap: where two rows of a lane do, the later one is in a further track of that lane,
+  since trace viewers require slices to be nested or apart.
+* Every row of `updates` is an application of a gradient. Its source is the message that carried the gradient: the last
+  communication with bytes that its rank began for this step, after the first part of the gradient was computed and no
+  later than the application. Without such a message, as in local steps, the source is the gradient itself, and
+  without its row in `spans`, which sampled records may lack, there is none.
 * An arrow joins the slice with ``flow_out`` to all slices with ``flow_in`` and the same ``bind_id``, the row of the
   source in `spans`.
-* Times are microseconds with three decimals, which is the format's unit.
+* Bytes are those that a rank has sent since the start of the run.
 
 Source of the format: "Trace Event Format", the document that chrome://tracing links to
 """
@@ -14,17 +21,204 @@ Source of the format: "Trace Event Format", the document that chrome://tracing l
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import IO, Any
 
-from paceline.reports.export.timeline import Lane, Timeline
+import pandas as pd
 
+from paceline.records import Run
+from paceline.records.tables import NO_SOURCE, TRANSFERRED
+
+NS_PER_S = 1e9
+GRADIENT = ("compute", "redo")
 WHOLE = 1
 """the process of the whole run; the format keeps 0 for the idle process"""
 FIRST_RANK = 2
 """the process of rank 0"""
 NS_PER_US = 1e3
 Event = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One row of `spans`."""
+
+    row: int
+    """its number in the table"""
+    name: str
+    start_ns: int
+    end_ns: int
+    details: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """The application of one gradient: one row of `updates`."""
+
+    name: str
+    time_ns: int
+    source: int | None
+    """the row of `spans` from which the gradient came"""
+    details: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A quantity over time; `rank` is None for one of the whole run."""
+
+    name: str
+    unit: str
+    rank: int | None
+    points: list[tuple[int, float]]
+    """(time in nanoseconds, value), in the order of time"""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A track of a rank."""
+
+    rank: int
+    name: str
+    slices: list[Slice]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """All tracks of a run."""
+
+    title: str
+    ranks: dict[int, str]
+    """the name of each rank"""
+    lanes: list[Lane]
+    applications: list[Application] = field(default_factory=list)
+    counters: list[Counter] = field(default_factory=list)
+
+
+def timeline_of(run: Run) -> Timeline:
+    """Returns the timeline of a run.
+
+    Args:
+        run: a run with its tables.
+    """
+    spans, updates = run.tables.spans, run.tables.updates
+    return Timeline(
+        title=f"{run.name}: {run.algorithm}, seed {run.seed}, {run.kind}",
+        ranks=rank_names(spans),
+        lanes=list(_lanes(run)),
+        applications=list(_applications(spans, updates)),
+        counters=[one for one in _counters(run) if one.points],
+    )
+
+
+def nanoseconds(time_s: float) -> int:
+    """Converts seconds to whole nanoseconds.
+
+    >>> nanoseconds(0.25)
+    250000000
+    """
+    return round(time_s * NS_PER_S)
+
+
+def rank_names(spans: pd.DataFrame) -> dict[int, str]:
+    """Returns a name for each rank with rows: a rank with gradients is a worker, one with updates only a server."""
+    working = set(spans.loc[spans["activity"].isin(GRADIENT), "rank"])
+    updating = set(spans.loc[spans["activity"] == "update", "rank"])
+    roles = {
+        rank: "worker" if rank in working else "server" if rank in updating else "" for rank in spans["rank"].unique()
+    }
+    return {int(rank): f"rank {rank} ({role})" if role else f"rank {rank}" for rank, role in sorted(roles.items())}
+
+
+def _lanes(run: Run) -> Iterator[Lane]:
+    """Yields the tracks of all ranks: by rank, then lane, the main lane first."""
+    tracks: dict[tuple[int, str], list[list[Slice]]] = defaultdict(list)
+    for rank, lane, one in _slices(run):
+        free = tracks[rank, lane]
+        for track in free:
+            if track[-1].end_ns <= one.start_ns:
+                track.append(one)
+                break
+        else:
+            free.append([one])
+    for rank, lane in sorted(tracks, key=lambda key: (key[0], key[1] != "main", key[1])):
+        for number, slices in enumerate(tracks[rank, lane], start=1):
+            yield Lane(rank, lane if number == 1 else f"{lane} ({number})", slices)
+
+
+def _slices(run: Run) -> Iterator[tuple[int, str, Slice]]:
+    """Yields rank, lane and slice of every row of `spans`, in the order of time."""
+    waits_for = iter(run.tables.transfers["waits_for"].tolist())
+    known = len(run.tables.transfers) > 0
+    for row, (rank, lane, activity, layer, step, start_s, end_s, size) in enumerate(_rows(run.tables.spans)):
+        details: dict[str, Any] = {"step": step}
+        named = isinstance(layer, str)  # a missing layer is None or NaN
+        details |= {"layer": layer} if named else {}
+        details |= {"bytes": size} if size else {}
+        if known and activity in TRANSFERRED and (rank_waited := next(waits_for)) != NO_SOURCE:
+            details["waits_for"] = f"rank {rank_waited}"
+        name = f"{activity} {layer}" if named else activity
+        yield rank, lane, Slice(row, name, nanoseconds(start_s), nanoseconds(end_s), details)
+
+
+def _rows(table: pd.DataFrame) -> Iterator[tuple[Any, ...]]:
+    """Yields the rows of a table as numbers of Python."""
+    return zip(*(table[column].tolist() for column in table.columns), strict=True)
+
+
+def _applications(spans: pd.DataFrame, updates: pd.DataFrame) -> Iterator[Application]:
+    names = list(updates.columns)
+    for values, source in zip(_rows(updates), sources(spans, updates), strict=True):
+        details = {name: value for name, value in zip(names, values, strict=True) if _present(value)}
+        time_ns = nanoseconds(details.pop("time_s"))
+        yield Application(f"rank {details['rank']}, step {details['step']}", time_ns, source, details)
+
+
+def sources(spans: pd.DataFrame, updates: pd.DataFrame) -> list[int | None]:
+    """Returns the row of `spans` from which each row of `updates` got its gradient; see the rules of this file.
+
+    Args:
+        spans: the table of this name.
+        updates: the table of this name.
+    """
+    sent: dict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
+    computed: dict[tuple[int, int], list[tuple[float, int]]] = defaultdict(list)
+    for row, (rank, _, activity, _, step, start_s, end_s, size) in enumerate(_rows(spans)):
+        if activity in GRADIENT:
+            computed[rank, step].append((end_s, row))
+        elif activity == "communication" and size:
+            sent[rank, step].append((start_s, row))
+    found: list[int | None] = []
+    for time_s, rank, step in _rows(updates[["time_s", "rank", "step"]]):
+        gradient = [one for one in computed[rank, step] if one[0] <= time_s]
+        first_s = min(gradient, default=(math.inf, 0))[0]
+        messages = [one for one in sent[rank, step] if first_s <= one[0] <= time_s]
+        found.append(max(messages or gradient)[1] if messages or gradient else None)
+    return found
+
+
+def _counters(run: Run) -> Iterator[Counter]:
+    updates, evaluations = run.tables.updates, run.tables.evaluations
+    for column, unit in (("loss", ""), ("accuracy", "fraction")):
+        yield Counter(column, unit, None, _points(evaluations["time_s"], evaluations[column]))
+    yield Counter("staleness", "updates", None, _points(updates["time_s"], updates["staleness"]))
+    sent = run.tables.spans.loc[run.tables.spans["bytes"] > 0].sort_values("end_s", kind="stable")
+    yield Counter("bytes sent", "bytes", None, _points(sent["end_s"], sent["bytes"].cumsum()))
+    for rank in sorted({*updates["rank"].tolist(), *sent["rank"].tolist()}):
+        mine, sends = updates[updates["rank"] == rank], sent[sent["rank"] == rank]
+        yield Counter("staleness", "updates", rank, _points(mine["time_s"], mine["staleness"]))
+        yield Counter("bytes sent", "bytes", rank, _points(sends["end_s"], sends["bytes"].cumsum()))
+
+
+def _points(times_s: Sequence[float] | pd.Series, values: Sequence[float] | pd.Series) -> list[tuple[int, float]]:
+    """Returns the points of a counter, without missing values."""
+    return [(nanoseconds(time_s), value) for time_s, value in zip(times_s, values, strict=True) if _present(value)]
+
+
+def _present(value: Any) -> bool:
+    return value is not None and not (isinstance(value, float) and not math.isfinite(value))
 
 
 def write_chrome(timeline: Timeline, file: IO[str]) -> None:
@@ -54,11 +248,11 @@ def chrome_events(timeline: Timeline) -> Iterator[Event]:
     for one in timeline.applications:
         event = _event("X", WHOLE, 1, one.name, one.time_ns) | {"dur": 0, "args": one.details}
         yield event if one.source is None else event | {"bind_id": hex(one.source), "flow_in": True}
-    sources = timeline.targets()
+    with_arrow = {application.source for application in timeline.applications}
     lanes: dict[int, int] = {}
     for lane in timeline.lanes:
         lanes[lane.rank] = lanes.get(lane.rank, 0) + 1
-        yield from _lane(lane, lanes[lane.rank], sources.keys())
+        yield from _lane(lane, lanes[lane.rank], with_arrow)
     for counter in timeline.counters:
         process = WHOLE if counter.rank is None else FIRST_RANK + counter.rank
         name = f"{counter.name} ({counter.unit})" if counter.unit else counter.name
@@ -66,13 +260,13 @@ def chrome_events(timeline: Timeline) -> Iterator[Event]:
             yield _event("C", process, 0, name, time_ns) | {"args": {counter.name: value}}
 
 
-def _lane(lane: Lane, thread: int, sources: Any) -> Iterator[Event]:
+def _lane(lane: Lane, thread: int, with_arrow: set[int | None]) -> Iterator[Event]:
     process = FIRST_RANK + lane.rank
     yield from _named("thread", process, thread, lane.name)
     for one in lane.slices:
         event = _event("X", process, thread, one.name, one.start_ns)
         event |= {"dur": (one.end_ns - one.start_ns) / NS_PER_US, "args": one.details}
-        yield event | {"bind_id": hex(one.row), "flow_out": True} if one.row in sources else event
+        yield event | {"bind_id": hex(one.row), "flow_out": True} if one.row in with_arrow else event
 
 
 def _event(phase: str, process: int, thread: int, name: str, time_ns: int) -> Event:

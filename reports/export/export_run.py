@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -13,21 +13,17 @@ from paceline.algorithms.core.checksums import read_sealed
 from paceline.algorithms.core.errors import InputError
 from paceline.records import Run
 from paceline.records.store import RUN_JSON, WHOLE, naming, new_folder
-from paceline.reports.export.chrome import write_chrome
+from paceline.reports.export.chrome import timeline_of, write_chrome
 from paceline.reports.export.csv_tables import write_csv
-from paceline.reports.export.perfetto import check_perfetto, write_perfetto
-from paceline.reports.export.tensorboard_stored import check_tensorboard, write_tensorboard
-from paceline.reports.export.timeline import timeline_of
+from paceline.reports.export.tensorboard import check_tensorboard, write_tensorboard
 
-Format = Literal["perfetto", "chrome", "csv", "tensorboard"]
+Format = Literal["chrome", "csv", "tensorboard"]
 ENDS: dict[Format, str] = {
-    "perfetto": ".pftrace",
     "chrome": ".trace.json",
     "csv": "-csv",
     "tensorboard": "-tensorboard",
 }
 """the ends of the default names; the last two are folders"""
-TRACES = ("perfetto", "chrome")
 
 
 def export_run(run: Run, form: Format, out: Path | None = None) -> Path:
@@ -49,22 +45,15 @@ def export_run(run: Run, form: Format, out: Path | None = None) -> Path:
         raise InputError("found a run that is not stored; expected one from paceline.records.store.read_run")
     target = Path(f"{run.path.resolve().name}{ENDS[form]}") if out is None else out
     _check(run, form, target)
-    if form in TRACES:
-        timeline = timeline_of(run)
-        with _new_file(target) as building:
-            if form == "perfetto":
-                with building.open("wb") as file:
-                    write_perfetto(timeline, file)
-            else:
-                with building.open("w", encoding="utf-8") as text:
-                    write_chrome(timeline, text)
+    if form == "chrome":
+        with _new_file(target) as building, building.open("w", encoding="utf-8") as file:
+            write_chrome(timeline_of(run), file)
         return target
-    write: dict[str, Callable[[Path], None]] = {
-        "csv": lambda folder: write_csv(run, folder),
-        "tensorboard": lambda folder: write_tensorboard(run, folder, stored_at(run.path or target)),
-    }
     with new_folder(target) as building:
-        write[form](building)
+        if form == "csv":
+            write_csv(run, building)
+        else:
+            write_tensorboard(run, building, stored_at(run.path))
     return target
 
 
@@ -75,13 +64,14 @@ def _check(run: Run, form: Format, target: Path) -> None:
         mistakes.append(
             f"--out: found {str(target)!r}, which exists; expected a new name, since nothing is overwritten"
         )
-    if form in TRACES and run.tables.spans.empty and run.tables.updates.empty:
+    if form == "chrome" and run.tables.spans.empty and run.tables.updates.empty:
         mistakes.append(
             f"{run.path}: found a run without spans and updates; expected a run with them: run the scenario again with "
             "--set records=full, or take --format csv"
         )
     try:
-        {"perfetto": check_perfetto, "tensorboard": check_tensorboard}.get(form, lambda: None)()
+        if form == "tensorboard":
+            check_tensorboard("--format tensorboard")
     except InputError as error:
         mistakes.append(str(error))
     if mistakes:

@@ -16,7 +16,7 @@ from paceline.cli.app import app
 
 PARTS = {
     "Python", "processor cores", "memory", "shared memory", "torch", "gloo", "NCCL", "GPUs", "network namespaces",
-    "traffic control (tc)", "MPI", "Slurm", "optuna", "dask", "tensorboardX", "perfetto", "hypothesis", "Chromium",
+    "traffic control (tc)", "MPI", "Slurm", "optuna", "dask", "tensorboardX", "hypothesis", "Chromium",
 }  # fmt: skip
 
 
@@ -88,5 +88,5 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_optional_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "find_spec", {}.get)
     remedies = {one.name: one.remedy for one in libraries.packages()}
-    assert remedies["perfetto"] == "pip install 'paceline[perfetto]'"
+    assert remedies["tensorboardX"] == "pip install 'paceline[tensorboard]'"
     assert {one.status for one in libraries.packages()} == {"missing"}

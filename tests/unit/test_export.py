@@ -1,12 +1,10 @@
-"""Exports of stored runs: read back with the message classes of Perfetto, as JSON, as CSV and as event files."""
+"""Exports of stored runs: read back as JSON, as CSV and as event files."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from dataclasses import replace
-from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +20,10 @@ from paceline.records import Run
 from paceline.records.store import read_run, save
 from paceline.records.tables import SCHEMAS, Tables, assemble, frame
 from paceline.records.trace import Span, Trace
-from paceline.reports.export import perfetto
+from paceline.reports.export import tensorboard
+from paceline.reports.export.chrome import rank_names, sources, timeline_of
 from paceline.reports.export.csv_tables import MEANINGS, TABLES
-from paceline.reports.export.export_run import Format, export_run
-from paceline.reports.export.timeline import rank_names, sources, timeline_of
+from paceline.reports.export.export_run import export_run
 from tests.made_up import run
 
 PARAMETER_SERVER = Trace(
@@ -52,60 +50,7 @@ def stored(folder: Path, tables: Tables | None = None) -> Run:
     return save(replace(run("async-sgd", "measured"), tables=found), folder)
 
 
-def packets(path: Path) -> list[Any]:
-    return list(import_module(perfetto.MESSAGES).Trace.FromString(path.read_bytes()).packet)
-
-
-def test_perfetto_has_ranks_lanes_and_arrows(tmp_path: Path) -> None:
-    pytest.importorskip("perfetto")
-    found = packets(export_run(stored(tmp_path), "perfetto", tmp_path / "trace.pftrace"))
-    tracks = {one.track_descriptor.uuid: one.track_descriptor for one in found if one.HasField("track_descriptor")}
-
-    def path_of(number: int) -> list[str]:
-        one = tracks[number]
-        return [*(path_of(one.parent_uuid) if one.HasField("parent_uuid") else []), one.name]
-
-    title = "tiny: async-sgd, seed 1, measured"
-    events = [one for one in found if one.HasField("track_event")]
-    kind = import_module(perfetto.MESSAGES).TrackEvent
-    slices: dict[tuple[str, ...], list[tuple[str, int, int]]] = {}
-    for begin, end in pairwise(events):
-        if begin.track_event.type == kind.TYPE_SLICE_BEGIN:
-            assert end.track_event.type == kind.TYPE_SLICE_END  # so they are nested trivially
-            assert begin.track_event.track_uuid == end.track_event.track_uuid
-            place = tuple(path_of(begin.track_event.track_uuid))
-            slices.setdefault(place, []).append((begin.track_event.name, begin.timestamp, end.timestamp))
-    ms = 1_000_000
-    assert slices[title, "rank 0 (worker)", "main"] == [
-        ("compute", 0, 1000 * ms),
-        ("communication", 1000 * ms, 1250 * ms),
-        ("compute hidden", 2000 * ms, 3000 * ms),
-    ]
-    assert slices[title, "rank 0 (worker)", "other"] == [("compute output", 2500 * ms, 3500 * ms)]
-    assert slices[title, "rank 0 (worker)", "other (2)"] == [("load", 3000 * ms, 4000 * ms)]
-    assert ("update", 1500 * ms, 1750 * ms) in slices[title, "rank 1 (server)", "main"]
-    starts = {flow: one for one in events for flow in one.track_event.flow_ids}
-    ends = {flow: one for one in events for flow in one.track_event.terminating_flow_ids}
-    assert starts.keys() == ends.keys() == {1, 2}
-    assert all(events.index(starts[flow]) < events.index(ends[flow]) for flow in starts)
-    assert [starts[1].track_event.name, starts[1].timestamp, ends[1].timestamp] == [
-        "communication",
-        1000 * ms,
-        1500 * ms,
-    ]
-    assert [starts[2].track_event.name, starts[2].timestamp] == ["compute output", 2500 * ms]  # no message
-    assert {one.trusted_packet_sequence_id for one in events} == {perfetto.SEQUENCE}
-    counted = {
-        (*path_of(one.track_event.track_uuid), one.timestamp): one.track_event.double_counter_value
-        for one in events
-        if one.track_event.type == kind.TYPE_COUNTER
-    }
-    assert counted[title, "rank 0 (worker)", "bytes sent", 1250 * ms] == 100
-    assert counted[title, "bytes sent", 2000 * ms] == 150
-    assert {name for *_, name, _ in counted} == {"bytes sent", "staleness"}
-
-
-def test_chrome_has_the_same_slices_arrows_and_counters(tmp_path: Path) -> None:
+def test_chrome_has_slices_arrows_and_counters(tmp_path: Path) -> None:
     kept = stored(tmp_path)
     document = json.loads(export_run(kept, "chrome", tmp_path / "trace.json").read_text(encoding="utf-8"))
     events = document["traceEvents"]
@@ -118,6 +63,10 @@ def test_chrome_has_the_same_slices_arrows_and_counters(tmp_path: Path) -> None:
     assert len(spans) == len(kept.tables.spans)
     assert {names[one["pid"], 0] for one in spans} == {"rank 0 (worker)", "rank 1 (server)"}
     assert names[3, 1] == "main"
+    (overlapping,) = [one for one in spans if one["name"] == "load"]
+    assert names[overlapping["pid"], overlapping["tid"]] == "other (2)"
+    (unsent,) = [one for one in spans if one["name"] == "compute output"]
+    assert unsent["flow_out"]  # its gradient is applied without a message
     (push,) = [one for one in spans if one["name"] == "communication" and one["pid"] == 2]
     (applied,) = [one for one in events if one.get("flow_in") and one["bind_id"] == push["bind_id"]]
     assert push["flow_out"] and (push["ts"], push["dur"], applied["ts"]) == (1e6, 0.25e6, 1.5e6)
@@ -193,17 +142,13 @@ def test_nothing_is_overwritten_and_all_mistakes_are_said(tmp_path: Path) -> Non
     assert {path.name for path in tmp_path.iterdir()} == {"there", Path(str(kept.path)).name}
 
 
-@pytest.mark.parametrize(("form", "package"), [("perfetto", "perfetto"), ("tensorboard", "tensorboardX")])
-def test_a_missing_package_is_named(
-    form: Format, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name.partition(".")[0])
 
-    module = import_module(f"paceline.reports.export.{'perfetto' if form == 'perfetto' else 'tensorboard_stored'}")
-    monkeypatch.setattr(module, "import_module", missing)
-    with pytest.raises(InputError, match=rf"found no package {package}.*pip install 'paceline\[{form}\]'"):
-        export_run(save(run("async-sgd"), tmp_path), form, tmp_path / "new")
+    monkeypatch.setattr(tensorboard, "import_module", missing)
+    with pytest.raises(InputError, match=r"found no package tensorboardX.*pip install 'paceline\[tensorboard\]'"):
+        export_run(save(run("async-sgd"), tmp_path), "tensorboard", tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
@@ -237,3 +182,9 @@ def test_a_simulated_run_has_an_arrow_to_every_application(tmp_path: Path) -> No
         assert one.source is not None
         assert spans["rank"][one.source] == one.details["rank"] and spans["step"][one.source] == one.details["step"]
         assert spans["end_s"][one.source] * 1e9 <= one.time_ns + 1
+
+
+def test_the_format_perfetto_names_the_one_that_replaced_it(tmp_path: Path) -> None:
+    kept = stored(tmp_path)
+    result = CliRunner().invoke(app, ["export", str(kept.path), "--format", "perfetto"])
+    assert result.exit_code == 2 and "expected chrome, whose JSON Perfetto opens" in result.stderr

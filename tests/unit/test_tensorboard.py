@@ -16,8 +16,8 @@ from paceline.algorithms.core.errors import InputError
 from paceline.backend.status.progress_counters import Totals
 from paceline.cli.app import app
 from paceline.records.store import read_run, save
-from paceline.reports.export import tensorboard_events as module
-from paceline.reports.export.tensorboard_events import tensorboard
+from paceline.reports.export import tensorboard as module
+from paceline.reports.export.tensorboard import tensorboard
 from paceline.scenarios import load
 from tests.made_up import run
 
