@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 from paceline.checking.own_methods import check_own_methods
 from paceline.records import Run
 from paceline.records.machine import OtherLoad, least_disturbed
-from paceline.reports.comparison.error_sources import ErrorSources, error_sources
+from paceline.reports.attribution.error_sources import ErrorSources, error_sources
 from paceline.reports.comparison.error_words import describe_error
 from paceline.reports.comparison.predict import Stage, predict
 from paceline.reports.comparison.prediction_errors import Tree, error, together

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
-from paceline.reports.comparison.error_causes import LEAST_SHARE, Part
-from paceline.reports.comparison.error_sources import ErrorSources
+from paceline.reports.attribution.error_sources import LEAST_SHARE, ErrorSources, Part
 from paceline.reports.comparison.error_words import describe_error, is_large
 from paceline.reports.comparison.words import MISSING
 from paceline.reports.plain_table import plain_table

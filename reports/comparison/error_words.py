@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from paceline.records.figures import significant
-from paceline.reports.comparison.error_causes import LEAST_SHARE, MAIN_PART, Cause
-from paceline.reports.comparison.error_sources import ErrorSources
-from paceline.reports.comparison.rank_timelines import UNRECORDED, WAIT
-from paceline.reports.comparison.step_alignment import LONG
-from paceline.reports.comparison.time_attribution import OVERLAP
+from paceline.reports.attribution.error_sources import LEAST_SHARE, MAIN_PART, Cause, ErrorSources
+from paceline.reports.attribution.step_differences import LONG, OVERLAP
+from paceline.reports.attribution.timeline import UNRECORDED, WAIT, named
 from paceline.reports.comparison.words import listed
 
 EXPLAINED = 0.03
 """relative error of a step time above which its sources are shown; our choice"""
-
-NAMES = {
-    "send": "sending messages",
-    "receive": "the transfer of messages",
-    "server": "the server",
-    "collective": "collectives",
-    "load": "loading",
-    "update": "updates",
-    "communication": "collectives and messages",
-    UNRECORDED: "time without a recorded activity",
-}
-"""names of activities in sentences, if they differ"""
 
 CALIBRATE = {
     "compute": ("gradient times, with as many ranks and threads busy as in the run", "gradients"),
@@ -81,11 +67,6 @@ def _ms(seconds: float) -> str:
 
 def _percent(share: float | None) -> str:
     return f"{100 * (share or 0.0):.0f} %"
-
-
-def named(activity: str) -> str:
-    """Returns the name of an activity in a sentence."""
-    return NAMES.get(activity, activity)
 
 
 def _small(found: ErrorSources) -> str:

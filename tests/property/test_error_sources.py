@@ -12,9 +12,8 @@ from paceline.algorithms import METHODS
 from paceline.records import Run
 from paceline.records.summary import Kind
 from paceline.records.trace import Schedule
-from paceline.reports.comparison.error_sources import error_sources
-from paceline.reports.comparison.rank_activities import RankActivity
-from paceline.reports.comparison.rank_timelines import Timelines
+from paceline.reports.attribution.error_sources import error_sources
+from paceline.reports.attribution.timeline import RankActivity, Timelines
 from paceline.simulator.interpreter.interpreter import simulate_job
 from tests.clusters import fixed_costs
 from tests.support import FixedTiming, job_of

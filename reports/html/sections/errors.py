@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from paceline.records.figures import significant
-from paceline.reports.comparison.error_words import named
+from paceline.reports.attribution.timeline import named
 from paceline.reports.comparison.prediction_errors import figure_at, number
 from paceline.reports.comparison.words import listed, milli, per_cent, plain, seconds, shown, signed
 from paceline.reports.html.charts.style import figure
