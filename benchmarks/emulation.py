@@ -33,8 +33,8 @@ from emulated_network.scenarios import SCENARIOS
 from paceline.algorithms.core.errors import PacelineError
 from paceline.backend.emulation.forwarder import Forwarder, forwarded
 from paceline.backend.posix.network_namespaces import NoHosts, enter
+from paceline.records.figures import number
 from paceline.records.machine import OtherLoad
-from paceline.reports.comparison.prediction_errors import number
 from paceline.topologies.packet_lines import HEADERS, Line, Lines
 
 ASKED = ((10, 0.0), (10, 10.0), (100, 0.0), (100, 1.0), (500, 0.0), (500, 1.0), (1000, 0.0), (1000, 1.0), (2000, 0.0))

@@ -34,9 +34,10 @@ from rich.table import Table
 import paceline
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.guarantees import Guarantee
+from paceline.records.figures import number
 from paceline.records.tables import ACTIVITIES
 from paceline.reports.comparison.compare import Comparison, Line
-from paceline.reports.comparison.prediction_errors import Tree, number
+from paceline.reports.comparison.prediction_errors import Tree
 
 STEP, RANK, VARIATION, TIME, TIME_ASYNC, APART = 0.05, 0.05, 0.15, 0.05, 0.15, 0.05
 

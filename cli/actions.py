@@ -104,7 +104,7 @@ def simulate(ask: Ask, output: Output, engine: EngineName = "auto", *, with_repo
 
     broken = check_own_methods(scenario)
     names = names_of(scenario.algorithms)
-    rows = Rows(names, scenario.seeds, each=scenario.seeds == 1 or output.verbose)
+    rows = Rows(names, scenario.seeds, each=scenario.seeds == 1 or output.verbose, width=output.out.width)
     expected = Expected([name for name in names for _ in range(scenario.seeds)])
 
     stored: list[Run] = []
@@ -121,6 +121,8 @@ def simulate(ask: Ask, output: Output, engine: EngineName = "auto", *, with_repo
         report = stage("simulating", run_names(names, scenario.seed, scenario.seeds))
         runs = run(scenario, progress=_estimating(expected, report, output), keep=keep, engine=engine)
     output.end_of_rows()
+    for table in rows.later:
+        output.row(table)
     answer_runs(scenario.name, runs, ask, output, streamed=True)
     if with_report:
         from paceline.cli.report_command import report_of_simulation

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from paceline.records.document import to_json
 
 if TYPE_CHECKING:
     from paceline.cli.progress_bars import Begin
+    from paceline.reports.blocks import Block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,23 +32,30 @@ class Output:
     out: Console = field(default_factory=Console)
     err: Console = field(default_factory=lambda: Console(stderr=True))
 
-    def answer(self, document: dict[str, Any], shown: Sequence[RenderableType]) -> None:
+    def answer(self, document: Mapping[str, Any], shown: Iterable[Block | RenderableType]) -> None:
         """Prints the command's answer.
 
         Args:
             document: the answer with ``--json``.
-            shown: tables and texts of the answer otherwise.
+            shown: blocks, tables and texts of the answer otherwise.
         """
         if self.as_json:
             write_json(document)
             return
         for part in shown:
-            self.out.print(part, markup=False, highlight=False) if isinstance(part, str) else self.out.print(part)
+            self.row(part)
 
-    def row(self, shown: RenderableType) -> None:
+    def row(self, shown: Block | RenderableType) -> None:
         """Prints a part of the answer before the rest is ready; does nothing with ``--json``."""
-        if not self.as_json:
-            self.out.print(shown)
+        if self.as_json:
+            return
+        if isinstance(shown, str):
+            self.out.print(shown, markup=False, highlight=False)
+            return
+        from paceline.reports.text import rendered
+
+        # nothing is cropped: what is too wide continues on the next line
+        self.out.print(rendered(shown), crop=False)
 
     def end_of_rows(self) -> None:
         """Prints the blank line below a table."""
@@ -101,7 +109,7 @@ class Output:
                 yield begin
 
 
-def write_json(document: dict[str, Any]) -> None:
+def write_json(document: Mapping[str, Any]) -> None:
     """Writes one JSON document to standard output in any encoding; a full disk is detected here, not at exit."""
     sys.stdout.write(to_json(document, sys.stdout.encoding or "utf-8") + "\n")
     sys.stdout.flush()

@@ -41,6 +41,19 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{value:,.0f}" if "e+" in text and math.isfinite(value) and abs(value) < 1e12 else text
 
 
+PREFIXES = (
+    (1e15, "P"),
+    (1e12, "T"),
+    (1e9, "G"),
+    (1e6, "M"),
+    (1e3, "k"),
+    (1.0, ""),
+    (1e-3, "m"),
+    (1e-6, "µ"),
+    (1e-9, "n"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """How the values of a quantity are written.
@@ -49,31 +62,50 @@ class Unit:
         symbol: the symbol behind a number, and in the header of a column; empty for a plain number.
         factor: a stored value times this is the written number.
         counts: whether values are counts, which are written in full.
+        prefixed: whether each value has the prefix that fits it, such as 12.4 GB.
         words: what the number counts or means, for the axis of a chart, if the symbol does not say it.
 
     >>> MILLISECONDS.text(0.0000412), PERCENT.text(0.9724), COUNT.text(1234567.0), RATE.text(1.2341)
     ('0.0412', '97.2', '1,234,567', '1.23')
     >>> MILLISECONDS.with_symbol(0.0467), SECONDS.with_symbol(None)
     ('46.7 ms', '–')
+    >>> BYTES.text(12_400_000_000), DURATION.text(0.00042), DURATION.text(0.0), DURATION.text(12980.4)
+    ('12.4 GB', '420 µs', '0 s', '12,980 s')
     """
 
     symbol: str
     factor: float = 1.0
     counts: bool = False
+    prefixed: bool = False
     words: str = ""
 
     def text(self, value: float | None, digits: int = 3) -> str:
-        """Returns a value as a number without its symbol."""
+        """Returns a value as a number without its symbol, or with prefix and symbol if the unit is `prefixed`."""
         if value is None or value != value:
             return MISSING
         if self.counts:
             return f"{value:,.0f}"
+        if self.prefixed:
+            return self._with_prefix(value, digits)
         return significant(self.factor * value, digits)
+
+    def _with_prefix(self, value: float, digits: int) -> str:
+        if not value or not math.isfinite(value):
+            return f"{value:g} {self.symbol}"
+        usual = [one for one in PREFIXES if one[0] == 1.0 or (one[0] < 1) == (self.symbol == "s")]
+        rounded = float(f"{abs(value):.{digits}g}")
+        factor, prefix = next((one for one in usual if rounded >= one[0]), usual[-1])
+        return f"{significant(value / factor, digits)} {prefix}{self.symbol}"
 
     def with_symbol(self, value: float | None, digits: int = 3) -> str:
         """Returns a value with its symbol, as in a sentence."""
         text = self.text(value, digits)
-        return f"{text} {self.symbol}" if self.symbol and text != MISSING else text
+        return f"{text} {self.in_header}" if self.in_header and text != MISSING else text
+
+    @property
+    def in_header(self) -> str:
+        """The symbol that stands in the header of a column, because the cells do not have it."""
+        return "" if self.prefixed else self.symbol
 
     @property
     def axis(self) -> str:
@@ -83,11 +115,15 @@ class Unit:
 
 SECONDS = Unit("s")
 MILLISECONDS = Unit("ms", 1e3)
+DURATION = Unit("s", prefixed=True)
 PERCENT = Unit("%", 100.0)
+POINTS = Unit("points", 100.0)
 COUNT = Unit("", counts=True)
 PLAIN = Unit("")
 RATE = Unit("samples/s")
 MEGABYTES = Unit("MB", 1e-6)
+BYTES = Unit("B", prefixed=True)
+BYTES_PER_SECOND = Unit("B/s", prefixed=True)
 GIGABYTES_PER_SECOND = Unit("GB/s", 1e-9)
 HOURS = Unit("h", 1 / 3600)
 MILLIONS = Unit("millions", 1e-6)
@@ -115,6 +151,10 @@ def half_width(value: Any) -> float | None:
     return (value["high"] - value["low"]) / 2 if isinstance(value, Mapping) else None
 
 
+UNCERTAIN = 2
+"""significant digits of half of an interval; more say nothing about a value that is uncertain by so much"""
+
+
 def written(value: Any, unit: Unit, digits: int = 3, between: str = " ") -> str:
     """Returns a value without its symbol, followed by half of its interval if it has one.
 
@@ -128,7 +168,7 @@ def written(value: Any, unit: Unit, digits: int = 3, between: str = " ") -> str:
     ('2 ±0.5', '–')
     """
     half = half_width(value)
-    return unit.text(number(value), digits) + ("" if half is None else f"{between}±{unit.text(half, digits)}")
+    return unit.text(number(value), digits) + ("" if half is None else f"{between}±{unit.text(half, UNCERTAIN)}")
 
 
 def signed_percent(share: float | None) -> str:
@@ -188,7 +228,7 @@ class Figure:
     @property
     def title(self) -> str:
         """Its name with its unit."""
-        return f"{self.label}, {self.unit.symbol}" if self.unit.symbol else self.label
+        return f"{self.label}, {self.unit.in_header}" if self.unit.in_header else self.label
 
     def of(self, summary: Mapping[str, Any]) -> Any:
         """Returns its value in a summary, or in the summaries of several seeds together; None if it is missing."""
@@ -206,7 +246,7 @@ class Figure:
     def with_symbol(self, value: Any) -> str:
         """Returns a value with its symbol, as in a sentence."""
         text = self.text(value)
-        return f"{text} {self.unit.symbol}" if self.unit.symbol and text != MISSING else text
+        return f"{text} {self.unit.in_header}" if self.unit.in_header and text != MISSING else text
 
 
 WALL_TIME = Figure("wall_s", "time of the run", "wall", SECONDS, "Length of the whole run on its own clock.", "low")

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
+from paceline.records.figures import Figure
+
 
 class Bounds(TypedDict):
     """The ends of the interval of a figure, in the figure's unit."""
@@ -102,6 +104,18 @@ def _at(summary: Mapping[str, Any], path: str) -> float | None:
         found = found[name]
     value: float | None = found
     return value
+
+
+def bounds_of(summary: Mapping[str, Any], figure: Figure) -> Bounds | None:
+    """Returns the interval of a figure among similar predictions; None if the run or the figure has none.
+
+    Args:
+        summary: the summary of a run, or of several seeds together.
+        figure: the figure.
+    """
+    intervals = summary.get("prediction_interval")
+    name = next((name for name, key in FIGURES.items() if key == figure.key), None)
+    return None if intervals is None or name is None else intervals.get(name)
 
 
 def mean_interval(several: Sequence[PredictionInterval]) -> PredictionInterval:

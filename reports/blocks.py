@@ -52,8 +52,8 @@ class Column:
 
     >>> from paceline.records.figures import STEP_TIME
     >>> Column.of(STEP_TIME)
-    Column(title='step', unit=Unit(symbol='ms', factor=1000.0, counts=False, words=''), digits=3, signed=False, \
-code='step_s_mean')
+    Column(title='step', unit=Unit(symbol='ms', factor=1000.0, counts=False, prefixed=False, words=''), digits=3, \
+signed=False, code='step_s_mean')
     """
 
     title: str
@@ -75,7 +75,7 @@ code='step_s_mean')
     @property
     def symbol(self) -> str:
         """The symbol below the header."""
-        return "%" if self.signed else "" if self.unit is None else self.unit.symbol
+        return self.unit.in_header if self.unit is not None else "%" if self.signed else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,21 +8,20 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-from rich.table import Table
 
 from paceline.records import Run
 from paceline.records.extrapolated import Extrapolated
+from paceline.records.figures import HOURS, MILLIONS, PLAIN, THROUGHPUT, written
+from paceline.reports.blocks import Cell, Column, Table
 from paceline.reports.comparison.periods import is_unfinished
 from paceline.reports.comparison.prediction_errors import figure
 from paceline.reports.comparison.ties import SHOWN_ALIKE, leaders, undecided
-from paceline.reports.comparison.words import listed, plain, shown
-from paceline.reports.plain_table import plain_table
+from paceline.reports.comparison.words import listed
 
-HOUR_S = 3600.0
-FIGURES = ("time_to_target_s", "samples_to_target", "statistical_penalty", "samples_per_s")
+PENALTY, TO_TARGET = "statistical_penalty", ("samples_to_target", "time_to_target_s")
+KEYS = (PENALTY, *TO_TARGET, "samples_per_s")
 NOT_REACHED = "not reached"
 
 
@@ -39,7 +38,7 @@ def lines_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def _line(name: str, blocks: Sequence[Extrapolated]) -> dict[str, Any]:
     first = blocks[0]
-    figures = {path: figure([block[path] for block in blocks]) for path in FIGURES}  # type: ignore[literal-required]
+    figures = {path: figure([block[path] for block in blocks]) for path in KEYS}  # type: ignore[literal-required]
     assumptions = list(dict.fromkeys(sentence for block in blocks for sentence in block["assumptions"]))
     named = {"label": first["label"], "method": first["method"], "reference": first["reference"]}
     evidence = {key: _together([block["evidence"][key] for block in blocks]) for key in first["evidence"]}
@@ -54,32 +53,19 @@ def _together(values: Sequence[Any]) -> Any:
 def extrapolation_table(lines: Sequence[dict[str, Any]]) -> Table:
     """Returns the table of times to the target and their two factors."""
     first = lines[0]
-    table = plain_table(f"Extrapolated, not trained, from a {first['method']}: {first['reference']['reaches']}")
-    for header in ("samples\n/s", "samples against\nthe reference", "samples\nmillions", "time\nhours"):
-        table.add_column(header, justify="right")
-    for line in lines:
-        table.add_row(
-            line["algorithm"],
-            shown(line["samples_per_s"], lambda rate: f"{rate:,.0f}"),
-            *(
-                _or_not(line[path], unit)
-                for path, unit in (
-                    ("statistical_penalty", plain),
-                    ("samples_to_target", lambda count: f"{count / 1e6:,.0f}"),
-                    ("time_to_target_s", hours),
-                )
-            ),
-        )
-    return table
+    columns = [
+        Column("algorithm"), Column.of(THROUGHPUT), Column("samples against the reference", PLAIN, code=PENALTY),
+        Column("samples", MILLIONS, code="samples_to_target"), Column("time", HOURS, code="time_to_target_s"),
+    ]  # fmt: skip
+    rows = [
+        (line["algorithm"], line["samples_per_s"], *(_or_not(line[key]) for key in (PENALTY, *TO_TARGET)))
+        for line in lines
+    ]
+    return Table(f"Extrapolated, not trained, from a {first['method']}: {first['reference']['reaches']}", columns, rows)
 
 
-def hours(time_s: float) -> str:
-    """Formats seconds in hours."""
-    return f"{time_s / HOUR_S:.2f}"
-
-
-def _or_not(value: Any, unit: Callable[[float], str]) -> str:
-    return NOT_REACHED if value is None else shown(value, unit)
+def _or_not(value: Any) -> Cell:
+    return Cell(value, words=NOT_REACHED if value is None else "")
 
 
 def words(lines: Sequence[dict[str, Any]]) -> str:
@@ -91,12 +77,12 @@ def words(lines: Sequence[dict[str, Any]]) -> str:
     }
     said = ["Extrapolated: no run here trained this model."]
     if times:
-        first, close = leaders(times, hours, least=True)
+        first, close = leaders(times, HOURS.text, least=True)
         equally = f", {SHOWN_ALIKE}," if len(first) > 1 else ""
         said[0] += f" Soonest {'are' if equally else 'is'} {listed(first)}{equally} with "
-        said[0] += f"{shown(times[first[0]], hours)} h"
+        said[0] += f"{written(times[first[0]], HOURS)} h"
         said[0] += undecided(
-            [(name, times[name]) for name in close], hours, symbol="h", them="them" if equally else "it"
+            [(name, times[name]) for name in close], HOURS.text, symbol="h", them="them" if equally else "it"
         )
         by = ", by the samples that a stand-in needs" if lines[0]["method"] == "stand-in" else ""
         said[0] += f"{by}, if all of this holds:"

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.table import Table
-
 from paceline.records import Run
-from paceline.records.figures import significant
+from paceline.records.figures import BYTES, GIGABYTES_PER_SECOND, LINK_UTILISATION
 from paceline.records.links import LinkFigures
-from paceline.reports.comparison.words import listed, size
-from paceline.reports.plain_table import plain_table
+from paceline.reports.blocks import Column, Table
+from paceline.reports.comparison.words import listed
 
 MOST_ROWS = 8
 """rows of the table of links; INFERENCE: more hide the rest of a screen"""
@@ -20,16 +18,8 @@ IDLE = 0.01
 
 
 def used_words(utilisation: float) -> str:
-    """Formats a utilisation in per cent, with as many digits as are needed to see that it is not 0.
-
-    >>> used_words(0.634), used_words(0.0421), used_words(0.00012), used_words(0.0)
-    ('63 %', '4.2 %', '0.012 %', '0 %')
-    """
-    return (
-        f"{100 * utilisation:.0f} %"
-        if utilisation >= 0.0995 or not utilisation
-        else f"{significant(100 * utilisation, 2)} %"
-    )
+    """Returns a utilisation in per cent."""
+    return LINK_UTILISATION.with_symbol(utilisation)
 
 
 def name_of(link: Mapping[Any, Any]) -> str:
@@ -59,7 +49,7 @@ def link_sentences(summary: Mapping[str, Any]) -> Iterator[str]:
     if (busiest := links["busiest"]) is None:
         yield "No link carried anything."
         return
-    carried = f"{size(busiest['bytes'])}, {used_words(busiest['utilisation'])} of its capacity"
+    carried = f"{BYTES.text(busiest['bytes'])}, {used_words(busiest['utilisation'])} of its capacity"
     yield f"The busiest link is {name_of(busiest)} ({busiest['kind']}): {carried}."
     idle = [one["kind"] for one in links["kinds"] if one["max_utilisation"] < IDLE]
     if len(idle) == len(links["kinds"]):
@@ -84,10 +74,9 @@ def links_table(run: Run, *, named: bool = False) -> Table:
     """
     rows, every = run.tables.links.head(MOST_ROWS).to_dict("records"), figures_of(run)["links"]
     of = f" of {run.algorithm}, seed {run.seed}" if named else ""
-    found = plain_table(f"Busiest links{of}, {len(rows)} of {every}", first="link")
-    for header in ("kind", "carried", "capacity\nGB/s", "used"):
-        found.add_column(header, justify="left" if header == "kind" else "right", no_wrap=True)
-    for row in rows:
-        cells = [size(row["bytes"]), significant(row["bandwidth"] / 1e9, 4), used_words(row["utilisation"])]
-        found.add_row(name_of(row), row["kind"], *cells)
-    return found
+    columns = [
+        Column("link"), Column("kind"), Column("carried", BYTES, code="bytes"),
+        Column("capacity", GIGABYTES_PER_SECOND, code="bytes_per_s"), Column.of(LINK_UTILISATION),
+    ]  # fmt: skip
+    cells = [(name_of(row), row["kind"], row["bytes"], row["bandwidth"], row["utilisation"]) for row in rows]
+    return Table(f"Busiest links{of}, {len(rows)} of {every}", columns, cells)

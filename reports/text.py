@@ -15,37 +15,43 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rich import box
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from paceline.reports.blocks import Block, Cell, Claim, Column, Row, Table, text_of
+from paceline.reports.blocks import Block, Cell, Chart, Claim, Column, Picture, Row, Table, Timeline, text_of
 
 STYLES = {"plain": "", "good": "green", "fair": "yellow", "bad": "red", "faint": "dim", "strong": "bold"}
 """the style of each tone"""
 NARROWEST = 24
 """characters to which a column of text is narrowed before columns continue in a second table; provenance: ours"""
-NUMBER = 6
-"""characters of a number of the usual size, for the columns of a table that is printed row by row"""
 REPR_WIDTH = 120
 """characters of a line in the `repr` of a result"""
 
 
-def printed(blocks: Iterable[Block]) -> Iterator[RenderableType]:
+def printed(blocks: Iterable[Block | RenderableType]) -> Iterator[RenderableType]:
     """Yields what a terminal shows of blocks: tables, and claims as text.
 
     Args:
         blocks: the blocks of an answer.
     """
     for block in blocks:
-        if isinstance(block, Table):
-            yield TableView(block)
-        elif isinstance(block, Claim) and block.text:
-            title = Text(block.title + "\n", style="bold") if block.title else Text()
-            yield title + Text(block.text, no_wrap=block.verbatim, overflow="fold")
+        if not isinstance(block, Chart | Timeline | Picture):
+            yield rendered(block)
 
 
-def as_text(blocks: Iterable[Block], width: int = REPR_WIDTH) -> str:
+def rendered(block: Block | RenderableType) -> RenderableType:
+    """Returns what a terminal shows of a table or a claim; what is no block stays as it is."""
+    if isinstance(block, Table):
+        return TableView(block)
+    if isinstance(block, Claim):
+        title = Text(f"{block.title}\n", style="bold") if block.title else Text()
+        return title + Text(block.text, no_wrap=block.verbatim, overflow="fold")
+    assert not isinstance(block, Chart | Timeline | Picture), "a terminal shows no drawings"
+    return block
+
+
+def as_text(blocks: Iterable[Block | RenderableType], width: int = REPR_WIDTH) -> str:
     """Returns blocks as plain text.
 
     Args:
@@ -78,7 +84,8 @@ class TableView:
         table = self.table
         gap, parts = arranged(table, options.max_width)
         for number, (columns, widths) in enumerate(parts):
-            made = empty(table, columns, widths, gap, title=table.title + ", continued" * (number > 0))
+            yield heading(table.title + ", continued" * (number > 0))
+            made = empty(table, columns, widths, gap)
             for at in range(len(table.rows)):
                 made.add_row(*cells(table, at, columns), style=STYLES[table.tones.get(at, "plain")])
             wide = max(options.max_width, sum(widths) + gap * len(widths))
@@ -153,13 +160,15 @@ def header(column: Column, width: int) -> str:
     return "\n".join(line for line in (*lines, column.symbol) if line)
 
 
-def empty(
-    table: Table, columns: Sequence[int], widths: Sequence[int], gap: int, *, title: str, grows: bool = False
-) -> RichTable:
+def heading(title: str) -> Text:
+    """Returns the title of a table, which may be longer than its lines."""
+    return Text(title, style="bold", overflow="fold")
+
+
+def empty(table: Table, columns: Sequence[int], widths: Sequence[int], gap: int, *, grows: bool = False) -> RichTable:
     """Returns a table of rich without rows, in the common style; its columns may grow if `grows`."""
     made = RichTable(
-        title=Text(title), title_justify="left", title_style="bold", header_style="",
-        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap - 1, 0, 0), show_edge=False,
+        header_style="", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap - 1, 0, 0), show_edge=False,
     )  # fmt: skip
     for at, width in zip(columns, widths, strict=True):
         column = table.columns[at]
@@ -185,15 +194,13 @@ class RowByRow:
 
     Args:
         table: the table without rows.
-        names: the longest text of each column of `table.keys`.
+        example: a row that is as wide as rows usually are.
         width: characters of a line.
-        usual: characters of a number of the usual size.
     """
 
-    def __init__(self, table: Table, names: Sequence[str], width: int, usual: int = NUMBER) -> None:
-        example = Cell("0" * usual)
+    def __init__(self, table: Table, example: Row, width: int) -> None:
         self._table = table
-        likely = replace(table, rows=[(*names, *[example] * (len(table.columns) - table.keys))])
+        likely = replace(table, rows=[example])
         self._gap, ((self._columns, self._widths), *self._later) = arranged(likely, width)
         self._rows: list[Row] = []
 
@@ -201,12 +208,12 @@ class RowByRow:
         """Adds a row, and returns what is printed now: the row, and before the first one the header."""
         self._rows.append(row)
         table = replace(self._table, rows=[row])
-        made = empty(table, self._columns, self._widths, self._gap, title=self._table.title, grows=True)
-        if len(self._rows) > 1:
-            made.title, made.show_header = None, False
+        made = empty(table, self._columns, self._widths, self._gap, grows=True)
+        made.show_header = len(self._rows) == 1
         made.add_row(*cells(table, 0, self._columns))
         own = (max(natural_width(table, at), size) for at, size in zip(self._columns, self._widths, strict=True))
-        return _Unbroken(made, sum(own) + self._gap * len(self._columns))
+        row = _Unbroken(made, sum(own) + self._gap * len(self._columns))
+        return Group(heading(table.title), row) if made.show_header else row
 
     @property
     def later(self) -> list[Table]:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from paceline.records import Run
+from paceline.records.figures import number
 from paceline.records.tables import ACTIVITIES
 from paceline.reports.comparison.compare import Line
-from paceline.reports.comparison.prediction_errors import number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from paceline.records.figures import SECONDS, STEP_TIME, number, written
 from paceline.reports.comparison.compare import Comparison, Predicts
 from paceline.reports.comparison.periods import is_unfinished, say_unfinished
 from paceline.reports.comparison.predict import WRONG_MODELS
-from paceline.reports.comparison.prediction_errors import Tree, number
+from paceline.reports.comparison.prediction_errors import Tree
 from paceline.reports.comparison.ties import SHOWN_ALIKE, Leaders, leaders, undecided
-from paceline.reports.comparison.time_to_target import rarely_evaluated
-from paceline.reports.comparison.words import listed, seconds, shown, worst
+from paceline.reports.comparison.time_to_target import Aim, rarely_evaluated
+from paceline.reports.comparison.words import listed, worst
 from paceline.topologies.catalogue.machine_profile import caution, is_poor
 
 CLEAN_LOAD = 0.05
@@ -69,9 +70,9 @@ def _soonest(comparison: Comparison) -> str:
     if not predicted or not measured:
         sides = "in no measured run" if predicted else "in no simulated run" if measured else "by no algorithm"
         return f"{goal} was reached {sides}."
-    expected, found = (leaders(side, seconds, least=True) for side in (predicted, measured))
+    expected, found = (leaders(side, aim.figure.text, least=True) for side in (predicted, measured))
     first, best = expected.first[0], found.first[0]
-    unsure = _unsure(expected, predicted, "simulated") + _unsure(found, measured, "measured")
+    unsure = _unsure(aim, expected, predicted, "simulated") + _unsure(aim, found, measured, "measured")
     if set(expected.all) == set(found.all) and (set(expected.first) == set(found.first) or unsure):
         times = f"{_time(predicted, best)} simulated, {_time(measured, best)} measured{unsure}"
         if len(found.first) == 1:
@@ -91,10 +92,12 @@ def _soonest(comparison: Comparison) -> str:
     )
 
 
-def _unsure(found: Leaders[str], times_s: Mapping[str, Any], side: str) -> str:
+def _unsure(aim: Aim, found: Leaders[str], times_s: Mapping[str, Any], side: str) -> str:
     """Describes which algorithms the seeds do not distinguish from the first, on one side; "" if none."""
     close = [(name, times_s[name]) for name in found.close]
-    return undecided(close, seconds, symbol="s", seeds=None, them=f"{listed(found.first)} as {side}")
+    return undecided(
+        close, aim.figure.text, symbol=aim.figure.unit.symbol, seeds=None, them=f"{listed(found.first)} as {side}"
+    )
 
 
 def say_calibration(verdict: str | None) -> str:
@@ -127,22 +130,19 @@ def _times(summaries: Mapping[str, Tree], path: str) -> dict[str, Any]:
 
 
 def _time(times_s: Mapping[str, Any], name: str) -> str:
-    return f"{shown(times_s[name], seconds)} s" if name in times_s else "not reached"
+    return f"{written(times_s[name], SECONDS)} s" if name in times_s else "not reached"
 
 
 def _accuracy_of_prediction(comparison: Comparison) -> str:
     errors = {
-        line.name: abs(value)
-        for line in comparison.lines
-        if (value := number(line.error["step_s"]["mean"])) is not None
+        line.name: abs(value) for line in comparison.lines if (value := number(STEP_TIME.of(line.error))) is not None
     }
     if not errors:
         return ""
     name = max(errors, key=lambda name: errors[name])
     words = f"Step times were predicted within {100 * errors[name]:.1f} % (worst: {name})"
     wrong = [
-        worst([number(line.wrong_models[model]["step_s"]["mean"]) for line in comparison.lines])
-        for model in WRONG_MODELS
+        worst([number(STEP_TIME.of(line.wrong_models[model])) for line in comparison.lines]) for model in WRONG_MODELS
     ]
     if None in wrong:
         return f"{words}."

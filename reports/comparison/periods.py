@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from paceline.records import Run
-from paceline.reports.comparison.prediction_errors import number
+from paceline.records.figures import number
 
 MARK = "*"
 """follows the algorithm in tables"""

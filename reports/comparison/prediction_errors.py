@@ -16,42 +16,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paceline.records.figures import IN_SUMMARY, WITH_ERRORS, number
 from paceline.records.metrics import Histogram, counts, interval, total_variation
 from paceline.records.prediction_interval import mean_interval
-from paceline.records.tables import ACTIVITIES
 
 Tree = dict[str, Any]
 """figures by name; leaves are numbers, None, or ``{mean, low, high}``"""
 
 AIMS = ("accuracy", "loss")
 """the kinds of targets"""
-
-AT_TARGETS = tuple(
-    f"{axis}_to_{aim}{unit}" for aim in AIMS for axis, unit in (("time", "_s"), ("samples", ""), ("updates", ""))
-)
-"""figures of a summary about reaching a target"""
-
-FIGURES = (
-    "wall_s",
-    "steps",
-    "updates",
-    "samples",
-    "samples_per_s",
-    "step_s.mean",
-    "step_s.p50",
-    "step_s.p95",
-    *(f"time_fraction.{activity}" for activity in ACTIVITIES),
-    "bytes_sent",
-    "staleness.mean",
-    "staleness.mean_of_ranks",
-    "staleness.max",
-    *AT_TARGETS,
-    "final_loss",
-)
-"""paths of the figures of a summary that have a relative error"""
-
-OTHERS = ("final_accuracy", "periods", *(f"time_to_{aim}_resolution_s" for aim in AIMS))
-"""figures without a relative error: fractions, the number of periods, and resolutions of other figures"""
+AT_TARGETS = tuple(one.key for one in WITH_ERRORS if "_to_" in one.key)
+"""keys of the figures at a target"""
 
 
 def relative(simulated: float | None, measured: float | None) -> float | None:
@@ -75,16 +50,6 @@ def figure(values: Sequence[float | None]) -> Any:
     return present[0] if len(present) == 1 else interval(present)
 
 
-def number(value: Any) -> float | None:
-    """Returns the number of a figure, which for an interval is its mean.
-
-    >>> number(1.5), number({"mean": 2.0, "low": 1.0, "high": 3.0}), number(None)
-    (1.5, 2.0, None)
-    """
-    mean: float | None = value["mean"] if isinstance(value, Mapping) else value
-    return mean
-
-
 def together(summaries: Sequence[Mapping[str, Any]]) -> Tree:
     """Combines the summaries of several seeds: figures become intervals, histograms are added.
 
@@ -93,8 +58,9 @@ def together(summaries: Sequence[Mapping[str, Any]]) -> Tree:
     made: Tree = copy.deepcopy(dict(summaries[0]))
     if len(summaries) == 1:
         return made
-    for path in (*FIGURES, *OTHERS):
-        _put(made, path, figure([figure_at(summary, path) for summary in summaries]))
+    for one in IN_SUMMARY:
+        if one.error is not None or one.type == "Float64":
+            _put(made, one.key, figure([one.of(summary) for summary in summaries]))
     for part in ("faults", "lost_updates"):
         for name in made.get(part) or ():
             made[part][name] = figure([(summary[part] or {}).get(name) for summary in summaries])
@@ -128,7 +94,7 @@ def _paces(paces: Sequence[Mapping[str, Any]]) -> Tree:
 
 
 def error(simulated: Sequence[Mapping[str, Any]], measured: Sequence[Mapping[str, Any]]) -> Tree:
-    """Returns the errors of `FIGURES` and of each rank's staleness, the difference in accuracy, and ``staleness_tv``.
+    """Returns the errors of all figures and of each rank's staleness, and ``staleness_tv``.
 
     Args:
         simulated: summaries, one per seed.
@@ -139,17 +105,14 @@ def error(simulated: Sequence[Mapping[str, Any]], measured: Sequence[Mapping[str
             f"{len(simulated)} simulated and {len(measured)} measured runs: errors need the same seeds on both sides"
         )
     tree: Tree = {}
-    for path in FIGURES:
-        predicted, found = ([figure_at(one, path) for one in side] for side in (simulated, measured))
-        _put(tree, path, relative_figure(predicted, found))
+    for one in WITH_ERRORS:
+        predicted, found = ([one.of(summary) for summary in side] for side in (simulated, measured))
+        _put(tree, one.key, (relative_figure if one.error == "relative" else difference)(predicted, found))
     ours, theirs = ([dict(one["staleness"]["by_rank"]) for one in side] for side in (simulated, measured))
     tree["staleness"]["by_rank"] = [
         [rank, relative_figure([means.get(rank) for means in ours], [means.get(rank) for means in theirs])]
         for rank in _ranks([*ours, *theirs])
     ]
-    tree["final_accuracy"] = difference(
-        [one["final_accuracy"] for one in simulated], [one["final_accuracy"] for one in measured]
-    )
     histograms = zip(*([one["staleness"]["histogram"] for one in side] for side in (simulated, measured)), strict=True)
     tree["staleness_tv"] = figure([total_variation(one, other) for one, other in histograms])
     return tree
@@ -189,7 +152,7 @@ def _ranks(per_rank: Sequence[Mapping[int, float]]) -> list[int]:
 
 
 def figure_at(tree: Mapping[str, Any], path: str) -> Any:
-    """Returns the figure at a path such as those of `FIGURES`.
+    """Returns the figure at a path such as ``step_s.mean``.
 
     >>> figure_at({"step_s": {"mean": 0.02}}, "step_s.mean")
     0.02

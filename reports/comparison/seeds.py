@@ -16,13 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from paceline.records import Run
-from paceline.records.figures import significant
 from paceline.records.metrics import interval
 from paceline.reports.comparison.periods import finished
 from paceline.reports.comparison.prediction_errors import AIMS, figure, together
 from paceline.reports.comparison.ties import SHOWN_ALIKE, leaders
 from paceline.reports.comparison.time_to_target import Aim, aim_of, rarely_evaluated
-from paceline.reports.comparison.words import listed, seconds, shown
+from paceline.reports.comparison.words import listed
 
 Summaries = Sequence[Mapping[str, Any]]
 
@@ -59,7 +58,7 @@ def soonest(runs: Sequence[Run]) -> str:
     aim, runs = aim_of(runs[0].summary), finished(runs)
     if aim is None or not runs or not any(map(_learns, runs)):
         return ""
-    times = {name: [run.summary[aim.path] for run in mine] for name, mine in by_algorithm(runs).items()}  # type: ignore[literal-required]
+    times = {name: [aim.figure.of(run.summary) for run in mine] for name, mine in by_algorithm(runs).items()}
     whole = {name: mine for name, mine in times.items() if None not in mine}
     sentences = [_first(aim, whole, len(times))] if whole else []
     sentences += list(_missed(aim, {name: mine for name, mine in times.items() if None in mine}, alone=not whole))
@@ -77,10 +76,10 @@ def _learns(run: Run) -> bool:
 def _first(aim: Aim, times: Mapping[str, Sequence[float]], algorithms: int) -> str:
     """Describes which algorithm is first on average, which are equal, and which the seeds distinguish from it."""
     figures_s = {name: figure(mine) for name, mine in times.items()}
-    first = leaders(figures_s, seconds, least=True).first
+    first = leaders(figures_s, aim.figure.text, least=True).first
     best = first[0]
     seeds = len(times[best])
-    taken = f"{shown(figures_s[best], seconds)} s"
+    taken = aim.figure.with_symbol(figures_s[best])
     if len(first) > 1:
         said = f"{listed(first)} reach {aim.words} soonest, {SHOWN_ALIKE}, in {taken}"
     else:
@@ -95,7 +94,7 @@ def _first(aim: Aim, times: Mapping[str, Sequence[float]], algorithms: int) -> s
     close = [name for name in others if name not in apart]
     if not close:
         return f"{said}; {seeds} seeds distinguish {them} from the others (paired differences, 95 %)."
-    others = [f"{name} ({shown(figures_s[name], seconds)} s)" for name in close]
+    others = [f"{name} ({aim.figure.with_symbol(figures_s[name])})" for name in close]
     return f"{said}; {they} not distinguished from {listed(others)} by {seeds} seeds (paired differences, 95 %)."
 
 
@@ -123,6 +122,6 @@ def _missed(aim: Aim, times: Mapping[str, Sequence[float | None]], *, alone: boo
 
 def _how(aim: Aim, runs: Sequence[Run]) -> str:
     """Describes the interpolation of the times and their resolution."""
-    gaps = [gap for run in runs if (gap := run.summary[aim.resolution]) is not None]  # type: ignore[literal-required]
+    gaps = [gap for run in runs if (gap := aim.resolution.of(run.summary)) is not None]
     how = runs[0].summary["interpolation"]
-    return f"Times are {how}; around the target, evaluations lie up to {significant(max(gaps))} s apart."
+    return f"Times are {how}; around the target, evaluations lie up to {aim.resolution.with_symbol(max(gaps))} apart."

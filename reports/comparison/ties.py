@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from paceline.reports.comparison.prediction_errors import number
+from paceline.records.figures import number
 from paceline.reports.comparison.words import listed, shown
 
 Key = TypeVar("Key")

@@ -6,6 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from paceline.records.figures import (
+    TIME_TO_ACCURACY,
+    TIME_TO_ACCURACY_RESOLUTION,
+    TIME_TO_LOSS,
+    TIME_TO_LOSS_RESOLUTION,
+    Figure,
+)
 from paceline.reports.comparison.words import listed
 
 FEW = 5
@@ -38,14 +45,19 @@ class Aim:
         return f"{said} of {self.of}" if self.of and self.kind == "accuracy" else said + f" ({self.of})" * bool(self.of)
 
     @property
-    def path(self) -> str:
-        """The key of the time to the target in a summary."""
-        return f"time_to_{self.kind}_s"
+    def figure(self) -> Figure:
+        """The time to the target."""
+        return TIME_TO_ACCURACY if self.kind == "accuracy" else TIME_TO_LOSS
 
     @property
-    def resolution(self) -> str:
-        """The key of the resolution of that time."""
-        return f"time_to_{self.kind}_resolution_s"
+    def resolution(self) -> Figure:
+        """The resolution of that time."""
+        return TIME_TO_ACCURACY_RESOLUTION if self.kind == "accuracy" else TIME_TO_LOSS_RESOLUTION
+
+    @property
+    def path(self) -> str:
+        """The key of the time to the target in a summary."""
+        return self.figure.key
 
 
 def aim_of(summary: Mapping[str, Any]) -> Aim | None:

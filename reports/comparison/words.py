@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from paceline.records.figures import significant
-from paceline.reports.comparison.prediction_errors import number
+from paceline.records.figures import number, significant
 from paceline.topologies.catalogue.machine_profile import is_poor
 
 MISSING = "–"

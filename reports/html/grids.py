@@ -8,13 +8,14 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from paceline.reports.blocks import Table as BlockTable
 from paceline.reports.html.report_parts import Grid
 
 UNITS = {"s", "ms", "%"}
 """units that tables for a terminal write below the name of a column"""
 
 
-def grid_of(table: Table, *, words: str = "", folded: bool = False) -> Grid:
+def grid_of(table: Table | BlockTable, *, words: str = "", folded: bool = False) -> Grid:
     """Converts a table for a terminal.
 
     Args:
@@ -22,6 +23,11 @@ def grid_of(table: Table, *, words: str = "", folded: bool = False) -> Grid:
         words: a sentence below it.
         folded: whether it is hidden until the reader opens it.
     """
+    if isinstance(table, BlockTable):
+        names = [f"{column.title}, {column.symbol}" if column.symbol else column.title for column in table.columns]
+        texts = [[table.text(row, at) for at in range(len(names))] for row in range(len(table.rows))]
+        numbers = frozenset(at for at, column in enumerate(table.columns) if column.numeric)
+        return Grid(title=table.title, columns=names, rows=texts, words=words, numeric=numbers, folded=folded)
     columns = [_header(str(column.header)) for column in table.columns]
     cells = [[_plain(cell) for cell in column.cells] for column in table.columns]
     numeric = {at for at, column in enumerate(table.columns) if column.justify == "right"}

@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from paceline.records.figures import IN_SUMMARY
 from paceline.reports.comparison.compare import Comparison
-from paceline.reports.comparison.prediction_errors import FIGURES, OTHERS, figure_at
 from paceline.reports.results.result import Result
 from paceline.reports.results.run_results import MeasuredRuns, SimulatedRuns
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-    from rich.table import Table
+    from rich.console import RenderableType
+
+    from paceline.reports.blocks import Block
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -57,13 +59,14 @@ class ComparisonResult(Result, Comparison):
         rows = [
             {
                 "algorithm": line.name,
-                "figure": path.replace(".", "_"),
-                **_columns("simulated", _found(line.simulated, path)),
-                **_columns("measured", _found(line.measured, path)),
-                **_columns("error", _found(line.error, path)),
+                "figure": figure.column,
+                **_columns("simulated", figure.of(line.simulated)),
+                **_columns("measured", figure.of(line.measured)),
+                **_columns("error", figure.of(line.error)),
             }
             for line in self.lines
-            for path in (*FIGURES, *OTHERS)
+            for figure in IN_SUMMARY
+            if figure.error is not None or figure.type == "Float64"
         ]
         return pd.DataFrame(rows)
 
@@ -77,7 +80,7 @@ class ComparisonResult(Result, Comparison):
 
         return step_times_figure(self)
 
-    def _shown(self) -> Iterator[Table | str]:
+    def _shown(self) -> Iterator[Block | RenderableType]:
         """Yields the tables of the command and the conclusion."""
         from paceline.reports.comparison.run_table import comparison_tables
 
@@ -90,13 +93,6 @@ class ComparisonResult(Result, Comparison):
     @property
     def _report_name(self) -> str:
         return f"{self.scenario}-comparison.html"
-
-
-def _found(tree: Any, path: str) -> Any:
-    try:
-        return figure_at(tree, path)
-    except (KeyError, TypeError):  # a figure that only some runs have
-        return None
 
 
 def _columns(name: str, value: Any) -> dict[str, float | None]:

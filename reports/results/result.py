@@ -5,7 +5,6 @@ A result shows the same tables as the command of the same name.
 
 from __future__ import annotations
 
-import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from html import escape
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
+    from paceline.reports.blocks import Table as BlockTable
+
 HTML_REPORTS = "paceline.reports.html"
-WIDTH = 120
-"""columns of text of a `repr`"""
 
 
 class Result(ABC):
@@ -38,7 +37,7 @@ class Result(ABC):
         """Returns the figures drawn by matplotlib; ``figure.savefig(path)`` writes them."""
 
     @abstractmethod
-    def _shown(self) -> Iterable[Table | str]:
+    def _shown(self) -> Iterable[Any]:
         """Returns what is printed: tables and paragraphs."""
 
     @abstractmethod
@@ -69,32 +68,19 @@ class Result(ABC):
         return written
 
     def __repr__(self) -> str:
+        from paceline.reports.text import as_text
+
         return as_text(self._shown())
 
     def _repr_html_(self) -> str:
         return "\n".join(f"<p>{escape(part)}</p>" if isinstance(part, str) else as_html(part) for part in self._shown())
 
 
-def as_text(parts: Iterable[Table | str]) -> str:
-    """Returns tables and paragraphs as plain text.
+def as_html(table: Table | BlockTable) -> str:
+    """Returns a table as an HTML table; the first column is text, the others are numbers.
 
     Args:
-        parts: the tables and paragraphs.
-    """
-    from rich.console import Console
-
-    file = io.StringIO()
-    console = Console(file=file, width=WIDTH, color_system=None, highlight=False, markup=False, emoji=False)
-    for part in parts:
-        console.print(part)
-    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()).strip("\n")
-
-
-def as_html(table: Table) -> str:
-    """Returns a table of rich as an HTML table; the first column is text, the others are numbers.
-
-    Args:
-        table: the table.
+        table: a table of blocks, or of rich.
 
     >>> from rich.table import Table
     >>> table = Table("name", "time (s)", title="A & B")
@@ -105,15 +91,26 @@ def as_html(table: Table) -> str:
     <tr><td>a</td><td>1.5</td></tr>
     </table>
     """
-    title = f"<caption>{_cell(table.title)}</caption>" if table.title else ""
-    head = "".join(f"<th>{_cell(column.header)}</th>" for column in table.columns)
-    rows = zip(*(column.cells for column in table.columns), strict=True)
+    from paceline.reports.blocks import Table as BlockTable
+
+    rows: Iterable[Iterable[Any]]
+    if isinstance(table, BlockTable):
+        names = [f"{one.title}, {one.symbol}" if one.symbol else one.title for one in table.columns]
+        rows = [[table.text(row, at) for at in range(len(names))] for row in range(len(table.rows))]
+    else:
+        names = [_plain(column.header) for column in table.columns]
+        rows = zip(*(map(_plain, column.cells) for column in table.columns), strict=True)
+    title = f"<caption>{escape(_plain(table.title))}</caption>" if table.title else ""
+    head = "".join(f"<th>{_cell(name)}</th>" for name in names)
     body = [f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows]
     return "\n".join([f"<table>{title}", f"<tr>{head}</tr>", *body, "</table>"])
 
 
-def _cell(content: Any) -> str:
+def _cell(text: str) -> str:
+    return escape(text).replace("\n", "<br>")
+
+
+def _plain(content: Any) -> str:
     from rich.text import Text
 
-    text = content.plain if isinstance(content, Text) else Text.from_markup(str(content)).plain
-    return escape(text).replace("\n", "<br>")
+    return content.plain if isinstance(content, Text) else Text.from_markup(str(content)).plain

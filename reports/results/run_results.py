@@ -14,7 +14,9 @@ from paceline.scenarios.values.mistakes import one_of
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-    from rich.table import Table
+    from rich.console import RenderableType
+
+    from paceline.reports.blocks import Block
 
 SUMMARY = "summary"
 Axis = Literal["time", "samples", "epochs"]
@@ -88,7 +90,7 @@ class Runs(Result, list[Run]):
 
         return runs_figure(self, x)
 
-    def _shown(self) -> Iterator[Table | str]:
+    def _shown(self) -> Iterator[Block | RenderableType]:
         """Yields the table of the command, or a sentence if there is no run."""
         from paceline.reports.comparison.run_table import runs_table, seeds_table
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from pathlib import Path
@@ -10,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
-from rich.console import Console
 
 from paceline.reports.comparison.accuracy_figure import accuracy_figure, save_figure
 from paceline.reports.comparison.compare import Comparison, assemble
 from paceline.reports.comparison.conclusion import conclusion
-from paceline.reports.comparison.run_table import comparison_tables, error_text, runs_table
+from paceline.reports.comparison.run_table import comparison_tables, error_cell, runs_table
 from paceline.reports.palette import PALETTE
+from paceline.reports.text import as_text
 from tests.made_up import run
 
 FAST, SLOW, NEVER = (0.1, 0.95), (0.1, 0.5, 0.95), (0.1, 0.5)
@@ -51,11 +50,7 @@ def comparison(
 
 
 def printed(found: Comparison, width: int = 80) -> str:
-    console = Console(file=io.StringIO(), width=width, no_color=True)
-    for table in comparison_tables(found):
-        console.print(table)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    return as_text(comparison_tables(found), width=width)
 
 
 def test_the_answer_has_the_promised_shape() -> None:
@@ -83,7 +78,7 @@ def test_the_tables_say_everything_in_eighty_columns() -> None:
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "…" not in text.replace("0 … 1", "")
     row = next(line for line in text.splitlines() if line.strip().startswith("async-sgd"))
-    assert row.split() == ["async-sgd", "990.0", "1000.0", "-1.0", "-9.0", "-5.0", "+12.0"]
+    assert row.split() == ["async-sgd", "990", "1,000", "-1.0", "-9.0", "-5.0", "+12.0"]
     assert "measured, paced" in text
     assert "Time to 90 % accuracy" in text
 
@@ -91,7 +86,7 @@ def test_the_tables_say_everything_in_eighty_columns() -> None:
 def test_tables_with_intervals_fit_too() -> None:
     text = printed(comparison(seeds=3))
     assert "…" not in text.replace("0 … 1", "")
-    assert "990.0 ±0.0" in text
+    assert re.search(r"async-sgd +990 .*\n +±0 ", text)
 
 
 def test_without_a_target_there_is_no_time_to_it() -> None:
@@ -99,12 +94,9 @@ def test_without_a_target_there_is_no_time_to_it() -> None:
 
 
 def test_runs_table() -> None:
-    console = Console(file=io.StringIO(), width=80, no_color=True)
-    console.print(runs_table([run("sync-sgd", seed=7)]))
-    assert isinstance(console.file, io.StringIO)
-    text = console.file.getvalue()
+    text = as_text([runs_table([run("sync-sgd", seed=7)])], width=80)
     assert "simulated" in text
-    assert re.search(r"sync-sgd +7 +4\.00 +4 +1000\.0 +0\.50 +2\.00 +100\.0 +0", text)
+    assert re.search(r"sync-sgd +7 +4 +4 +1,000 +0\.5 +2 +100 +0", text)
 
 
 @pytest.mark.parametrize(
@@ -112,12 +104,12 @@ def test_runs_table() -> None:
     [
         pytest.param(
             comparison(),
-            "sync-sgd reaches 90 % accuracy soonest, as predicted: 0.94 s simulated, 0.94 s measured.",
+            "sync-sgd reaches 90 % accuracy soonest, as predicted: 0.941 s simulated, 0.941 s measured.",
             id="right",
         ),
         pytest.param(
             comparison(measured={"sync-sgd": SLOW, "async-sgd": FAST}),
-            "async-sgd reached 90 % accuracy soonest, in 0.94 s; predicted soonest was sync-sgd with 0.94 s "
+            "async-sgd reached 90 % accuracy soonest, in 0.941 s; predicted soonest was sync-sgd with 0.941 s "
             "(async-sgd: 1.89 s predicted; sync-sgd: 1.89 s measured).",
             id="wrong",
         ),
@@ -153,4 +145,4 @@ def test_the_figure_has_a_colour_a_method_and_simulated_dashed(tmp_path: Path) -
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_an_error_is_coloured_by_its_size(sign: int) -> None:
-    assert [error_text(sign * size).style for size in (0.05, 0.15, 0.16)] == ["green", "yellow", "red"]
+    assert [error_cell(sign * size).tone for size in (0.05, 0.15, 0.16)] == ["good", "fair", "bad"]

@@ -19,6 +19,7 @@ from paceline.cli.output import Output
 from paceline.records import Run
 from paceline.reports.comparison.run_table import Rows, runs_table, seeds_table
 from paceline.reports.comparison.words import duration
+from paceline.reports.text import as_text
 from tests.made_up import run
 
 
@@ -99,9 +100,8 @@ def test_rows_say_what_the_whole_table_says_and_stand_below_each_other(each: boo
     for one in runs:
         if (row := rows.add(one)) is not None:
             console.print(row)
-    whole = io.StringIO()
-    Console(file=whole, width=80).print(runs_table(runs) if each else seeds_table(runs))
-    assert stream.getvalue().replace("─", "").split() == whole.getvalue().replace("─", "").split()
+    whole = as_text([runs_table(runs) if each else seeds_table(runs)], width=80)
+    assert stream.getvalue().replace("─", "").split() == whole.replace("─", "").split()
     lines = [line for line in stream.getvalue().splitlines() if line.startswith(tuple(names))]
     assert len({len(line.rstrip()) for line in lines}) == 1
     assert all(len(line) <= 80 for line in stream.getvalue().splitlines())

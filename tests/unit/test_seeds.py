@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Sequence
@@ -14,26 +13,26 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 from scipy import stats
 from typer.testing import CliRunner
 
 from paceline.cli.app import app
 from paceline.records import Run
+from paceline.records.figures import SECONDS, WITH_ERRORS
 from paceline.records.metrics import interval
+from paceline.reports.blocks import Column, text_of
 from paceline.reports.comparison.compare import assemble, line
 from paceline.reports.comparison.conclusion import conclusion
 from paceline.reports.comparison.predict import WRONG_MODELS
-from paceline.reports.comparison.prediction_errors import FIGURES, figure_at
-from paceline.reports.comparison.run_table import error_text, runs_table, seeds_table
+from paceline.reports.comparison.run_table import error_cell, runs_table, seeds_table
 from paceline.reports.comparison.seeds import figures, soonest, told_apart
 from paceline.reports.comparison.ties import leaders
 from paceline.reports.comparison.time_to_target import Aim, aim_of
-from paceline.reports.comparison.words import seconds
 from paceline.reports.html.sections.summary import introduction
 from paceline.reports.sweeps.entries import Entry, Sweep
 from paceline.reports.sweeps.sweep_table import tabulate
 from paceline.reports.sweeps.sweep_words import sweep_words
+from paceline.reports.text import as_text
 from tests.made_up import run
 
 SEVERAL = st.lists(st.integers(-(10**6), 10**6).map(lambda value: value / 1000), min_size=2, max_size=12)
@@ -77,7 +76,7 @@ def test_the_interval_of_an_error_is_paired() -> None:
     found = line("a", simulated=ours, measured=theirs, wrong=wrong).error["step_s"]["mean"]
     low, high = stats.t.interval(0.95, 2, 0.11, stats.sem([0.10, 0.11, 0.12]))
     assert (found["low"], found["mean"], found["high"]) == pytest.approx((low / 2, 0.11 / 2, high / 2))
-    assert error_text(found).plain == f"+5.5\n±{50 * (high - low) / 2:.1f}"
+    assert text_of(error_cell(found), Column("error", signed=True)) == f"+5.5\n±{50 * (high - low) / 2:.1f}"
     with pytest.raises(ValueError, match=r"predicted seeds \[1, 2, 3\], measured seeds \[1, 2\]"):
         line("a", simulated=ours, measured=theirs[1:], wrong=wrong)
 
@@ -87,9 +86,9 @@ def test_figures_of_several_seeds() -> None:
     found = figures([dict(one.summary) for one in runs])
     assert (found["seeds"], found["reached"]) == (3, {"accuracy": 2, "loss": None})
     assert found["summary"]["time_to_accuracy_s"] is None
-    for path in FIGURES:
-        values = [figure_at(one.summary, path) for one in runs]
-        mine = figure_at(found["summary"], path)
+    for figure in WITH_ERRORS:
+        values = [figure.of(one.summary) for one in runs]
+        mine = figure.of(found["summary"])
         assert (mine is None) if None in values else mine == interval(values)
 
 
@@ -101,20 +100,20 @@ def test_a_constant_figure_has_an_interval_without_width() -> None:
 @pytest.mark.parametrize(
     ("runs", "words"),
     [
-        pytest.param(at("agd", 0.5), "agd reaches 90 % accuracy, in 2.50 s. Times are interpolated", id="one run"),
+        pytest.param(at("agd", 0.5), "agd reaches 90 % accuracy, in 2.5 s. Times are interpolated", id="one run"),
         pytest.param(
             [*at("agd", 0.5), *at("ssp", 0.8)],
-            "agd reaches 90 % accuracy soonest, in 2.50 s; one seed does not say how much of that is chance.",
+            "agd reaches 90 % accuracy soonest, in 2.5 s; one seed does not say how much of that is chance.",
             id="one seed",
         ),
         pytest.param(
             [*at("agd", 0.5, 0.6, 0.7), *at("ssp", 0.7, 0.8, 0.91)],
-            "agd reaches 90 % accuracy soonest, in 2.60 ±0.25 s; 3 seeds distinguish it from the others",
+            "agd reaches 90 % accuracy soonest, in 2.6 ±0.25 s; 3 seeds distinguish it from the others",
             id="told apart by pairs, though the intervals overlap",
         ),
         pytest.param(
             [*at("agd", 0.5, 0.6, 0.7), *at("ssp", 0.7, 0.7, 0.55), *at("easgd", 0.65, 0.5, 0.9)],
-            "soonest, in 2.60 ±0.25 s; it is not distinguished from ssp (2.65 ±0.22 s) and "
+            "soonest, in 2.6 ±0.25 s; it is not distinguished from ssp (2.65 ±0.22 s) and "
             "easgd (2.68 ±0.50 s) by 3 seeds",
             id="not told apart",
         ),
@@ -150,15 +149,12 @@ def test_how_finely_a_time_is_told() -> None:
 
 def test_the_table_has_a_line_for_each_algorithm_and_fits() -> None:
     runs = [*at("agd", 0.5, 0.6, 0.7), *at("layerwise-sgd-next-forward", 0.7, None, 0.9)]
-    console = Console(file=io.StringIO(), width=80, no_color=True)
-    console.print(seeds_table(runs))
-    assert isinstance(console.file, io.StringIO)
-    text = console.file.getvalue()
+    text = as_text([seeds_table(runs)], width=80)
     lines = [line.split() for line in text.splitlines()]
-    assert ["agd", "4.00", "4", "1000.0", "0.50", "2.60"] in [line[:6] for line in lines]
+    assert ["agd", "4", "4", "1,000", "0.5", "2.6"] in [line[:6] for line in lines]
     assert any("±0.25" in line for line in lines)
-    assert any(line[:1] == ["layerwise-sgd-next-"] and "2 of 3" in " ".join(line) for line in lines)
-    assert "…" not in text
+    assert any(line[:1] == ["layerwise-sgd-next-forward"] and "2 of 3" in " ".join(line) for line in lines)
+    assert "…" not in text and all(len(line) <= 80 for line in text.splitlines())
 
 
 def test_the_command_answers_with_figures(tmp_path: Path) -> None:
@@ -189,16 +185,20 @@ def test_what_runs_are_judged_by(
 def test_equal_is_not_the_same_as_not_distinguished() -> None:
     figures_s = {name: interval([mean - half, mean, mean + half]) for name, mean, half in
                  (("a", 1.0, 0.1), ("b", 2.0, 0.1), ("c", 1.7, 0.6), ("d", 1.0, 0.1), ("e", 1.0, 0.7))}  # fmt: skip
-    found = leaders(figures_s, seconds, least=True)
+    found = leaders(figures_s, SECONDS.text, least=True)
     assert found == (["a", "d"], ["c", "e"])
-    assert leaders(figures_s, seconds).first == ["b"]
-    assert leaders({name: one["mean"] for name, one in figures_s.items()}, seconds, least=True).first == ["a", "d", "e"]
+    assert leaders(figures_s, SECONDS.text).first == ["b"]
+    assert leaders({name: one["mean"] for name, one in figures_s.items()}, SECONDS.text, least=True).first == [
+        "a",
+        "d",
+        "e",
+    ]
 
 
 def test_means_that_look_alike_are_not_equal_if_their_intervals_do_not() -> None:
     said = soonest([*at("agd", 0.50, 0.51, 0.52), *at("ssp", 0.1, 0.51, 0.92)])
     assert said.startswith(
-        "agd reaches 90 % accuracy soonest, in 2.51 ±0.02 s; it is not distinguished from ssp (2.51 ±"
+        "agd reaches 90 % accuracy soonest, in 2.51 ±0.025 s; it is not distinguished from ssp (2.51 ±"
     )
     assert "equally" not in said
 
@@ -260,7 +260,7 @@ def test_a_comparison_names_what_seeds_do_not_distinguish() -> None:
 
     found = said(at("agd", 0.5, 0.5, 0.51), at("ssp", 0.4, 0.9, 0.9))
     assert found.startswith(
-        "agd reaches 90 % accuracy soonest, as predicted: 2.50 ±0.01 s simulated, 2.50 ±0.01 s measured"
+        "agd reaches 90 % accuracy soonest, as predicted: 2.5 ±0.014 s simulated, 2.5 ±0.014 s measured"
     )
     assert "; the seeds do not distinguish agd as measured from ssp (2.73 ±0.72 s; 95 % intervals overlap)" in found
     assert "equally" not in found

@@ -7,9 +7,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from paceline.records.figures import significant
+from paceline.records.figures import number, significant
 from paceline.reports.attribution.timeline import named
-from paceline.reports.comparison.prediction_errors import figure_at, number
+from paceline.reports.comparison.prediction_errors import figure_at
 from paceline.reports.comparison.words import listed, milli, per_cent, plain, seconds, shown, signed
 from paceline.reports.html.charts.style import figure
 from paceline.reports.html.report_parts import Chart, Grid, Part, Section
