@@ -212,8 +212,8 @@ class RowByRow:
         made.show_header = len(self._rows) == 1
         made.add_row(*cells(table, 0, self._columns))
         own = (max(natural_width(table, at), size) for at, size in zip(self._columns, self._widths, strict=True))
-        row = _Unbroken(made, sum(own) + self._gap * len(self._columns))
-        return Group(heading(table.title), row) if made.show_header else row
+        line = _Unbroken(made, sum(own) + self._gap * len(self._columns))
+        return Group(heading(table.title), line) if made.show_header else line
 
     @property
     def later(self) -> list[Table]:

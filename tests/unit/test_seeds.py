@@ -114,7 +114,7 @@ def test_a_constant_figure_has_an_interval_without_width() -> None:
         pytest.param(
             [*at("agd", 0.5, 0.6, 0.7), *at("ssp", 0.7, 0.7, 0.55), *at("easgd", 0.65, 0.5, 0.9)],
             "soonest, in 2.6 ±0.25 s; it is not distinguished from ssp (2.65 ±0.22 s) and "
-            "easgd (2.68 ±0.50 s) by 3 seeds",
+            "easgd (2.68 ±0.5 s) by 3 seeds",
             id="not told apart",
         ),
         pytest.param(
