@@ -133,11 +133,22 @@ class Run:
             summary=summary,
             tables=tables,
             weights=trace.weights,
-            machine={**machine_facts(), **trace.notes},
+            machine={**machine_facts(), **trace.notes, **assumptions(trace)},
             trace=trace if trace.keeping.kind != "summary" else None,
             checkpoints=checkpoints,
             files=trace.files,
         )
+
+
+def assumptions(trace: Trace) -> dict[str, list[str]]:
+    """Returns what a simulation assumes about costs that its scenario does not give, in sentences."""
+    if trace.free_on is None:
+        return {}
+    free = (
+        f"Updates, averages and copies take no time on {', '.join(trace.free_on)}: the scenario gives no "
+        "memory_bandwidth of the device and no charges.core_bandwidth of the host."
+    )
+    return {"assumptions": [free] if trace.free_on else []}
 
 
 def kept_tables(tables: Tables, trace: Trace) -> Tables:

@@ -176,6 +176,8 @@ class Trace:
     """what each link carried; only of simulated runs on a cluster's graph"""
     notes: dict[str, Any] = field(default_factory=dict)
     """facts about the machine and the run that are stored only in run.json"""
+    free_on: list[str] | None = None
+    """the devices and hosts on which updates and copies take no time; None: they take what was measured"""
     files: dict[str, bytes] = field(default_factory=dict)
     """further files such as logs, by path in the run's folder"""
     keeping: Keeping = field(default_factory=Keeping)

@@ -185,20 +185,11 @@ def reusable_network(
     return cluster_network(plan)
 
 
-def free_charges(plan: Plan) -> list[str]:
-    """Returns a sentence about the devices and hosts on which updates and copies take no time, if there are any."""
-    cluster = plan.cluster
-    devices = {node.device.name for node in cluster.nodes if node.device.rates is None}
-    hosts = any(node.host_rates is None for node in cluster.nodes) and plan.job.team[0].server is not None
-    places = [*sorted(devices), *(["their hosts"] if hosts else [])]
-    if not places:
-        return []
-    return [
-        (
-            f"Updates, averages and copies take no time on {', '.join(places)}: the scenario gives no memory_bandwidth "
-            "of the device and no charges.core_bandwidth of the host."
-        )
-    ]
+def free_places(plan: Plan) -> list[str]:
+    """Returns the devices and hosts on which updates and copies take no time."""
+    devices = {node.device.name for node in plan.cluster.nodes if node.device.rates is None}
+    hosts = any(node.host_rates is None for node in plan.cluster.nodes) and plan.job.team[0].server is not None
+    return [*sorted(devices), *(["their hosts"] if hosts else [])]
 
 
 def perform(
@@ -265,7 +256,7 @@ def perform(
     if trace.links is None:
         trace.notes["links"] = f"not counted: {_why_no_links(message_cost=message_cost)}"
     if machine is None:
-        trace.notes["assumptions"] = free_charges(plan)
+        trace.free_on = free_places(plan)
     if times := predicted_times(plan):
         trace.notes["gradient_times"] = times
     measured = [] if not isinstance(network, LinkedProfile) else extrapolated(plan, network)
