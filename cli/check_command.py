@@ -241,7 +241,7 @@ def _methods(names: list[str]) -> list[Method]:
 def _checked(methods: Sequence[Method], request: Request, out: Path, to: Output) -> Iterator[dict[str, Any]]:
     """Checks the methods one after the other, prints what was found, and yields the JSON answers."""
     from paceline.checking.cases import check_method
-    from paceline.reports.results.check_answer import check_answer
+    from paceline.reports.results.check_result import check_answer
 
     with to.progress() as begin:
         for method in methods:

@@ -84,6 +84,14 @@ Report = Annotated[
         help="Write a report, one HTML file with charts and tables, or leave it out.",
     ),
 ]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Number of parallel runs; default: one per core. The answer does not depend on it.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the figures: no progress, no notes.")]
 Verbose = Annotated[

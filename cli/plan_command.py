@@ -1,14 +1,29 @@
-"""``paceline plan`` and its options, for typer; the implementation is in `plan_actions`."""
+"""``paceline plan``: searches for the best way to a target in a folder, and prints the plans."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from paceline.algorithms.core.errors import InputError, RunFailed
+from paceline.algorithms.core.files import write_whole
 from paceline.cli import completing
-from paceline.cli.options import RUNS, Algorithms, Json, Out, Quiet, Report, Seed, Set, Verbose, output
+from paceline.cli.actions import Ask
+from paceline.cli.expected import Pace
+from paceline.cli.options import RUNS, Algorithms, Jobs, Json, Out, Quiet, Report, Seed, Set, Verbose, output
+from paceline.cli.output import Output
+from paceline.cli.report_command import add_report, say_report
+from paceline.records.document import to_json
+
+if TYPE_CHECKING:
+    from paceline.records.store import NumberedFolder
+    from paceline.reports.planning.plan_answer import PlanAnswer
+    from paceline.reports.planning.request import Request
 
 PlannedScenario = Annotated[
     str | None,
@@ -82,14 +97,6 @@ TuningSeeds = Annotated[int, typer.Option(min=1, max=100, help="Number of seeds 
 ReportedSeeds = Annotated[
     int, typer.Option("--seeds", min=1, max=1000, help="Number of fresh seeds of a reported plan.")
 ]
-Jobs = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Number of parallel runs; default: one per core. The answer does not depend on it.",
-        show_default=False,
-    ),
-]
 ResumePlan = Annotated[
     Path | None,
     typer.Option(
@@ -153,27 +160,140 @@ def plan(
       paceline plan my.yaml --tune learning_rate=0.01..1 --tune agd.delay=1,2,4
       paceline plan --resume runs/my-plan-unfinished-1
     """
-    from paceline.cli import plan_actions
-    from paceline.reports.planning.options import Options
-
     shown = output(ctx, as_json, quiet, verbose)
-    options = Options(
-        target=target,
-        budget=budget,
-        within=within,
-        minimise=minimise,
-        workers=workers,
-        devices=devices,
-        batches=batches,
-        tune=tune or [],
-        trials=trials,
-        tuning_seeds=tuning_seeds,
-        reported_seeds=seeds,
-    )
+    arguments: dict[str, Any] = {
+        "target": target,
+        "budget": budget,
+        "within": within,
+        "minimise": minimise,
+        "workers": workers,
+        "devices": devices,
+        "batches": batches,
+        "tune": tune,
+    }
     if resume is not None:
         given = {"SCENARIO": scenario, "--set": changes, "--algorithms": algorithms, "--seed": seed}
-        plan_actions.resume(resume, options, given, shown, jobs=jobs, verify=verify, report=report)
+        given |= {f"--{name}": value for name, value in arguments.items()}
+        _resume(resume, given, trials, shown, jobs=jobs, verify=verify, report=report)
         return
-    plan_actions.run(
-        scenario, changes or [], algorithms, seed, options, out, shown, jobs=jobs, verify=verify, report=report
-    )
+    if scenario is None:
+        raise InputError("SCENARIO: missing; give a scenario file, the name of one, or --resume FOLDER")
+    _check_optuna()
+    from paceline.records import store
+    from paceline.reports.planning.options import request_of
+
+    ask = Ask(scenario, changes=changes or [], algorithms=algorithms, seed=seed, out=out)
+    arguments |= {"tune": dict(map(_tuned, tune or [])), "trials": trials, "tuning_seeds": tuning_seeds, "seeds": seeds}
+    request = request_of(scenario, ask.all_changes(), ask.names(), **arguments)
+    ask.make_out()
+    with store.numbered_folder(out, f"{store.slug(request.scenario['name'])}-plan") as folder:
+        answer = _made(request, folder, shown, jobs, report=report)
+    _answer(answer, folder, shown, verify=verify)
+
+
+def _tuned(text: str) -> tuple[str, str]:
+    """Divides ``NAME=LOW..HIGH`` or ``NAME=A,B,C`` into the name and the range."""
+    name, equals, values = (part.strip() for part in text.partition("="))
+    if not equals or not name or not values:
+        raise InputError(
+            f"--tune: found {text!r}, expected NAME=LOW..HIGH or NAME=A,B,C, such as learning_rate=0.01..1"
+        )
+    return name, values
+
+
+def _resume(
+    path: Path,
+    given: Mapping[str, Any],
+    trials: int | None,
+    output: Output,
+    *,
+    jobs: int | None,
+    verify: bool,
+    report: bool,
+) -> None:
+    """Continues a plan in its folder; raises `InputError` if one of the other options is given."""
+    if named := [name for name, value in given.items() if value not in (None, [])]:
+        raise InputError(
+            "\n".join(f"{name}: found beside --resume; the request is that of the folder" for name in named)
+        )
+    _check_optuna()
+    from paceline.reports.planning.plan_files import resumed_folder
+    from paceline.reports.planning.request import stored_request
+
+    with resumed_folder(path) as folder:
+        request = stored_request(path)
+        if trials is not None:
+            request = dataclasses.replace(request, trials=trials)
+        answer = _made(request, folder, output, jobs, report=report)
+    _answer(answer, folder, output, verify=verify)
+
+
+def _check_optuna() -> None:
+    if find_spec("optuna") is None:
+        raise InputError("paceline plan needs Optuna, which is not installed: pip install 'paceline[planning]'")
+
+
+def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | None, *, report: bool) -> PlanAnswer:
+    """Makes the plan in the folder and writes its files; keeps the folder if it is interrupted."""
+    from paceline.reports.html import report_of_plan
+    from paceline.reports.html.sources import stored_trials
+    from paceline.reports.planning.plan_figure import save_figure
+    from paceline.reports.planning.plan_words import plan_words
+    from paceline.reports.planning.planner import make_plan
+
+    folder.keep = True  # a killed or failed plan can be continued
+    hint = f"continue with: paceline plan --resume {folder.building}"
+    if not output.quiet:
+        output.note(f"{request.trials} trials in {folder.building}/; if it is interrupted, {hint}")
+    try:
+        with output.progress() as stage:
+            answer = make_plan(request, folder.building, jobs=jobs, stage=lambda name: _estimating(stage(name)))
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(hint)
+        raise
+    except RunFailed as failure:
+        raise RunFailed(f"{failure}\nall trials are in {folder.building}/; with more --trials, {hint}") from failure
+    document = {**answer.answer(), "words": plan_words(answer)}
+    (folder.building / "plan.json").write_text(to_json(document) + "\n", encoding="utf-8")
+    save_figure(answer, folder.building / "plan.png")
+    if report:
+        trials = stored_trials(folder.building)
+        add_report(folder.building, lambda: report_of_plan(document, dataclasses.asdict(request), trials))
+    return answer
+
+
+def _estimating(report: Callable[[str, float], None] | None) -> Callable[[str, float], None] | None:
+    """Adds the time left to the progress of a stage, once enough of it is done."""
+    from paceline.reports.comparison.words import duration
+
+    if report is None:
+        return None
+    pace = Pace()
+
+    def estimated(now: str, done: float) -> None:
+        left_s = pace.left_s(done)
+        report(now if left_s is None else f"{now}, about {duration(left_s)} left", done)
+
+    return estimated
+
+
+def _answer(answer: PlanAnswer, folder: NumberedFolder, output: Output, *, verify: bool) -> None:
+    from paceline.reports.planning.plan_words import plan_table, plan_words
+
+    assert folder.path is not None
+    document = {**answer.answer(), "path": str(folder.path)}
+    parts: list[Any] = [plan_table(answer), plan_words(answer)]
+    if verify:
+        from paceline.reports.planning.verification import verified, verified_words
+
+        with output.progress() as stage:
+            found = verified(answer, folder.path, progress=stage("training the best plans for real"))
+        document["verified"] = [one.answer() for one in found]
+        write_whole(folder.path / "verified.json", to_json(document["verified"]) + "\n")
+        parts.append(verified_words(found))
+    output.answer(document, parts)
+    if not output.as_json:
+        output.note(f"Study, trials, plans and figure stored in {folder.path}/")
+        say_report(folder.path, output)
+        output.note(f"simulate a trial again: paceline simulate {folder.path}/trials/NNNN.yaml")
+        output.note(f"train the best plan: paceline compare {folder.path}/{answer.best.path}")

@@ -1,14 +1,19 @@
-"""``paceline sweep`` and its options, for typer; the implementation is in `sweep_actions`."""
+"""``paceline sweep``: simulates a grid of scenarios; prints a table, figures and a conclusion."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from paceline.algorithms.core.errors import InputError, RunFailed
+from paceline.cli.actions import Ask, say_warnings
 from paceline.cli.options import (
     RUNS,
     Algorithms,
+    Jobs,
     Json,
     Machine,
     Out,
@@ -21,7 +26,22 @@ from paceline.cli.options import (
     Verbose,
     output,
 )
+from paceline.cli.output import Output
+from paceline.cli.report_command import add_report, say_report
+from paceline.records.document import to_json
 
+if TYPE_CHECKING:
+    from paceline.reports.sweeps.entries import Sweep
+    from paceline.reports.sweeps.partial_table import PartialTable
+    from paceline.reports.sweeps.sweep_table import Table
+    from paceline.scenarios.resolution.grid import Point
+
+RECORDS = "runs"
+"""the folder of the runs' records in the sweep's folder"""
+POINTS = "sweep-points"
+"""the folder of the results of points in the folder of all runs"""
+MOST_NAMED = 20
+"""largest number of failed runs that are listed; sweep.json has all of them"""
 EngineName = Literal["processes", "dask"]
 ScalingName = Literal["strong", "weak"]
 
@@ -59,14 +79,6 @@ Scheduler = Annotated[
         metavar="ADDRESS",
         help="With --engine dask: the scheduler of an existing cluster, as tcp://login1:8786; default: a cluster on "
         "this machine for the duration of the sweep.",
-        show_default=False,
-    ),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Number of parallel runs; default: one per core. The answer does not depend on it.",
         show_default=False,
     ),
 ]
@@ -135,20 +147,135 @@ def sweep(
           bandwidth: 40 Gbit/s}" --jobs 2 --keep-runs --json
       paceline sweep my.yaml --engine dask --scheduler tcp://login1:8786
     """
-    from paceline.cli import actions
-    from paceline.cli.sweep_actions import SweepOptions, run
+    shown = output(ctx, as_json, quiet, verbose)
+    _check(jobs, scheduler, engine)
+    from paceline.scenarios.resolution.grid import grid
 
-    ask = actions.Ask(
-        scenario, changes=changes or [], algorithms=algorithms, seed=seed, seeds=seeds, out=out, machine=machine
-    )
-    options = SweepOptions(
-        vary=[*([] if gpus is None else [f"gpus={gpus}"]), *(vary or [])],
-        scaling=scaling,
-        engine=engine,
-        scheduler=scheduler,
-        jobs=jobs,
-        keep_runs=keep_runs,
-        fresh=fresh,
-        report=report,
-    )
-    run(ask, options, output(ctx, as_json, quiet, verbose))
+    ask = Ask(scenario, changes=changes or [], algorithms=algorithms, seed=seed, seeds=seeds, out=out, machine=machine)
+    axes = [*([] if gpus is None else [f"gpus={gpus}"]), *(vary or [])]
+    points = grid(scenario, axes, ask.all_changes(), algorithms=ask.names(), scaling=scaling)
+    ask.make_out()
+    from paceline.checking.own_methods import check_own_methods
+    from paceline.records import store
+    from paceline.reports.sweeps.partial_table import PartialTable, sweep_folder
+    from paceline.reports.sweeps.point_store import PointStore
+    from paceline.reports.sweeps.sweep import run
+
+    check_own_methods(*(point.scenario for point in points))
+    stem = f"{store.slug(points[0].scenario.name)}-sweep"
+    with sweep_folder(out, stem, points) as folder:
+        partial = PartialTable(folder.building, points)
+        try:
+            with shown.progress() as stage:
+                swept = run(
+                    points,
+                    jobs=jobs,
+                    records=folder.building / RECORDS if keep_runs else None,
+                    store=PointStore(out / POINTS),
+                    fresh=fresh,
+                    engine=engine,
+                    scheduler=scheduler,
+                    progress=stage("sweeping"),
+                    ended=partial.add,
+                )
+            if swept.reused:
+                count = len(swept.entries) + len(swept.failed)
+                shown.note(f"{swept.reused} of {count} results are of earlier sweeps (--fresh computes them again)")
+            if not swept.entries:
+                raise RunFailed(_failures(swept, shown))
+            table, said = _keep(swept, folder.building, points[0].scenario.dump(), report=report)
+            partial.remove()
+        except (KeyboardInterrupt, OSError) as error:
+            folder.keep = partial.succeeded > 0
+            _say_unfinished(error, partial, points, shown)
+            raise
+    _answer(swept, table, shown)
+    say_warnings((text for entry in swept.entries for text in entry.warnings), shown)
+    shown.note(f"{said} stored in {folder.path}/")
+    if folder.path is not None and not shown.as_json:
+        say_report(folder.path, shown)
+    if swept.failed:
+        raise RunFailed(_failures(swept, shown))
+
+
+def _check(jobs: int | None, scheduler: str | None, engine: EngineName) -> None:
+    """Raises `InputError` if options do not fit together."""
+    from paceline.scenarios.values.limits import MOST_JOBS
+
+    if jobs is not None and jobs > MOST_JOBS:
+        raise InputError(f"--jobs: found {jobs}, expected at most {MOST_JOBS}")
+    if scheduler is not None and engine != "dask":
+        raise InputError(f"--scheduler: found {scheduler!r} without --engine dask, expected both")
+    if scheduler is not None and jobs is not None:
+        raise InputError("--jobs: found also --scheduler, whose cluster has its own workers; expected one of them")
+
+
+def _say_unfinished(
+    error: KeyboardInterrupt | OSError, partial: PartialTable, points: Sequence[Point], output: Output
+) -> None:
+    """Writes the table of the runs that have ended, and adds its path to the error that ended a sweep."""
+    count = sum(len(point.scenario.algorithms) * point.scenario.seeds for point in points)
+    said = f"{partial.ended} of {count} runs had ended"
+    if partial.succeeded:
+        try:
+            partial.write()
+            said += f"; their table is {partial.path}"
+        except OSError:  # a full disk
+            pass
+        said += "\nthe same command continues the sweep"
+    if isinstance(error, KeyboardInterrupt):
+        error.add_note(said)
+    else:
+        output.note(said)
+
+
+def _keep(swept: Sweep, folder: Path, scenario: Mapping[str, Any], *, report: bool) -> tuple[Table, str]:
+    """Writes the table, the figures, the answer and the report; returns the table, and words for what was written.
+
+    Args:
+        swept: the sweep.
+        folder: its folder.
+        scenario: the scenario of its first point.
+        report: whether to write a report.
+    """
+    from paceline.reports.html import report_of_sweep
+    from paceline.reports.sweeps.sweep_figure import save_figures
+    from paceline.reports.sweeps.sweep_table import tabulate
+
+    table = tabulate(swept)
+    table.save(folder)
+    axes = [list(axis) for axis in swept.axes]
+    request = {"scenario": scenario, "axes": axes, "scaling": swept.scaling}
+    (folder / "sweep.json").write_text(to_json(_document(swept, table)) + "\n", encoding="utf-8")
+    (folder / "request.json").write_text(to_json(request) + "\n", encoding="utf-8")
+    if report:
+        add_report(folder, lambda: report_of_sweep(table, scenario))
+    drawn, wanted = save_figures(table, folder)
+    if len(drawn) < wanted:
+        return table, f"Table, answer and the first {len(drawn)} of {wanted} figures"
+    return table, "Table, answer and " + ("figure" if len(drawn) == 1 else "figures")
+
+
+def _answer(swept: Sweep, table: Table, output: Output) -> None:
+    if output.as_json:
+        output.answer(_document(swept, table), [])
+        return
+    from paceline.reports.sweeps.sweep_words import sweep_table, sweep_words
+
+    output.answer({}, [sweep_table(table), sweep_words(table)])
+
+
+def _document(swept: Sweep, table: Table) -> dict[str, Any]:
+    """Returns the JSON answer: the runs, and where the order of algorithms changes."""
+    from paceline.reports.sweeps.crossings import crossings
+
+    found = [crossing.answer() for crossing in crossings(table)]
+    return {**swept.answer(), **({"crossings": found} if found else {})}
+
+
+def _failures(swept: Sweep, output: Output) -> str:
+    failed, count = swept.failed, len(swept.failed) + len(swept.entries)
+    lines = [f"{entry}: {entry.trace.rstrip() if output.verbose and entry.trace else entry.error}" for entry in failed]
+    more = [f"… and {len(lines) - MOST_NAMED} more"] if len(lines) > MOST_NAMED else []
+    kept = "; the others are kept" if swept.entries else ""
+    return "\n  ".join([f"{len(failed)} of {count} runs failed{kept}", *lines[:MOST_NAMED], *more])

@@ -17,14 +17,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from paceline.records import Run
     from paceline.reports.comparison.compare import Comparison
-    from paceline.reports.results.check_result import CheckResult
-    from paceline.reports.results.checks import check
-    from paceline.reports.results.comparison_result import ComparisonResult
-    from paceline.reports.results.functions import compare, simulate, sweep, train
-    from paceline.reports.results.plan_result import PlanResult
-    from paceline.reports.results.plans import plan
-    from paceline.reports.results.run_results import MeasuredRuns, SimulatedRuns
-    from paceline.reports.results.sweep_result import SweepResult
+    from paceline.reports.results.check_result import CheckResult, check
+    from paceline.reports.results.comparison_result import ComparisonResult, compare
+    from paceline.reports.results.plan_result import PlanResult, plan
+    from paceline.reports.results.run_results import MeasuredRuns, SimulatedRuns, simulate, train
+    from paceline.reports.results.sweep_result import SweepResult, sweep
     from paceline.reports.sweeps.entries import Sweep
     from paceline.scenarios import Scenario, ScenarioError, load
     from paceline.scenarios.builders.cluster_builders import Cluster, Device, Nodes, Server, Storage
@@ -38,14 +35,11 @@ if TYPE_CHECKING:
 _MODULES = {
     "paceline.records": ("Run",),
     "paceline.reports.comparison.compare": ("Comparison",),
-    "paceline.reports.results.check_result": ("CheckResult",),
-    "paceline.reports.results.checks": ("check",),
-    "paceline.reports.results.comparison_result": ("ComparisonResult",),
-    "paceline.reports.results.functions": ("compare", "simulate", "sweep", "train"),
-    "paceline.reports.results.plan_result": ("PlanResult",),
-    "paceline.reports.results.plans": ("plan",),
-    "paceline.reports.results.run_results": ("MeasuredRuns", "SimulatedRuns"),
-    "paceline.reports.results.sweep_result": ("SweepResult",),
+    "paceline.reports.results.check_result": ("CheckResult", "check"),
+    "paceline.reports.results.comparison_result": ("ComparisonResult", "compare"),
+    "paceline.reports.results.plan_result": ("PlanResult", "plan"),
+    "paceline.reports.results.run_results": ("MeasuredRuns", "SimulatedRuns", "simulate", "train"),
+    "paceline.reports.results.sweep_result": ("SweepResult", "sweep"),
     "paceline.reports.sweeps.entries": ("Sweep",),
     "paceline.scenarios": ("Scenario", "ScenarioError", "load"),
     "paceline.scenarios.builders.cluster_builders": ("Cluster", "Device", "Nodes", "Server", "Storage"),

@@ -98,17 +98,18 @@ def parse_target(text: str) -> Target:
     return Target("accuracy" if aim == "accuracy" else "loss", value)
 
 
-def parse_objectives(text: str) -> tuple[Objective, ...]:
-    """Parses the objectives, the most important first.
+def parse_objectives(given: str | Sequence[str]) -> tuple[Objective, ...]:
+    """Returns objectives, the most important first, from a list or from ``A,B,…``.
 
     >>> parse_objectives("cost,time")
     ('cost', 'time')
     """
-    names = [part.strip() for part in text.split(",")]
-    found: tuple[Objective, ...] = tuple(one for name in names for one in OBJECTIVES if one == name)
-    if len(found) != len(names) or len(set(names)) != len(names):
+    names = [part.strip() for part in (given.split(",") if isinstance(given, str) else map(str, given))]
+    known: tuple[Objective, ...] = tuple(one for name in names for one in OBJECTIVES if one == name)
+    if len(known) != len(names) or len(set(names)) != len(names) or not names:
+        text = given if isinstance(given, str) else ",".join(names)
         raise InputError(f"--minimise: found {text!r}, expected one or more of {', '.join(OBJECTIVES)}, each once")
-    return found
+    return known
 
 
 def values_of(objectives: Sequence[Objective], rates: Rates, time_s: float) -> tuple[float, ...]:

@@ -1,14 +1,28 @@
-"""The result of `check`."""
+"""`check` and its result."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from paceline.algorithms import METHODS, reference
+from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.files import write_whole
-from paceline.checking.cases import Checked, Verdict
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.registry import built
+from paceline.checking.cases import Checked, Effort, Verdict, Violation, check_method, to_json
+from paceline.checking.cases.all_orders import check_all_orders
+from paceline.checking.defaults import (
+    EVERY_ORDER_MOST,
+    EVERY_ORDER_STEPS,
+    EVERY_ORDER_WORKERS,
+    SCHEDULES,
+    STEPS,
+    WORKERS,
+)
 from paceline.reports.plain_table import plain_table
 from paceline.reports.results.result import Result
 
@@ -16,6 +30,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
     from rich.table import Table
+
+ALL = "all"
+Checkable = str | Method | type[Method]
+"""a method: its name, ``path/to/file.py:Class``, its class, or an object with hyper-parameters"""
 
 
 class CheckResult(Result, Sequence[Checked]):
@@ -109,7 +127,6 @@ class CheckResult(Result, Sequence[Checked]):
 
     def _report(self, html: Any) -> Any:
         from paceline.checking.counterexamples import load_counterexample
-        from paceline.reports.results.check_answer import check_answer
 
         with tempfile.TemporaryDirectory() as folder:
             found = [load_counterexample(path) for path in self.save(folder)]
@@ -132,3 +149,132 @@ def _table(found: Checked) -> Table:
             one.guarantee, Text(one.verdict), f"{one.schedules:,}", "" if one.worst is None else str(one.worst)
         )
     return table
+
+
+def check_answer(found: Checked, files: Mapping[str, Path]) -> dict[str, Any]:
+    """Returns the JSON answer for one method.
+
+    Args:
+        found: the verdicts.
+        files: the files of counterexamples by guarantee.
+    """
+    return {
+        "algorithm": reference(type(found.method)),
+        "schedules": found.schedules,
+        "seconds": found.seconds,
+        "guarantees": [
+            {
+                "name": one.guarantee,
+                "description": one.words,
+                "verdict": one.verdict,
+                "schedules": one.schedules,
+                "seconds": one.seconds,
+                "worst": None if one.worst is None else asdict(one.worst),
+                "words": None if one.violation is None else one.violation.words,
+                "counterexample": str(files[one.guarantee]) if one.guarantee in files else None,
+            }
+            for one in found.verdicts.values()
+        ],
+        "hyper_parameters": {name: [str(one) for one in values] for name, values in found.hyper_parameters.items()},
+        "not_checked": [{"name": name, "needs": needs} for name, needs in found.not_checked.items()],
+        "extremes": [{**asdict(measured), "case": to_json(case)} for measured, case in found.extremes.values()],
+        "explored": [asdict(one) for one in getattr(found, "explored", ())],
+    }
+
+
+def check(
+    methods: Checkable | Sequence[Checkable],
+    *,
+    schedules: int | None = None,
+    seconds: float | None = None,
+    workers: int | None = None,
+    steps: int | None = None,
+    seed: int = 1,
+    exhaustive: bool = False,
+    deaths: bool = False,
+    same_as: Checkable | None = None,
+    progress: Callable[[str, float], Any] = lambda *_: None,
+    report: Callable[[Violation], Any] = lambda _: None,
+) -> CheckResult:
+    """Searches for schedules under which methods break a guarantee.
+
+    Args:
+        methods: one method or several: names, classes, or methods with their hyper-parameters; ``"all"``: all built-in
+            ones.
+        schedules: schedules to try for each method; default: 1000, or 100000 for each number of workers if exhaustive.
+        seconds: time limit for each method, in seconds; None: none.
+        workers: largest number of workers; default: 4, or 2 if exhaustive.
+        steps: steps of a worker, at most; default: 6, or exactly 2 if exhaustive.
+        seed: of the random schedules.
+        exhaustive: whether every inequivalent order of a small cluster is tried instead of random schedules.
+        deaths: if exhaustive: whether in each order a worker also dies at each of its operations.
+        same_as: a method that is to end with the same weights; one that is not deterministic is compared with one
+            worker only. None: none.
+        progress: called with what is done and the completed share of one method.
+        report: called with the first violation of each guarantee as soon as it is found.
+
+    Returns:
+        The verdicts; `CheckResult.save` writes the counterexamples.
+
+    Raises:
+        InputError: a method is not known or cannot be created; with all mistakes.
+
+    >>> import paceline
+    >>> paceline.check("agd", schedules=20).holds
+    True
+    """
+    if deaths and not exhaustive:
+        raise InputError("deaths: found it without exhaustive; random schedules contain deaths without this argument")
+    effort = Effort(
+        schedules=schedules or (EVERY_ORDER_MOST if exhaustive else SCHEDULES),
+        seconds=seconds,
+        workers=workers or (EVERY_ORDER_WORKERS if exhaustive else WORKERS),
+        steps=steps or (EVERY_ORDER_STEPS if exhaustive else STEPS),
+        seed=seed,
+        same_as=None if same_as is None else methods_of(same_as)[0],
+    )
+    found = [
+        check_all_orders(method, effort, progress, report, deaths=deaths)
+        if exhaustive
+        else check_method(method, effort, progress, report)
+        for method in methods_of(methods)
+    ]
+    return CheckResult(found)
+
+
+def methods_of(given: Checkable | Sequence[Checkable]) -> list[Method]:
+    """Returns methods with their hyper-parameters; those given by name or class have the defaults.
+
+    Args:
+        given: one method or several.
+
+    Raises:
+        InputError: with all mistakes.
+
+    >>> [method.name for method in methods_of(["agd", METHODS["ssp"]])]
+    ['agd', 'ssp']
+    """
+    several = [given] if isinstance(given, str | Method | type) else list(given)
+    every: list[Checkable] = [one for each in several for one in (METHODS if each == ALL else [each])]
+    found: list[Method] = []
+    said: list[str] = [] if every else ["methods: found none, expected the name of a method, a class, or all"]
+    for one in every:
+        try:
+            found.append(_method(one))
+        except InputError as error:
+            said.append(str(error))
+        except Exception as error:  # of any kind: the constructor of a user's method
+            said.append(f"method {one!r} cannot be created with its defaults: {type(error).__name__}: {error}")
+    if said:
+        raise InputError("\n".join(said))
+    return found
+
+
+def _method(one: object) -> Method:
+    if isinstance(one, Method):
+        return one
+    if isinstance(one, str):
+        return built(one)
+    if isinstance(one, type) and issubclass(one, Method):
+        return one()
+    raise InputError(f"methods: found {one!r:.60}, expected a name, a class derived from Method, or a method")

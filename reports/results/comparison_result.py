@@ -1,16 +1,18 @@
-"""The result of `compare`."""
+"""`compare` and its result."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from paceline.records import Run
 from paceline.records.figures import IN_SUMMARY
 from paceline.reports.comparison.compare import Comparison
+from paceline.reports.comparison.compare import compare as compared
 from paceline.reports.results.result import Result
-from paceline.reports.results.run_results import MeasuredRuns, SimulatedRuns
+from paceline.reports.results.run_results import MeasuredRuns, SimulatedRuns, Source
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from paceline.reports.blocks import Block
+    from paceline.reports.comparison.predict import Stage
+    from paceline.scenarios.sections.machine_file import MachinePart
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -100,3 +104,28 @@ def _columns(name: str, value: Any) -> dict[str, float | None]:
     if isinstance(value, dict):
         return {name: value["mean"], f"{name}_low": value["low"], f"{name}_high": value["high"]}
     return {name: value}
+
+
+def compare(
+    scenario: Source,
+    *,
+    machine: MachinePart | None = None,
+    stage: Stage = lambda _: None,
+    keep: Callable[[Run], Run] = lambda run: run,
+) -> ComparisonResult:
+    """Predicts and measures every algorithm and seed of a scenario.
+
+    Args:
+        scenario: a scenario, or an argument of `paceline.load`.
+        machine: the machine as `paceline calibrate` measured it; None: that of the scenario, or else it is probed.
+        stage: called with the name of each stage; returns the stage's progress callback.
+        keep: called with each simulated and measured run after its stage, to store it; returns the stored run.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        InputError: the scenario is wrong, does not fit this machine, or needs what only a simulation has.
+        RunsFailed: a measured run failed.
+    """
+    return ComparisonResult.of(compared(scenario, machine=machine, stage=stage, keep=keep))

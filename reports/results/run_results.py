@@ -1,14 +1,18 @@
-"""Results of `simulate` and `train`: a list of runs with a table, a figure and a report."""
+"""`simulate` and `train`, and their results: a list of runs with a table, a figure and a report."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, overload
 
 from paceline.algorithms.core.errors import InputError
+from paceline.checking.own_methods import BrokenPromises, check_own_methods
 from paceline.records import Run
+from paceline.records.keeping import Choice
 from paceline.reports.results.result import Result
+from paceline.scenarios import Scenario, load
 from paceline.scenarios.values.mistakes import one_of
 
 if TYPE_CHECKING:
@@ -16,8 +20,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
+    from paceline.backend.multihost.world import World
+    from paceline.backend.status.rank_logs import Echo
+    from paceline.backend.training.run import Watcher
     from paceline.reports.blocks import Block
+    from paceline.simulator.network.network import Network
+    from paceline.simulator.runs.engine import Engine
+    from paceline.simulator.runs.run import Measured
 
+Source = Scenario | Mapping[str, Any] | str | Path
+"""a scenario, or an argument of `paceline.load`"""
+Report = Callable[[str, float], None]
+"""called with what is running and the completed share of all runs, 0 … 1"""
 SUMMARY = "summary"
 Axis = Literal["time", "samples", "epochs"]
 
@@ -120,3 +134,111 @@ def table_names() -> list[str]:
     from paceline.records.tables import Tables
 
     return [field.name for field in dataclasses.fields(Tables)]
+
+
+def simulate(
+    scenario: Source,
+    *,
+    network: Network | Measured | None = None,
+    jitter: bool = True,
+    message_cost: bool = True,
+    progress: Report | None = None,
+    records: Choice | None = None,
+    keep: Callable[[Run], Run] = lambda run: run,
+    engine: Engine = "auto",
+) -> SimulatedRuns:
+    """Simulates every algorithm and seed of a scenario.
+
+    Args:
+        scenario: a scenario, or an argument of `paceline.load`.
+        network: the network or measured machine to use instead of the scenario's.
+        jitter: whether step times vary; if not, each step takes the mean.
+        message_cost: whether messages and collectives take time.
+        progress: called with the algorithm and the completed share of all runs.
+        records: which spans and updates are kept, instead of the scenario's `records`.
+        keep: called with each run when it ends, to store it; returns the stored run.
+        engine: the interpreter: `events`, `cohort`, or the fastest that can do the run.
+
+    Returns:
+        The runs, one for each algorithm and seed.
+
+    Raises:
+        ScenarioError: the scenario has errors; all are reported.
+
+    >>> import paceline
+    >>> runs = paceline.simulate(paceline.load("quickstart", ["stop.epochs=1"], algorithms=["agd"]))
+    >>> runs.frame()[["algorithm", "updates", "staleness_max"]].values.tolist()
+    [['agd', 11, 1]]
+    """
+    from paceline.simulator.runs.run import simulate as run
+
+    loaded, broken = _checked(scenario)
+    runs = run(
+        loaded,
+        network=network,
+        jitter=jitter,
+        message_cost=message_cost,
+        progress=progress,
+        records=records,
+        keep=broken.marking(keep),
+        engine=engine,
+    )
+    return SimulatedRuns(runs)
+
+
+def train(
+    scenario: Source,
+    *,
+    progress: Report | None = None,
+    watch: Watcher | None = None,
+    echo: Echo | None = None,
+    keep: Callable[[Run], Run] = lambda run: run,
+    out: Path = Path("runs"),
+    resume: Path | str | None = None,
+    world: World | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> MeasuredRuns:
+    """Runs every algorithm and seed of a scenario with one process per rank; see `paceline.backend.training.run`.
+
+    Args:
+        scenario: a scenario, or an argument of `paceline.load`.
+        progress: called with what is running and the completed share of all runs.
+        watch: called some ten times per second with the progress of all ranks of a run.
+        echo: called with each line that a rank writes to its log.
+        keep: called with each run when it ends, to store it; returns the stored run.
+        out: the folder of checkpoints until the run is stored, if the scenario has checkpoints.
+        resume: resumes the run in this folder from its latest checkpoint; no other run is made.
+        world: the processes that are the ranks, if a launcher has started them; None: ranks are forked.
+        note: called with lines about the placement of ranks, if a launcher has started them.
+
+    Returns:
+        One measured run per algorithm and seed.
+
+    Raises:
+        InputError: the scenario needs what only a simulation has, or what this machine does not have.
+        RunsFailed: a rank died or failed; the error has the earlier runs and what was recorded until then.
+    """
+    from paceline.backend.training.run import train as run
+
+    loaded, broken = _checked(scenario)
+    runs = run(
+        loaded,
+        progress=progress,
+        watch=watch,
+        echo=echo,
+        keep=broken.marking(keep),
+        out=out,
+        resume=resume,
+        world=world,
+        note=note,
+    )
+    return MeasuredRuns(runs)
+
+
+def _checked(scenario: Source) -> tuple[Scenario, BrokenPromises]:
+    """Loads a scenario and refuses methods of the user's own that a checkpoint would break.
+
+    Returns it with the promises that its methods break. `compare` and `sweep` do so themselves.
+    """
+    scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
+    return scenario, check_own_methods(scenario)

@@ -1,21 +1,25 @@
-"""The result of `sweep`."""
+"""`sweep` and its result."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.reports.results.result import Result
+from paceline.reports.results.run_results import Report, Source
 from paceline.reports.sweeps.entries import Sweep
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from paceline.reports.sweeps.sweep import Engine
     from paceline.reports.sweeps.sweep_table import Table
+    from paceline.scenarios.resolution.grid import Scaling
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -76,3 +80,52 @@ class SweepResult(Result, Sweep):
     @property
     def _report_name(self) -> str:
         return f"{self.scenario}-sweep.html"
+
+
+def sweep(
+    scenario: Source,
+    vary: Sequence[str] | Mapping[str, Any],
+    *,
+    overrides: Sequence[str] = (),
+    algorithms: Sequence[str] | None = None,
+    scaling: Scaling | None = None,
+    jobs: int | None = None,
+    records: Path | None = None,
+    store: Path | None = None,
+    engine: Engine = "processes",
+    scheduler: str | None = None,
+    progress: Report | None = None,
+) -> SweepResult:
+    """Simulates every point of a grid with every algorithm and seed, in processes of this machine or on a Dask cluster.
+
+    A script that calls this needs ``if __name__ == "__main__":``, like every script that starts processes. A method of
+    your own has to be in a file, so that the processes find it.
+
+    Args:
+        scenario: a scenario, or an argument of `paceline.load`.
+        vary: the axes of the grid: values by path, such as ``{"cluster.nodes[0].count": [1, 2, 4]}`` or ``"1..4x2"``;
+            or texts ``path=values``, as on the command line.
+        overrides: changes ``path=value`` for all points.
+        algorithms: the algorithms to run, of the scenario or others.
+        scaling: ``strong``: the total batch stays when the number of workers changes; ``weak`` or None: that of each.
+        jobs: number of parallel processes; default: the number of cores.
+        records: a folder for the record of every run; None: records are not kept.
+        store: a folder for the results of runs, from which a later sweep takes those that it needs; None: none.
+        engine: ``processes`` of this machine, or ``dask``.
+        scheduler: with ``dask``: address of the scheduler; None: a cluster on this machine.
+        progress: called with the number of completed runs as text, and their fraction.
+
+    Returns:
+        The sweep, with the runs that failed.
+
+    Raises:
+        ScenarioError: a point is wrong; with all mistakes of all points, before anything runs.
+    """
+    from paceline.reports.sweeps.point_store import PointStore
+    from paceline.reports.sweeps.sweep import run
+    from paceline.scenarios.resolution.grid import grid
+
+    points = grid(scenario, vary, overrides, algorithms=algorithms, scaling=scaling)
+    kept = None if store is None else PointStore(store)
+    swept = run(points, jobs=jobs, records=records, store=kept, engine=engine, scheduler=scheduler, progress=progress)
+    return SweepResult.of(swept)

@@ -34,10 +34,10 @@ from paceline.reports.sweeps.sweep_dask import each_on_dask
 from paceline.reports.sweeps.sweep_processes import Done, Failure, cores, each
 from paceline.reports.sweeps.time_left import TimeLeft
 from paceline.scenarios import Scenario
-from paceline.scenarios.resolution.grid import Point, Scaling, grid
+from paceline.scenarios.resolution.grid import Point
 from paceline.scenarios.sections.methods import Algorithms
 
-__all__ = ["Entry", "Sweep", "keys_of", "run", "sweep"]
+__all__ = ["Entry", "Sweep", "keys_of", "run"]
 
 Report = Callable[[str, float], None]
 """called with a text and the completed fraction, 0 … 1"""
@@ -60,45 +60,6 @@ class _Piece:
         return key_of(self.scenario, self.algorithm)
 
 
-def sweep(
-    scenario: str | Path | Mapping[str, Any] | Scenario,
-    vary: Sequence[str],
-    *,
-    overrides: Sequence[str] = (),
-    algorithms: Sequence[str] | None = None,
-    scaling: Scaling | None = None,
-    jobs: int | None = None,
-    records: Path | None = None,
-    store: Path | None = None,
-    engine: Engine = "processes",
-    scheduler: str | None = None,
-    progress: Report | None = None,
-) -> Sweep:
-    """Simulates every point, algorithm and seed, in processes of this machine or on a Dask cluster.
-
-    A script that calls this needs ``if __name__ == "__main__":``, like every script that starts processes.
-
-    Args:
-        scenario: a scenario, in any form that `paceline.scenarios.load` accepts.
-        vary: the axes of the grid, each ``path=values``; see `paceline.scenarios.resolution.grid`.
-        overrides: changes ``path=value`` for all points.
-        algorithms: the algorithms to run, of the scenario or others.
-        scaling: ``strong``: the total batch stays when the number of workers changes; ``weak`` or None: that of each.
-        jobs: number of parallel processes; default: the number of cores.
-        records: a folder for the record of every run; None: records are not kept.
-        store: a folder for the results of runs, from which a later sweep takes those that it needs; None: none.
-        engine: ``processes`` of this machine, or ``dask``.
-        scheduler: with ``dask``: address of the scheduler; None: a cluster on this machine.
-        progress: called with the number of completed runs as text, and their fraction.
-
-    Raises:
-        ScenarioError: a point is wrong; with all mistakes of all points, before anything runs.
-    """
-    points = grid(scenario, vary, overrides, algorithms=algorithms, scaling=scaling)
-    kept = None if store is None else PointStore(store)
-    return run(points, jobs=jobs, records=records, store=kept, engine=engine, scheduler=scheduler, progress=progress)
-
-
 def run(
     points: Sequence[Point],
     *,
@@ -111,17 +72,17 @@ def run(
     progress: Report | None = None,
     ended: Callable[[Entry], None] | None = None,
 ) -> Sweep:
-    """Simulates the points of an existing grid; see `sweep`.
+    """Simulates every point, algorithm and seed, in processes of this machine or on a Dask cluster.
 
     Args:
         points: the points of the grid.
-        jobs: as for `sweep`.
-        records: as for `sweep`.
+        jobs: number of parallel processes; default: the number of cores.
+        records: a folder for the record of every run; None: records are not kept.
         store: the results of earlier sweeps, to which those of this sweep are added; None: none.
         fresh: whether runs with a stored result are simulated again.
-        engine: as for `sweep`.
-        scheduler: as for `sweep`.
-        progress: as for `sweep`.
+        engine: ``processes`` of this machine, or ``dask``.
+        scheduler: with ``dask``: address of the scheduler; None: a cluster on this machine.
+        progress: called with the number of completed runs as text, and their fraction.
         ended: called with each run when it has ended: first those with a stored result, then the others in the order
             of their ends.
     """

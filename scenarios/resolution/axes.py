@@ -7,8 +7,9 @@ value. Axes that are joined by ``with`` change together: their first values make
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from paceline.scenarios.resolution.ranges import expand_range
 from paceline.scenarios.values.limits import MOST_POINTS
@@ -29,6 +30,26 @@ class Axis:
 
     path: str
     values: tuple[str, ...]
+
+
+def axes_of(vary: str | Sequence[str] | Mapping[str, Any]) -> list[str]:
+    """Returns the axes of a grid as texts ``path=values``.
+
+    Args:
+        vary: texts, or values by path: a list, a single value, or a range as text.
+
+    >>> axes_of({"cluster.nodes[0].count": [1, 2], "stop.epochs": "1..3", "train.shared_memory": [True, False]})
+    ['cluster.nodes[0].count=1,2', 'stop.epochs=1..3', 'train.shared_memory=true,false']
+    """
+    if not isinstance(vary, Mapping):
+        return [vary] if isinstance(vary, str) else list(vary)
+    listed = {path: values if isinstance(values, list | tuple | range) else [values] for path, values in vary.items()}
+    return [f"{path}={','.join(map(_as_yaml, values))}" for path, values in listed.items()]
+
+
+def _as_yaml(value: Any) -> str:
+    words: Mapping[Any, str] = {True: "true", False: "false", None: "null"}
+    return words[value] if value is None or isinstance(value, bool) else str(value)
 
 
 def together(text: str) -> tuple[Axis, ...]:

@@ -17,7 +17,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
-from paceline.scenarios.resolution.axes import EXPECTED, Axis, axis, together
+from paceline.scenarios.resolution.axes import EXPECTED, Axis, axes_of, axis, together
 from paceline.scenarios.resolution.cluster_sizes import (
     BATCH,
     GPUS,
@@ -58,7 +58,7 @@ class Point:
 
 def grid(
     source: Source,
-    vary: Sequence[str],
+    vary: str | Sequence[str] | Mapping[str, Any],
     overrides: Sequence[str] = (),
     *,
     algorithms: Sequence[str] | None = None,
@@ -68,7 +68,7 @@ def grid(
 
     Args:
         source: a scenario in any form that `load` accepts.
-        vary: the axes, each ``path=values``, or several joined by ``with``.
+        vary: the axes, each ``path=values``, or several joined by ``with``; or values by path.
         overrides: changes ``path=value`` for all points.
         algorithms: the algorithms to run, as for `load`.
         scaling: which batch stays when the number of workers changes; None: that of each worker, and the number of
@@ -81,7 +81,7 @@ def grid(
     >>> [tuple(point.values.values()) for point in points]
     [(1, 1), (1, 2), (2, 1), (2, 2)]
     """
-    axes, mistakes = _axes(vary, overrides)
+    axes, mistakes = _axes(axes_of(vary), overrides)
     mistakes += misuse_of_scaling(scaling, {one.path: one for joined in axes for one in joined})
     combinations = list(_product(axes))
     loader = _Loader(source, overrides, algorithms, scaling)

@@ -12,7 +12,7 @@ from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.naming import whole
 from paceline.scenarios.builders.builder import plain_data
 from paceline.scenarios.resolution.key_paths import key_paths, suggestion
-from paceline.scenarios.resolution.overrides import choose, override
+from paceline.scenarios.resolution.overrides import Change, choose, override
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.sections.methods import ALL_HYPERPARAMETERS, unused_hyperparameters
 from paceline.scenarios.sections.referenced_files import anchor
@@ -25,7 +25,7 @@ SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def load(
     source: str | Path | Mapping[str, Any] | Scenario,
-    overrides: Sequence[str] = (),
+    overrides: Sequence[Change] = (),
     *,
     algorithms: Sequence[str | Method] | None = None,
     varied: Sequence[str] = (),
@@ -35,7 +35,8 @@ def load(
     Args:
         source: the path of a YAML file or a run.json, the name of a shipped scenario, YAML text (with a line break or
             braces in it), a mapping (sections may be builders such as `paceline.Cluster`), or a scenario.
-        overrides: changes ``path=value``, applied before the validation.
+        overrides: changes, applied before the validation: ``path=value`` with the value as YAML, or pairs of a path
+            and a value.
         algorithms: the algorithms to run: names of those in the scenario, which keep their hyper-parameters, names of
             other methods, or methods.
         varied: further changes ``path=value``, those of one point of a sweep.

@@ -20,8 +20,12 @@ from paceline.workloads.models.transformer_config import is_size, keys_of
 STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,9})\]")
 
 
-def override(data: Any, change: str, option: str = "--set") -> list[Problem]:
-    """Applies one ``path=value`` to `data` in place.
+Change = str | tuple[str, Any]
+"""a change of a scenario: ``path=value`` with the value as YAML, or a path and a value"""
+
+
+def override(data: Any, change: Change, option: str = "--set") -> list[Problem]:
+    """Applies one change to `data` in place.
 
     Args:
         data: a scenario as plain data.
@@ -34,12 +38,17 @@ def override(data: Any, change: str, option: str = "--set") -> list[Problem]:
     >>> data = {"algorithms": ["sync-sgd", "agd"]}
     >>> override(data, "algorithms.agd.delay=2"), override(data, "stop.epochs=3")
     ([], [])
+    >>> override(data, ("plan.workers", [1, 2]))
+    []
     >>> data
-    {'algorithms': ['sync-sgd', {'name': 'agd', 'delay': 2}], 'stop': {'epochs': 3}}
+    {'algorithms': ['sync-sgd', {'name': 'agd', 'delay': 2}], 'stop': {'epochs': 3}, 'plan': {'workers': [1, 2]}}
     >>> network = {"link": "wan-1g"}
     >>> override(network, "link.bandwidth=2 Gbit/s"), network
     ([], {'link': {'like': 'wan-1g', 'bandwidth': '2 Gbit/s'}})
     """
+    if not isinstance(change, str):
+        path, value = change
+        return _put(data, _place(path), value, option)
     path, equals, text = change.partition("=")
     place = _place(path.strip())
     if not equals or not place:

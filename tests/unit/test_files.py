@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from paceline import sweep
 from paceline.algorithms.core.files import replacing
 from paceline.cli.app import app
 from paceline.reports.planning.study import JOURNAL, _repair
-from paceline.reports.sweeps.sweep import sweep
 from paceline.reports.sweeps.sweep_table import tabulate
 
 OSU = """# mpirun -np 2 --map-by node osu_allreduce

@@ -23,12 +23,12 @@ from paceline.reports.comparison.time_to_target import Aim
 from paceline.reports.planning.plan_answer import PlanAnswer
 from paceline.reports.results.check_result import CheckResult
 from paceline.reports.results.comparison_result import ComparisonResult
-from paceline.reports.results.functions import axes_of
-from paceline.reports.results.plans import names_of_arguments
+from paceline.reports.results.plan_result import names_of_arguments
 from paceline.reports.results.result import HTML_REPORTS, Result
 from paceline.reports.results.run_results import MeasuredRuns, SimulatedRuns
 from paceline.reports.results.sweep_result import SweepResult
 from paceline.reports.sweeps.entries import Entry, Sweep
+from paceline.scenarios.resolution.axes import axes_of
 from tests.buggy_methods import SkipsTheMean
 from tests.made_up import run
 from tests.plan_scenarios import QUADRATIC

@@ -123,7 +123,7 @@ def test_the_answer_is_every_point_algorithm_and_seed(scenario: Path, tmp_path: 
 
 
 def test_several_seeds_have_intervals(scenario: Path) -> None:
-    swept = sweeps.sweep(scenario, [f"{COUNT}=1,2"], overrides=["seeds=3"], algorithms=["async-sgd"], jobs=1)
+    swept = paceline.sweep(scenario, [f"{COUNT}=1,2"], overrides=["seeds=3"], algorithms=["async-sgd"], jobs=1)
     means, answer = tabulate(swept).means(), swept.answer()["figures"]
     assert [(one["vary"][COUNT], one["seeds"], one["stop_reason"]) for one in answer] == [
         (count, 3, {"samples": 3}) for count in (1, 2)
@@ -181,21 +181,21 @@ def test_records_are_kept_when_asked_for(scenario: Path, tmp_path: Path, in_proc
 def test_a_scenario_with_prices_has_costs(scenario: Path, tmp_path: Path, in_process: None) -> None:
     """3.6 USD per hour and node of one worker: a run costs a thousandth of a dollar per second and worker."""
     known = ["cluster.price_per_hour=3.6 USD/h", "cluster.power=360 W"]
-    table = tabulate(sweeps.sweep(scenario, [f"{COUNT}=1,2"], overrides=known, algorithms=["sync-sgd"]))
+    table = tabulate(paceline.sweep(scenario, [f"{COUNT}=1,2"], overrides=known, algorithms=["sync-sgd"]))
     frame = table.frame
     assert list(frame["cost_usd"]) == pytest.approx(list(1e-3 * frame["wall_s"] * frame["workers"]))
     assert list(frame["energy_kwh"]) == pytest.approx(list(1e-4 * frame["wall_s"] * frame["workers"]))
     assert "cost_to_accuracy_usd" not in frame, "no run has a target"
     titles = [axes.get_title(loc="left") for axes in sweep_figure(table, frame).axes]
     assert "Cost" in titles and "Energy" in titles and "Cost to accuracy" not in titles
-    alone = sweeps.sweep(scenario, [f"{COUNT}=2"], overrides=known, algorithms=["sequential-sgd"]).entries[0]
+    alone = paceline.sweep(scenario, [f"{COUNT}=2"], overrides=known, algorithms=["sequential-sgd"]).entries[0]
     assert alone.cost is not None
     assert alone.cost["cost_usd"] == pytest.approx(1e-3 * alone.summary["wall_s"]), "it uses one node"
-    assert not set(COSTS) & set(tabulate(sweeps.sweep(scenario, [f"{COUNT}=1"])).whole)
+    assert not set(COSTS) & set(tabulate(paceline.sweep(scenario, [f"{COUNT}=1"])).whole)
 
 
 def test_the_table_says_which_records_were_kept(scenario: Path, in_process: None) -> None:
-    swept = sweeps.sweep(scenario, ["records=full,summary"], algorithms=["sync-sgd"])
+    swept = paceline.sweep(scenario, ["records=full,summary"], algorithms=["sync-sgd"])
     assert list(tabulate(swept).whole["records"]) == ["full", "summary"]
 
 
