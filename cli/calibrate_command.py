@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -13,13 +13,11 @@ from paceline.algorithms.core.errors import InputError
 from paceline.backend.transports.launch_environment import Joined, joined
 from paceline.cli import completing
 from paceline.cli.options import Algorithms, Json, Quiet, Set, Verbose, output
-from paceline.records.figures import significant
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from paceline.cli.calibrate_request import Request
     from paceline.cli.output import Output
+    from paceline.reports.blocks import Table
     from paceline.scenarios.sections.machine_file import MachinePart
 
 
@@ -222,35 +220,40 @@ def batches_of(text: str | None) -> list[int]:
 
 def table(machine: MachinePart) -> Table:
     """Returns the measured figures as a table."""
-    from paceline.reports.plain_table import plain_table
+    from paceline.records.figures import BYTES, BYTES_PER_SECOND, MILLISECONDS
+    from paceline.reports.blocks import Cell, Column, Row, Table
 
-    shown = plain_table(
-        f"{machine.model} on {machine.made.processor or 'an unnamed machine'}, {machine.ranks} ranks", first="cost"
-    )
-    for column in ("of", "time, ms", "launches, ms"):
-        shown.add_column(column, justify="left" if column == "of" else "right")
+    def timed(cost: str, of: str, spread: Spread) -> Row:
+        low, high = (spread.time if end is None else end for end in (spread.low, spread.high))
+        return cost, of, Cell(spread.time, low=low, high=high)
+
+    rows: list[Row] = []
     for part in machine.gradients:
         for one in part.busy:
-            low, high = (significant(1e3 * (one.mean if value is None else value), 4) for value in (one.low, one.high))
             ranks = f"{one.ranks} rank{'s' * (one.ranks > 1)} busy"
-            shown.add_row(
-                "gradient", f"{part.batch} samples, {ranks}", significant(1e3 * one.mean, 4), f"{low} to {high}"
-            )
+            rows.append(timed("gradient", f"{part.batch} samples, {ranks}", Spread(one.mean, one.low, one.high)))
     for curve in machine.costs:
         where = " in shared memory" * (curve.shared_memory and curve.origin is None)
         where += f", {curve.origin.file}" if curve.origin is not None else ""
-        for point in curve.points:
-            name = f"{curve.operation} of {curve.ranks} ranks" if curve.operation[0].isupper() else curve.operation
-            name += f" on {curve.hosts} hosts" * (curve.hosts > 1)
-            shown.add_row(name, f"{point.bytes:,} bytes{where}", significant(1e3 * point.time, 4), "")
-    for name in type(machine.own).model_fields:
-        if machine.imported and not getattr(machine.own, name):
-            continue
-        shown.add_row(f"own work: {name}", "", significant(1e3 * getattr(machine.own, name), 4), "")
+        name = f"{curve.operation} of {curve.ranks} ranks" if curve.operation[0].isupper() else curve.operation
+        name += f" on {curve.hosts} hosts" * (curve.hosts > 1)
+        rows += [(name, f"{BYTES.text(point.bytes)}{where}", point.time) for point in curve.points]
+    own = ((name, getattr(machine.own, name)) for name in type(machine.own).model_fields)
+    rows += [(f"own work: {name}", "", seconds) for name, seconds in own if seconds or not machine.imported]
     if (start := machine.startup) is not None:
-        spread = [significant(1e3 * (start.time if value is None else value), 4) for value in (start.low, start.high)]
-        shown.add_row("start-up", "launch to first step", significant(1e3 * start.time, 4), " to ".join(spread))
+        rows.append(timed("start-up", "launch to first step", Spread(start.time, start.low, start.high)))
     for name in type(machine.rates).model_fields:
         if (rate := getattr(machine.rates, name)) is not None:
-            shown.add_row(f"rate: {name.replace('_', ' ')}", f"{significant(rate.rate / 1e9)} GB/s", "", "")
-    return shown
+            rows.append((f"rate: {name.replace('_', ' ')}", BYTES_PER_SECOND.text(rate.rate), Cell("")))
+    title = f"{machine.model} on {machine.made.processor or 'an unnamed machine'}, {machine.ranks} ranks"
+    columns = [Column("cost"), Column("of"), Column("time", MILLISECONDS, code="time_s")]
+    words = "A range below a time: from the shortest to the longest launch."
+    return Table(title, columns, rows, keys=2, words=words)
+
+
+class Spread(NamedTuple):
+    """A time with the shortest and the longest of several launches; None if there was one launch."""
+
+    time: float
+    low: float | None
+    high: float | None

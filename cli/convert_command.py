@@ -15,8 +15,7 @@ from paceline.cli.options import Json, Quiet, Verbose, output
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rich.table import Table
-
+    from paceline.reports.blocks import Table
     from paceline.reports.comparison.predict import Stage
     from paceline.workloads.reading.folder import Recorded
 
@@ -132,13 +131,14 @@ def answer(there: Recorded, out: Path) -> dict[str, Any]:
 
 
 def _table(there: Recorded) -> Table:
-    from paceline.reports.plain_table import plain_table
+    from paceline.records.figures import COUNT
+    from paceline.reports.blocks import Column, Table
 
-    about, each = there.about, f"{there.train.record_bytes:,}"
-    table = plain_table(f"{about.name}: {' × '.join(map(str, about.shape))}, {about.classes} classes", first="file")
-    for column in ("samples", "bytes", "bytes each", "order"):
-        table.add_column(column, justify="right")
+    about, each = there.about, there.train.record_bytes
+    columns = [Column("file"), *(Column(name, COUNT) for name in ("samples", "bytes", "bytes each")), Column("order")]
     order = "as it was" if about.shuffled is None else f"shuffled with seed {about.shuffled}"
-    for name, file, words in (("train.npy", about.train, order), ("test.npy", about.test, "as it was")):
-        table.add_row(name, f"{file.records:,}", f"{file.bytes:,}", each, words)
-    return table
+    rows = [
+        (name, file.records, file.bytes, each, words)
+        for name, file, words in (("train.npy", about.train, order), ("test.npy", about.test, "as it was"))
+    ]
+    return Table(f"{about.name}: {' × '.join(map(str, about.shape))}, {about.classes} classes", columns, rows)

@@ -10,12 +10,11 @@ import typer
 from paceline.cli.options import Json, output
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from paceline.backend.machine_checks.result import CheckResult
+    from paceline.reports.blocks import Table, Tone
 
 EXIT_MISSING = 1
-COLOURS = {"ok": "green", "limited": "yellow", "missing": "yellow"}
+TONES: dict[str, Tone] = {"ok": "good", "limited": "fair", "missing": "fair"}
 All = Annotated[bool, typer.Option("--all", help="Also show what is needed for each part that is there.")]
 
 
@@ -43,16 +42,10 @@ def doctor(ctx: typer.Context, everything: All = False, as_json: Json = False) -
 
 
 def _table(found: list[CheckResult]) -> Table:
-    from rich.text import Text
+    from paceline.reports.blocks import Cell, Column, Table
 
-    from paceline.reports.plain_table import plain_table
-
-    table = plain_table("This machine", first="part")
-    table.add_column("status", no_wrap=True)
-    table.add_column("found", overflow="fold")
-    for one in found:
-        table.add_row(one.name, Text(one.status, style="red" if _bad(one) else COLOURS[one.status]), Text(one.found))
-    return table
+    rows = [(one.name, Cell(one.status, tone="bad" if _bad(one) else TONES[one.status]), one.found) for one in found]
+    return Table("This machine", [Column("part"), Column("status"), Column("found")], rows)
 
 
 def _bad(one: CheckResult) -> bool:
@@ -64,16 +57,11 @@ def _advice(found: list[CheckResult], *, everything: bool) -> list[Table]:
     shown = [one for one in found if one.status != "ok" or everything]
     if not shown:
         return []
-    from rich.text import Text
+    from paceline.reports.blocks import Column, Table
 
-    from paceline.reports.plain_table import plain_table
-
-    table = plain_table("All parts" if everything else "Missing or limited parts", first="part")
-    for header in ("needed for", "how to get it"):
-        table.add_column(header, overflow="fold")
-    for one in shown:
-        table.add_row(one.name, Text(one.needed_for), Text(one.remedy))
-    return [table]
+    columns = [Column("part"), Column("needed for"), Column("how to get it")]
+    rows = [(one.name, one.needed_for, one.remedy) for one in shown]
+    return [Table("All parts" if everything else "Missing or limited parts", columns, rows)]
 
 
 def _conclusion(found: list[CheckResult]) -> str:

@@ -14,8 +14,7 @@ from paceline.cli.output import Output
 from paceline.records.figures import significant
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from paceline.reports.blocks import Block, Table
     from paceline.topologies.catalogue.device_catalogue import Spec
     from paceline.topologies.catalogue.storage_devices import Storage
     from paceline.topologies.graphs.links import Link
@@ -50,39 +49,37 @@ def show(kind: str, names: Sequence[str], output: Output) -> None:
             output.note(text)
 
 
-def described(items: Iterable[Item]) -> list[Table | str]:
+def described(items: Iterable[Item]) -> list[Block]:
     """Returns what is known of algorithms: description, staleness, guarantees, and a table of hyper-parameters."""
-    from paceline.reports.plain_table import plain_table
+    from paceline.reports.blocks import Claim, Column, Table
     from paceline.scenarios.sections.methods import find_method
 
-    parts: list[Table | str] = []
+    blocks: list[Block] = []
     for item in items:
-        method = find_method(item["name"])
-        facts = [f"{item['name']}: {item['description']}"]
+        name, method = item["name"], find_method(item["name"])
+        facts = [f"{name}: {item['description']}"]
         facts += [f"known as {', '.join(item['common_names'])}"] if item["common_names"] else []
         facts += [f"source: {item['source']}", f"staleness: {item['staleness']}", ""]
-        promised = plain_table(f"guarantees of {item['name']}", first="name")
-        promised.add_column("what it promises")
-        for guarantee in sorted(method.guarantees, key=lambda guarantee: guarantee.slug):
-            promised.add_row(guarantee.slug, guarantee.value)
-        settings = plain_table(f"hyper-parameters of {item['name']}", first="name")
-        settings.add_column("default")
-        settings.add_column("must be")
+        promised = sorted((guarantee.slug, guarantee.value) for guarantee in method.guarantees)
         ranges = method.every_range()
-        for name, default in item["hyperparameters"].items():
-            settings.add_row(name, json.dumps(default), ranges[name][1] if name in ranges else "")
-        parts += ["\n".join(facts), promised, settings]
-    return parts
+        settings = [
+            (setting, json.dumps(default), ranges[setting][1] if setting in ranges else "")
+            for setting, default in item["hyperparameters"].items()
+        ]
+        columns = [Column("name"), Column("default"), Column("must be")]
+        blocks.append(Claim("\n".join(facts)))
+        blocks.append(Table(f"guarantees of {name}", [Column("name"), Column("what it promises")], promised))
+        blocks.append(Table(f"hyper-parameters of {name}", columns, settings))
+    return blocks
 
 
 def table_of(kind: str, items: list[Item]) -> Table:
     """Returns a table with name, description and the main properties of each item."""
     if kind == "devices":
         return _device_table(items)
-    from paceline.reports.plain_table import plain_table
+    from paceline.reports.blocks import Column, Table
 
-    table = plain_table(f"{len(items)} {kind}", first="name")
-    table.add_column("description")
+    rows = []
     for item in items:
         known = item.get("parameters")
         settings = [f"{name}={default}" for name, default in known.items()] if isinstance(known, dict) else []
@@ -90,8 +87,8 @@ def table_of(kind: str, items: list[Item]) -> Table:
         common = [f"known as {', '.join(names)}"] if (names := item.get("common_names")) else []
         origin = [f"from {item['from']}"] if item.get("from", BUILT_IN) != BUILT_IN else []
         more = [" ".join(part) for part in (common, settings, origin) if part]
-        table.add_row(item["name"], "\n".join([item["description"], *more]))
-    return table
+        rows.append((item["name"], "\n".join([item["description"], *more])))
+    return Table(f"{len(items)} {kind}", [Column("name"), Column("description")], rows)
 
 
 def algorithms() -> Iterable[Item]:
@@ -215,11 +212,14 @@ def _device_line(spec: Spec) -> str:
 def _device_table(items: list[Item]) -> Table:
     """Returns a table with a row per device: peaks by precision, memory and bandwidth, those of far memory below; the
     published rows of its chip, and how far off they are predicted without them."""
-    from paceline.reports.plain_table import plain_table
+    from paceline.records.figures import COUNT, PERCENT
+    from paceline.reports.blocks import Cell, Column, Table
 
-    table = plain_table(f"{len(items)} devices", first="name")
-    for column in ("kind", "TFLOP/s", "GB", "GB/s", "rows", "off", "description"):
-        table.add_column(column)
+    columns = [
+        Column("name"), *map(Column, ("kind", "TFLOP/s", "GB", "GB/s")), Column("rows", COUNT), Column("off", PERCENT),
+        Column("description"),
+    ]  # fmt: skip
+    rows = []
     for item in items:
         peaks = " ".join(
             f"{precision} {significant(rate / 1e12, 4)}" for precision, rate in item.get("peaks", {}).items()
@@ -228,10 +228,12 @@ def _device_table(items: list[Item]) -> Table:
             "\n".join(f"{item[key] / 1e9:g}" for key in keys if item.get(key))
             for keys in (("memory_bytes", "far_bytes"), ("bytes_per_s", "far_bytes_per_s"))
         )
-        error = item.get("left_out_error")
-        known = [str(item.get("published_rows", "")), "" if error is None else f"{100 * error:.0f} %"]
-        table.add_row(item["name"], item["kind"], peaks, memory, speed, *known, item["description"])
-    return table
+        known = (item.get("published_rows"), item.get("left_out_error"))
+        rows.append(
+            (item["name"], item["kind"], peaks, memory, speed, *(Cell("" if one is None else one) for one in known),
+             item["description"])
+        )  # fmt: skip
+    return Table(f"{len(items)} devices", columns, rows)
 
 
 def topologies() -> Iterable[Item]:

@@ -12,9 +12,8 @@ from paceline.algorithms.core.errors import InputError
 from paceline.cli import completing
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from paceline.cli.output import Output
+    from paceline.reports.blocks import Table
     from paceline.topologies.graphs.graph import Description, Graph
 
 PICTURES = Path("runs")
@@ -120,20 +119,20 @@ def _pair(setting: str) -> tuple[str, str]:
 
 
 def _table(graph: Graph, figures: Description) -> Table:
-    from paceline.reports.plain_table import plain_table
+    from paceline.records.figures import BYTES_PER_SECOND, DURATION
+    from paceline.reports.blocks import Column, Table
 
-    table = plain_table(figures.name, first="")
-    table.add_column("")
-    table.show_header = False
     across = figures.bisection.bytes_per_s
     kinds = {kind: len(graph.of_kind(kind)) for kind in ("device", "host", "switch", "nic", "memory")}
-    table.add_row("nodes", f"{figures.nodes}: " + ", ".join(f"{kind} {n}" for kind, n in kinds.items() if n))
-    table.add_row("links", str(figures.links))
-    table.add_row("diameter", f"{figures.diameter_hops} hops")
-    table.add_row("bisection", "none" if across is None else f"{across / 1e9:g} GB/s one way")
-    table.add_row("  how found", figures.bisection.method)
-    table.add_row("shape", graph.provenance)
+    rows = [
+        ("nodes", f"{figures.nodes}: " + ", ".join(f"{kind} {n}" for kind, n in kinds.items() if n)),
+        ("links", str(figures.links)),
+        ("diameter", f"{figures.diameter_hops} hops"),
+        ("bisection", "none" if across is None else f"{BYTES_PER_SECOND.text(across)} one way"),
+        ("  how found", figures.bisection.method),
+        ("shape", graph.provenance),
+    ]
     for name, link in {one.link.name: one.link for one in graph.connections}.items():
-        rate = link.piece(float("inf")).bytes_per_s
-        table.add_row(name, f"{rate / 1e9:g} GB/s, {1e6 * link.latency_s:g} µs; {link.provenance}")
-    return table
+        rate = BYTES_PER_SECOND.text(link.piece(float("inf")).bytes_per_s)
+        rows.append((name, f"{rate}, {DURATION.text(link.latency_s)}; {link.provenance}"))
+    return Table(figures.name, [Column(""), Column("")], rows)

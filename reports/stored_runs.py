@@ -2,35 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from rich.table import Table
 
 from paceline.algorithms.core.errors import InputError
 from paceline.records import Run
 from paceline.records.failed_ranks import failure_sentences
-from paceline.records.figures import significant
+from paceline.records.figures import (
+    BYTES,
+    BYTES_SENT,
+    COMMUNICATION,
+    COMPUTING,
+    COUNT,
+    FINAL_ACCURACY,
+    FINAL_LOSS,
+    PLAIN,
+    SAMPLES,
+    SECONDS,
+    STALENESS,
+    STEP_TIME,
+    STEP_TIME_95,
+    THROUGHPUT,
+    TIME_FRACTIONS,
+    TIME_TO_ACCURACY,
+    TIME_TO_LOSS,
+    UPDATE_COUNT,
+    WAITING,
+    WALL_TIME,
+    Figure,
+    signed_percent,
+)
 from paceline.records.record_figures import says
-from paceline.records.stored_runs import StoredRun, differences, figure
+from paceline.records.stored_runs import StoredRun, differences
 from paceline.records.summary import rank_seconds
 from paceline.records.tables import ACTIVITIES
+from paceline.reports.blocks import Block, Cell, Claim, Column, Table
 from paceline.reports.comparison.run_table import runs_table
 from paceline.reports.comparison.time_to_target import aim_of
-from paceline.reports.comparison.words import MISSING, kind_of, milli, per_cent, plain, seconds, signed
+from paceline.reports.comparison.words import kind_of
 from paceline.reports.link_words import link_sentences, links_table
-from paceline.reports.plain_table import plain_table
 from paceline.reports.staleness.notions import step_seconds
 
-COLUMNS = (
-    ("wall\ns", "wall_s", seconds),
-    ("step\nms", "step_s.mean", milli),
-    ("stale-\nness", "staleness.mean", plain),
-    ("accu-\nracy %", "final_accuracy", per_cent),
-)
-LONGEST = 60
-"""characters of a value of a scenario in a table"""
+LISTED = (WALL_TIME, STEP_TIME, STALENESS, FINAL_ACCURACY)
+"""the figures in the list of runs"""
+COMPARED = (
+    WALL_TIME, UPDATE_COUNT, SAMPLES, THROUGHPUT, STEP_TIME, STEP_TIME_95, COMPUTING, COMMUNICATION, WAITING,
+    BYTES_SENT, STALENESS, TIME_TO_ACCURACY, TIME_TO_LOSS, FINAL_ACCURACY, FINAL_LOSS,
+)  # fmt: skip
+"""the figures of a comparison of stored runs"""
 MOST_COMPARED = 6
 """runs that fit side by side in a terminal; DERIVED: 6 columns of 18 characters and names of 24 are 132"""
 MOST_RANKS = 32
@@ -51,49 +71,12 @@ REASONS = {
 
 def runs_list(runs: Sequence[StoredRun]) -> Table:
     """Returns a table with a row per run."""
-    table = plain_table(f"{len(runs)} stored run{'s' * (len(runs) != 1)}", first="run")
-    table.columns[0].no_wrap = False
-    table.columns[0].overflow = "fold"
-    table.add_column("stored", no_wrap=True)
-    for header, _, _ in COLUMNS:
-        table.add_column(header, justify="right", no_wrap=True)
-    for run in runs:
-        values = [(figure(run.summary, path), unit) for _, path, unit in COLUMNS]
-        cells = [MISSING if value is None else unit(value) for value, unit in values]
-        table.add_row(run.path.name, f"{run.written.astimezone():%Y-%m-%d %H:%M}", *cells)
-    return table
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure that is compared: its name with unit, its path in the summary, and its format."""
-
-    name: str
-    path: str
-    unit: Callable[[float], str]
-
-
-def _whole(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-FIGURES = (
-    Figure("duration, s", "wall_s", seconds),
-    Figure("updates", "updates", _whole),
-    Figure("samples", "samples", _whole),
-    Figure("samples per s", "samples_per_s", _whole),
-    Figure("step time, mean, ms", "step_s.mean", milli),
-    Figure("step time, 95 %, ms", "step_s.p95", milli),
-    Figure("time computing, %", "time_fraction.compute", per_cent),
-    Figure("time communicating, %", "time_fraction.communication", per_cent),
-    Figure("time waiting, %", "time_fraction.wait", per_cent),
-    Figure("MB sent", "bytes_sent", lambda value: significant(value / 1e6, 4)),
-    Figure("staleness, mean", "staleness.mean", plain),
-    Figure("time to accuracy, s", "time_to_accuracy_s", seconds),
-    Figure("time to loss, s", "time_to_loss_s", seconds),
-    Figure("accuracy at the end, %", "final_accuracy", per_cent),
-    Figure("loss at the end", "final_loss", lambda value: significant(value, 4)),
-)
+    columns = [Column("run"), Column("stored"), *map(Column.of, LISTED)]
+    rows = [
+        (run.path.name, f"{run.written.astimezone():%Y-%m-%d %H:%M}", *(figure.of(run.summary) for figure in LISTED))
+        for run in runs
+    ]
+    return Table(f"{len(runs)} stored run{'s' * (len(runs) != 1)}", columns, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,24 +87,11 @@ class RunComparison:
     figures: list[tuple[Figure, list[float | None]]]
     differences: list[tuple[str, list[Any]]]
 
-    def cells(self, values: Sequence[float | None], unit: Callable[[float], str]) -> Iterator[str]:
-        """Yields the text of each run's value, with its difference from the first run in per cent.
-
-        Args:
-            values: the values of a figure.
-            unit: its format.
-        """
-        first = values[0]
-        for number, value in enumerate(values):
-            shown = MISSING if value is None else unit(value)
-            relative = number > 0 and value is not None and first
-            yield f"{shown} ({signed(value / first - 1)} %)" if relative and value is not None and first else shown
-
     def record(self) -> dict[str, Any]:
         """Returns the comparison for a JSON answer."""
         return {
             "runs": [str(run.path) for run in self.runs],
-            "figures": [{"name": one.name, "path": one.path, "values": values} for one, values in self.figures],
+            "figures": [{"name": one.title, "path": one.key, "values": values} for one, values in self.figures],
             "differences": [{"key": key, "values": values} for key, values in self.differences],
         }
 
@@ -141,8 +111,8 @@ def compare_runs(runs: Sequence[StoredRun]) -> RunComparison:
             "folders, or select them with --scenario, --algorithm, --seed, --kind or --where"
         )
     figures = []
-    for one in FIGURES:
-        values = [_number(figure(run.summary, one.path)) for run in runs]
+    for one in COMPARED:
+        values = [_number(one.of(run.summary)) for run in runs]
         if any(value is not None for value in values):
             figures.append((one, values))
     return RunComparison(list(runs), figures, list(differences(runs)))
@@ -152,24 +122,31 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
-def comparison_tables(compared: RunComparison) -> list[Any]:
+def comparison_tables(compared: RunComparison) -> list[Block]:
     """Returns the legend, the table of figures and the table of differences."""
     numbers = [str(number) for number in range(1, len(compared.runs) + 1)]
     legend = "\n".join(f"{number}  {run.path}" for number, run in zip(numbers, compared.runs, strict=True))
-    figures = plain_table("Figures; in brackets the difference from run 1", first="figure")
-    different = plain_table("Differences of scenario, versions and machine", first="key")
-    for number in numbers:
-        figures.add_column(number, justify="right")
-        different.add_column(number, overflow="fold")
-    for shown, values in compared.figures:
-        figures.add_row(shown.name, *compared.cells(values, shown.unit))
-    for key, values in compared.differences:
-        different.add_row(key, *(MISSING if value is None else str(value)[:LONGEST] for value in values))
-    rest = [different] if compared.differences else ["The runs have the same scenario, versions and machine."]
-    return [f"{legend}\n", figures, *rest]
+    figures = Table(
+        "Figures, and below them the difference from run 1 in %",
+        [Column("figure"), *(Column(number, PLAIN) for number in numbers)],
+        [(figure.title, *_beside_first(figure, values)) for figure, values in compared.figures],
+    )
+    if not compared.differences:
+        return [Claim(f"{legend}\n"), figures, Claim("The runs have the same scenario, versions and machine.")]
+    rows = [(key, *(None if value is None else str(value) for value in values)) for key, values in compared.differences]
+    different = Table("Differences of scenario, versions and machine", [Column("key"), *map(Column, numbers)], rows)
+    return [Claim(f"{legend}\n"), figures, different]
 
 
-def description(run: Run, stored: StoredRun) -> list[Any]:
+def _beside_first(figure: Figure, values: Sequence[float | None]) -> Iterator[Cell]:
+    """Yields the value of each run, and below it the difference from the first run."""
+    first = values[0]
+    for number, value in enumerate(values):
+        relative = f"\n{signed_percent(value / first - 1)}" if number > 0 and value is not None and first else ""
+        yield Cell(value, words=f"{figure.text(value)}{relative}")
+
+
+def description(run: Run, stored: StoredRun) -> list[Block]:
     """Returns texts and tables about a run.
 
     Args:
@@ -177,7 +154,7 @@ def description(run: Run, stored: StoredRun) -> list[Any]:
         stored: the same run as it was found.
     """
     heading = f"{title(run)}\n{stored.path}\n"
-    parts: list[Any] = [heading, "\n".join(sentences(run, stored)) + "\n", runs_table([run])]
+    parts: list[Block] = [Claim(heading), Claim("\n".join(sentences(run, stored)) + "\n"), runs_table([run])]
     if len(ranks := rank_rows(run)):
         parts.append(ranks_table(ranks))
     if len(run.tables.links):
@@ -204,12 +181,13 @@ def sentences(run: Run, stored: StoredRun) -> Iterator[str]:
     clock = "virtual time" if run.kind == "simulated" else "real time"
     reason = summary["stop_reason"]
     ended = "" if reason is None else f", and ended because {REASONS.get(reason, reason)}"
-    yield f"It took {significant(summary['wall_s'])} s of {clock}{ended}."
+    yield f"It took {WALL_TIME.with_symbol(summary['wall_s'])} of {clock}{ended}."
     yield f"{summary['updates']} updates applied gradients of {summary['samples']} samples in {summary['steps']} steps."
     yield from _goal(summary)
     staleness = summary["staleness"]
     if staleness["mean"] is not None:
-        yield f"Staleness ({staleness['notion']}) is {staleness['mean']:.2f} on average, {staleness['max']} at most."
+        mean = STALENESS.text(staleness["mean"])
+        yield f"Staleness ({staleness['notion']}) is {mean} on average, {staleness['max']} at most."
     if (records := summary.get("records")) is not None:
         yield says(records, int((run.tables.ranks["gradients"] > 0).sum())).capitalize() + "."
     yield from (f"{text}." for text in failure_sentences(summary, "The run"))
@@ -233,12 +211,13 @@ def _goal(summary: Mapping[str, Any]) -> Iterator[str]:
     aim = aim_of(summary)
     if aim is None:
         return
-    reached_s = summary[aim.path]
+    reached_s = aim.figure.of(summary)
     if reached_s is None:
         yield f"It did not reach its target, {aim.words}."
     else:
         samples = summary[f"samples_to_{aim.kind}"]
-        yield f"It reached its target, {aim.words}, after {significant(reached_s)} s and {samples:.0f} samples."
+        after = aim.figure.with_symbol(reached_s)
+        yield f"It reached its target, {aim.words}, after {after} and {samples:.0f} samples."
 
 
 def rank_rows(run: Run) -> list[dict[str, Any]]:
@@ -279,17 +258,10 @@ def ranks_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         rows: the rows of `rank_rows`.
     """
     left_out = f"; {len(rows) - MOST_RANKS} more are left out" if len(rows) > MOST_RANKS else ""
-    table = plain_table(f"Ranks, with fractions of their time{left_out}", first="rank")
-    for header in (
-        "step\nms",
-        "stale-\nness",
-        *(f"{name}\n%" for name in ("compute", "load", "update", "comm.", "wait")),
-    ):
-        table.add_column(header, justify="right")
-    for row in rows[:MOST_RANKS]:
-        cells = [_cell(row["step_s"], milli), _cell(row["staleness"], plain)]
-        table.add_row(str(row["rank"]), *cells, *(_cell(row[name], per_cent) for name in ACTIVITIES))
-    return table
+    columns = [Column("rank", COUNT), *map(Column.of, (STEP_TIME, STALENESS, *TIME_FRACTIONS.values()))]
+    keys = ("rank", "step_s", "staleness", *TIME_FRACTIONS)
+    shown = [[row[key] for key in keys] for row in rows[:MOST_RANKS]]
+    return Table(f"Ranks, with fractions of their time{left_out}", columns, shown)
 
 
 def evaluations_table(run: Run) -> Table:
@@ -301,13 +273,14 @@ def evaluations_table(run: Run) -> Table:
     rows = run.tables.evaluations.to_dict("records")
     count = min(MOST_EVALUATIONS, len(rows))
     shown = sorted({round(part * (len(rows) - 1) / max(1, count - 1)) for part in range(count)})
-    table = plain_table(f"Evaluations, {len(shown)} of {len(rows)}", first="time\ns")
-    for header in ("samples", "epoch", "loss", "accu-\nracy %"):
-        table.add_column(header, justify="right")
-    for row in (rows[number] for number in shown):
-        loss, accuracy = _cell(row["loss"], lambda loss: significant(loss, 4)), _cell(row["accuracy"], per_cent)
-        table.add_row(seconds(row["time_s"]), f"{row['samples']:.0f}", plain(row["epoch"]), loss, accuracy)
-    return table
+    columns = [
+        Column("time", SECONDS, code="time_s"), Column("samples", COUNT), Column("epoch", PLAIN),
+        Column.of(FINAL_LOSS), Column.of(FINAL_ACCURACY),
+    ]  # fmt: skip
+    keys = ("time_s", "samples", "epoch", "loss", "accuracy")
+    return Table(
+        f"Evaluations, {len(shown)} of {len(rows)}", columns, [[rows[at][key] for key in keys] for at in shown]
+    )
 
 
 def files_table(stored: StoredRun) -> Table:
@@ -316,14 +289,9 @@ def files_table(stored: StoredRun) -> Table:
     Args:
         stored: the run.
     """
-    table = plain_table("Files", first="name")
-    table.add_column("kB", justify="right")
+    rows = []
     for path in sorted(stored.path.iterdir()):
         inside = [one for one in path.rglob("*") if one.is_file()] if path.is_dir() else [path]
         name = f"{path.name}/ ({len(inside)} files)" if path.is_dir() else path.name
-        table.add_row(name, f"{sum(one.stat().st_size for one in inside) / 1e3:,.1f}")
-    return table
-
-
-def _cell(value: Any, unit: Any) -> str:
-    return MISSING if value is None or value != value else unit(value)
+        rows.append((name, sum(one.stat().st_size for one in inside)))
+    return Table("Files", [Column("name"), Column("size", BYTES, code="bytes")], rows)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from paceline.records.figures import number
+from paceline.records.figures import Figure, number
 from paceline.reports.comparison.words import listed, shown
 
 Key = TypeVar("Key")
@@ -81,9 +81,13 @@ def overlap(one: Any, other: Any) -> bool:
     return both and bool(one["low"] <= other["high"] and other["low"] <= one["high"])
 
 
+def _with_symbol(value: Any, unit: Callable[[float], str], symbol: str) -> str:
+    return f"{shown(value, unit)} {symbol}".rstrip()
+
+
 def undecided(
     close: Iterable[tuple[str, Any]],
-    unit: Callable[[float], str],
+    unit: Figure | Callable[[float], str],
     *,
     symbol: str = "",
     seeds: int | None = None,
@@ -107,7 +111,10 @@ def undecided(
     close = list(close)
     if not close:
         return ""
-    said = [f"{name} ({shown(value, unit)}{f' {symbol}' if symbol else ''}" for name, value in close[:most]]
+    said = [
+        f"{name} ({unit.with_symbol(value) if isinstance(unit, Figure) else _with_symbol(value, unit, symbol)}"
+        for name, value in close[:most]
+    ]
     words = [*(f"{one})" for one in said[:-1]), f"{said[-1]}; 95 % intervals overlap)"]
     if len(close) > most:
         words.append(f"{len(close) - most} more")

@@ -15,7 +15,8 @@ from paceline.algorithms.core.errors import InputError
 from paceline.cli.app import app
 from paceline.records.store import save
 from paceline.records.stored_runs import Filter, RunFolders, condition, delete_runs, find_runs, seconds_of
-from paceline.reports.stored_runs import compare_runs, rank_rows
+from paceline.reports.blocks import Table
+from paceline.reports.stored_runs import compare_runs, comparison_tables, rank_rows
 from tests.made_up import run
 from tests.stored import flip
 
@@ -102,7 +103,8 @@ def test_a_comparison_has_relative_figures_and_the_keys_that_differ(folder: Path
     found = compare_runs([runs[ALL[1]], runs[ALL[2]], runs[ALL[0]]])
     (duration, *_) = found.figures
     assert duration[1] == [4.0, 6.0, 8.0]
-    assert list(found.cells(duration[1], duration[0].unit)) == ["4.00", "6.00 (+50.0 %)", "8.00 (+100.0 %)"]
+    table = next(part for part in comparison_tables(found) if isinstance(part, Table))
+    assert [table.text(0, column) for column in (1, 2, 3)] == ["4", "6\n+50.0", "8\n+100.0"]
     assert dict(found.differences) == {
         "kind": ["simulated", "measured", "simulated"],
         "algorithm": ["async-sgd", "async-sgd", "sync-sgd"],
