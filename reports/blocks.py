@@ -238,12 +238,14 @@ class Series:
         y: values, numbers in SI units, or texts for horizontal bars; None or NaN where there is none.
         mark: how it is drawn.
         colour: series of the same colour key have the same colour; by default each name has its own. An activity of a
-            rank has its own colour everywhere.
+            rank has its own colour everywhere, and "faint" is that of lines to compare with.
         low: lower ends of a band around a line, or of error bars of points and bars.
         high: upper ends.
-        style: solid, dashed, dotted or broad: a simulated line is dashed on a broad measured one.
+        style: solid, dashed, dotted or broad: a simulated line is dashed on a broad measured one; points are then large
+            and open, and bars hatched.
         symbol: series of the same key have the same symbol at their points; by default the colour key.
         texts: what a reader sees when pointing at a value, in addition to the value.
+        labels: what is written beside the values.
         legend: whether it has an entry in the legend.
     """
 
@@ -257,6 +259,7 @@ class Series:
     style: Literal["solid", "dashed", "dotted", "broad"] = "solid"
     symbol: str = ""
     texts: Sequence[str] | None = None
+    labels: Sequence[str] | None = None
     legend: bool = True
 
     @property
@@ -301,7 +304,7 @@ class Chart:
         alt: its content for readers who cannot see it.
         plots: the plots by the name of the choice; a single one has an empty name.
         choice: what is chosen, such as "Horizontal axis".
-        height: of the chart in a report, in pixels.
+        height: of the chart in a report, in pixels; 0: the renderer chooses by the number of bars.
     """
 
     title: str
@@ -309,7 +312,7 @@ class Chart:
     alt: str
     plots: Mapping[str, Plot]
     choice: str = ""
-    height: int = 380
+    height: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,11 @@
-"""Renders a report to one HTML file: plotly.js, styles, scripts and data are inside, so that it opens offline."""
+"""Renders an answer to one HTML file: plotly.js, styles, scripts and data are inside, so that it opens offline."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -11,43 +13,40 @@ from typing import Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.files import write_whole
-from paceline.reports.html.charts.style import ACTIVITIES, WORDS, dark_colours
-from paceline.reports.html.report_parts import Chart, Grid, Part, Picture, Report, Section, Timeline, Verbatim
+from paceline.reports import blocks
+from paceline.reports.blocks import Answer, Block, Cell, Claim, Table
+from paceline.reports.html import report_parts as old
+from paceline.reports.html.plotly_charts import height_of, plotly_of
+from paceline.reports.palette import ACTIVITIES, WORDS, dark_colours
 
 MARK = '<meta name="generator" content="Paceline report">'
 """identifies a file as a report, which `write_report` may replace"""
 CODE = re.compile(r"`([^`<>]+)`")
-KINDS: dict[type[Any], str] = {
-    Chart: "chart",
-    Timeline: "timeline",
-    Grid: "grid",
-    Picture: "picture",
-    Verbatim: "verbatim",
-}
+LONG_NAME, LONG_TEXT = 32, 24
+"""characters of a name of a row, and of a cell of text, from which they may continue on the next line"""
 
 
-def render(report: Report) -> str:
-    """Returns the HTML document of a report.
+def render(answer: Answer | old.Report) -> str:
+    """Returns the HTML document of an answer.
 
     Args:
-        report: the report.
+        answer: the answer.
 
-    >>> section = Section(id="summary", title="Summary", words=["Hi"])
-    >>> text = render(Report(title="A run", subtitle="", sections=[section]))
+    >>> text = render(Answer("A run", [Claim("Hi")]))
     >>> text.startswith("<!doctype html>"), "<p>Hi</p>" in text, "http://" in text.partition("plotly.js")[0]
     (True, True, False)
     """
     charts: dict[str, Any] = {}
     timelines: dict[str, Any] = {}
-    sections = [_section(section, charts, timelines) for section in report.sections]
+    sections = [_section(section, charts, timelines) for section in _sections(answer)]
     data = {
         "charts": charts,
         "timelines": timelines,
         "dark": dark_colours(),
         "activities": {name: {"colour": colour, "words": WORDS[name]} for name, colour in ACTIVITIES.items()},
     }
-    return _template().render(  # type: ignore[no-any-return]
-        report=report,
+    return _template("report.html.j2").render(  # type: ignore[no-any-return]
+        report=answer,
         mark=MARK,
         sections=sections,
         data=_in_script(json.dumps(data, separators=(",", ":"), allow_nan=False)),
@@ -56,11 +55,32 @@ def render(report: Report) -> str:
     )
 
 
-def write_report(report: Report, path: Path) -> Path:
+def html_of(parts: Iterable[Block]) -> str:
+    """Returns tables and paragraphs as HTML for a notebook; charts need a report, so they are left out.
+
+    Args:
+        parts: the blocks of an answer.
+
+    >>> from paceline.reports.blocks import Column
+    >>> print(html_of([Claim("A & B"), Table("Runs", [Column("name")], [("easgd",)])]))
+    <p>A &amp; B</p>
+    <table>
+    <caption>Runs</caption>
+    <thead><tr><th>name</th></tr></thead>
+    <tbody>
+    <tr><td>easgd</td></tr>
+    </tbody>
+    </table>
+    """
+    shown = (_part(part) for part in parts if isinstance(part, Claim | Table))
+    return str(_template("notebook.html.j2").render(parts=list(shown))).strip()
+
+
+def write_report(answer: Answer | old.Report, path: Path) -> Path:
     """Writes a report; replaces only an earlier report.
 
     Args:
-        report: the report.
+        answer: the answer.
         path: the file.
 
     Returns:
@@ -74,30 +94,98 @@ def write_report(report: Report, path: Path) -> Path:
     if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace")[:2000]:
         raise InputError(f"--out: found {str(path)!r}, which is no report of Paceline and is not replaced")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, render(report))
+    write_whole(path, render(answer))
     return path
 
 
-def _section(section: Section, charts: dict[str, Any], timelines: dict[str, Any]) -> dict[str, Any]:
-    parts = []
-    for number, part in enumerate(section.parts):
-        name = f"{section.id}-{number}"
-        if isinstance(part, Chart):
-            charts[name] = {
-                "height": part.height,
-                "variants": [{"label": label, "figure": _plain(made)} for label, made in part.variants.items()],
-            }
-        elif isinstance(part, Timeline):
-            timelines[name] = [run.document() for run in part.runs]
-        parts.append({"id": name, "kind": KINDS[type(part)], "part": part, "options": _options(part)})
-    return {"id": section.id, "title": section.title, "words": section.words, "parts": parts}
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A block as the template reads it.
+
+    Args:
+        kind: claim, verbatim, table, chart, timeline or picture.
+        block: the block.
+        id: of a chart or timeline: its name in the page.
+        options: of a chart or timeline: what the reader can select.
+        height: of a chart, pixels.
+        header: of a table: the title, the unit and the class of each column.
+        rows: of a table: the class of each row, and the lines of text and the class of each of its cells.
+        keys: of a table: the number of columns that identify a row.
+    """
+
+    kind: str
+    block: Any
+    id: str = ""
+    options: Sequence[str] = ()
+    height: int = 0
+    header: Sequence[tuple[str, str, str]] = ()
+    rows: Sequence[tuple[str, Sequence[tuple[Sequence[str], str]]]] = ()
+    keys: int = 0
 
 
-def _options(part: Part) -> list[str]:
-    """Returns what the reader can select."""
-    if isinstance(part, Chart):
-        return list(part.variants)
-    return [run.label for run in part.runs] if isinstance(part, Timeline) else []
+def _sections(answer: Answer | old.Report) -> Sequence[Any]:
+    if isinstance(answer, old.Report):
+        return answer.sections
+    return [blocks.Section("summary", "Summary", [*answer.blocks, *answer.summary()]), *answer.sections()]
+
+
+def _section(section: Any, charts: dict[str, Any], timelines: dict[str, Any]) -> dict[str, Any]:
+    """Returns a section as the template reads it, and adds the data of its charts."""
+    if isinstance(section, old.Section):
+        section = blocks.Section(section.id, section.title, [*map(Claim, section.words), *section.parts])  # type: ignore[list-item]
+    parts, drawn = [], 0
+    for block in section.blocks:
+        name = f"{section.id}-{drawn}"
+        if isinstance(block, blocks.Chart | old.Chart):
+            plots = block.plots if isinstance(block, blocks.Chart) else block.variants
+            height = height_of(block) if isinstance(block, blocks.Chart) else block.height
+            made = [plotly_of(plot) if isinstance(plot, blocks.Plot) else _plain(plot) for plot in plots.values()]
+            variants = [{"label": label, "figure": figure} for label, figure in zip(plots, made, strict=True)]
+            charts[name] = {"height": height, "variants": variants}
+            parts.append(Shown("chart", block, name, list(plots), height))
+        elif isinstance(block, blocks.Timeline | old.Timeline):
+            timelines[name] = [run.document() for run in block.runs]
+            parts.append(Shown("timeline", block, name, [run.label for run in block.runs]))
+        else:
+            parts.append(_part(block))
+            continue
+        drawn += 1
+    return {"id": section.id, "title": section.title, "parts": [part for part in parts if part is not None]}
+
+
+def _part(block: Any) -> Shown:
+    """Returns a block that needs no script, as the template reads it."""
+    match block:
+        case Claim():
+            return Shown("verbatim" if block.verbatim else "claim", block)
+        case Table():
+            return _table(block)
+        case old.Grid():
+            columns = [blocks.Column(name, signed=at in block.numeric) for at, name in enumerate(block.columns)]
+            rows = [[Cell(None, words=cell or " ") for cell in row] for row in block.rows]
+            table = Table(block.title, columns, rows, words=block.words, folded=block.folded)
+            shown = _table(table)
+            header = [(title, "", css) for title, _, css in shown.header]
+            return Shown("table", table, header=header, rows=shown.rows, keys=1)
+        case old.Verbatim():
+            return Shown("verbatim", Claim(block.text, block.title, verbatim=True, folded=block.folded))
+    return Shown("picture", block)
+
+
+def _table(table: Table) -> Shown:
+    header = [(column.title, column.symbol, "number" if column.numeric else "") for column in table.columns]
+    rows = []
+    for at, row in enumerate(table.rows):
+        cells = []
+        for number, (content, column) in enumerate(zip(row, table.columns, strict=True)):
+            lines = table.text(at, number).split("\n")
+            long = LONG_NAME if number < table.keys else LONG_TEXT
+            size = "number" if column.numeric else "short" if max(map(len, lines)) < long else ""
+            tone = content.tone if isinstance(content, Cell) else "plain"
+            cells.append((lines, f"{size} {tone}".strip()))
+        rows.append((table.tones.get(at, "plain"), cells))
+    named = any(title or unit for title, unit, _ in header)
+    return Shown("table", table, header=header if named else (), rows=rows, keys=table.keys)
 
 
 def _plain(made: Any) -> Any:
@@ -137,7 +225,7 @@ def _text(name: str) -> str:
 
 
 @cache
-def _template() -> Any:
+def _template(name: str) -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("paceline.reports.html", "templates")
@@ -145,4 +233,4 @@ def _template() -> Any:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["prose"] = prose
-    return environment.get_template("report.html.j2")
+    return environment.get_template(name)

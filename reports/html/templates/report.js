@@ -1,5 +1,5 @@
 "use strict";
-// Tabs, theme, choices and printing.
+// Tabs, theme, choices, wide tables and printing.
 (function () {
   const root = document.documentElement, themeButton = document.getElementById("theme");
   const tabs = [...document.querySelectorAll("[role=tab]")], panels = tabs.map((tab) => document.getElementById(tab.getAttribute("aria-controls")));
@@ -79,6 +79,19 @@
   let width = window.innerWidth;
   window.addEventListener("resize", () => {
     if (window.innerWidth !== width) { width = window.innerWidth; redraw(); }
+  });
+
+  // A table that is wider than the page says so, and has a shadow at each end that continues.
+  function markOverflow(box) {
+    const hidden = box.scrollWidth - box.clientWidth;
+    box.classList.toggle("left", box.scrollLeft > 1);
+    box.classList.toggle("right", hidden - box.scrollLeft > 1);
+    if (box.nextElementSibling) box.nextElementSibling.hidden = hidden <= 1;
+  }
+  const sizes = new ResizeObserver((entries) => entries.forEach((entry) => markOverflow(entry.target)));
+  document.querySelectorAll(".scroll").forEach((box) => {
+    sizes.observe(box);
+    box.addEventListener("scroll", () => markOverflow(box), { passive: true });
   });
 
   const wanted = window.matchMedia("(prefers-color-scheme: dark)");

@@ -1,0 +1,199 @@
+"""Draws the charts of answers as pictures, by matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from paceline.algorithms.core.errors import InputError
+from paceline.algorithms.core.files import replacing
+from paceline.reports.blocks import Chart, Plot
+from paceline.reports.palette import BAND, FAINT, INK, LINES
+from paceline.reports.plots import Drawn, Geometry, Side, geometry
+
+MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
+DASHES: dict[str, Any] = {"solid": "-", "broad": "-", "dashed": (0, (4, 2)), "dotted": (0, (1, 2))}
+MOST_COLUMNS = 3
+"""charts beside each other; provenance: ours"""
+WIDTH, HEIGHT = 5.4, 4.4
+"""inches of a chart beside others"""
+ALONE = (9.0, 5.2)
+"""inches of a single chart"""
+ROW_HEIGHT = 0.3
+"""inches of a horizontal bar; provenance: ours"""
+NAMED_BARS = 4
+"""largest number of bars whose names are not turned; provenance: ours"""
+
+
+def figure_of(charts: Sequence[Chart], choice: Mapping[str, str] | None = None, title: str = "") -> Figure:
+    """Draws charts beside each other.
+
+    Args:
+        charts: the charts.
+        choice: the plot of each chart with several of them, by what is chosen: ``{"Horizontal axis": "samples"}``;
+            otherwise the first one is drawn.
+        title: the title of the picture.
+
+    Returns:
+        The figure; ``figure.savefig(path)`` writes it.
+
+    Raises:
+        InputError: there is no chart, or a chart has no such plot.
+    """
+    if not charts:
+        raise InputError("found no chart, expected at least one to draw")
+    plots = [_chosen(chart, choice or {}) for chart in charts]
+    columns = min(MOST_COLUMNS, len(plots))
+    rows = -(-len(plots) // columns)
+    width, height = ALONE if len(plots) == 1 else (WIDTH, HEIGHT)
+    bars = max((len({row for one in plot.series for row in one.y}) for plot in plots if plot.horizontal), default=0)
+    height = max(height, 1.4 + ROW_HEIGHT * bars)
+    figure = Figure(figsize=(width * columns, height * rows), dpi=160, layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel in panels[len(plots) :]:
+        panel.set_visible(False)
+    for panel, chart, plot in zip(panels, charts, plots, strict=False):
+        _draw(panel, plot)
+        panel.set_title(chart.title, loc="left", fontsize=13 if len(plots) == 1 else 10, color=INK, wrap=True)
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold", color=INK)
+    return figure
+
+
+def save(charts: Sequence[Chart], path: Path, choice: Mapping[str, str] | None = None, title: str = "") -> None:
+    """Writes charts as a picture.
+
+    Args:
+        charts: the charts.
+        path: the file; its ending selects the format.
+        choice: as in `figure_of`.
+        title: the title of the picture.
+    """
+    with replacing(path) as hidden:
+        figure_of(charts, choice, title).savefig(hidden)
+
+
+def _chosen(chart: Chart, choice: Mapping[str, str]) -> Plot:
+    name = choice.get(chart.choice, next(iter(chart.plots))) if len(chart.plots) > 1 else next(iter(chart.plots))
+    if name not in chart.plots:
+        raise InputError(f"{chart.choice}: found {name!r}, expected {', '.join(chart.plots)}")
+    return chart.plots[name]
+
+
+def _draw(axes: Axes, plot: Plot) -> None:
+    places = geometry(plot)
+    filled: dict[tuple[float, int], float] = {}
+    for number, one in enumerate(places.series):
+        if one.series.mark == "bar":
+            _bars(axes, one, places, plot, filled)
+        else:
+            _line(axes, one, zorder=2 + number / (1 + len(places.series)))
+    _dress(axes, places, plot)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.tick_params(colors=INK, labelsize=8)
+    axes.set_axisbelow(True)
+    axes.grid(axis="x" if plot.horizontal else "y", color=LINES, linewidth=0.8)
+    names = {one.series.name for one in places.series if one.legend}
+    if len(names) > 1:
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2 if len(names) > 3 else len(names),
+                    frameon=False, fontsize=8, labelcolor=INK, handlelength=2.6)  # fmt: skip
+
+
+def _line(axes: Axes, one: Drawn, zorder: float) -> None:
+    series = one.series
+    broad, points = series.style == "broad", series.mark == "points"
+    label = series.name if one.legend else None
+    style: dict[str, Any] = {"color": one.colour, "zorder": zorder}
+    if points:
+        style |= {"linestyle": "none", "marker": MARKERS[one.symbol % len(MARKERS)], "markersize": 10 if broad else 5}
+        style |= {"markerfacecolor": "none", "markeredgewidth": 1.6} if broad else {}
+        if one.low is not None and one.high is not None:
+            axes.errorbar(one.x, one.y, _errors(one.y, one.low, one.high), label=label, capsize=3, **style)
+        else:
+            axes.plot(one.x, one.y, label=label, **style)
+    else:
+        style["color"] = _pale(one.colour) if broad else one.colour
+        style |= {"linewidth": 4.0 if broad else 1.0 if series.style == "dotted" else 1.6}
+        style |= {"marker": MARKERS[one.symbol % len(MARKERS)], "markersize": 4} if one.marked else {}
+        drawstyle = "steps-post" if series.mark == "step" else "default"
+        axes.plot(one.x, one.y, label=label, linestyle=DASHES[series.style], drawstyle=drawstyle, **style)
+        if one.low is not None and one.high is not None:
+            axes.fill_between(one.x, one.low, one.high, color=one.colour, alpha=BAND, linewidth=0)
+    for x, y, text in zip(one.x, one.y, series.labels or (), strict=False):
+        axes.annotate(text, (x, y), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=7, color=INK)
+
+
+def _bars(axes: Axes, one: Drawn, places: Geometry, plot: Plot, filled: dict[tuple[float, int], float]) -> None:
+    """Draws the bars of a series; `filled` is where stacked bars end: by position, and above or below 0."""
+    at, values = (one.y, one.x) if plot.horizontal else (one.x, one.y)
+    middles = [place + shift for place, shift in zip(at, one.shifts, strict=True)]
+    starts = []
+    for place, value in zip(at, values, strict=True):
+        key = (place, 1 if value >= 0 else -1)
+        starts.append(filled.get(key, 0.0) if plot.stacked else 0.0)
+        filled[key] = starts[-1] + (value if np.isfinite(value) else 0.0)
+    style: dict[str, Any] = {"color": one.colour, "label": one.series.name if one.legend else None}
+    if one.series.style == "broad":
+        style |= {"hatch": "///", "edgecolor": "white", "linewidth": 0}
+    if one.low is not None and one.high is not None:
+        style |= {"xerr" if plot.horizontal else "yerr": _errors(values, one.low, one.high), "capsize": 3}
+    if plot.horizontal:
+        drawn = axes.barh(middles, values, places.bar, left=starts, **style)
+    else:
+        drawn = axes.bar(middles, values, places.bar, bottom=starts, **style)
+    if one.series.labels is not None:
+        axes.bar_label(drawn, list(one.series.labels), padding=3, fontsize=7, color=INK)
+
+
+def _dress(axes: Axes, places: Geometry, plot: Plot) -> None:
+    """Sets titles, scales, limits and ticks of both axes."""
+    bars = not plot.horizontal and any(one.series.mark == "bar" for one in places.series)
+    for name, side in (("x", places.x), ("y", places.y)):
+        if side.log:
+            axes.set(**{f"{name}scale": "log"})
+        axes.set(**{f"{name}label": side.axis.label})
+        if side.ticks is not None:
+            _ticks(axes, name, side)
+        if side.limits is not None:
+            axes.set(**{f"{name}lim": side.limits})
+        elif side.axis.zero and not side.log and not (name == "x" and bars):
+            low, high = axes.get_xlim() if name == "x" else axes.get_ylim()
+            values = _values(places, name)
+            axes.set(**{f"{name}lim": (0.0 if min(values, default=0.0) >= 0 else low, max(0.0, high))})
+    if plot.horizontal:
+        axes.invert_yaxis()
+
+
+def _ticks(axes: Axes, name: str, side: Side) -> None:
+    assert side.ticks is not None, "only for axes with ticks"
+    positions, texts = side.ticks
+    many = name == "x" and side.names is not None and len(side.names) > NAMED_BARS
+    turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if many else {}
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    axis.set_ticks(list(positions), list(texts), **turned)
+    axis.set_ticks([], minor=True)
+
+
+def _values(places: Geometry, name: str) -> list[float]:
+    values = chain.from_iterable(getattr(one, name) for one in places.series)
+    return [value for value in values if np.isfinite(value)]
+
+
+def _errors(values: Sequence[float], low: Sequence[float], high: Sequence[float]) -> Any:
+    """Returns the lengths of error bars, downwards and upwards."""
+    middle = np.asarray(values)
+    return np.nan_to_num(np.maximum(0.0, [middle - np.asarray(low), np.asarray(high) - middle]))
+
+
+def _pale(colour: str) -> tuple[float, float, float]:
+    """Returns the colour at 40 % on white; opaque, so that curves of several seeds do not darken each other."""
+    red, green, blue = (1 - 0.4 * (1 - part) for part in to_rgb(colour))
+    return red, green, blue
