@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from paceline.records.figures import MISSING, Figure, Unit, number, signed_percent, significant, written
 
 if TYPE_CHECKING:
-    from paceline.reports.html.timeline_data import TimelineData
+    from paceline.reports.timeline_data import TimelineData
 
 Tone = Literal["plain", "good", "fair", "bad", "faint", "strong"]
 """the meaning of a colour; renderers choose the colour"""

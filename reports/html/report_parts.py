@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from paceline.reports.html.timeline_data import TimelineData
+    from paceline.reports.timeline_data import TimelineData
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

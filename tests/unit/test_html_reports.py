@@ -36,9 +36,8 @@ from paceline.reports.html.charts.learning import curves
 from paceline.reports.html.charts.style import ACTIVITIES, WORDS, dark_colours
 from paceline.reports.html.report_parts import Chart, Grid, Timeline
 from paceline.reports.html.sections.counterexamples import scoped
-from paceline.reports.html.thinning import MOST_SPANS
-from paceline.reports.html.timeline_data import timeline_of
 from paceline.reports.sweeps.stored_sweep import stored_table
+from paceline.reports.timeline_data import MOST_SPANS, timeline_of
 from paceline.scenarios import load
 from paceline.simulator.runs.run import simulate
 from tests.report_samples import (

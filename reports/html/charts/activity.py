@@ -15,8 +15,8 @@ from paceline.records.summary import rank_seconds
 from paceline.records.tables import ACTIVITIES
 from paceline.reports.html.charts.style import ACTIVITIES as COLOURS
 from paceline.reports.html.charts.style import DASHES, LEGEND, MARKS, WORDS, colour_of, figure
-from paceline.reports.html.thinning import MOST_RANKS, evenly
 from paceline.reports.staleness.notions import update_weight
+from paceline.reports.timeline_data import MOST_RANKS, evenly
 
 WINDOWS = 40
 """windows of a run in curves of rates; provenance: ours"""

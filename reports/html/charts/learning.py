@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from paceline.records import Run
 from paceline.reports.html.charts.style import FAINT, MARKS, PALE, colour_of, faded, figure, log_axis
-from paceline.reports.html.thinning import MOST_POINTS, evenly
 from paceline.reports.staleness.notions import update_weight
+from paceline.reports.timeline_data import MOST_POINTS, evenly
 
 Axis = Literal["time", "samples", "updates"]
 Measure = Literal["accuracy", "loss"]

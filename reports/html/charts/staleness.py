@@ -8,8 +8,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from paceline.reports.html.charts.style import DASHES, MARKS, axis, colour_of, figure
-from paceline.reports.html.thinning import MOST_RANKS, evenly
 from paceline.reports.staleness.notions import Notion
+from paceline.reports.timeline_data import MOST_RANKS, evenly
 
 MOST_VALUES = 200
 """values of a distribution; larger ones are left out of the chart"""

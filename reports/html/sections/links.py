@@ -9,8 +9,8 @@ from paceline.reports.comparison.words import listed, size
 from paceline.reports.html.charts.links import busiest_chart, height_of, kinds_chart
 from paceline.reports.html.report_parts import Chart, Grid, Section
 from paceline.reports.html.sections.timeline import first_seeds
-from paceline.reports.html.timeline_data import label_of
 from paceline.reports.link_words import figures_of, link_sentences, used_words
+from paceline.reports.timeline_data import label_of
 
 
 def links_section(runs: Sequence[Run]) -> Section | None:

@@ -12,7 +12,7 @@ from paceline.reports.comparison.words import listed
 from paceline.reports.html.charts.activity import rate_chart, shares_chart, shares_of_ranks, shares_of_runs
 from paceline.reports.html.report_parts import Chart, Grid, Section
 from paceline.reports.html.sections.timeline import first_seeds
-from paceline.reports.html.timeline_data import label_of
+from paceline.reports.timeline_data import label_of
 
 MEGABYTES = 1e-6
 

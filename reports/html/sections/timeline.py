@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from paceline.records import Run
 from paceline.reports.html.report_parts import Section, Timeline
-from paceline.reports.html.timeline_data import timeline_of
+from paceline.reports.timeline_data import timeline_of
 
 
 def first_seeds(runs: Sequence[Run]) -> list[Run]:

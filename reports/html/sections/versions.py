@@ -10,7 +10,7 @@ from paceline.records import Run
 from paceline.records.machine import package_versions
 from paceline.reports.html.grids import facts, flat
 from paceline.reports.html.report_parts import Grid, Section
-from paceline.reports.html.timeline_data import label_of
+from paceline.reports.timeline_data import label_of
 
 HIDDEN = ("warnings", "assumptions", "gradient_times", "collectives")
 """facts about a run that have other places in a report, or are long"""
