@@ -77,11 +77,11 @@ def show(ask: Ask, steps: int | None, shown: Output) -> None:
     from paceline.checking.own_methods import check_own_methods
     from paceline.cli.actions import say_warnings
     from paceline.reports.explanation.explain import explain as run
-    from paceline.reports.explanation.explanation_tables import tables
+    from paceline.reports.explanation.explanation_tables import blocks
 
     check_own_methods(scenario)
     with shown.progress() as stage:
         found = run(scenario, steps=steps, progress=stage("explaining"))
     answer = {"scenario": scenario.name, "algorithms": [one.record() for one in found]}
-    shown.answer(answer, [part for one in found for part in tables(one)])
+    shown.answer(answer, [block for one in found for block in blocks(one)])
     say_warnings((note for one in found for note in one.notes), shown)

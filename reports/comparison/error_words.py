@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.records.figures import significant
+from paceline.records.figures import MILLISECONDS
 from paceline.reports.attribution.error_sources import LEAST_SHARE, MAIN_PART, Cause, ErrorSources
 from paceline.reports.attribution.step_differences import LONG, OVERLAP
 from paceline.reports.attribution.timeline import UNRECORDED, WAIT, named
@@ -62,7 +62,7 @@ def describe_error(name: str, found: ErrorSources) -> str:
 
 
 def _ms(seconds: float) -> str:
-    return f"{significant(1e3 * seconds, 4)} ms"
+    return MILLISECONDS.with_symbol(seconds)
 
 
 def _percent(share: float | None) -> str:

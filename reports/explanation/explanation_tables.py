@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-from rich.table import Table
+from collections.abc import Sequence
+from typing import Any
 
-from paceline.records.figures import significant
+from paceline.records.figures import MILLISECONDS, STEP_TIME, Unit
+from paceline.reports.blocks import Block, Cell, Claim, Column, Table
 from paceline.reports.explanation.breakdown import GROUPS
 from paceline.reports.explanation.explain import Explanation
 from paceline.reports.explanation.row import Row
 from paceline.reports.explanation.what_if import LEAST
-from paceline.reports.plain_table import plain_table
 
 
-def tables(found: Explanation) -> list[Table | str]:
+def blocks(found: Explanation) -> list[Block]:
     """Returns the tables of one algorithm, and its conclusion."""
-    return [breakdown_table(found), formula_list(found), what_if_table(found), found.conclusion, ""]
+    return [breakdown_table(found), Claim(formula_list(found)), what_if_table(found), Claim(found.conclusion + "\n")]
 
 
 def breakdown_table(found: Explanation) -> Table:
     """Returns the parts of the mean step time, with a sum for each group."""
-    step = f"{significant(1e3 * found.step_s, 4)} ms"
-    title = f"{found.name}: a step takes {step}, the mean of {found.steps} steps of all workers"
-    shown = plain_table(title, first="part")
-    for header in ("ms", "%", "hidden\nms"):
-        shown.add_column(header, justify="right")
-    shown.columns[0].no_wrap = False
+    step = STEP_TIME.with_symbol(found.step_s)
+    columns = [
+        Column("part"), Column("time", MILLISECONDS, code="seconds"), Column("", Unit("%"), code="percent"),
+        Column("hidden", MILLISECONDS, code="hidden_s"),
+    ]  # fmt: skip
+    rows: list[tuple[str, float, float, Any]] = []
+    sums = []
     for group in GROUPS:
-        if rows := [row for row in found.rows if row.group == group]:
-            sums = sum(row.seconds for row in rows), sum(row.percent for row in rows), sum(row.hidden_s for row in rows)
-            shown.add_row(group, *_figures(*sums), style="bold")
-            for number, row in enumerate(rows):
-                shown.add_row(f"  {mark(found, row)} {row.name}", *_figures(row.seconds, row.percent, row.hidden_s))
-                if number == len(rows) - 1:
-                    shown.add_section()
-    return shown
+        if parts := [row for row in found.rows if row.group == group]:
+            sums.append(len(rows))
+            rows.append(_cells(group, parts))
+            rows += [_cells(f"  {mark(found, row)} {row.name}", [row]) for row in parts]
+    title = f"{found.name}: a step takes {step}, the mean of {found.steps} steps of all workers"
+    return Table(title, columns, rows, tones=dict.fromkeys(sums, "strong"))
 
 
-def _figures(seconds: float, percent: float, hidden_s: float) -> tuple[str, str, str]:
-    hidden = f"{1e3 * hidden_s:.3f}" if hidden_s else ""
-    return f"{1e3 * seconds:.3f}", f"{percent:.1f}", hidden
+def _cells(name: str, rows: Sequence[Row]) -> tuple[str, float, float, Any]:
+    """Returns the cells of the sum of some rows; what is not hidden has no figure."""
+    hidden_s = sum(row.hidden_s for row in rows)
+    return name, sum(row.seconds for row in rows), sum(row.percent for row in rows), hidden_s or Cell("")
 
 
 def mark(found: Explanation, row: Row) -> str:
@@ -65,11 +66,13 @@ def formula_list(found: Explanation) -> str:
 
 def what_if_table(found: Explanation) -> Table:
     """Returns the effects of changes, largest first."""
-    shown = plain_table(f"{found.name}: one change at a time", first="change")
-    for header in ("step\nms", "change\n%"):
-        shown.add_column(header, justify="right")
-    for effect in found.effects:
-        small = abs(effect.saved) < LEAST
-        change = f"under {100 * LEAST:g}" if small else f"{-100 * effect.saved:+.1f}"
-        shown.add_row(effect.words, significant(1e3 * effect.step_s, 4), change)
-    return shown
+    columns = [Column("change"), Column.of(STEP_TIME), Column("difference", signed=True)]
+    rows = [
+        (
+            effect.words,
+            effect.step_s,
+            Cell(-effect.saved, words=f"under {100 * LEAST:g}" if abs(effect.saved) < LEAST else ""),
+        )
+        for effect in found.effects
+    ]
+    return Table(f"{found.name}: one change at a time", columns, rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import statistics
 from collections.abc import Callable
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from paceline.algorithms import METHODS
 from paceline.records import Run
@@ -24,6 +22,7 @@ from paceline.reports.attribution.timeline import from_tables, from_trace
 from paceline.reports.comparison.compare import assemble
 from paceline.reports.comparison.error_table import error_tables
 from paceline.reports.comparison.error_words import describe_error
+from paceline.reports.text import as_text
 from paceline.simulator.interpreter.interpreter import simulate_job
 from tests.clusters import fixed_costs
 from tests.support import FixedTiming, job_of
@@ -288,11 +287,7 @@ def test_an_answer_without_a_difference_is_valid_json() -> None:
 
 
 def printed(found: ErrorSources) -> str:
-    console = Console(file=io.StringIO(), width=80, no_color=True)
-    for part in error_tables("sync-sgd", found):
-        console.print(part)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    return as_text(error_tables("sync-sgd", found), width=80)
 
 
 def test_tables_of_a_large_error() -> None:
