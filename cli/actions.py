@@ -1,25 +1,25 @@
-"""The actions of the commands: load the scenario, run it, store the runs, print the answer."""
+"""What commands share: loading the scenario, storing runs, printing them, and processes that a launcher has started."""
 
 from __future__ import annotations
 
-import sys
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline.algorithms.core.errors import InputError
-from paceline.cli.output import Output, write_json
+from paceline.algorithms.core.errors import InputError, PacelineError
+from paceline.backend.transports.launch_environment import Joined, SaidElsewhere, hasty, tell_torchrun
+from paceline.cli.options import listed
+from paceline.cli.output import Output
 from paceline.records.figures import significant
 
 if TYPE_CHECKING:
-    from paceline.cli.expected import Expected
-    from paceline.cli.options import EngineName
+    from paceline.backend.multihost.world import World
     from paceline.records import Run, RunsFailed
-    from paceline.reports.comparison.predict import Report
 
 HOW = {"events": "event by event", "cohort": "for all ranks at once", "compiled": "by compiled code"}
 """the interpreters, in words"""
@@ -80,54 +80,10 @@ class Ask:
         """Returns the requested algorithms; None for those of the scenario."""
         if self.algorithms is None:
             return None
-        names = [name for part in self.algorithms.split(",") if (name := part.strip())]
+        names = listed(self.algorithms)
         if not names:
             raise InputError(f"--algorithms: found {self.algorithms!r}, expected names such as sync-sgd,async-sgd")
         return names
-
-
-def simulate(ask: Ask, output: Output, engine: EngineName = "auto", *, with_report: bool = False) -> None:
-    """Simulates one run per algorithm and seed; prints each row of the table when its runs have ended.
-
-    Args:
-        ask: the request.
-        output: where the answer is printed.
-        engine: the interpreter, see `paceline.simulator.runs.engine`.
-        with_report: whether to write a report of all runs.
-    """
-    scenario = ask.load()
-    from paceline.checking.own_methods import check_own_methods
-    from paceline.cli.expected import Expected
-    from paceline.reports.comparison.run_table import Rows
-    from paceline.scenarios.resolution.plan import names_of
-    from paceline.simulator.runs.run import simulate as run
-
-    broken = check_own_methods(scenario)
-    names = names_of(scenario.algorithms)
-    rows = Rows(names, scenario.seeds, each=scenario.seeds == 1 or output.verbose, width=output.out.width)
-    expected = Expected([name for name in names for _ in range(scenario.seeds)])
-
-    stored: list[Run] = []
-    save = broken.marking(keeper(stored, ask.out))
-
-    def keep(run: Run) -> Run:
-        saved = save(run)
-        expected.ended()
-        if (row := rows.add(saved)) is not None:
-            output.row(row)
-        return saved
-
-    with stored_if_interrupted(stored), output.progress() as stage:
-        report = stage("simulating", run_names(names, scenario.seed, scenario.seeds))
-        runs = run(scenario, progress=_estimating(expected, report, output), keep=keep, engine=engine)
-    output.end_of_rows()
-    for table in rows.later:
-        output.row(table)
-    answer_runs(scenario.name, runs, ask, output, streamed=True)
-    if with_report:
-        from paceline.cli.report_command import report_of_simulation
-
-        report_of_simulation(runs, scenario.name, ask.out, output)
 
 
 def run_names(names: Sequence[str], seed: int, seeds: int) -> list[str]:
@@ -144,34 +100,6 @@ def run_names(names: Sequence[str], seed: int, seeds: int) -> list[str]:
     if seeds == 1:
         return list(names)
     return [f"{name}, seed {seed + number}" for name in names for number in range(seeds)]
-
-
-def _estimating(expected: Expected, report: Report | None, output: Output) -> Report | None:
-    """Adds the expected remaining time to a stage's progress, and prints a note if the duration is long."""
-    if report is None:
-        return None
-    from paceline.cli.expected import LONG_S
-    from paceline.reports.comparison.words import duration
-
-    said = False
-
-    def estimated(name: str, done: float) -> None:
-        nonlocal said
-        left = expected.left(done)
-        if left is None:
-            report(name, done)
-            return
-        runs = "1 run of another method is" if left.untimed == 1 else f"{left.untimed} runs of other methods are"
-        total_s = expected.total_s(left)
-        if not said and total_s >= LONG_S:
-            said = True
-            rest = f", and {runs} not timed yet" if left.untimed else ""
-            output.note(f"expected duration: about {duration(total_s)}{rest}")
-        more = "1 more run" if left.untimed == 1 else f"{left.untimed} more runs"
-        rest = f" and {more}" if left.untimed else ""
-        report(f"{name}, about {duration(left.seconds)}{rest} left" if said else name, done)
-
-    return estimated
 
 
 @contextmanager
@@ -354,12 +282,44 @@ def keeper(kept: list[Run], out: Path) -> Callable[[Run], Run]:
     return keep
 
 
-def schema(*, markdown: bool) -> None:
-    """Prints the JSON Schema of scenarios, or the reference page of the documentation."""
-    from paceline.scenarios import json_schema
-    from paceline.scenarios.resolution.reference import reference_page
+@contextmanager
+def together(started: Joined, output: Output) -> Iterator[tuple[World, Output]]:
+    """Connects the processes for the block; yields them, and the output, which is quiet in all but the first.
 
-    if markdown:
-        sys.stdout.write(reference_page(json_schema()))
-    else:
-        write_json(json_schema())
+    Args:
+        started: how this process was started.
+        output: where the first process prints.
+
+    Raises:
+        RunFailed: some processes did not start.
+    """
+    # before torch is imported, as its store logs a long stack for every closed connection; Paceline reports the cause
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from paceline.backend.multihost.world import join
+
+    with join(started) as world:
+        speaking = output if world.leads else replace(output, quiet=True)
+        speaking.note(f"{started.processes} processes of {started.launcher}, hosts: {len(world.hosts)}")
+        if (advice := hasty(started, os.environ)) is not None:
+            speaking.note(advice)
+        yield world, speaking
+
+
+@contextmanager
+def reported(started: Joined) -> Iterator[None]:
+    """Passes errors of the block on to torchrun; an input error of a process other than the first gets its number.
+
+    Args:
+        started: how this process was started.
+    """
+    try:
+        yield
+    except SaidElsewhere as error:
+        tell_torchrun(str(error))
+        raise
+    except InputError as error:
+        tell_torchrun(str(error))
+        raise InputError(f"process {started.process}: {error}" if started.process else str(error)) from error
+    except PacelineError as error:
+        tell_torchrun(str(error))
+        raise

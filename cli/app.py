@@ -1,8 +1,8 @@
-"""The commands and their options, for typer.
+"""All commands, and how their errors are printed.
 
 Rules of this file:
 
-* Only names, types and help are here. The implementation of a command is in `actions`, which is imported when the
+* A command is in the file of its name: its options, and what it calls. What is slow to import is imported when the
   command runs, so that ``--help`` does not import torch.
 * Exit status: 0 done, 1 the run failed, 2 the input was wrong, 130 interrupted. Only `Guarded` sets it. An error that
   nobody foresaw is 1, in one sentence that names a file with the traceback.
@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
@@ -38,46 +38,21 @@ from paceline.cli.doctor_command import doctor
 from paceline.cli.explain_command import explain
 from paceline.cli.export_command import ExportCommand, export
 from paceline.cli.init_command import init
-from paceline.cli.option_hints import HintingCommand, ScenarioCommand, help_text
-from paceline.cli.options import (
-    RUNS,
-    Algorithms,
-    Engine,
-    Json,
-    Machine,
-    Network,
-    Out,
-    Pace,
-    Quiet,
-    Replay,
-    Report,
-    Resume,
-    Scenario,
-    ScenarioOrRun,
-    Seed,
-    Seeds,
-    Set,
-    Slurm,
-    TensorBoard,
-    Verbose,
-    Watch,
-    WatchMachine,
-    output,
-)
+from paceline.cli.list_command import list_
+from paceline.cli.options import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, HintingCommand, ScenarioCommand, help_text
+from paceline.cli.output import write_json
 from paceline.cli.plan_command import plan
 from paceline.cli.report_command import report as report_command
 from paceline.cli.reproduce_command import reproduce
-from paceline.cli.runs_command import runs
-from paceline.cli.show_command import show
+from paceline.cli.runs_command import runs, show
+from paceline.cli.simulate_command import simulate
 from paceline.cli.staleness_command import staleness
 from paceline.cli.sweep_command import sweep
 from paceline.cli.topology_command import topology
-
-EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
+from paceline.cli.train_command import train
 
 MOST_LETTERS = 200
 """of the message of an unforeseen error; the whole is in its report"""
-Listing = Literal["algorithms", "devices", "links", "topologies", "models", "datasets", "scenarios", "storage"]
 
 
 class Guarded(TyperGroup):
@@ -192,135 +167,10 @@ def _paceline(
     """
 
 
-@app.command(cls=ScenarioCommand)
-def simulate(
-    ctx: typer.Context,
-    scenario: Scenario,
-    changes: Set = None,
-    algorithms: Algorithms = None,
-    seed: Seed = None,
-    seeds: Seeds = None,
-    machine: Machine = None,
-    engine: Engine = "auto",
-    report: Report = True,
-    out: Out = RUNS,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> None:
-    """Run a scenario in virtual time on its modelled cluster: one run per algorithm and seed.
-
-    All runs and a report of them are stored: throughput, shares of time, a timeline of every rank, learning, staleness.
-
-    \b
-    Examples:
-      paceline simulate quickstart
-      paceline simulate quickstart --algorithms sync-sgd,async-sgd --seeds 3
-      paceline simulate my.yaml --set cluster.nodes[0].count=4 --set stop.epochs=5
-      paceline simulate runs/quickstart-agd-1-simulated-1/run.json
-      paceline simulate my.yaml --machine machine.yaml   # of paceline calibrate
-    """
-    from paceline.cli import actions
-
-    ask = actions.Ask(
-        scenario, changes=changes or [], algorithms=algorithms, seed=seed, seeds=seeds, out=out, machine=machine
-    )
-    actions.simulate(ask, output(ctx, as_json, quiet, verbose), engine, with_report=report)
-
-
-@app.command(cls=ScenarioCommand)
-def train(
-    ctx: typer.Context,
-    scenario: ScenarioOrRun = None,
-    changes: Set = None,
-    algorithms: Algorithms = None,
-    seed: Seed = None,
-    seeds: Seeds = None,
-    pace: Pace = None,
-    network: Network = None,
-    resume: Resume = None,
-    watch: Watch = False,
-    machine: WatchMachine = None,
-    tensorboard: TensorBoard = False,
-    replay: Replay = None,
-    out: Out = RUNS,
-    slurm: Slurm = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> None:
-    """Run a scenario for real: one process per rank, with torch.distributed.
-
-    The command starts the ranks on this machine. If `torchrun`, `srun` or `mpirun` has started the command, each of
-    its processes is a rank, on one host or on several.
-
-    \b
-    Examples:
-      paceline train quickstart
-      paceline train quickstart --algorithms agd --set algorithms.agd.delay=2
-      paceline train my.yaml --no-pace --seed 7 --json
-      paceline train my.yaml --set train.checkpoint.every='100 updates'
-      paceline train --resume runs/my-sync-sgd-7-measured-1 --set stop.epochs=20
-      paceline train my.yaml --watch --machine machine.yaml
-      paceline train my.yaml --tensorboard --verbose
-      paceline train --replay runs/quickstart-async-sgd-1-measured-1
-      torchrun --standalone --nproc-per-node=5 --no-python paceline train my.yaml
-      paceline train my.yaml --slurm > my.sh
-    """
-    from paceline.cli import actions, train_command
-
-    shown = output(ctx, as_json, quiet, verbose)
-    watching = train_command.Watching(tensorboard=tensorboard, predicted=watch, machine=machine)
-    watching.check(scenario, replay)
-    if replay is not None:
-        if not train_command.replay(replay, shown):
-            raise typer.Exit(EXIT_FAILED)
-        return
-    ask = actions.Ask(
-        train_command.scenario_of(scenario, resume),
-        changes=changes or [],
-        algorithms=algorithms,
-        seed=seed,
-        seeds=seeds,
-        out=out,
-        pace=pace,
-        network=network,
-        resume=resume,
-    )
-    if slurm:
-        train_command.slurm(ask, [argument for argument in sys.argv[1:] if argument != "--slurm"])
-    else:
-        train_command.train(ask, shown, watching)
-
-
+app.command(cls=ScenarioCommand)(simulate)
+app.command(cls=ScenarioCommand)(train)
 app.command(cls=ScenarioCommand)(compare)
-
-
-@app.command("list", cls=HintingCommand)
-def list_(
-    ctx: typer.Context,
-    kind: Annotated[Listing, typer.Argument(help="What to list.", show_default=False)],
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Only these; algorithms with all that is known of them."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """List algorithms, devices, links, topologies, models, data sets, scenarios or storage.
-
-    With names of algorithms, their hyper-parameters, defaults and guarantees are shown.
-
-    \b
-    Examples:
-      paceline list algorithms
-      paceline list algorithms diloco
-      paceline list scenarios --json
-    """
-    from paceline.cli import listing
-
-    listing.show(kind, names or [], output(ctx, as_json))
-
-
+app.command("list", cls=HintingCommand)(list_)
 app.command(cls=ScenarioCommand)(calibrate)
 app.command(cls=HintingCommand)(check)
 app.command(cls=HintingCommand)(convert)
@@ -352,9 +202,14 @@ def schema(
       paceline schema > scenario.schema.json
       paceline schema --markdown > docs/scenario-reference.md
     """
-    from paceline.cli import actions
+    from paceline.scenarios import json_schema
 
-    actions.schema(markdown=markdown)
+    if markdown:
+        from paceline.scenarios.resolution.reference import reference_page
+
+        sys.stdout.write(reference_page(json_schema()))
+    else:
+        write_json(json_schema())
 
 
 def _as_note(formatted: Callable[..., str]) -> Callable[..., str]:

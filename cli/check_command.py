@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,20 +18,20 @@ from paceline.checking.defaults import (
     STEPS,
     WORKERS,
 )
-from paceline.cli import completing
-from paceline.cli.options import Json, Quiet, output
+from paceline.cli.options import Json, Quiet, complete_algorithms, output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
 
-    from paceline.algorithms.core.method import Method
-    from paceline.checking.cases import Checked, Effort, Verdict, Violation
+    from paceline.checking.cases import Checked, Verdict, Violation
+    from paceline.checking.counterexamples import Replayed, Story
     from paceline.cli.output import Output
 
 EXIT_VIOLATED = 1
-ALL = "all"
 
 Methods = Annotated[
     list[str] | None,
@@ -39,7 +40,7 @@ Methods = Annotated[
         help="Names of methods, your own as module:Class or path/to/file.py:Class, or [bold]all[/] for every built-in "
         "one.",
         show_default=False,
-        autocompletion=completing.algorithms,
+        autocompletion=complete_algorithms,
     ),
 ]
 Schedules = Annotated[
@@ -95,7 +96,7 @@ SameAs = Annotated[
         help="Also compare the weights at the end with those of this method: a name, or your own as file.py:Class. One "
         "that is not deterministic is compared with one worker only.",
         show_default=False,
-        autocompletion=completing.algorithms,
+        autocompletion=complete_algorithms,
     ),
 ]
 ReplayFile = Annotated[
@@ -164,117 +165,53 @@ def check(
     if replay is not None:
         if methods:
             raise InputError(f"--replay: found {replay} and also {' '.join(methods)}; expected no METHOD with --replay")
-        from paceline.cli.counterexample_display import replay_file
-
-        if status := replay_file(replay, to):
-            raise typer.Exit(status)
+        if replay_file(replay, to):
+            raise typer.Exit(EXIT_VIOLATED)
         return
     if deaths and not exhaustive:
         raise InputError("--deaths: found it without --exhaustive; random schedules contain deaths without this option")
-    request = Request(
-        exhaustive=exhaustive,
-        deaths=deaths,
-        schedules=schedules,
-        seconds=seconds,
-        workers=workers,
-        steps=steps,
-        seed=seed,
-        same_as=None if same_as is None else _methods([same_as])[0],
-    )
-    results = list(_checked(_methods(methods or []), request, out, to))
-    to.answer(results[0] if len(results) == 1 else {"results": results}, [])
-    if any(one["verdict"] == "violated" for result in results for one in result["guarantees"]):
-        raise typer.Exit(EXIT_VIOLATED)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """The options of the search."""
-
-    exhaustive: bool
-    deaths: bool
-    schedules: int | None
-    seconds: float | None
-    workers: int | None
-    steps: int | None
-    seed: int
-    same_as: Method | None = None
-
-    @property
-    def effort(self) -> Effort:
-        """How much is tried."""
-        from paceline.checking.cases import Effort
-
-        every = self.exhaustive
-        return Effort(
-            schedules=self.schedules or (EVERY_ORDER_MOST if every else SCHEDULES),
-            seconds=self.seconds,
-            workers=self.workers or (EVERY_ORDER_WORKERS if every else WORKERS),
-            steps=self.steps or (EVERY_ORDER_STEPS if every else STEPS),
-            seed=self.seed,
-            same_as=self.same_as,
-        )
-
-
-def _methods(names: list[str]) -> list[Method]:
-    """Returns the methods with their default hyper-parameters; reports all mistakes together."""
-    from paceline.algorithms import METHODS
-    from paceline.algorithms.registry import built
-
-    if not names:
+    if not methods:
         raise InputError("METHOD: found none, expected the name of a method, your own as file.py:Class, or all")
-    found: list[Method] = []
-    said: list[str] = []
-    every = [one for name in names for one in (METHODS if name == ALL else [name])]
-    for name in dict.fromkeys(every):
-        try:
-            found.append(built(name))
-        except InputError as error:
-            said.append(str(error))
-        except Exception as error:  # of any kind: the constructor of a user's method
-            said.append(f"method {name!r} cannot be created with its defaults: {type(error).__name__}: {error}")
-    if said:
-        raise InputError("\n".join(said))
-    return found
+    from paceline.reports.results.check_result import check as checked
+    from paceline.reports.results.check_result import check_answer, methods_of
 
-
-def _checked(methods: Sequence[Method], request: Request, out: Path, to: Output) -> Iterator[dict[str, Any]]:
-    """Checks the methods one after the other, prints what was found, and yields the JSON answers."""
-    from paceline.checking.cases import check_method
-    from paceline.reports.results.check_result import check_answer
-
+    compared = None if same_as is None else methods_of(same_as)[0]
+    answers = []
     with to.progress() as begin:
-        for method in methods:
-            progress = begin(method.name) or _silent
-
-            def report(violation: Violation, name: str = method.name) -> None:
-                to.note(
-                    f"{name}: {violation.guarantee} is violated; now making the schedule smaller: {violation.words}"
-                )
-
-            if request.exhaustive:
-                from paceline.checking.cases.all_orders import check_all_orders
-
-                found: Checked = check_all_orders(method, request.effort, progress, report, deaths=request.deaths)
-            else:
-                found = check_method(method, request.effort, progress, report)
+        for method in methods_of(methods):
+            (found,) = checked(
+                method,
+                schedules=schedules,
+                seconds=seconds,
+                workers=workers,
+                steps=steps,
+                seed=seed,
+                exhaustive=exhaustive,
+                deaths=deaths,
+                same_as=compared,
+                progress=begin(method.name) or (lambda *_: None),
+                report=partial(_say_violation, method.name, to),
+            )
             shown, files = _counterexamples(found, out)
             for part in [*_summary(found), *shown]:
                 to.row(part)
-            yield check_answer(found, files)
+            answers.append(check_answer(found, files))
+    to.answer(answers[0] if len(answers) == 1 else {"results": answers}, [])
+    if any(guarantee["verdict"] == "violated" for answer in answers for guarantee in answer["guarantees"]):
+        raise typer.Exit(EXIT_VIOLATED)
 
 
-def _silent(_now: str, _done: float) -> None:
-    """Receives the progress of a quiet command."""
+def _say_violation(name: str, to: Output, violation: Violation) -> None:
+    to.note(f"{name}: {violation.guarantee} is violated; now making the schedule smaller: {violation.words}")
 
 
 def _counterexamples(found: Checked, folder: Path) -> tuple[list[RenderableType], dict[str, Path]]:
     """Writes the counterexamples; returns their stories for the terminal, and the files by guarantee."""
+    from paceline.reports.results.check_result import write_files
+
     parts: list[RenderableType] = []
     files: dict[str, Path] = {}
     for verdict in found.violated:
-        from paceline.cli.counterexample_display import story_parts, write_files
-
         assert verdict.violation is not None, "that is what violated means"
         story, paths = write_files(verdict.violation, folder, f"{found.method.name}-{verdict.guarantee}")
         files[verdict.guarantee] = paths[0]
@@ -305,3 +242,91 @@ def _summary(found: Checked) -> Iterator[RenderableType]:
 
 def _worst(verdict: Verdict) -> str:
     return "" if verdict.worst is None else str(verdict.worst)
+
+
+def story_parts(story: Story, files: Sequence[Path] = ()) -> list[RenderableType]:
+    """Returns what a terminal shows of a story: sentences, diagram, values and files.
+
+    Args:
+        story: the story.
+        files: the files that contain it; the first one can be replayed.
+    """
+    from rich.text import Text
+
+    from paceline.checking.counterexamples import text_diagram
+
+    parts: list[RenderableType] = [_title(story), Text(story.setting), "", _sentences(story), ""]
+    parts.append(Text(text_diagram(story), no_wrap=True, overflow="crop"))
+    if story.differences:
+        parts += ["", Text("Values", style="bold"), *(Text(f"  {one.text}") for one in story.differences)]
+    if files:
+        parts += ["", Text(f"written to {', '.join(map(str, files))}; run it again with:")]
+        parts.append(Text(f"  paceline check --replay {files[0]}", no_wrap=True))
+    return parts
+
+
+def _title(story: Story) -> Text:
+    from rich.text import Text
+
+    title = Text(f"{story.method} violates ", style="bold")
+    return title.append(story.guarantee, style="bold red").append(f": {story.first_words}", style="not bold")
+
+
+def _sentences(story: Story) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    timed = any(sentence.time_s is not None for sentence in story.sentences)
+    table = Table(box=None, pad_edge=False, padding=(0, 1), show_header=False)
+    table.add_column(justify="right", style="dim", no_wrap=True)
+    if timed:
+        table.add_column(justify="right", style="dim", no_wrap=True)
+    table.add_column(ratio=1, overflow="fold")
+    table.add_column(style="dim", overflow="fold")
+    for sentence in story.sentences:
+        words = Text(f"{sentence.subject}: ").append(
+            sentence.words, style="red" if sentence.label.startswith("✗") else ""
+        )
+        times = ["" if sentence.time_s is None else f"{sentence.time_s:g} s"] * timed
+        table.add_row(f"{sentence.number}.", *times, words, Text(sentence.line))
+        if story.left_out and sentence.number == story.left_out_after:
+            table.add_row("", *[""] * timed, Text(story.gap, style="dim"), "")
+    return table
+
+
+def replay_file(path: Path, shown: Output) -> bool:
+    """Runs a counterexample again, in this process, and prints what happens.
+
+    The JSON answer is ``{"path", "guarantee", "violated", "same", "words", "changed", "others", "story"}``.
+
+    Args:
+        path: the file.
+        shown: where the answer is printed.
+
+    Returns:
+        Whether a guarantee is violated again.
+
+    Raises:
+        InputError: the file is no counterexample, or damaged.
+    """
+    from rich.text import Text
+
+    from paceline.checking.counterexamples import load_counterexample, replay
+
+    replayed = replay(load_counterexample(path))
+    parts: list[RenderableType] = [] if replayed.story is None else [*story_parts(replayed.story), ""]
+    shown.answer(_answer(path, replayed), [*parts, Text(replayed.words)])
+    return replayed.violation is not None
+
+
+def _answer(path: Path, replayed: Replayed) -> dict[str, Any]:
+    return {
+        "path": str(path),
+        "guarantee": replayed.counterexample.violation.guarantee,
+        "violated": replayed.violation is not None,
+        "same": replayed.same,
+        "words": replayed.words,
+        "changed": list(replayed.changed),
+        "others": [{"guarantee": other.guarantee, "words": other.words} for other in replayed.others],
+        "story": None if replayed.story is None else asdict(replayed.story),
+    }

@@ -13,7 +13,6 @@ import typer
 
 from paceline.algorithms.core.errors import InputError
 from paceline.backend.transports.launch_environment import joined
-from paceline.cli import completing
 from paceline.cli.options import (
     RUNS,
     Algorithms,
@@ -29,6 +28,7 @@ from paceline.cli.options import (
     Set,
     Verbose,
     output,
+    scenario_argument,
 )
 
 if TYPE_CHECKING:
@@ -38,16 +38,7 @@ if TYPE_CHECKING:
     from paceline.records import Run
     from paceline.reports.comparison.compare import Comparison
 
-ScenarioOrMeasured = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[SCENARIO]",
-        help="A scenario file (YAML), the name of one that comes with Paceline ([bold]paceline list scenarios[/]), "
-        "or the run.json of an earlier run; not allowed with --measured.",
-        show_default=False,
-        autocompletion=completing.scenarios,
-    ),
-]
+ScenarioOrMeasured = Annotated[str | None, scenario_argument(more="; not allowed with --measured")]
 MeasuredRuns = Annotated[
     list[Path] | None,
     typer.Option(
@@ -175,7 +166,7 @@ def show_joined(ask: Ask, output: Output, started: Joined, *, explain: bool, rep
         explain: whether to print the sources of errors, too.
         report: whether to write a report.
     """
-    from paceline.cli.joined_processes import reported, together
+    from paceline.cli.actions import reported, together
 
     with reported(started):
         scenario = ask.load() if started.process == 0 else ask.read()

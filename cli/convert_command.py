@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.algorithms.core.errors import InputError
-from paceline.cli import completing
-from paceline.cli.options import Json, Quiet, Verbose, output
+from paceline.cli.options import Json, Quiet, Verbose, complete_data, output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +27,7 @@ def convert(
             metavar="DATA",
             help="One of [bold]paceline list datasets[/]: mnist, fashion-mnist, cifar10, cifar100, images, digits.",
             show_default=False,
-            autocompletion=completing.data,
+            autocompletion=complete_data,
         ),
     ],
     data_dir: Annotated[

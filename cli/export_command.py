@@ -8,9 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from paceline.algorithms.core.errors import InputError
-from paceline.cli.option_hints import HintingCommand, value_of
-from paceline.cli.options import Json, Quiet, Verbose, output
-from paceline.cli.stored_arguments import StoredRun, read
+from paceline.cli.options import HintingCommand, Json, Quiet, RunArgument, Verbose, output, read, value_of
 from paceline.records.figures import significant
 
 Form = Annotated[
@@ -47,7 +45,7 @@ class ExportCommand(HintingCommand):
 
 def export(
     ctx: typer.Context,
-    run: StoredRun,
+    run: RunArgument,
     form: Form,
     out: NewName = None,
     as_json: Json = False,

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from paceline.algorithms.core.errors import InputError
-from paceline.cli import completing
-from paceline.cli.options import Json, Quiet, output
+from paceline.cli.options import Json, Quiet, complete_algorithms, listed, output
 
 DEFAULT_FILE = Path("scenario.yaml")
 NewFile = Annotated[Path, typer.Argument(metavar="[FILE]", help="The new file; an existing file is never overwritten.")]
@@ -23,7 +22,7 @@ Methods = Annotated[
         "--algorithms",
         metavar="A,B,…",
         help="The algorithms. Your own methods are module:Class or path/to/file.py:Class.",
-        autocompletion=completing.algorithms,
+        autocompletion=complete_algorithms,
     ),
 ]
 
@@ -63,7 +62,7 @@ def init(
         mistakes.append(f"found {str(file)!r}; expected a name that ends in .yaml")
     if not file.parent.is_dir():
         mistakes.append(f"found no folder {str(file.parent)!r}; expected one")
-    names = [name for part in algorithms.split(",") if (name := part.strip())]
+    names = listed(algorithms)
     text = ""
     try:
         text = new_scenario(valid_name(file.stem), cluster, names)

@@ -1,47 +1,106 @@
-"""Options of several commands."""
+"""Options of several commands, their completion by the shell, and the hints on options that a command does not have."""
 
 from __future__ import annotations
 
+import inspect
+import re
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.markup import escape
+from typer.core import TyperCommand
 
-from paceline.cli import completing
+from paceline.algorithms.core.errors import InputError
 
 if TYPE_CHECKING:
     from paceline.cli.output import Output
+    from paceline.records import Run
 
+EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
+RUNS = Path("runs")
 NetworkName = Literal["local", "emulated"]
 EngineName = Literal["auto", "events", "cohort", "compiled"]
 
-Scenario = Annotated[
-    str,
-    typer.Argument(
-        metavar="SCENARIO",
+
+def complete_scenarios(incomplete: str) -> list[str]:
+    """Returns the names of shipped scenarios with this beginning."""
+    from paceline.scenarios.values.text import SHIPPED
+
+    return [name for name in SHIPPED if name.startswith(incomplete)]
+
+
+def complete_algorithms(incomplete: str) -> list[str]:
+    """Completes the last name of a comma-separated list."""
+    from paceline.algorithms import METHODS
+    from paceline.algorithms.own import offers
+    from paceline.algorithms.synonyms import ALIASES
+
+    before, comma, last = incomplete.rpartition(",")
+    known = dict.fromkeys([*METHODS, *offers(), *ALIASES])
+    return [f"{before}{comma}{name}" for name in known if name.startswith(last)]
+
+
+def complete_topologies(incomplete: str) -> list[str]:
+    """Returns the names of cluster graphs with this beginning."""
+    from paceline.topologies.graphs.graph_registry import TOPOLOGIES
+
+    return [name for name in TOPOLOGIES if name.startswith(incomplete)]
+
+
+def complete_data(incomplete: str) -> list[str]:
+    """Returns the names of data sets with this beginning."""
+    from paceline.workloads.datasets import DATA
+
+    return [name for name in DATA if name.startswith(incomplete)]
+
+
+def complete_papers(incomplete: str) -> list[str]:
+    """Returns the short names of papers, and the names of claims, with this beginning."""
+    from paceline.papers.core.registry import PAPERS, claims_named
+
+    return [name for name in [*PAPERS, *(claim.name for claim in claims_named())] if name.startswith(incomplete)]
+
+
+def complete_stored_runs(incomplete: str) -> list[str]:
+    """Returns the folders of runs with this beginning: in the given folder, or in runs/ if none is given."""
+    given = Path(incomplete)
+    folder = given if incomplete.endswith("/") else given.parent
+    if folder == Path():
+        folder = Path("runs")
+    try:
+        names = sorted(str(path.parent) for path in folder.glob("*/run.json"))
+    except OSError:  # a folder that may not be read has no names to offer
+        return []
+    return [name for name in names if name.startswith(incomplete) or Path(name).name.startswith(incomplete)]
+
+
+def scenario_argument(metavar: str = "[SCENARIO]", more: str = "") -> Any:
+    """Returns the argument SCENARIO.
+
+    Args:
+        metavar: its name in the help.
+        more: what follows its description.
+    """
+    return typer.Argument(
+        metavar=metavar,
         help="A scenario file (YAML), the name of one that comes with Paceline ([bold]paceline list scenarios[/]), "
-        "or the run.json of an earlier run.",
+        f"or the run.json of an earlier run{more}.",
         show_default=False,
-        autocompletion=completing.scenarios,
-    ),
-]
-ScenarioOrRun = Annotated[
-    str | None,
+        autocompletion=complete_scenarios,
+    )
+
+
+Scenario = Annotated[str, scenario_argument("SCENARIO")]
+RunArgument = Annotated[
+    Path,
     typer.Argument(
-        metavar="[SCENARIO]",
-        help="A scenario file (YAML), the name of one that comes with Paceline ([bold]paceline list scenarios[/]), "
-        "or the run.json of an earlier run. Default with --resume: that of the run; not allowed with --replay.",
-        show_default=False,
-        autocompletion=completing.scenarios,
-    ),
-]
-Resume = Annotated[
-    Path | None,
-    typer.Option(
         metavar="RUN",
-        help="Resume from the last checkpoint of this run, or from this checkpoint. Only [bold]stop[/] and "
-        "[bold]train.checkpoint[/] of its scenario may be changed.",
+        help="A folder that simulate, train or compare has stored, or the run.json in it.",
         show_default=False,
+        autocompletion=complete_stored_runs,
     ),
 ]
 Set = Annotated[
@@ -54,7 +113,7 @@ Algorithms = Annotated[
         metavar="A,B,…",
         help="Run only these algorithms; those that the scenario lacks get their defaults. Your own methods are "
         "module:Class or path/to/file.py:Class.",
-        autocompletion=completing.algorithms,
+        autocompletion=complete_algorithms,
     ),
 ]
 Seed = Annotated[int | None, typer.Option(help="The seed, instead of the scenario's.", show_default=False)]
@@ -122,46 +181,15 @@ Network = Annotated[
         show_default=False,
     ),
 ]
-Replay = Annotated[
-    Path | None,
-    typer.Option(
-        "--replay",
-        metavar="RUN",
-        help="Repeat a recorded real run in the order of its record, and compare the weights bit for bit; "
-        "takes no scenario. Exit status 1 if they differ.",
-        show_default=False,
-    ),
-]
-TensorBoard = Annotated[
-    bool,
-    typer.Option(
-        "--tensorboard",
-        help="Write TensorBoard event files: in --out during a run, in tensorboard/ of its folder afterwards. "
-        "Needs paceline\\[tensorboard].",
-    ),
-]
-Watch = Annotated[
-    bool,
-    typer.Option(
-        "--watch",
-        help="Predict the runs first, then show predicted and measured progress, the time left, and ranks that are "
-        "slower than predicted.",
-    ),
-]
-WatchMachine = Annotated[
-    Path | None,
-    typer.Option(
-        "--machine",
-        metavar="FILE",
-        help="With --watch: predict with the costs of this machine, which [bold]paceline calibrate[/] measured; "
-        "default: the scenario's devices and links.",
-        show_default=False,
-    ),
-]
-Slurm = Annotated[
-    bool, typer.Option("--slurm", help="Print a Slurm script that runs this on as many nodes as the cluster has.")
-]
-RUNS = Path("runs")
+
+
+def listed(text: str | None) -> list[str]:
+    """Returns the names in ``A,B,…``.
+
+    >>> listed("sync-sgd, agd"), listed(None)
+    (['sync-sgd', 'agd'], [])
+    """
+    return [name for part in (text or "").split(",") if (name := part.strip())]
 
 
 def output(ctx: typer.Context, as_json: bool, quiet: bool = False, verbose: bool = False) -> Output:
@@ -177,3 +205,106 @@ def output(ctx: typer.Context, as_json: bool, quiet: bool = False, verbose: bool
 
     ctx.meta["verbose"] = verbose
     return Output(as_json=as_json, quiet=quiet, verbose=verbose)
+
+
+def folder_of(path: Path) -> Path:
+    """Returns the folder of a run that is given by its folder or its run.json."""
+    return path.parent if path.name == "run.json" else path
+
+
+def read(path: Path) -> Run:
+    """Reads a stored run.
+
+    Args:
+        path: its folder, or the run.json in it.
+
+    Raises:
+        InputError: there is no run, or it is damaged.
+    """
+    from paceline.records.store import read_run
+
+    return read_run(folder_of(path))
+
+
+def help_text(docstring: str | None) -> str | None:
+    """Returns a command's docstring as typer's rich help has to receive it.
+
+    Typer keeps the line breaks of the source and wraps what is longer than the terminal once more, so the lines of a
+    paragraph are joined. It reads square brackets as markup, so they are escaped: a docstring has no markup.
+
+    Args:
+        docstring: paragraphs with an empty line between them; one that begins with a line ``\\b`` keeps its lines.
+    """
+    if docstring is None:
+        return None
+    paragraphs = inspect.cleandoc(docstring).split("\n\n")
+    joined = (part if part.startswith("\b") else part.replace("\n", " ") for part in paragraphs)
+    return escape("\n\n".join(joined))
+
+
+class HintingCommand(TyperCommand):
+    """A command that suggests one of its options for an unknown one."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.help = help_text(self.help)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the arguments.
+
+        Raises:
+            InputError: for an unknown option, if there is a suggestion.
+        """
+        given = list(args)  # the parser consumes `args`
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if type(error).__name__ != "NoSuchOption":  # typer does not export its class, nor always take click's
+                raise
+            name = str(error.option_name)  # type: ignore[attr-defined]
+            if not (hint := self.hint(name, given)):
+                raise
+            raise InputError(f"No such option: {name}{hint}") from error
+
+    def hint(self, name: str, args: Sequence[str]) -> str:
+        """Returns a suggestion for an unknown option, to follow its name; empty if there is none.
+
+        Args:
+            name: the unknown option, with its dashes.
+            args: all arguments of the command, for subclasses.
+        """
+        from paceline.scenarios.values.key_hints import key_hint
+
+        options = [option.lstrip("-") for each in self.params for option in each.opts if option.startswith("--")]
+        key = name.lstrip("-").replace("-", "_")
+        found = key_hint(key, [option.replace("-", "_") for option in options]).replace(f"({key} was", "(it was")
+        return re.sub(r"\w+(?=[?)])", lambda right: f"--{right[0].replace('_', '-')}", found, count=1)
+
+
+class ScenarioCommand(HintingCommand):
+    """A command that runs a scenario: it suggests keys of the scenario, too."""
+
+    def hint(self, name: str, args: Sequence[str]) -> str:
+        """Returns the option, or ``--set`` with the path in the scenario, that an unknown option may mean."""
+        from paceline.scenarios.resolution.key_paths import key_paths, suggestion
+        from paceline.scenarios.resolution.schema import Scenario
+        from paceline.scenarios.values.key_hints import COMMON, WORLD_SIZE
+
+        key = name.lstrip("-").replace("-", "_")
+        path = suggestion(key, key_paths(Scenario))
+        if path is None:
+            return super().hint(name, args)
+        words = WORLD_SIZE if COMMON.get(key.lower()) == "nodes" else ""
+        change = shlex.quote(f"{path}={value_of(name, args)}")
+        return f"{words}; this is a key of the scenario: --set {change}"
+
+
+def value_of(name: str, args: Sequence[str]) -> str:
+    """Returns the value that an option was given with; VALUE if none follows."""
+    for position, argument in enumerate(args):
+        option, equals, value = argument.partition("=")
+        if option == name and equals:
+            return value
+        if option == name and position + 1 < len(args) and not args[position + 1].startswith("--"):
+            return args[position + 1]
+    return "VALUE"

@@ -18,7 +18,7 @@ from rich.console import Console, RenderableType
 from paceline.records.document import to_json
 
 if TYPE_CHECKING:
-    from paceline.cli.progress_bars import Begin
+    from paceline.cli.progress import Begin
     from paceline.reports.blocks import Block
 
 
@@ -97,7 +97,7 @@ class Output:
         On a terminal each stage, and each run of a stage with several, has a bar. Otherwise a line is printed from
         time to time.
         """
-        from paceline.cli.progress_bars import bars, lines, silent
+        from paceline.cli.progress import bars, lines, silent
 
         if self.quiet:
             yield silent

@@ -12,10 +12,21 @@ import typer
 
 from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.algorithms.core.files import write_whole
-from paceline.cli import completing
 from paceline.cli.actions import Ask
-from paceline.cli.expected import Pace
-from paceline.cli.options import RUNS, Algorithms, Jobs, Json, Out, Quiet, Report, Seed, Set, Verbose, output
+from paceline.cli.options import (
+    RUNS,
+    Algorithms,
+    Jobs,
+    Json,
+    Out,
+    Quiet,
+    Report,
+    Seed,
+    Set,
+    Verbose,
+    output,
+    scenario_argument,
+)
 from paceline.cli.output import Output
 from paceline.cli.report_command import add_report, say_report
 from paceline.records.document import to_json
@@ -25,16 +36,7 @@ if TYPE_CHECKING:
     from paceline.reports.planning.plan_answer import PlanAnswer
     from paceline.reports.planning.request import Request
 
-PlannedScenario = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[SCENARIO]",
-        help="A scenario file (YAML), the name of one that comes with Paceline ([bold]paceline list scenarios[/]), "
-        "or the run.json of an earlier run; not allowed with --resume.",
-        show_default=False,
-        autocompletion=completing.scenarios,
-    ),
-]
+PlannedScenario = Annotated[str | None, scenario_argument(more="; not allowed with --resume")]
 TargetOption = Annotated[
     str | None,
     typer.Option(
@@ -264,6 +266,7 @@ def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | 
 
 def _estimating(report: Callable[[str, float], None] | None) -> Callable[[str, float], None] | None:
     """Adds the time left to the progress of a stage, once enough of it is done."""
+    from paceline.cli.progress import Pace
     from paceline.reports.comparison.words import duration
 
     if report is None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.algorithms.core.errors import PacelineError
-from paceline.cli import completing
-from paceline.cli.options import Json, Quiet, Verbose, output
+from paceline.cli.options import Json, Quiet, Verbose, complete_papers, output
 
 if TYPE_CHECKING:
     from paceline.papers.core.reproduce import Reproduction
@@ -22,7 +21,7 @@ Names = Annotated[
         metavar="[PAPER|CLAIM]...",
         help="Papers (icmla17, dbs, sc17, pnnl, hsgd, softsync) or single claims; default: all.",
         show_default=False,
-        autocompletion=completing.papers,
+        autocompletion=complete_papers,
     ),
 ]
 Quick = Annotated[

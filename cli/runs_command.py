@@ -1,4 +1,4 @@
-"""``paceline runs``: lists, filters, compares and deletes stored runs."""
+"""``paceline runs`` and ``paceline show``: lists, filters, compares, deletes and describes stored runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from paceline.algorithms.core.errors import InputError
-from paceline.cli import completing
-from paceline.cli.options import RUNS, Json, Quiet, output
+from paceline.cli.options import (
+    RUNS,
+    Json,
+    Quiet,
+    RunArgument,
+    complete_algorithms,
+    complete_stored_runs,
+    folder_of,
+    listed,
+    output,
+    read,
+)
 from paceline.records.figures import significant
 
 if TYPE_CHECKING:
@@ -22,7 +32,7 @@ Places = Annotated[
         metavar="[PATH]...",
         help="Folders of runs, or folders in which runs are stored. Default: runs/.",
         show_default=False,
-        autocompletion=completing.stored_runs,
+        autocompletion=complete_stored_runs,
     ),
 ]
 Scenarios = Annotated[list[str] | None, typer.Option("--scenario", help="Only runs of this scenario; may be repeated.")]
@@ -32,7 +42,7 @@ Names = Annotated[
         "--algorithm",
         metavar="A,B,…",
         help="Only runs of these algorithms.",
-        autocompletion=completing.algorithms,
+        autocompletion=complete_algorithms,
     ),
 ]
 Seeds = Annotated[list[int] | None, typer.Option("--seed", help="Only runs with this seed; may be repeated.")]
@@ -144,7 +154,7 @@ def _filter(
         raise InputError("\n".join(mistakes))
     return Filter(
         scenarios=scenarios or (),
-        algorithms=[name for part in (algorithms or "").split(",") if (name := part.strip())],
+        algorithms=listed(algorithms),
         seeds=seeds or (),
         kind=kind,
         older_s=older_s,
@@ -220,3 +230,29 @@ def _delete(selected: list[StoredRun], to: Output, *, yes: bool) -> None:
     freed = delete_runs(selected)
     answer = {"deleted": [str(run.path) for run in selected], "bytes": freed}
     to.answer(answer, [f"{count} deleted, {significant(freed / 1e6)} MB freed"])
+
+
+def show(ctx: typer.Context, run: RunArgument, as_json: Json = False, quiet: Quiet = False) -> None:
+    """Show one stored run: what it was, why it ended, its figures, ranks, evaluations and files.
+
+    The checksums of all its files are verified first.
+
+    \b
+    Examples:
+      paceline show runs/quickstart-async-sgd-1-simulated-1
+      paceline show runs/my-agd-1-simulated-1 --json | jq .summary.step_s
+    """
+    to = output(ctx, as_json, quiet)
+    found = read(run)
+    from paceline.records.stored_runs import find_runs
+    from paceline.reports.stored_runs import description, rank_rows
+
+    (stored,) = find_runs([folder_of(run)]).runs
+    answer = {
+        **describe(stored),
+        "ranks": rank_rows(found),
+        "scenario_document": stored.record["scenario"],
+        "versions": stored.record["versions"],
+        "machine": stored.record["machine"],
+    }
+    to.answer(answer if as_json else {}, [] if as_json else description(found, stored))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from paceline.cli.options import Json, Quiet, Verbose, output
+from paceline.cli.options import Json, Quiet, Verbose, output, read
 
 Runs = Annotated[
     list[Path],
@@ -78,10 +78,9 @@ def staleness(
           paceline staleness runs/quickstart-async-sgd-1-simulated-2 --why
       paceline staleness runs/quickstart-ssp-1-measured-1 --json
     """
-    from paceline.records.store import read_run
     from paceline.reports.staleness import staleness_tables as report
 
-    found = [report.Staleness.of(read_run(path.parent if path.name == "run.json" else path)) for path in runs]
+    found = [report.Staleness.of(read(path)) for path in runs]
     to = output(ctx, as_json, quiet, verbose)
     if figure is not None:
         from paceline.reports.staleness.staleness_figure import save_figure

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.algorithms.core.errors import InputError
-from paceline.cli import completing
+from paceline.cli.options import Json, complete_topologies
 
 if TYPE_CHECKING:
     from paceline.cli.output import Output
@@ -27,7 +27,7 @@ def topology(
             help="One of [bold]paceline list topologies[/], which also shows parameters, or a file: the text of "
             "nvidia-smi topo -m, NetworkX node-link JSON, GraphML or SimGrid platform XML.",
             show_default=False,
-            autocompletion=completing.topologies,
+            autocompletion=complete_topologies,
         ),
     ],
     settings: Annotated[
@@ -43,7 +43,7 @@ def topology(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False,
+    as_json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the figures: no notes.")] = False,
 ) -> None:
     """Describe and draw a cluster graph: nodes, links, diameter, bisection bandwidth.

@@ -1,4 +1,4 @@
-"""The actions of ``paceline train``: real runs, here or as one process of several; replays; a Slurm script."""
+"""``paceline train``: real runs, here or as one process of several; replays; a Slurm script."""
 
 from __future__ import annotations
 
@@ -8,12 +8,29 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from paceline.algorithms.core.errors import InputError
 from paceline.backend.transports.launch_environment import Joined, RefusedElsewhere, joined
-from paceline.cli.actions import Ask, answer_runs, run_names, say_kept, stored_if_interrupted
-from paceline.cli.joined_processes import reported, together
+from paceline.cli.actions import Ask, answer_runs, reported, run_names, say_kept, stored_if_interrupted, together
+from paceline.cli.options import (
+    EXIT_FAILED,
+    RUNS,
+    Algorithms,
+    Json,
+    Network,
+    Out,
+    Pace,
+    Quiet,
+    Seed,
+    Seeds,
+    Set,
+    Verbose,
+    output,
+    scenario_argument,
+)
 from paceline.cli.output import Output
 
 if TYPE_CHECKING:
@@ -29,17 +46,126 @@ if TYPE_CHECKING:
     from paceline.scenarios import Scenario
     from paceline.scenarios.resolution.plan import Plan
 
+ScenarioOrRun = Annotated[
+    str | None,
+    scenario_argument(more=". Default with --resume: that of the run; not allowed with --replay"),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RUN",
+        help="Resume from the last checkpoint of this run, or from this checkpoint. Only [bold]stop[/] and "
+        "[bold]train.checkpoint[/] of its scenario may be changed.",
+        show_default=False,
+    ),
+]
+Replay = Annotated[
+    Path | None,
+    typer.Option(
+        "--replay",
+        metavar="RUN",
+        help="Repeat a recorded real run in the order of its record, and compare the weights bit for bit; "
+        "takes no scenario. Exit status 1 if they differ.",
+        show_default=False,
+    ),
+]
+TensorBoardFiles = Annotated[
+    bool,
+    typer.Option(
+        "--tensorboard",
+        help="Write TensorBoard event files: in --out during a run, in tensorboard/ of its folder afterwards. "
+        "Needs paceline\\[tensorboard].",
+    ),
+]
+Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch",
+        help="Predict the runs first, then show predicted and measured progress, the time left, and ranks that are "
+        "slower than predicted.",
+    ),
+]
+WatchMachine = Annotated[
+    Path | None,
+    typer.Option(
+        "--machine",
+        metavar="FILE",
+        help="With --watch: predict with the costs of this machine, which [bold]paceline calibrate[/] measured; "
+        "default: the scenario's devices and links.",
+        show_default=False,
+    ),
+]
+Slurm = Annotated[
+    bool, typer.Option("--slurm", help="Print a Slurm script that runs this on as many nodes as the cluster has.")
+]
 
-def scenario_of(scenario: str | None, resume: Path | None) -> str | Mapping[str, Any]:
-    """Returns the given scenario, or that of the run to resume.
 
-    Args:
-        scenario: the scenario argument, if given.
-        resume: the run to resume, if given.
+def train(
+    ctx: typer.Context,
+    scenario: ScenarioOrRun = None,
+    changes: Set = None,
+    algorithms: Algorithms = None,
+    seed: Seed = None,
+    seeds: Seeds = None,
+    pace: Pace = None,
+    network: Network = None,
+    resume: Resume = None,
+    watch: Watch = False,
+    machine: WatchMachine = None,
+    tensorboard: TensorBoardFiles = False,
+    replay: Replay = None,
+    out: Out = RUNS,
+    slurm: Slurm = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run a scenario for real: one process per rank, with torch.distributed.
 
-    Raises:
-        InputError: neither is given.
+    The command starts the ranks on this machine. If `torchrun`, `srun` or `mpirun` has started the command, each of
+    its processes is a rank, on one host or on several.
+
+    \b
+    Examples:
+      paceline train quickstart
+      paceline train quickstart --algorithms agd --set algorithms.agd.delay=2
+      paceline train my.yaml --no-pace --seed 7 --json
+      paceline train my.yaml --set train.checkpoint.every='100 updates'
+      paceline train --resume runs/my-sync-sgd-7-measured-1 --set stop.epochs=20
+      paceline train my.yaml --watch --machine machine.yaml
+      paceline train my.yaml --tensorboard --verbose
+      paceline train --replay runs/quickstart-async-sgd-1-measured-1
+      torchrun --standalone --nproc-per-node=5 --no-python paceline train my.yaml
+      paceline train my.yaml --slurm > my.sh
     """
+    shown = output(ctx, as_json, quiet, verbose)
+    watching = Watching(tensorboard=tensorboard, predicted=watch, machine=machine)
+    watching.check(scenario, replay)
+    if replay is not None:
+        if not _replay(replay, shown):
+            raise typer.Exit(EXIT_FAILED)
+        return
+    ask = Ask(
+        _scenario_of(scenario, resume),
+        changes=changes or [],
+        algorithms=algorithms,
+        seed=seed,
+        seeds=seeds,
+        out=out,
+        pace=pace,
+        network=network,
+        resume=resume,
+    )
+    if slurm:
+        from paceline.backend.training.slurm import script
+
+        sys.stdout.write(script(ask.read(), [argument for argument in sys.argv[1:] if argument != "--slurm"]))
+    else:
+        run(ask, shown, watching)
+
+
+def _scenario_of(scenario: str | None, resume: Path | None) -> str | Mapping[str, Any]:
+    """Returns the given scenario, or that of the run to resume."""
     if scenario is not None:
         return scenario
     if resume is None:
@@ -85,15 +211,14 @@ class Watching:
             raise InputError("\n".join(mistakes))
 
 
-def train(ask: Ask, output: Output, watching: Watching | None = None) -> None:
+def run(ask: Ask, output: Output, watching: Watching) -> None:
     """Trains one real run per algorithm and seed; the record of a failed run is stored too.
 
     Args:
         ask: the request.
         output: where the answer is printed.
-        watching: how the runs are watched; None: progress bars only.
+        watching: how the runs are watched.
     """
-    watching = watching or Watching()
     if (started := joined(os.environ)) is not None:
         _train_joined(ask, output, started, watching)
         return
@@ -111,7 +236,7 @@ def _train(ask: Ask, scenario: Scenario, output: Output, watching: Watching, wor
     broken = _check(scenario, world)
     predicted = _predicted(scenario, output, watching, world)
     from paceline.backend.posix.interrupts import uninterrupted
-    from paceline.backend.training.run import train as run
+    from paceline.backend.training.run import train as trained
     from paceline.records import RunsFailed, store
     from paceline.scenarios.resolution.plan import names_of
 
@@ -137,7 +262,7 @@ def _train(ask: Ask, scenario: Scenario, output: Output, watching: Watching, wor
                 return stored[-1]
 
             with output.aside() as echo:
-                return run(
+                return trained(
                     scenario,
                     progress=stage("training", run_names(names_of(scenario.algorithms), scenario.seed, scenario.seeds)),
                     watch=_each(watchers) if watchers else None,
@@ -231,18 +356,6 @@ def _train_joined(ask: Ask, output: Output, started: Joined, watching: Watching)
         answer_runs(scenario.name, runs, ask, output)
 
 
-def slurm(ask: Ask, arguments: Sequence[str]) -> None:
-    """Prints a Slurm script for the scenario.
-
-    Args:
-        ask: the request.
-        arguments: the command's arguments, for the script.
-    """
-    from paceline.backend.training.slurm import script
-
-    sys.stdout.write(script(ask.read(), arguments))
-
-
 def _board(wanted: bool, ask: Ask, output: Output) -> AbstractContextManager[TensorBoard | None]:
     """Returns the writer of event files, if they are requested."""
     if not wanted:
@@ -253,13 +366,8 @@ def _board(wanted: bool, ask: Ask, output: Output) -> AbstractContextManager[Ten
     return tensorboard(ask.out)
 
 
-def replay(folder: Path, output: Output) -> bool:
-    """Replays a recorded run; returns whether it ended with the same bits.
-
-    Args:
-        folder: the folder of the run.
-        output: where the answer is printed.
-    """
+def _replay(folder: Path, output: Output) -> bool:
+    """Replays a recorded run; returns whether it ended with the same bits."""
     from paceline.records import store
 
     run = store.read_run(folder)

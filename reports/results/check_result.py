@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
+    from paceline.checking.counterexamples import Story
+
 ALL = "all"
 Checkable = str | Method | type[Method]
 """a method: its name, ``path/to/file.py:Class``, its class, or an object with hyper-parameters"""
@@ -105,15 +107,11 @@ class CheckResult(Result, Sequence[Checked]):
         Returns:
             The JSON files.
         """
-        from paceline.checking.counterexamples import save, svg_diagram
-
         written = []
         for method, verdict in self.violated:
             assert verdict.violation is not None, "that is what violated means"
-            path = Path(folder) / f"{method}-{verdict.guarantee}.json"
-            story = save(verdict.violation, path)
-            write_whole(path.with_suffix(".svg"), svg_diagram(story))
-            written.append(path)
+            _, (file, _) = write_files(verdict.violation, Path(folder), f"{method}-{verdict.guarantee}")
+            written.append(file)
         return written
 
     def _shown(self) -> Iterator[Table | str]:
@@ -149,6 +147,26 @@ def _table(found: Checked) -> Table:
             one.guarantee, Text(one.verdict), f"{one.schedules:,}", "" if one.worst is None else str(one.worst)
         )
     return table
+
+
+def write_files(violation: Violation, folder: Path, name: str) -> tuple[Story, tuple[Path, Path]]:
+    """Writes the counterexample ``NAME.json`` and its diagram ``NAME.svg``.
+
+    Args:
+        violation: the violated guarantee and its case, which is run once.
+        folder: the folder, which is created.
+        name: of both files.
+
+    Returns:
+        The story, and both paths.
+    """
+    from paceline.checking.counterexamples import save, svg_diagram
+
+    path = folder / f"{name}.json"
+    story = save(violation, path)
+    picture = path.with_suffix(".svg")
+    write_whole(picture, svg_diagram(story))
+    return story, (path, picture)
 
 
 def check_answer(found: Checked, files: Mapping[str, Path]) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from paceline.algorithms.core.values import Rank
 from paceline.backend.local import launch
 from paceline.backend.rank.checkpoint import find_last
 from paceline.backend.training.run import train
-from paceline.cli.app import EXIT_INPUT, app
+from paceline.cli.app import app
+from paceline.cli.options import EXIT_INPUT
 from paceline.records.store import read_run, save
 from paceline.records.tables import SCHEMAS
 from paceline.scenarios import load

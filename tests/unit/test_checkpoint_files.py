@@ -30,7 +30,8 @@ from paceline.backend.rank.checkpoint import Checkpoint, Mark, Part, Saving, fin
 from paceline.backend.rank.checkpoint_parts import read_part, write_part
 from paceline.backend.rank.handles import Handles, Pending
 from paceline.backend.training.resume import differences, plan_of, resume_point, saving_of
-from paceline.cli.app import EXIT_INPUT, app
+from paceline.cli.app import app
+from paceline.cli.options import EXIT_INPUT
 from paceline.records.learned import Kept, Learned
 from paceline.records.trace import Reads, Schedule, Snapshot, Span
 from paceline.scenarios import load

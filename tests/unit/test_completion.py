@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cli import completing
+from paceline.cli import options
 
 PROGRAM = "from paceline.cli import main; main()"
 
@@ -91,12 +91,12 @@ def test_bash_completes_with_the_script(tmp_path: Path) -> None:
 
 def test_stored_runs_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert completing.stored_runs("") == []
+    assert options.complete_stored_runs("") == []
     for name in ("runs/tiny-agd-1-simulated-1", "runs/tiny-ssp-1-simulated-1", "old/other"):
         Path(name).mkdir(parents=True)
         (Path(name) / "run.json").write_text("{}")
     Path("runs/no-run").mkdir()
-    assert completing.stored_runs("") == ["runs/tiny-agd-1-simulated-1", "runs/tiny-ssp-1-simulated-1"]
-    assert completing.stored_runs("tiny-s") == ["runs/tiny-ssp-1-simulated-1"]
-    assert completing.stored_runs("runs/tiny-a") == ["runs/tiny-agd-1-simulated-1"]
-    assert completing.stored_runs("old/") == ["old/other"]
+    assert options.complete_stored_runs("") == ["runs/tiny-agd-1-simulated-1", "runs/tiny-ssp-1-simulated-1"]
+    assert options.complete_stored_runs("tiny-s") == ["runs/tiny-ssp-1-simulated-1"]
+    assert options.complete_stored_runs("runs/tiny-a") == ["runs/tiny-agd-1-simulated-1"]
+    assert options.complete_stored_runs("old/") == ["old/other"]

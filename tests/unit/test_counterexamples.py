@@ -35,8 +35,9 @@ from paceline.checking.counterexamples import (
 )
 from paceline.checking.counterexamples.stories import recorded
 from paceline.checking.counterexamples.story_model import Act
-from paceline.cli.counterexample_display import replay_file, story_parts, write_files
+from paceline.cli.check_command import replay_file, story_parts
 from paceline.cli.output import Output
+from paceline.reports.results.check_result import write_files
 from tests.thorough import FAMILIES, sampled
 
 METHODS_FILE = Path(__file__).parents[1] / "buggy_methods.py"
@@ -340,7 +341,7 @@ def test_a_replay_says_which_function_has_changed(tmp_path: Path) -> None:
 REPLAY = """
 import sys
 from pathlib import Path
-from paceline.cli.counterexample_display import replay_file
+from paceline.cli.check_command import replay_file
 from paceline.cli.output import Output
 sys.exit(replay_file(Path(sys.argv[1]), Output()))
 """

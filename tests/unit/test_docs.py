@@ -24,7 +24,8 @@ from paceline.algorithms.core.job import Reason
 from paceline.algorithms.core.method import Method, StalenessKind
 from paceline.algorithms.core.operations import OPERATIONS
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.cli.app import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, app
+from paceline.cli.app import app
+from paceline.cli.options import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED
 from paceline.records.goals import DIVERGED, SMOOTHING, reading
 from paceline.records.store import describe
 from paceline.records.summary import Staleness, Summary

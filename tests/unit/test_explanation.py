@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
-from paceline.cli.app import EXIT_INPUT, app
+from paceline.cli.app import app
+from paceline.cli.options import EXIT_INPUT
 from paceline.reports.explanation import what_if
 from paceline.reports.explanation.attribution import COMMUNICATION, COMPUTE, WAIT, Attributed, Cause, Segment, sweep
 from paceline.reports.explanation.breakdown import MOST_ROWS, breakdown, total

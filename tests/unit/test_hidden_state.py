@@ -38,7 +38,8 @@ from paceline.checking.moves import Move, first
 from paceline.checking.own_methods import check_own_methods
 from paceline.checking.small_runs import trial_of
 from paceline.cli import train_command
-from paceline.cli.app import EXIT_INPUT, app
+from paceline.cli.app import app
+from paceline.cli.options import EXIT_INPUT
 from paceline.scenarios import ScenarioError, load
 from tests.support import job_of
 

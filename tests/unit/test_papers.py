@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict
 from typer.testing import CliRunner
 
 from paceline.algorithms.core.errors import InputError
-from paceline.cli.app import EXIT_FAILED, EXIT_INPUT, app
+from paceline.cli.app import app
+from paceline.cli.options import EXIT_FAILED, EXIT_INPUT
 from paceline.papers.core import input_files, registry, store
 from paceline.papers.core.claim import (
     Assertion,

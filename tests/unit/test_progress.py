@@ -9,7 +9,7 @@ from rich.console import Console
 
 from paceline.backend.status.progress_counters import Totals, Window
 from paceline.cli.output import Output
-from paceline.cli.progress_bars import MOST_BARS, bars, lines
+from paceline.cli.progress import MOST_BARS, bars, lines
 
 
 def said(*, quiet: bool = False, terminal: bool = False) -> str:
@@ -27,7 +27,7 @@ def said(*, quiet: bool = False, terminal: bool = False) -> str:
 def test_a_line_now_and_then_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said() == ""
     times = iter([0.0, 9.9, 10.0, 10.0])
-    monkeypatch.setattr("paceline.cli.progress_bars.time.monotonic", lambda: next(times))
+    monkeypatch.setattr("paceline.cli.progress.time.monotonic", lambda: next(times))
     assert said() == "training: sync-sgd, step 20, 50%\n"
 
 
@@ -65,7 +65,7 @@ def test_only_the_last_bars_are_shown() -> None:
 
 def test_lines_name_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.0, 10.0, 10.0, 11.0, 25.0, 25.0])
-    monkeypatch.setattr("paceline.cli.progress_bars.time.monotonic", lambda: next(times))
+    monkeypatch.setattr("paceline.cli.progress.time.monotonic", lambda: next(times))
     printed: list[str] = []
     report = lines(printed.append)("training", ["agd", "ssp"])
     assert report is not None

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from paceline.cli import actions
-from paceline.cli.expected import Expected, Left
+from paceline.cli import simulate_command
+from paceline.cli.actions import Ask
 from paceline.cli.output import Output
+from paceline.cli.progress import Expected, Left
 from paceline.records import Run
 from paceline.reports.comparison.run_table import Rows, runs_table, seeds_table
 from paceline.reports.comparison.words import duration
@@ -62,7 +63,7 @@ def test_a_row_is_printed_before_the_next_method_is_simulated(look: Any, tmp_pat
         out=Console(file=out, force_terminal=terminal, width=80),
         err=Console(file=err, force_terminal=terminal, width=80),
     )
-    actions.simulate(actions.Ask("quickstart", algorithms="sync-sgd,agd,easgd", out=tmp_path), told)
+    simulate_command.run(Ask("quickstart", algorithms="sync-sgd,agd,easgd", out=tmp_path), told)
     assert [[name in text for name in ("sync-sgd", "agd", "easgd")] for text in found] == [
         [False, False, False],
         [True, False, False],
@@ -77,7 +78,7 @@ def test_means_over_seeds_are_printed_when_the_last_seed_has_ended(look: Any, tm
     out = io.StringIO()
     found = look(out.getvalue)
     told = Output(quiet=True, out=Console(file=out, width=80))
-    actions.simulate(actions.Ask("quickstart", algorithms="sync-sgd,agd", seeds=2, out=tmp_path), told)
+    simulate_command.run(Ask("quickstart", algorithms="sync-sgd,agd", seeds=2, out=tmp_path), told)
     assert ["sync-sgd" in text for text in found] == [False, False, True, True, True]
     assert ["agd" in text for text in found] == [False, False, False, False, True]
     assert "Means over 2 seeds" in out.getvalue()
@@ -86,7 +87,7 @@ def test_means_over_seeds_are_printed_when_the_last_seed_has_ended(look: Any, tm
 def test_json_is_one_document_at_the_end(look: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed: list[str] = []
     look(lambda: printed.append(capsys.readouterr().out))
-    actions.simulate(actions.Ask("quickstart", algorithms="sync-sgd,agd", out=tmp_path), Output(as_json=True))
+    simulate_command.run(Ask("quickstart", algorithms="sync-sgd,agd", out=tmp_path), Output(as_json=True))
     assert printed == ["", "", ""]
     assert len(json.loads(capsys.readouterr().out)["runs"]) == 2
 
@@ -194,7 +195,7 @@ def test_a_long_simulation_says_so_once() -> None:
     clock = Clock()
     stream, told = io.StringIO(), list[tuple[str, float]]()
     output = Output(err=Console(file=stream, width=200))
-    estimating = actions._estimating(
+    estimating = simulate_command._estimating(
         Expected(["sync-sgd", "agd"], clock), lambda name, done: told.append((name, done)), output
     )
     assert estimating is not None
@@ -210,7 +211,7 @@ def test_a_short_one_does_not() -> None:
     clock = Clock()
     stream = io.StringIO()
     output = Output(err=Console(file=stream, width=200))
-    estimating = actions._estimating(Expected(["sync-sgd"], clock), lambda *_: None, output)
+    estimating = simulate_command._estimating(Expected(["sync-sgd"], clock), lambda *_: None, output)
     assert estimating is not None
     for now_s in range(10):
         clock.now_s = float(now_s)

@@ -1,4 +1,4 @@
-"""Lists algorithms, devices, links, topologies, models, data sets, scenarios and storage."""
+"""``paceline list``: algorithms, devices, links, topologies, models, data sets, scenarios and storage."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import dataclasses
 import inspect
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import near_miss
+from paceline.cli.options import Json, output
 from paceline.cli.output import Output
 from paceline.records.figures import significant
 
@@ -21,15 +24,38 @@ if TYPE_CHECKING:
 
 Item = dict[str, Any]
 BUILT_IN = "built in"
+Listing = Literal["algorithms", "devices", "links", "topologies", "models", "datasets", "scenarios", "storage"]
 
 
-def show(kind: str, names: Sequence[str], output: Output) -> None:
+def list_(
+    ctx: typer.Context,
+    kind: Annotated[Listing, typer.Argument(help="What to list.", show_default=False)],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Only these; algorithms with all that is known of them."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List algorithms, devices, links, topologies, models, data sets, scenarios or storage.
+
+    With names of algorithms, their hyper-parameters, defaults and guarantees are shown.
+
+    \b
+    Examples:
+      paceline list algorithms
+      paceline list algorithms diloco
+      paceline list scenarios --json
+    """
+    show(kind, names or [], output(ctx, as_json))
+
+
+def show(kind: str, names: Sequence[str], shown: Output) -> None:
     """Prints a list; the JSON answer is ``{"kind", "items": [{"name", …}]}``.
 
     Args:
         kind: the kind of items.
         names: the items to show; none for all.
-        output: where the list is printed.
+        shown: where the list is printed.
 
     Raises:
         InputError: no item has one of the names.
@@ -43,10 +69,10 @@ def show(kind: str, names: Sequence[str], output: Output) -> None:
             raise InputError("\n".join(f"list {kind}: {text}" for text in mistakes))
         items = list({known[name]["name"]: known[name] for name in names}.values())
     detailed = kind == "algorithms" and names
-    output.answer({"kind": kind, "items": items}, described(items) if detailed else [table_of(kind, items)])
+    shown.answer({"kind": kind, "items": items}, described(items) if detailed else [table_of(kind, items)])
     if kind == "algorithms":
         for text in unusable():
-            output.note(text)
+            shown.note(text)
 
 
 def described(items: Iterable[Item]) -> list[Block]:
