@@ -39,7 +39,7 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], list[
     def install(seen: Callable[[], Any]) -> list[Any]:
         found: list[Any] = []
 
-        def simulate(scenario: Any, progress: Any, keep: Callable[[Run], Run], engine: str) -> list[Run]:
+        def simulate(scenario: Any, *, keep: Callable[[Run], Run], **_: Any) -> list[Run]:
             runs = []
             for plan in scenario.plans():
                 found.append(seen())
