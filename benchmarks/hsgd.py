@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hsgd_features.rows import ASSUMED, FEATURES, PAPER, SCENARIO, Row, factors, left_out, variants, waterfall
-from paceline.records.tables import ACTIVITIES
+from paceline.records.figures import ACTIVITIES
 from paceline.reports.comparison.accuracy_figure import FAINT, INK
 from paceline.reports.palette import PALETTE
 

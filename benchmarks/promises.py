@@ -34,8 +34,7 @@ from rich.table import Table
 import paceline
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.guarantees import Guarantee
-from paceline.records.figures import number
-from paceline.records.tables import ACTIVITIES
+from paceline.records.figures import ACTIVITIES, number
 from paceline.reports.comparison.compare import Comparison, Line
 from paceline.reports.comparison.prediction_errors import Tree
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from paceline.records.tables import ACTIVITIES
-
+ACTIVITIES: tuple[str, ...] = ("compute", "load", "update", "communication", "wait")
+"""the activities to which a rank's time is assigned; rows of `spans` can also have those of `FAULTS`"""
 MISSING = "–"
 """printed in place of a figure that a run does not have"""
 

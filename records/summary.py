@@ -22,6 +22,7 @@ from paceline.algorithms.core.method import StalenessKind
 from paceline.algorithms.core.values import Rank
 from paceline.records.extrapolated import Extrapolated
 from paceline.records.fault_records import FaultFigures, Slowed, fault_figures
+from paceline.records.figures import ACTIVITIES
 from paceline.records.goals import SMOOTHING, has_diverged
 from paceline.records.links import LinkFigures
 from paceline.records.metrics import Histogram, finite, histogram
@@ -29,7 +30,7 @@ from paceline.records.pace import Asked, PaceFigures, pace_figures
 from paceline.records.prediction_interval import PredictionInterval
 from paceline.records.record_figures import RecordFigures
 from paceline.records.staleness import NAMES, NotionFigures, figures, measured
-from paceline.records.tables import ACTIVITIES, Tables
+from paceline.records.tables import Tables
 from paceline.records.targets import Axes, TargetFigures, axes_of, target_figures
 from paceline.records.trace import LostRank, LostUpdates, Reads
 

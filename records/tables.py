@@ -145,8 +145,6 @@ NO_SOURCE = -1
 TRANSFERRED = ("wait", "communication")
 """the activities of the rows of `spans` that have a row in `transfers`"""
 
-ACTIVITIES: tuple[str, ...] = ("compute", "load", "update", "communication", "wait")
-"""the activities to which a rank's time is assigned; rows of `spans` can also have those of `FAULTS`"""
 FAULTS: tuple[str, ...] = ("redo", "checkpoint", "crash", "recovery")
 
 

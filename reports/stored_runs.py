@@ -10,6 +10,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.records import Run
 from paceline.records.failed_ranks import failure_sentences
 from paceline.records.figures import (
+    ACTIVITIES,
     BYTES,
     BYTES_SENT,
     COMMUNICATION,
@@ -36,7 +37,6 @@ from paceline.records.figures import (
 from paceline.records.record_figures import says
 from paceline.records.stored_runs import StoredRun, differences
 from paceline.records.summary import rank_seconds
-from paceline.records.tables import ACTIVITIES
 from paceline.reports.blocks import Block, Cell, Claim, Column, Table
 from paceline.reports.comparison.run_table import runs_table
 from paceline.reports.comparison.time_to_target import aim_of

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from paceline.records import Run
-from paceline.records.figures import number
-from paceline.records.tables import ACTIVITIES
+from paceline.records.figures import ACTIVITIES, number
 from paceline.reports.comparison.compare import Line
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from paceline.records import Run
-from paceline.records.tables import ACTIVITIES
+from paceline.records.figures import ACTIVITIES
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.plan import Plan
 from paceline.topologies.catalogue.gradient_times import shared_cores

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
-from paceline.records.tables import ACTIVITIES
+from paceline.records.figures import ACTIVITIES
 from paceline.records.trace import COPY_TO_DEVICE, COPY_TO_HOST, Span
 from paceline.reports.explanation.recording import Performed, Recorded, windows
 

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from paceline.algorithms.core.errors import InputError
 from paceline.records import Run
+from paceline.records.figures import ACTIVITIES
 from paceline.records.metrics import smoothed
-from paceline.records.tables import ACTIVITIES
 from paceline.reports.comparison.accuracy_figure import FAINT, INK
 from paceline.reports.comparison.seeds import by_algorithm
 from paceline.reports.palette import PALETTE

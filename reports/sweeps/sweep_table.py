@@ -27,9 +27,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from paceline.algorithms.core.files import replacing
+from paceline.records.figures import ACTIVITIES
 from paceline.records.metrics import student
 from paceline.records.prediction_interval import FIGURES as INTERVALS
-from paceline.records.tables import ACTIVITIES
 from paceline.reports.comparison.prediction_errors import AIMS, AT_TARGETS, figure_at
 from paceline.reports.comparison.time_to_target import Aim
 from paceline.reports.link_words import name_of

@@ -12,8 +12,9 @@ import pytest
 
 from paceline.backend.training.run import train
 from paceline.records import Run, store
+from paceline.records.figures import ACTIVITIES
 from paceline.records.summary import StepTime, Summary
-from paceline.records.tables import ACTIVITIES, SCHEMAS
+from paceline.records.tables import SCHEMAS
 from paceline.scenarios import load
 from paceline.simulator.runs.run import simulate
 from tests.thorough import cases

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Rank
+from paceline.records.figures import ACTIVITIES
 from paceline.records.summary import shares
-from paceline.records.tables import ACTIVITIES, assemble
+from paceline.records.tables import assemble
 from paceline.records.trace import Activity, Span, Trace
 
 TICKS = st.integers(0, 40)

@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from paceline.records import Run
+from paceline.records.figures import ACTIVITIES
 from paceline.records.summary import rank_seconds
-from paceline.records.tables import ACTIVITIES
 from paceline.reports.html.charts.style import ACTIVITIES as COLOURS
 from paceline.reports.html.charts.style import DASHES, LEGEND, MARKS, WORDS, colour_of, figure
 from paceline.reports.staleness.notions import update_weight
