@@ -124,43 +124,19 @@ def say_kept(failure: RunsFailed, output: Output) -> None:
         output.note(going_on(last.path))
 
 
-def answer_runs(name: str, runs: Sequence[Run], ask: Ask, output: Output, *, streamed: bool = False) -> None:
+def answer_runs(runs: Sequence[Run], ask: Ask, output: Output, *, streamed: bool = False) -> None:
     """Prints the figures of runs and where they are stored.
 
     Args:
-        name: the scenario's name.
         runs: all runs.
         ask: the request.
         output: where the answer is printed.
         streamed: whether the first table has been printed already.
     """
-    from paceline.reports.comparison.periods import say_unfinished_runs
-    from paceline.reports.comparison.run_table import runs_table, seeds_table
-    from paceline.reports.comparison.seeds import by_algorithm, figures, soonest
-    from paceline.reports.extrapolation_table import extrapolation_table, lines_of, words
-    from paceline.reports.link_words import links_table
+    from paceline.reports.run_answer import answer_of_runs
 
-    seeds = by_algorithm(runs)
-    answer: dict[str, Any] = {
-        "scenario": name,
-        "runs": [describe(run) for run in runs],
-        "figures": [
-            {"algorithm": name, **figures([dict(run.summary) for run in mine])} for name, mine in seeds.items()
-        ],
-    }
-    one_each = len(seeds) == len(runs)
-    tables: list[Any] = [runs_table(runs)] if one_each or output.verbose else []
-    tables += [] if one_each else [seeds_table(runs)]
-    tables += [links_table(run, named=True) for run in runs if output.verbose and len(run.tables.links)]
-    shown = [*tables[streamed:], *filter(None, [soonest(runs), say_unfinished_runs(runs)])]
-    if lines := lines_of(runs):
-        answer["extrapolated"] = lines
-        shown += [extrapolation_table(lines), words(lines)]
-    output.answer(answer, shown)
-    say_times(runs, output)
-    say_warnings(chain.from_iterable(map(warnings_of, runs)), output)
-    say_warnings(sampled_words(runs), output)
-    say_lost(runs, output)
+    answer = answer_of_runs(runs, each=output.verbose, links=output.verbose)
+    output.give(replace(answer, blocks=answer.blocks[streamed:]))
     if not output.as_json:
         say_where(runs, ask, output)
 
@@ -169,44 +145,6 @@ def say_warnings(warnings: Iterable[str], output: Output) -> None:
     """Prints notes on runs outside the fitted ranges of their models, without duplicates."""
     for text in dict.fromkeys(warnings):
         output.note(f"note: {text}")
-
-
-def sampled_words(runs: Iterable[Run]) -> Iterator[str]:
-    """Yields a sentence for each run whose spans and updates were not all kept."""
-    from paceline.records.record_figures import says
-
-    for run in runs:
-        if (records := run.summary.get("records")) is not None:
-            workers = int((run.tables.ranks["gradients"] > 0).sum())
-            yield f"{run.algorithm}: {says(records, workers)}"
-
-
-def say_times(runs: Iterable[Run], output: Output) -> None:
-    """Prints the predicted times of gradients on devices of the catalogue with their intervals, without duplicates."""
-    from paceline.scenarios.resolution.predicted_times import describe_time
-
-    runs = list(runs)
-    for text in dict.fromkeys(describe_time(one) for run in runs for one in run.machine.get("gradient_times", ())):
-        output.note(text)
-    if shares := {run.summary["prediction_interval"]["share"] for run in runs if "prediction_interval" in run.summary}:
-        output.note(f"a range below a time: {100 * min(shares):.0f} % of similar predictions")
-
-
-def say_lost(runs: Iterable[Run], output: Output) -> None:
-    """Prints the ranks that died in runs, and what that cost."""
-    from paceline.records.failed_ranks import failure_sentences
-
-    runs = list(runs)
-    both = len({run.kind for run in runs}) > 1
-    for run in runs:
-        name = f"{run.algorithm} with seed {run.seed}{f' ({run.kind})' if both else ''}"
-        for text in failure_sentences(run.summary, name):
-            output.note(f"note: {text}")
-
-
-def warnings_of(run: Run) -> list[str]:
-    """Returns the warnings that were recorded with a run."""
-    return list(run.machine.get("warnings", ()))
 
 
 def say_where(runs: Sequence[Run], ask: Ask, output: Output) -> None:
@@ -249,19 +187,6 @@ def _say_collective(one: Mapping[str, Any]) -> str:
     return f"  {said}, predicted {significant(one['predicted_s'] * 1e3)} ms" + (
         f" ({', '.join(others)})" if others else ""
     )
-
-
-def describe(run: Run) -> dict[str, Any]:
-    """Returns a run for a JSON answer."""
-    return {
-        "algorithm": run.algorithm,
-        "seed": run.seed,
-        "kind": run.kind,
-        "summary": run.summary,
-        "path": str(run.path),
-        "warnings": warnings_of(run),
-        **{key: run.machine[key] for key in ("gradient_times",) if key in run.machine},
-    }
 
 
 def keeper(kept: list[Run], out: Path) -> Callable[[Run], Run]:

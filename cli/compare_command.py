@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -234,33 +233,13 @@ def _answer(
     """Prints the tables, the conclusion and where everything is stored."""
     from paceline.cli import actions
     from paceline.cli.report_command import say_report
-    from paceline.reports.comparison.conclusion import conclusion
-    from paceline.reports.comparison.run_table import comparison_tables
+    from paceline.reports.comparison_answer import answer_of_comparison
 
-    shown.answer(
-        comparison.answer(), [*comparison_tables(comparison), *_explained(comparison, explain), conclusion(comparison)]
-    )
-    actions.say_times(kept, shown)
-    actions.say_warnings(chain.from_iterable(map(actions.warnings_of, kept)), shown)
-    actions.say_lost(kept, shown)
+    shown.give(answer_of_comparison(comparison, kept, explain=explain))
     if not shown.as_json:
         shown.note(f"{'Figure and answer' if comparison.has_accuracy else 'Answer'} stored in {folder}/")
         say_report(folder, shown)
         actions.say_where(kept, ask, shown)
-
-
-def _explained(comparison: Comparison, explain: bool) -> list[Any]:
-    """Returns the tables and sentences about the sources of errors, if they are requested."""
-    from paceline.reports.comparison.error_table import error_tables
-
-    if not explain:
-        return []
-    return [
-        part
-        for line in comparison.lines
-        if line.error_sources is not None
-        for part in error_tables(line.name, line.error_sources)
-    ]
 
 
 def _store_comparison(comparison: Comparison, runs: Sequence[Run], out: Path, *, report: bool) -> Path:
@@ -275,7 +254,7 @@ def _store_comparison(comparison: Comparison, runs: Sequence[Run], out: Path, *,
     folder = store.place(out, f"{store.slug(comparison.scenario)}-comparison")
     with store.new_folder(folder) as building:
         record: Mapping[str, Any] = {
-            **comparison.answer(),
+            **comparison.document(),
             "words": conclusion(comparison),
             "runs": [str(run.path) for run in runs],
         }

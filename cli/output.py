@@ -19,7 +19,7 @@ from paceline.records.document import to_json
 
 if TYPE_CHECKING:
     from paceline.cli.progress import Begin
-    from paceline.reports.blocks import Block
+    from paceline.reports.blocks import Answer, Block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,22 @@ class Output:
             return
         for part in shown:
             self.row(part)
+
+    def give(self, answer: Answer) -> None:
+        """Prints a command's answer, and its notes on standard error.
+
+        Args:
+            answer: the answer.
+        """
+        if self.as_json:
+            write_json(answer.data())
+        else:
+            from paceline.reports.text import printed
+
+            for part in printed(answer.blocks):
+                self.row(part)
+        for text in answer.notes:
+            self.note(f"note: {text}")
 
     def row(self, shown: Block | RenderableType) -> None:
         """Prints a part of the answer before the rest is ready; does nothing with ``--json``."""

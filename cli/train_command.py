@@ -228,7 +228,7 @@ def run(ask: Ask, output: Output, watching: Watching) -> None:
 
     with OtherLoad() as other:
         runs = _train(ask, scenario, output, watching)
-    answer_runs(scenario.name, runs, ask, output)
+    answer_runs(runs, ask, output)
     output.note(say_load(other.share))
 
 
@@ -353,7 +353,7 @@ def _train_joined(ask: Ask, output: Output, started: Joined, watching: Watching)
         with together(started, output) as (world, speaking):
             runs = _train(ask, scenario, speaking, watching, world)
     if runs:
-        answer_runs(scenario.name, runs, ask, output)
+        answer_runs(runs, ask, output)
 
 
 def _board(wanted: bool, ask: Ask, output: Output) -> AbstractContextManager[TensorBoard | None]:

@@ -378,6 +378,7 @@ class Answer:
         subtitle: a line below the title of a report.
         sections: further sections of a report, made when a report is written.
         summary: further blocks of the first section of a report, which the terminal does not print.
+        notes: what a reader should know beside the answer, such as warnings; a terminal prints them on standard error.
     """
 
     title: str
@@ -386,6 +387,7 @@ class Answer:
     subtitle: str = ""
     sections: Callable[[], Sequence[Section]] = tuple
     summary: Callable[[], Sequence[Block]] = tuple
+    notes: Sequence[str] = ()
 
     @property
     def tables(self) -> list[Table]:

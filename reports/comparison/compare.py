@@ -53,7 +53,7 @@ class Line:
     error_sources: ErrorSources | None = None
     """what is responsible for the error of the step time; None if the runs have no step in common"""
 
-    def answer(self) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         """Returns the line for a JSON answer."""
         return {
             "name": self.name,
@@ -106,12 +106,12 @@ class Comparison:
         """The kind of the measured runs."""
         return kind_of(self.lines[0].measured)
 
-    def answer(self) -> dict[str, Any]:
-        """Returns the JSON answer of ``paceline compare``."""
+    def document(self) -> dict[str, Any]:
+        """Returns the JSON document of ``paceline compare``."""
         return {
             "scenario": self.scenario,
             "predicts": self.predicts,
-            "algorithms": [line.answer() for line in self.lines],
+            "algorithms": [line.document() for line in self.lines],
             "other_load": self.other_load,
             "calibration": self.calibration,
         }

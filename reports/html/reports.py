@@ -125,7 +125,7 @@ def report_of_comparison(comparison: Comparison | Mapping[str, Any], runs: Seque
     else:
         from paceline.reports.comparison.conclusion import conclusion
 
-        answer, words = comparison.answer(), conclusion(comparison)
+        answer, words = comparison.document(), conclusion(comparison)
         if runs is None:
             runs = [run for line in comparison.lines for run in (*line.predicted_runs, *line.measured_runs)]
     runs = runs or []

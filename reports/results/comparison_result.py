@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,8 @@ from paceline.reports.results.run_results import MeasuredRuns, SimulatedRuns, So
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
 
-    from paceline.reports.blocks import Block
+    from paceline.reports.blocks import Answer, Block
     from paceline.reports.comparison.predict import Stage
     from paceline.scenarios.sections.machine_file import MachinePart
 
@@ -84,12 +83,14 @@ class ComparisonResult(Result, Comparison):
 
         return step_times_figure(self)
 
-    def _shown(self) -> Iterator[Block | RenderableType]:
-        """Yields the tables of the command and the conclusion."""
-        from paceline.reports.comparison.run_table import comparison_tables
+    def answer(self) -> Answer:
+        """Returns the answer of the command: predicted and measured figures, and the conclusion."""
+        from paceline.reports.comparison_answer import answer_of_comparison
 
-        yield from comparison_tables(self)
-        yield self.words
+        return answer_of_comparison(self)
+
+    def _shown(self) -> Sequence[Block]:
+        return self.answer().blocks
 
     def _report(self, html: Any) -> Any:
         return html.report_of_comparison(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, overload
 
@@ -11,6 +11,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.checking.own_methods import BrokenPromises, check_own_methods
 from paceline.records import Run
 from paceline.records.keeping import Choice
+from paceline.reports.blocks import Claim
 from paceline.reports.results.result import Result
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.values.mistakes import one_of
@@ -18,12 +19,11 @@ from paceline.scenarios.values.mistakes import one_of
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
 
     from paceline.backend.multihost.world import World
     from paceline.backend.status.rank_logs import Echo
     from paceline.backend.training.run import Watcher
-    from paceline.reports.blocks import Block
+    from paceline.reports.blocks import Answer, Block
     from paceline.simulator.network.network import Network
     from paceline.simulator.runs.engine import Engine
     from paceline.simulator.runs.run import Measured
@@ -104,14 +104,20 @@ class Runs(Result, list[Run]):
 
         return runs_figure(self, x)
 
-    def _shown(self) -> Iterator[Block | RenderableType]:
-        """Yields the table of the command, or a sentence if there is no run."""
-        from paceline.reports.comparison.run_table import runs_table, seeds_table
+    def answer(self) -> Answer:
+        """Returns the answer of the command: the table of runs, and which of them reaches the target soonest.
+
+        Raises:
+            InputError: there is no run.
+        """
+        from paceline.reports.run_answer import answer_of_runs
 
         if not self:
-            yield f"{type(self).__name__}: no runs"
-            return
-        yield runs_table(self) if len(self) == len(self.algorithms) else seeds_table(self)
+            raise InputError("runs: found none, expected at least one run")
+        return answer_of_runs(self)
+
+    def _shown(self) -> Sequence[Block]:
+        return self.answer().blocks if self else [Claim(f"{type(self).__name__}: no runs")]
 
     def _report(self, html: Any) -> Any:
         return html.report_of_runs(list(self))

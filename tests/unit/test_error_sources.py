@@ -91,7 +91,7 @@ def test_the_sentence_names_what_to_calibrate() -> None:
     found = found_of("sync-sgd", compute=slower(2, 1.2))
     words = describe_error("sync-sgd", found)
     mean_ms = 1e3 * statistics.fmean(compute_s(2, one.step) for one in found.alignment.steps if one.rank == 2)
-    figures = f"(predicted {mean_ms:.4g} ms, measured {1.2 * mean_ms:.4g} ms)"
+    figures = f"(predicted {mean_ms:.3g} ms, measured {1.2 * mean_ms:.3g} ms)"
     assert f"100 % of the difference is compute on rank 2 in all steps {figures}" in words
     assert "calibrate gradient times, with as many ranks" in words
     assert "(`paceline calibrate` measures this as gradients)." in words
@@ -169,7 +169,7 @@ def test_a_wider_spread_of_steps_is_waiting() -> None:
 def test_a_small_error_has_no_cause_in_words() -> None:
     found = found_of("sync-sgd", compute=slower(2, 1.01))
     words = describe_error("sync-sgd", found)
-    assert f"No activity differs by more than {-1e3 * found.whole.difference_s:.4g} ms (compute)." in words
+    assert f"No activity differs by more than {-1e3 * found.whole.difference_s:.3g} ms (compute)." in words
     assert "calibrate" not in words
 
 
@@ -268,7 +268,7 @@ def comparison(**changed: Any) -> dict[str, Any]:
     ours, theirs = run("sync-sgd", "simulated"), run("sync-sgd", "measured", **changed)
     wrong = {"no_message_cost": [ours], "no_spread": [ours]}
     found = assemble("pair", simulated=[ours], measured=[theirs], wrong=wrong, other_load=0.0)
-    answer: dict[str, Any] = json.loads(json.dumps(found.answer(), allow_nan=False))["algorithms"][0]["explanation"]
+    answer: dict[str, Any] = json.loads(json.dumps(found.document(), allow_nan=False))["algorithms"][0]["explanation"]
     return answer
 
 

@@ -365,7 +365,7 @@ def test_a_comparison_is_read_with_its_runs_wherever_they_were_moved(tmp_path: P
     folder = tmp_path / "runs" / "quickstart-comparison-1"
     folder.mkdir()
     answer = {
-        **compared.answer(),
+        **compared.document(),
         "words": "It is so.",
         "runs": [f"/elsewhere/{run.path.name}" for run in runs if run.path],
     }

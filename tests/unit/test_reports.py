@@ -54,7 +54,7 @@ def printed(found: Comparison, width: int = 80) -> str:
 
 
 def test_the_answer_has_the_promised_shape() -> None:
-    answer = json.loads(json.dumps(comparison().answer(), allow_nan=False))
+    answer = json.loads(json.dumps(comparison().document(), allow_nan=False))
     assert answer.keys() == {"scenario", "predicts", "algorithms", "other_load", "calibration"}
     assert answer["predicts"] == "this machine"
     assert [line["name"] for line in answer["algorithms"]] == ["sync-sgd", "async-sgd"]
@@ -68,7 +68,7 @@ def test_the_answer_has_the_promised_shape() -> None:
 
 
 def test_with_several_seeds_every_figure_is_an_interval() -> None:
-    line = comparison(seeds=3).answer()["algorithms"][0]
+    line = comparison(seeds=3).document()["algorithms"][0]
     assert line["simulated"]["step_s"]["mean"] == pytest.approx({"mean": 0.99, "low": 0.99, "high": 0.99})
     assert line["error"]["step_s"]["mean"].keys() == {"mean", "low", "high"}
 

@@ -1,0 +1,92 @@
+"""The answer of `simulate` and `train`: the figures of runs, which of them reaches the target soonest, and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from paceline.records import Run
+from paceline.records.failed_ranks import failure_sentences
+from paceline.records.figures import PERCENT
+from paceline.records.record_figures import says
+from paceline.reports.blocks import Answer, Block, Claim
+from paceline.reports.comparison.periods import say_unfinished_runs
+from paceline.reports.comparison.run_table import runs_table, seeds_table
+from paceline.reports.comparison.seeds import by_algorithm, figures, soonest
+from paceline.reports.extrapolation_table import extrapolation_table, lines_of, words
+from paceline.reports.link_words import links_table
+
+
+def answer_of_runs(runs: Sequence[Run], *, each: bool = False, links: bool = False) -> Answer:
+    """Returns the answer of simulated or measured runs of one scenario.
+
+    Args:
+        runs: the runs, at least one.
+        each: whether each run has a row, too, if there are several seeds.
+        links: whether there is a table of the busiest links of each run.
+
+    >>> import paceline
+    >>> answer = answer_of_runs(paceline.simulate(paceline.load("quickstart", ["stop.epochs=1"], algorithms=["agd"])))
+    >>> [type(block).__name__ for block in answer.blocks], list(answer.data())
+    (['Table', 'Claim'], ['scenario', 'runs', 'figures'])
+    """
+    one_each = len(by_algorithm(runs)) == len(runs)
+    blocks: list[Block] = [runs_table(runs)] if one_each or each else []
+    blocks += [] if one_each else [seeds_table(runs)]
+    blocks += [links_table(run, named=True) for run in runs if links and len(run.tables.links)]
+    blocks += [Claim(text) for text in (soonest(runs), say_unfinished_runs(runs)) if text]
+    if lines := lines_of(runs):
+        blocks += [extrapolation_table(lines), Claim(words(lines))]
+    return Answer(runs[0].name, blocks, lambda: document_of(runs), notes=list(notes_of(runs)))
+
+
+def document_of(runs: Sequence[Run]) -> dict[str, Any]:
+    """Returns the JSON document of runs.
+
+    Args:
+        runs: the runs.
+    """
+    document: dict[str, Any] = {
+        "scenario": runs[0].name,
+        "runs": [_described(run) for run in runs],
+        "figures": [
+            {"algorithm": name, **figures([dict(run.summary) for run in of_one])}
+            for name, of_one in by_algorithm(runs).items()
+        ],
+    }
+    return document | ({"extrapolated": lines} if (lines := lines_of(runs)) else {})
+
+
+def _described(run: Run) -> dict[str, Any]:
+    return {
+        "algorithm": run.algorithm,
+        "seed": run.seed,
+        "kind": run.kind,
+        "summary": run.summary,
+        "path": str(run.path),
+        "warnings": list(run.machine.get("warnings", ())),
+        **{key: run.machine[key] for key in ("gradient_times",) if key in run.machine},
+    }
+
+
+def notes_of(runs: Sequence[Run]) -> Iterator[str]:
+    """Yields what a reader should know beside the figures: ranges, warnings, estimates and ranks that died.
+
+    Args:
+        runs: the runs.
+    """
+    from paceline.scenarios.resolution.predicted_times import describe_time
+
+    both = len({run.kind for run in runs}) > 1
+    notes = [describe_time(one) for run in runs for one in run.machine.get("gradient_times", ())]
+    if shares := {run.summary["prediction_interval"]["share"] for run in runs if "prediction_interval" in run.summary}:
+        notes.append(f"a range below a time: {PERCENT.with_symbol(min(shares))} of similar predictions")
+    notes += [text for run in runs for text in run.machine.get("warnings", ())]
+    for run in runs:
+        if (records := run.summary.get("records")) is not None:
+            workers = int((run.tables.ranks["gradients"] > 0).sum())
+            notes.append(f"{run.algorithm}: {says(records, workers)}")
+    for run in runs:
+        name = f"{run.algorithm} with seed {run.seed}{f' ({run.kind})' if both else ''}"
+        notes += failure_sentences(run.summary, name)
+    yield from dict.fromkeys(notes)
