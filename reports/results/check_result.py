@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -23,13 +23,13 @@ from paceline.checking.defaults import (
     STEPS,
     WORKERS,
 )
-from paceline.reports.plain_table import plain_table
+from paceline.records.figures import COUNT, SECONDS
+from paceline.reports.blocks import Answer, Block, Cell, Claim, Column, Table, Tone
 from paceline.reports.results.result import Result
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-    from rich.table import Table
 
     from paceline.checking.counterexamples import Story
 
@@ -114,14 +114,21 @@ class CheckResult(Result, Sequence[Checked]):
             written.append(file)
         return written
 
-    def _shown(self) -> Iterator[Table | str]:
-        """Yields a table for each method, and a sentence for each violation."""
-        for one in self:
-            yield _table(one)
-            yield from one.coverage
+    def answer(self) -> Answer:
+        """Returns the answer of the command: a table for each method, and a sentence for each violation."""
+        blocks: list[Block] = []
+        for checked in self:
+            blocks.append(_table(checked))
+            blocks += map(Claim, checked.coverage)
         for method, verdict in self.violated:
             assert verdict.violation is not None, "that is what violated means"
-            yield f"{method} violates {verdict.guarantee}: {verdict.violation.words}"
+            blocks.append(Claim(f"{method} violates {verdict.guarantee}: {verdict.violation.words}"))
+        documents = [check_answer(checked, {}) for checked in self]
+        title = f"Check of {', '.join(checked.method.name for checked in self)}"
+        return Answer(title, blocks, lambda: documents[0] if len(documents) == 1 else {"results": documents})
+
+    def _shown(self) -> Sequence[Block]:
+        return self.answer().blocks
 
     def _report(self, html: Any) -> Any:
         from paceline.checking.counterexamples import load_counterexample
@@ -135,18 +142,26 @@ class CheckResult(Result, Sequence[Checked]):
         return f"{self[0].method.name}-check.html" if len(self) == 1 else "check.html"
 
 
-def _table(found: Checked) -> Table:
-    from rich.text import Text
-
-    table = plain_table(f"{found.method.name}: {found.schedules:,} schedules", first="guarantee")
-    table.add_column("verdict")
-    table.add_column("schedules", justify="right")
-    table.add_column("worst value")
-    for one in found.verdicts.values():
-        table.add_row(
-            one.guarantee, Text(one.verdict), f"{one.schedules:,}", "" if one.worst is None else str(one.worst)
+def _table(checked: Checked) -> Table:
+    columns = [
+        Column("guarantee"), Column("verdict"), Column("schedules", COUNT), Column("time", SECONDS, code="checked_s"),
+        Column("worst value"),
+    ]  # fmt: skip
+    rows = [
+        (
+            verdict.guarantee,
+            Cell(verdict.verdict, tone=TONES.get(verdict.verdict, "plain")),
+            verdict.schedules,
+            verdict.seconds,
+            "" if verdict.worst is None else str(verdict.worst),
         )
-    return table
+        for verdict in checked.verdicts.values()
+    ]
+    title = f"{checked.method.name}: {checked.schedules:,} schedules in {SECONDS.with_symbol(checked.seconds)}"
+    return Table(title, columns, rows)
+
+
+TONES: Mapping[str, Tone] = {"violated": "bad", "not checked": "faint"}
 
 
 def write_files(violation: Violation, folder: Path, name: str) -> tuple[Story, tuple[Path, Path]]:

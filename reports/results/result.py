@@ -63,4 +63,19 @@ class Result(ABC):
     def _repr_html_(self) -> str:
         from paceline.reports.html.document import html_of
 
-        return html_of(self._shown())
+        return html_of(map(_as_block, self._shown()))
+
+
+def _as_block(part: Any) -> Any:
+    """Returns a text or a table of rich as a block."""
+    from rich.table import Table as RichTable
+
+    from paceline.reports.blocks import Claim, Column, Table
+
+    if isinstance(part, str):
+        return Claim(part)
+    if not isinstance(part, RichTable):
+        return part
+    columns = [Column(" ".join(str(column.header).split())) for column in part.columns]
+    rows = zip(*([str(cell) for cell in column.cells] for column in part.columns), strict=True)
+    return Table(str(part.title), columns, list(rows))
