@@ -99,7 +99,7 @@ def run(ask: Ask, output: Output, engine: EngineName = "auto", *, with_report: b
     output.end_of_rows()
     for table in rows.later:
         output.row(table)
-    answer_runs(scenario.name, runs, ask, output, streamed=True)
+    answer_runs(runs, ask, output, streamed=True)
     if with_report:
         report_of_simulation(runs, scenario.name, ask.out, output)
 
