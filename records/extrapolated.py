@@ -1,16 +1,24 @@
 """The extrapolated figures of a model that was not trained: its time per sample, and an estimate of its samples.
 
 * Extrapolated figures are separate from those of training: they are in a labelled block, with every assumption as a
-  sentence.
+  sentence: first those of all algorithms, then those of one.
 * If the stand-in did not reach its target, figures are None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
+from paceline.records.goals import SMOOTHING
+
 Way = Literal["stand-in", "relation"]
+SLOWDOWNS = {
+    "stability-limit": "as a constant delay lowers the largest stable rate on a quadratic",
+    "implicit-momentum": "as asynchrony acts like momentum on a quadratic (Mitliagkas et al. 2016)",
+}
 
 
 class ReferenceFacts(TypedDict):
@@ -83,3 +91,147 @@ def extrapolated(
         evidence=evidence,
         assumptions=list(assumptions),
     )
+
+
+def reference_sentences(model: str, reference: ReferenceFacts) -> list[str]:
+    """Returns the sources of the model's own figures."""
+    return [
+        f"{model} was not trained here: its samples/s come from a simulated run without learning, start included.",
+        (
+            f"{model} reaches {reference['reaches']} in {reference['epochs']:g} epochs of synchronous updates of "
+            f"{reference['batch']} samples: {reference['provenance']}."
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """The samples to the stand-in's accuracy, for each seed; None if it was not reached."""
+
+    samples: tuple[float | None, ...]
+    learning_rate: float | None = None
+    """the learning rate used; None for a method without one"""
+
+    @property
+    def mean(self) -> float:
+        """The mean over the seeds; infinity if one did not reach the accuracy."""
+        return math.fsum(math.inf if one is None else one for one in self.samples) / len(self.samples)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandInAssumptions:
+    """What an estimate by a smaller model assumes."""
+
+    method: str
+    model: str
+    stand_in: str
+    accuracy: float
+    model_batch: int
+    """samples of the model that a worker computes a gradient of"""
+    batch: int
+    """samples of the stand-in that represent them"""
+    reference_batch: int
+    """samples of the model in an update of the reference"""
+    reference_updates: float
+    evaluated: str
+    """how often the stand-in is evaluated"""
+    epochs: float
+    """limit of its training"""
+    rates: Sequence[float]
+    """the learning rates that were tried; empty: each method's own"""
+    alone: str
+    """the method by which one worker trains the reference"""
+    needed: Needed
+    needed_alone: Needed
+
+    @property
+    def batch_alone(self) -> int:
+        """Samples of the stand-in that represent an update of the reference."""
+        return round(self.reference_batch * self.batch / self.model_batch)
+
+    def sentences(self) -> Iterator[str]:
+        """Yields the assumptions."""
+        model, small, goal = self.model, self.stand_in, f"{100 * self.accuracy:g} % accuracy"
+        ratio = f"{self.model_batch / self.batch:g}"
+        yield (
+            f"The extra samples that a method needs to {goal} on {small} carry over to {model}. Gradients are those of "
+            f"{small}; step times, messages, their order and so every update's staleness are those of {model}."
+        )
+        yield (
+            f"A sample of {small} represents {ratio} of {model}: {self.batch} per worker for {self.model_batch}, "
+            f"{self.batch_alone} for the reference's {self.reference_batch}. If {model} tolerates batches more than "
+            f"{ratio} times as large as {small} does, the penalty is overstated; if less, understated."
+        )
+        yield (
+            f"Samples to {goal} are interpolated on means of {SMOOTHING} evaluations, every {self.evaluated} "
+            "or, if weights are averaged less often, at every average."
+        )
+        if None not in self.needed_alone.samples:
+            yield (
+                f"The reference's training has {self.reference_updates:,.0f} updates, the stand-in's "
+                f"{self.needed_alone.mean / self.batch_alone:,.0f}. Effects that need updates to settle, such as "
+                "staleness and local steps, matter more in the shorter one."
+            )
+        yield from self._rates()
+        for name, needed in (
+            (self.method, self.needed),
+            (f"{self.alone} with the reference's batch", self.needed_alone),
+        ):
+            if None in needed.samples:
+                yield f"{name} did not reach {goal} on {small} within {self.epochs:g} epochs with every seed."
+
+    def _rates(self) -> Iterator[str]:
+        """Yields which learning rates were used; a best rate at the end of the list may not be the best."""
+        if not self.rates:
+            yield (
+                f"Learning rates are the scenario's own, {self.needed_alone.learning_rate:g} for the reference; "
+                "none is scaled with the batch."
+            )
+            if self.needed.learning_rate is not None:
+                yield f"The learning rate of {self.method} is {self.needed.learning_rate:g}."
+            return
+        tried = ", ".join(f"{rate:g}" for rate in self.rates)
+        yield (
+            f"Each uses a constant learning rate: the one of {tried} at which its slowest seed needs the fewest "
+            "samples."
+        )
+        for name, needed in ((self.method, self.needed), ("the reference", self.needed_alone)):
+            if needed.learning_rate is not None and None not in needed.samples:
+                edge = len(self.rates) > 1 and needed.learning_rate in (min(self.rates), max(self.rates))
+                beyond = ", at the end of the rates tried: a rate beyond it may need fewer samples" if edge else ""
+                yield f"The best learning rate of {name} is {needed.learning_rate:g}{beyond}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelationAssumptions:
+    """What an estimate by a published relation assumes."""
+
+    method: str
+    noise_scale: float
+    provenance: str
+    batch: float
+    """samples of one update"""
+    staleness: float
+    """mean staleness of the updates"""
+    slowdown: str
+    """the model of what staleness costs: none, or a key of `SLOWDOWNS`"""
+    local_steps: bool
+    """whether the method averages weights after local steps"""
+
+    def sentences(self) -> Iterator[str]:
+        """Yields the assumptions."""
+        yield (
+            f"Samples grow as 1 + slowdown × batch / {self.noise_scale:g}, with a constant noise scale, although "
+            "it grows, and the best learning rate for each batch (McCandlish et al. 2018, on a quadratic)."
+        )
+        yield f"The noise scale: {self.provenance}."
+        yield f"The batch of {self.method} is {self.batch:g} samples, those of one update."
+        if self.local_steps:
+            yield f"Local steps between averages cost nothing, as with constant curvature: {self.method}."
+        elif self.staleness and self.slowdown == "none":
+            yield f"The staleness of {self.method} costs nothing."
+        elif self.staleness:
+            yield (
+                f"The mean staleness of its updates slows {self.method} down {SLOWDOWNS[self.slowdown]}. That the "
+                "slowdown multiplies the batch is derived here, not published."
+            )

@@ -16,11 +16,17 @@ from typing import Any
 
 from paceline.algorithms.core.method import StalenessKind
 from paceline.records import Run
-from paceline.records.extrapolated import ReferenceFacts, extrapolated
+from paceline.records.extrapolated import (
+    Needed,
+    ReferenceFacts,
+    RelationAssumptions,
+    StandInAssumptions,
+    extrapolated,
+    reference_sentences,
+)
 from paceline.scenarios.resolution.plan import Plan
-from paceline.scenarios.sections.extrapolate import ExtrapolatePart, RelationPart, StandInPart, stand_for
-from paceline.simulator.runs import assumptions
-from paceline.simulator.runs.stand_in_training import Needed, Perform, alone, needed, stood_in
+from paceline.scenarios.sections.extrapolate import ExtrapolatePart, RelationPart, StandInPart
+from paceline.simulator.runs.stand_in_training import Perform, alone, needed, stood_in
 from paceline.workloads.models import published_relations
 
 
@@ -53,13 +59,14 @@ class Extrapolation:
             if self.part.stand_in is not None
             else _by_relation(self.part, run, plan)
         )
+        reference = self._reference(plan)
         block = extrapolated(
             "relation" if self.part.stand_in is None else "stand-in",
             penalty=penalty,
             samples_per_s=run.summary["samples_per_s"],
-            reference=self._reference(plan),
+            reference=reference,
             evidence=evidence,
-            assumptions=[*assumptions.of_all(self.part, plan), *assumed],
+            assumptions=[*reference_sentences(plan.scenario.workload.model, reference), *assumed.sentences()],
         )
         return dataclasses.replace(run, summary={**run.summary, "extrapolated": block})
 
@@ -73,7 +80,7 @@ class Extrapolation:
             provenance=known.provenance,
         )
 
-    def _by_stand_in(self, part: StandInPart, plan: Plan) -> tuple[float | None, dict[str, Any], list[str]]:
+    def _by_stand_in(self, part: StandInPart, plan: Plan) -> tuple[float | None, dict[str, Any], StandInAssumptions]:
         """Returns the samples of one seed's stand-in relative to those of one worker, the evidence and assumptions."""
         seeds = [other for other in self._plans if other.name == plan.name]
         if plan.name not in self._needed:
@@ -85,6 +92,23 @@ class Extrapolation:
         mine, reference = self._needed[plan.name], self._needed[None]
         at = [one.seed for one in seeds].index(plan.seed)
         many, few = mine.samples[at], reference.samples[at]
+        workload, known = plan.scenario.workload, self.part.reference
+        assumed = StandInAssumptions(
+            method=plan.name,
+            model=workload.model,
+            stand_in=part.model,
+            accuracy=part.accuracy,
+            model_batch=workload.batch_per_worker,
+            batch=part.batch_per_worker,
+            reference_batch=known.batch,
+            reference_updates=known.epochs * workload.num_samples / known.batch,
+            evaluated=part.evaluate.text,
+            epochs=part.epochs,
+            rates=part.learning_rates,
+            alone=part.alone.name,
+            needed=mine,
+            needed_alone=reference,
+        )
         evidence = {
             "model": part.model,
             "accuracy": part.accuracy,
@@ -93,13 +117,13 @@ class Extrapolation:
             "learning_rate": mine.learning_rate,
             "reference_rate": reference.learning_rate,
             "batch_per_worker": part.batch_per_worker,
-            "reference_batch": round(stand_for(plan.scenario.workload, part, self.part.reference.batch)),
+            "reference_batch": assumed.batch_alone,
         }
         penalty = None if many is None or few is None else many / few
-        return penalty, evidence, assumptions.of_stand_in(self.part, part, plan, mine, reference)
+        return penalty, evidence, assumed
 
 
-def _by_relation(part: ExtrapolatePart, run: Run, plan: Plan) -> tuple[float, dict[str, Any], list[str]]:
+def _by_relation(part: ExtrapolatePart, run: Run, plan: Plan) -> tuple[float, dict[str, Any], RelationAssumptions]:
     """Returns the penalty by the published relation, from the samples and the staleness of the run's updates."""
     assert part.relation is not None
     batch = run.summary["samples"] / run.summary["updates"]
@@ -113,7 +137,16 @@ def _by_relation(part: ExtrapolatePart, run: Run, plan: Plan) -> tuple[float, di
         "staleness": staleness,
         "slowdown": slowdown,
     }
-    return penalty, evidence, assumptions.of_relation(part.relation, plan, batch, staleness)
+    assumed = RelationAssumptions(
+        method=plan.name,
+        noise_scale=part.relation.noise_scale,
+        provenance=part.relation.provenance,
+        batch=batch,
+        staleness=staleness,
+        slowdown=part.relation.staleness,
+        local_steps=not stale,
+    )
+    return penalty, evidence, assumed
 
 
 def slowdown_of(relation: RelationPart, staleness: float) -> float:

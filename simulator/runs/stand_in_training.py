@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paceline.algorithms.core.job import Budget, Job, Learner
 from paceline.algorithms.core.values import Rank
+from paceline.records.extrapolated import Needed
 from paceline.records.goals import SMOOTHING, crossing
 from paceline.records.metrics import smoothed
 from paceline.records.trace import Schedule, Snapshot, Trace
@@ -24,20 +25,6 @@ from paceline.workloads.learners.stand_in import StandIn
 
 Perform = Callable[[Plan, Schedule], Trace]
 """simulates a plan's job on its cluster"""
-
-
-@dataclass(frozen=True, slots=True)
-class Needed:
-    """The samples to the stand-in's accuracy, for each seed; None if it was not reached."""
-
-    samples: tuple[float | None, ...]
-    learning_rate: float | None = None
-    """the learning rate used; None for a method without one"""
-
-    @property
-    def mean(self) -> float:
-        """The mean over the seeds; infinity if one did not reach the accuracy."""
-        return math.fsum(math.inf if one is None else one for one in self.samples) / len(self.samples)
 
 
 def stood_in(plan: Plan, part: StandInPart, problem: Learner) -> Plan:
