@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -87,7 +88,7 @@ class TableView:
             yield heading(table.title + ", continued" * (number > 0))
             made = empty(table, columns, widths, gap)
             for at in range(len(table.rows)):
-                made.add_row(*cells(table, at, columns), style=STYLES[table.tones.get(at, "plain")])
+                made.add_row(*cells(table, at, columns, widths), style=STYLES[table.tones.get(at, "plain")])
             wide = max(options.max_width, sum(widths) + gap * len(widths))
             yield from console.render(made, options.update(width=wide))
             yield Text()
@@ -179,12 +180,28 @@ def empty(table: Table, columns: Sequence[int], widths: Sequence[int], gap: int,
     return made
 
 
-def cells(table: Table, row: int, columns: Sequence[int]) -> Iterator[Text]:
-    """Yields the cells of some columns of a row."""
-    for at in columns:
-        content = table.rows[row][at]
+def cells(table: Table, row: int, columns: Sequence[int], widths: Sequence[int] = ()) -> Iterator[Text]:
+    """Yields the cells of some columns of a row; long texts are broken between words and at hyphens."""
+    for at, width in itertools.zip_longest(columns, widths):
+        content, text = table.rows[row][at], table.text(row, at)
         tone = content.tone if isinstance(content, Cell) else "plain"
-        yield Text(table.text(row, at), style=STYLES[tone])
+        if width is not None and not table.columns[at].numeric:
+            text = "\n".join(broken(line, width) for line in text.splitlines())
+        yield Text(text, style=STYLES[tone])
+
+
+def broken(line: str, width: int) -> str:
+    """Returns a line on as many lines as it needs, each indented like the first.
+
+    >>> broken("  post-local-sgd with momentum", 16)
+    '  post-local-sgd\\n  with momentum'
+    """
+    indent = " " * (len(line) - len(line.lstrip()))
+    return (
+        "\n".join(textwrap.wrap(line, width, subsequent_indent=indent, drop_whitespace=True))
+        if len(line) > width
+        else line
+    )
 
 
 class RowByRow:

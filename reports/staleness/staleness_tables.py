@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from rich.table import Table
 
 from paceline.algorithms.core.method import StalenessKind
 from paceline.records import Run
-from paceline.records.figures import significant
+from paceline.records.figures import COUNT, MILLISECONDS, PLAIN, SECONDS, STEP_TIME, UPDATES, significant
 from paceline.records.loss_change import between_evaluations, by_staleness, slope
 from paceline.records.metrics import finite
 from paceline.records.record_figures import says as records_in_words
@@ -29,8 +28,8 @@ from paceline.records.staleness import (
     ages,
     by_age,
 )
-from paceline.reports.comparison.words import kind_of, milli, plain, shown
-from paceline.reports.plain_table import plain_table
+from paceline.reports.blocks import Claim, Column, Row, Table
+from paceline.reports.comparison.words import kind_of
 from paceline.reports.staleness.notions import (
     Notion,
     at_least,
@@ -107,32 +106,39 @@ class Staleness:
 
 def notions_table(found: Staleness) -> Table:
     """Returns a table with a line for each notion."""
-    table = _table("all updates", "notion", ("mean", "half are at least", "mean of ranks", "largest"))
-    for name, notion in found.notions.items():
-        of_all = notion.figures
-        half = at_least(notion.histogram, 0.5) if notion.histogram else None
-        cells = (shown(of_all["mean"], plain), shown(half, _whole), shown(of_all["mean_of_ranks"], plain))
-        table.add_row(name, *cells, shown(of_all["max"], _whole))
-    return table
+    columns = [Column(name, UPDATES) for name in ("mean", "half are at least", "mean of ranks", "largest")]
+    rows = [
+        (
+            name,
+            notion.figures["mean"],
+            at_least(notion.histogram, 0.5) if notion.histogram else None,
+            notion.figures["mean_of_ranks"],
+            notion.figures["max"],
+        )
+        for name, notion in found.notions.items()
+    ]
+    return Table("all updates", [Column("notion"), *columns], rows)
 
 
 def ranks_table(found: Staleness) -> Table:
     """Returns a line for each worker: mean and maximum of every notion, the age of gradients, and the step time."""
-    columns = [f"{name}, {what}" for name in found.notions for what in ("mean", "largest")]
+    columns = [Column(f"{name}, {what}", UPDATES) for name in found.notions for what in ("mean", "largest")]
     ranks = {name: {one["rank"]: one for one in notion.by_rank} for name, notion in found.notions.items()}
     ages_s = {int(rank): age_s for rank, age_s in ages(found.run.tables.updates)["by_rank"]}
     all_ranks = sorted({rank for of_notion in ranks.values() for rank in of_notion})
     means = {rank: one["mean"] for rank, one in ranks[found.own].items()}
     chosen = _chosen(all_ranks, lambda rank: means.get(rank, 0.0))
     title = "by rank" if len(chosen) == len(all_ranks) else f"by rank: the stalest and the freshest of {len(all_ranks)}"
-    table = _table(title, "rank", [*columns, "gradient's age, ms", "step, ms"])
+    rows = []
     for rank in chosen:
-        cells = []
-        for of_notion in ranks.values():
-            one = of_notion.get(rank)
-            cells += [shown(one and one["mean"], plain), shown(one and one["max"], _whole)]
-        table.add_row(str(rank), *cells, shown(ages_s.get(rank), milli), shown(found.step_s.get(rank), milli))
-    return table
+        of_rank = [of_notion.get(rank) for of_notion in ranks.values()]
+        cells = [
+            None if one is None else value
+            for one in of_rank
+            for value in ((one and (one["mean"], one["max"])) or (None, None))
+        ]
+        rows.append((rank, *cells, ages_s.get(rank), found.step_s.get(rank)))
+    return Table(title, [Column("rank", COUNT), *columns, AGE, Column.of(STEP_TIME)], rows)
 
 
 def _chosen(ranks: Sequence[int], staleness: Callable[[int], float]) -> list[int]:
@@ -142,82 +148,81 @@ def _chosen(ranks: Sequence[int], staleness: Callable[[int], float]) -> list[int
     return sorted([*ordered[: MOST_RANKS // 2], *ordered[-MOST_RANKS // 2 :]])
 
 
-def layers_table(found: Staleness) -> Table | str:
+def layers_table(found: Staleness) -> Table | Claim:
     """Returns a table with a line for each layer, or the reason why there is none."""
     layers = layers_of(found.run)
     if not layers:
-        return f"{found.run.algorithm} applies whole gradients: every layer is as stale as the update it is in.\n"
-    table = _table("by layer", "layer", ("landed", found.own, "largest", "gradient's age, ms"))
-    for one in layers:
-        cells = (str(one["count"]), plain(one["mean"]), _whole(one["max"]), shown(one["age_s"], milli))
-        table.add_row(one["layer"], *cells)
-    return table
+        name = found.run.algorithm
+        return Claim(f"{name} applies whole gradients: every layer is as stale as the update it is in.\n")
+    columns = [Column("layer"), Column("landed", COUNT), Column(found.own, UPDATES), Column("largest", UPDATES), AGE]
+    rows = [(one["layer"], one["count"], one["mean"], one["max"], one["age_s"]) for one in layers]
+    return Table("by layer", columns, rows)
 
 
-def time_tables(found: Staleness) -> Iterator[Table | str]:
+def time_tables(found: Staleness) -> Iterator[Table | Claim]:
     """Yields a table for each notion, with a line for each interval of the run."""
+    figures = {"mean": "mean", "p50": "half at most", "p95": "95 % at most", "max": "largest"}
+    columns = [UP_TO, Column("counted", COUNT), *(Column(header, UPDATES) for header in figures.values())]
     for name, notion in found.notions.items():
         if (windows := notion.over_time(found.run.summary["wall_s"])) is None:
-            yield f"{name} over time: not available, because the run has only counts of it; records: full keeps all.\n"
+            said = "not available, because the run has only counts of it; records: full keeps all."
+            yield Claim(f"{name} over time: {said}\n")
             continue
-        table = _table(f"{name} over time", "up to, s", ("counted", "mean", "half at most", "95 % at most", "largest"))
-        for one in windows:
-            cells = [shown(one[figure], plain) for figure in ("mean", "p50", "p95")]
-            table.add_row(significant(one["to_s"], 4), str(one["count"]), *cells, shown(one["max"], _whole))
-        yield table
+        rows = [[one["to_s"], one["count"], *(dict(one)[figure] for figure in figures)] for one in windows]
+        yield Table(f"{name} over time", columns, rows)
 
 
-def why_tables(found: Staleness) -> Iterator[Table | str]:
+def why_tables(found: Staleness) -> Iterator[Table | Claim]:
     """Yields tables of staleness against change of loss: between evaluations and, if recorded, by update.
 
     At most `WINDOWS` evaluations are shown.
     """
     tables, records = found.run.tables, records_of(found.run)
     if records is not None and not records["updates_kept"]:
-        yield "between evaluations: not available, because the run keeps no updates; use records: sampled or full.\n"
+        said = "not available, because the run keeps no updates; use records: sampled or full."
+        yield Claim(f"between evaluations: {said}\n")
     else:
         yield _between_table(found)
     if len(tables.probes):
-        table = _table("by update: change of the loss held out", found.own, ("updates", "mean", "low", "high"))
         width = -(-(int(tables.probes["staleness"].max()) + 1) // WINDOWS)
+        rows: list[Row] = []
         for probed in by_staleness(tables.probes, width):
             change, lag = probed["loss_change"], probed["staleness"]
-            bounds = (shown(bound, _change) for bound in (change["mean"], change["low"], change["high"]))
-            table.add_row(str(lag) if width == 1 else f"{lag}–{lag + width - 1}", str(probed["count"]), *bounds)
-        yield table
+            ends = (change[end] for end in ("mean", "low", "high"))
+            rows.append((str(lag) if width == 1 else f"{lag}–{lag + width - 1}", probed["count"], *ends))
+        columns = [
+            Column(found.own),
+            Column("updates", COUNT),
+            *(Column(end, PLAIN) for end in ("mean", "low", "high")),
+        ]
+        yield Table("by update: change of the loss held out", columns, rows)
     if len(tables.drift):
-        table = _table("drift: distance from the mean of all workers", found.own, ("counted", "mean", "largest"))
-        for apart in by_age(tables.drift):
-            distances = (shown(apart["mean"], _four), shown(apart["max"], _four))
-            table.add_row(str(apart["staleness"]), str(apart["count"]), *distances)
-        yield table
+        rows = [(one["staleness"], one["count"], one["mean"], one["max"]) for one in by_age(tables.drift)]
+        columns = [
+            Column(found.own, UPDATES),
+            Column("counted", COUNT),
+            Column("mean", PLAIN),
+            Column("largest", PLAIN),
+        ]
+        yield Table("drift: distance from the mean of all workers", columns, rows)
 
 
 def _between_table(found: Staleness) -> Table:
     tables = found.run.tables
-    table = _table("between evaluations", "up to, s", ("gradients", found.own, "age, ms", "loss", "loss by gradient"))
+    columns = [
+        UP_TO, Column("gradients", COUNT), Column(found.own, UPDATES), AGE, Column("change of the loss", PLAIN),
+        Column("change by gradient", PLAIN),
+    ]  # fmt: skip
     last = len(tables.evaluations) - 1
     chosen = np.unique(np.linspace(0, last, min(last, WINDOWS) + 1).round().astype(int))
-    for one in between_evaluations(tables.updates, tables.evaluations.iloc[chosen], update_weight(found.run)):
-        cells = (shown(one["staleness"], plain), shown(one["age_s"], milli), shown(one["loss_change"], _change))
-        each = shown(one["loss_change_per_gradient"], _change)
-        table.add_row(significant(one["to_s"], 4), str(one["gradients"]), *cells, each)
-    return table
+    between = between_evaluations(tables.updates, tables.evaluations.iloc[chosen], update_weight(found.run))
+    keys = ("to_s", "gradients", "staleness", "age_s", "loss_change", "loss_change_per_gradient")
+    return Table("between evaluations", columns, [[dict(one)[key] for key in keys] for one in between])
 
 
-def _table(title: str, first: str, columns: Sequence[str]) -> Table:
-    table = plain_table(title, first=first)
-    for column in columns:
-        table.add_column(column, justify="right")
-    return table
-
-
-def _whole(value: float) -> str:
-    return f"{value:.0f}"
-
-
-def _four(value: float) -> str:
-    return significant(value, 4)
+MEAN_AND_LARGEST: tuple[Literal["mean", "max"], ...] = ("mean", "max")
+AGE = Column("gradient's age", MILLISECONDS, code="age_s")
+UP_TO = Column("up to", SECONDS, code="to_s")
 
 
 def _change(value: float) -> str:
@@ -291,8 +296,9 @@ def _of_clocks(found: Staleness) -> Iterator[str]:
 def _of_ages(found: Staleness) -> Iterator[str]:
     age = ages(found.run.tables.updates)
     if age["mean_s"] is not None and age["p95_s"] is not None:
-        yield f"When it was applied, a gradient had been begun {milli(age['mean_s'])} ms before on average, 95 %"
-        yield f"at most {milli(age['p95_s'])} ms."
+        mean = MILLISECONDS.with_symbol(age["mean_s"])
+        yield f"When it was applied, a gradient had been begun {mean} before on average, 95 %"
+        yield f"at most {MILLISECONDS.with_symbol(age['p95_s'])}."
 
 
 def _of_probes(found: Staleness) -> Iterator[str]:
