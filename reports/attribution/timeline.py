@@ -4,7 +4,8 @@
   fractions of a run defined (`records.summary`). Among equals, an activity of the program itself comes before those
   that it started, and then the activity that began first.
 * The program does not wait for communication that ends after its own next activity has begun. So the time before this
-  activity does not belong to that communication, although the time fractions count it as communication.
+  activity does not belong to that communication, although the time fractions count it as communication. The recovery
+  from a crash is no activity of the program, which still waits for the same communication.
 * A collective and a receive begin with a wait (`records.waits`). It is followed: its time is charged to what the rank
   that it waits for does at the same instant. If that rank waits, too, the next rank is followed, and so on. So a wait
   for the slowest member of a collective is charged to the gradient, loading or message that delayed this member.
@@ -49,7 +50,7 @@ LABELS: Mapping[str, str] = {
 COMMUNICATION = ("collective", "send", "receive", "communication")
 """the last is that of stored runs, which do not distinguish the others"""
 PRIORITY: Mapping[str, int] = {"compute": 0, "load": 1, "update": 2, **dict.fromkeys(COMMUNICATION, 3)}
-"""the order of `records.tables.ACTIVITIES`"""
+"""the order of `records.figures.ACTIVITIES`"""
 LEAST_PRIORITY = 4
 """waits, copies, and checkpoints and recoveries, which count as waits in the time fractions of a run"""
 BUSY = ("compute", "load", "update", SERVER)
@@ -374,7 +375,9 @@ def exclusive(activities: Iterable[RankActivity]) -> Iterator[Piece]:
     2.5 3.0 collective None
     """
     activities = list(activities)
-    begun = sorted(activity.start_s for activity in activities if activity.lane == "main")
+    begun = sorted(
+        activity.start_s for activity in activities if activity.lane == "main" and activity.name != "recovery"
+    )
     parts = [(part, activity.lane) for activity in activities for part in _parts(activity, begun)]
     coming = sorted(((_key(piece, lane), piece) for piece, lane in parts), key=_start)
     edges = sorted({edge for _, piece in coming for edge in (piece.start_s, piece.end_s)})

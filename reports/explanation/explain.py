@@ -1,6 +1,6 @@
 """Explains the predicted step time of every algorithm of a scenario.
 
-Read this first, then `recording`, `attribution`, `breakdown` and `what_if`.
+Read this first, then `recording`, `details`, `rows` and `what_if`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from typing import Any
 from paceline.algorithms.core.job import Death
 from paceline.records.failed_ranks import NAMED, needs
 from paceline.reports.comparison.words import listed
-from paceline.reports.explanation.breakdown import breakdown
 from paceline.reports.explanation.formulas import seconds
 from paceline.reports.explanation.recording import record, windows
-from paceline.reports.explanation.row import Row
+from paceline.reports.explanation.rows import Row, breakdown
 from paceline.reports.explanation.what_if import Effect, conclusion, effects, shorter
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.plan import Plan

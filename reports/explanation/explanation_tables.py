@@ -7,9 +7,8 @@ from typing import Any
 
 from paceline.records.figures import MILLISECONDS, STEP_TIME, Unit
 from paceline.reports.blocks import Block, Cell, Claim, Column, Table
-from paceline.reports.explanation.breakdown import GROUPS
 from paceline.reports.explanation.explain import Explanation
-from paceline.reports.explanation.row import Row
+from paceline.reports.explanation.rows import GROUPS, Row
 from paceline.reports.explanation.what_if import LEAST
 
 

@@ -141,6 +141,17 @@ def message_words(routes: Mapping[Route, int], nbytes: int, mean_s: float) -> st
     alone_s = sum(route.message_s(nbytes) * count for route, count in routes.items()) / sum(routes.values())
     words = "n / B + α = " + ", ".join(each[:MOST_ROUTES]) + (", …" if len(each) > MOST_ROUTES else "")
     words += f"; {seconds(alone_s)} on average" if len(routes) > 1 else ""
+    return or_simulated(words, alone_s, mean_s)
+
+
+def or_simulated(words: str, alone_s: float, mean_s: float) -> str:
+    """Returns a formula, behind the simulated time if contention changes it.
+
+    Args:
+        words: the formula.
+        alone_s: its value.
+        mean_s: the mean time in the simulation.
+    """
     if abs(alone_s - mean_s) <= SAME * mean_s:
         return words
     return f"simulated with contention: {seconds(mean_s)} on average; alone {words}"

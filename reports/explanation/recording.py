@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import simpy
 
@@ -19,7 +20,6 @@ from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios.resolution.plan import Plan
-from paceline.simulator.kernel.crash_timeline import Timeline
 from paceline.simulator.kernel.simpy_events import upon
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.plan_timing import PlanTiming
@@ -27,61 +27,47 @@ from paceline.simulator.runs.run import cluster_network, perform
 from paceline.simulator.runs.short_runs import Length, Window, mean_of, shortened, windows_of
 
 
-@dataclass
-class RecordedTiming:
+class Charged(NamedTuple):
+    """A charge and its time."""
+
+    op: Charge
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RecordedTiming(PlanTiming):
     """The timing of a plan with some costs changed, which records the charges.
 
     Args:
-        plan: the run.
         compute: the factor on the time of a gradient, given the rank.
         work: the factor on charges of workers.
         server: the factor on charges of the server.
+        clock: the virtual time; None: nothing is recorded.
     """
 
-    plan: Plan
     compute: Callable[[Rank], float] = lambda _: 1.0
     work: float = 1.0
     server: float = 1.0
-    charges: dict[Rank, list[tuple[Charge, float]]] = field(default_factory=lambda: defaultdict(list))
-    """the charges of each rank with their seconds, in order"""
-    gradients_s: float = 0.0
-    """the sum of all gradients' times, as long as nothing else uses their devices"""
-
-    def __post_init__(self) -> None:
-        self._timing = PlanTiming(self.plan)
-
-    @property
-    def completes(self) -> bool:
-        return self._timing.completes
+    clock: Callable[[], float] | None = None
+    charges: dict[tuple[Rank, float], list[Charged]] = field(default_factory=lambda: defaultdict(list))
+    """the charges that take time, by their rank and start"""
+    gradients_s: list[float] = field(default_factory=list)
+    """the time of each gradient, as long as nothing else uses its device"""
 
     def compute_s(self, rank: Rank, step: int, samples: int) -> float:
-        seconds = self.compute(rank) * self._timing.compute_s(rank, step, samples)
-        self.gradients_s += seconds
+        seconds = self.compute(rank) * super().compute_s(rank, step, samples)
+        if self.clock is not None:
+            self.gradients_s.append(seconds)
         return seconds
 
-    def paused_s(self, samples: int, pause_s: float) -> float:
-        return self._timing.paused_s(samples, pause_s)
-
-    def started_factor(self, samples: int) -> float:
-        return self._timing.started_factor(samples)
-
-    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
-        return self._timing.layer_shares()
-
-    def timeline(self, rank: Rank) -> Timeline | None:
-        return self._timing.timeline(rank)
+    def many(self, ranks: Sequence[int]) -> None:
+        """Returns None: each gradient has a factor of its own."""
 
     def work_s(self, rank: Rank, op: Charge) -> float:
-        factor = self.server if rank == self.plan.job.team[0].server else self.work
-        seconds = factor * self._timing.work_s(rank, op)
-        self.charges[rank].append((op, seconds))
+        seconds = super().work_s(rank, op) * (self.server if rank == self.plan.job.team[0].server else self.work)
+        if seconds > 0 and self.clock is not None:
+            self.charges[rank, self.clock()].append(Charged(op, seconds))
         return seconds
-
-    def load_s(self, rank: Rank, samples: int) -> float:
-        return self._timing.load_s(rank, samples)
-
-    def rest_s(self, rank: Rank) -> float:
-        return self._timing.rest_s(rank)
 
 
 @dataclass(slots=True)
@@ -109,6 +95,11 @@ class RecordedNetwork(ClusterNetwork):
         self.performed: dict[str, list[Performed]] = defaultdict(list)
         """the collectives with each key of the record, in order"""
         self._ends: dict[tuple[Group, str], Performed] = {}
+
+    @property
+    def now_s(self) -> float:
+        """The virtual time."""
+        return self._env.now
 
     def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
         env, arrivals, sent_s = self._env, self.arrivals[source, to], self._env.now
@@ -142,7 +133,8 @@ class Recorded:
     plan: Plan
     length: Length
     trace: Trace
-    charges: dict[Rank, list[tuple[Charge, float]]]
+    charges: dict[tuple[Rank, float], list[Charged]]
+    """the charges that take time, by their rank and start"""
     network: RecordedNetwork
     gradients_s: float
     """the sum of all gradients' times, as long as nothing else uses their devices"""
@@ -160,11 +152,12 @@ def record(plan: Plan, length: Length, deaths: tuple[Death, ...] = ()) -> Record
         length: its length.
         deaths: the workers that die, instead of those of the plan.
     """
-    timing, short = RecordedTiming(plan), shortened(plan, length)
+    short = shortened(plan, length)
     short = replace(short, job=replace(short.job, deaths=deaths))
     network = cluster_network(short, RecordedNetwork)
+    timing = RecordedTiming(plan, clock=lambda: network.now_s)
     trace = perform(short, Schedule(every=math.inf), network=network, timing=timing)
-    return Recorded(short, length, trace, timing.charges, network, timing.gradients_s)
+    return Recorded(short, length, trace, timing.charges, network, sum(timing.gradients_s))
 
 
 def windows(run: Recorded) -> dict[Rank, Window]:

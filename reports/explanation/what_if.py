@@ -128,7 +128,7 @@ def changes(run: Recorded) -> Iterator[Change]:
         faults = replace(cluster.faults, stragglers=(), slowdowns=())
         yield Change("no stragglers", replace(plan, cluster=replace(cluster, faults=faults)))
     server = plan.job.team[0].server
-    costly = {rank for rank, charges in run.charges.items() if any(value > 0 for _, value in charges)}
+    costly = {rank for rank, _ in run.charges}
     if costly - {server}:
         yield Change("charges of workers at half their cost", plan, RecordedTiming(plan, work=0.5))
     if server in costly:

@@ -8,8 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from paceline.cli.app import app
-from paceline.reports.explanation.breakdown import GROUPS
-from paceline.reports.explanation.row import Row
+from paceline.reports.explanation.rows import GROUPS, Row
 from paceline.reports.explanation.what_if import Effect
 from tests.unit.test_docs import ROOT, blocks, table
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +14,15 @@ from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
 from paceline.cli.app import app
 from paceline.cli.options import EXIT_INPUT
+from paceline.records import Run
+from paceline.records.summary import steps_of
+from paceline.reports.attribution.error_sources import error_sources
+from paceline.reports.attribution.timeline import RankActivity, Timelines
 from paceline.reports.explanation import what_if
-from paceline.reports.explanation.attribution import COMMUNICATION, COMPUTE, WAIT, Attributed, Cause, Segment, sweep
-from paceline.reports.explanation.breakdown import MOST_ROWS, breakdown, total
+from paceline.reports.explanation.details import attribute
 from paceline.reports.explanation.explain import Explanation, explain
 from paceline.reports.explanation.recording import Recorded, mean_step_s, record, windows
-from paceline.reports.explanation.row import Row
+from paceline.reports.explanation.rows import MOST_ROWS, Row, breakdown, total
 from paceline.reports.explanation.what_if import Effect, conclusion, effects, shorter
 from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
@@ -210,28 +214,50 @@ def test_a_busy_server_is_a_queue(charged: None) -> None:
 
 
 def test_the_first_activity_counts_and_the_rest_is_hidden() -> None:
-    found = Attributed()
-    segments = [
-        Segment(COMMUNICATION, True, 1.0, 4.0, Cause("collective")),
-        Segment(COMPUTE, False, 0.0, 3.0, Cause("gradient")),
-        Segment(WAIT, False, 3.0, 5.0, Cause("slowest member")),
-        Segment(COMPUTE, False, 9.0, 9.5, Cause("gradient")),
-    ]
-    sweep(segments, 0.5, 6.0, found)
-    assert dict(found.exposed_s) == {
-        Cause("gradient"): 2.5,
-        Cause("collective"): 1.0,
-        Cause("slowest member"): 1.0,
-        Cause("other waiting"): 1.0,
-    }
-    assert dict(found.hidden_s) == {Cause("collective"): 2.0}
+    """A collective that the program has started, and after the gradient a wait for another member."""
+    timelines = Timelines(
+        [
+            RankActivity(0, "main/1", "collective", 1.0, 1.0, 4.0),
+            RankActivity(0, "main", "compute", 0.0, 0.0, 3.0),
+            RankActivity(0, "main", "collective", 3.0, 5.0, 5.0, waits_for=1),
+            RankActivity(0, "main", "compute", 9.0, 9.0, 9.5),
+        ]
+    )
+    own = {"compute": 2.5, "collective": 1.0, "wait": 1.0, "unrecorded": 1.0}
+    assert timelines.own(0, 0.5, 6.0) == own
+    assert [piece[:3] for piece in timelines.hidden(0, 0.5, 6.0)] == [(1.0, 3.0, "collective")]
 
 
-def test_a_gap_before_an_access_is_a_lock() -> None:
-    found = Attributed()
-    access = Segment(2, False, 2.0, 3.0, Cause("charge", ("access", "host", 8)))
-    sweep([Segment(COMPUTE, False, 0.0, 1.0, Cause("gradient")), access], 0.0, 3.0, found)
-    assert found.exposed_s[Cause("lock")] == 1.0
+@pytest.mark.parametrize("algorithm", ["sync-sgd", "async-sgd", "hbs-sgd", "layerwise-sgd"])
+def test_a_comparison_divides_the_predicted_steps_among_the_same_activities(algorithm: str) -> None:
+    (plan,) = load("quickstart", ["workload.learning=none"], algorithms=[algorithm]).plans()
+    short = record(plan, length_of(plan, 8))
+    explained = attribute(short)
+    assert sum(explained.exposed_s.values()) == pytest.approx(explained.whole_s)
+    simulated, measured = (
+        Run.of(short.trace, job=short.plan.job, kind=kind, scenario={"name": "quickstart"}, name="quickstart")
+        for kind in ("simulated", "measured")
+    )
+    sources = error_sources([simulated], [measured])
+    assert sources is not None
+    spans, seconds = simulated.tables.spans, Counter[str]()
+    steps = steps_of(spans, short.workers).set_index(["rank", "step"])["start_s"]
+    for step in sources.alignment.steps:
+        if windows(short)[Rank(step.rank)].holds(steps[step.rank, step.step]):
+            seconds.update(step.predicted.own)
+    assert seconds == pytest.approx(explained.activities)
+
+
+def test_accesses_to_shared_memory_and_their_lock_are_rows() -> None:
+    """Four workers on a node, which hold the lock longer than their gradients take."""
+    text = SMALL.replace("    - {device: {name: slow", "    # - {")
+    text = text.replace("[sync-sgd]", "[{name: hogwild-sgd, lock: true}]").replace(
+        "per_sample: 1 ms", "per_sample: 0 ms"
+    )
+    nodes = ["cluster.nodes[0].workers_per_node=4", "cluster.step_time=null"]
+    _, rows = breakdown(recorded(text, "hogwild-sgd", *nodes))
+    assert "access to shared memory" in {row.name for row in of_group(rows, "charge")}
+    assert {row.name for row in of_group(rows, "queue")} == {"lock of shared memory"}
 
 
 # --- length ----------------------------------------------------------------------------------------------------------
