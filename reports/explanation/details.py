@@ -196,11 +196,13 @@ class Details:
             called_s = min(max(done.called_s, turn_s), span.end_s)
             begin_s = min(max(done.begin_s, called_s), span.end_s)
             done_s = done.end_s if begin_s <= done.end_s <= span.end_s else span.end_s
+        copies = any(self._copies[span.rank, "vector", lane] for lane in (COPY_TO_HOST, COPY_TO_DEVICE))
+        moving = VECTOR_COPY if copies else Cause("collective", about)
         yield span.start_s, turn_s, Cause("slowest member", about[:1])
-        yield turn_s, called_s, VECTOR_COPY
+        yield turn_s, called_s, moving
         yield called_s, begin_s, Cause("collective queue", about[:1])
         yield begin_s, done_s, Cause("collective", about)
-        yield done_s, span.end_s, VECTOR_COPY
+        yield done_s, span.end_s, moving
 
     def _receive(self, number: int, span: Span) -> Iterator[Caused]:
         sent_s, waited_for = self._waits[number]

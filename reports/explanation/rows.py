@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.algorithms.core.errors import RunFailed
+from paceline.algorithms.core.values import Rank
 from paceline.records.figures import significant
 from paceline.records.trace import COPY_TO_DEVICE, Span
 from paceline.reports.comparison.words import size
@@ -227,7 +228,7 @@ class Rows:
             kind, nbytes, p = cause.about
             name, formula, provenance = f"{KINDS.get(kind, kind)} of {size(nbytes)} among {p}", "simulated", ""
             if group := alike.get(cause.about):
-                evaluated = [done for done in group if self._windows[done.group.ranks[0]].holds(done.begin_s)]
+                evaluated = [done for done in group if self._holds(done.group.ranks[0], done.begin_s)]
                 pattern, words, provenance = collective_words(self._run, self._routes, evaluated or group)
                 name, formula = f"{name}, {pattern}", words + self._often(len(evaluated) * p)
             yield self._row(cause, "collective", name, formula, provenance)
@@ -252,6 +253,10 @@ class Rows:
                 provenance = joined(route.provenance for route in used)
             yield self._row(cause, "message", f"{source_role} → {role}, {size(nbytes)}", formula, provenance)
 
+    def _holds(self, rank: Rank, time_s: float) -> bool:
+        """Returns whether a time is in the window of a worker; a server has none."""
+        return rank in self._windows and self._windows[rank].holds(time_s)
+
     def _often(self, count: int) -> str:
         return f", × {significant(count / self._steps, 2)} per step"
 
@@ -261,14 +266,11 @@ class Rows:
         """Yields the rows of the copies of batches, and of those that the library needs."""
         for what, name in COPIES.items():
             cause = Cause("staging", (what,))
-            copies = [
-                span
-                for span in self._run.trace.spans
-                if span.activity == "copy" and span.key == what and self._windows[span.rank].holds(span.start_s)
-            ]
-            if copies and (cause in self._exposed or cause in self._hidden):
-                formula = self._copy_formula(copies, what) + self._often(len(copies))
-                yield self._row(cause, "staging", name, formula, self._copy_provenance(copies, what))
+            if cause in self._exposed or cause in self._hidden:
+                copies = [span for span in self._run.trace.spans if span.activity == "copy" and span.key == what]
+                evaluated = [span for span in copies if self._holds(span.rank, span.start_s)]
+                formula = self._copy_formula(evaluated or copies, what) + self._often(len(evaluated))
+                yield self._row(cause, "staging", name, formula, self._copy_provenance(evaluated or copies, what))
 
     def _copy_formula(self, copies: list[Span], what: str) -> str:
         """Returns the time of the largest copies alone, and their mean time."""
