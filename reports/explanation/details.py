@@ -197,12 +197,12 @@ class Details:
             begin_s = min(max(done.begin_s, called_s), span.end_s)
             done_s = done.end_s if begin_s <= done.end_s <= span.end_s else span.end_s
         copies = any(self._copies[span.rank, "vector", lane] for lane in (COPY_TO_HOST, COPY_TO_DEVICE))
-        moving = VECTOR_COPY if copies else Cause("collective", about)
+        queue, collective = Cause("collective queue", about[:1]), Cause("collective", about)
         yield span.start_s, turn_s, Cause("slowest member", about[:1])
-        yield turn_s, called_s, moving
-        yield called_s, begin_s, Cause("collective queue", about[:1])
-        yield begin_s, done_s, Cause("collective", about)
-        yield done_s, span.end_s, moving
+        yield turn_s, called_s, VECTOR_COPY if copies else queue
+        yield called_s, begin_s, queue
+        yield begin_s, done_s, collective
+        yield done_s, span.end_s, VECTOR_COPY if copies else collective
 
     def _receive(self, number: int, span: Span) -> Iterator[Caused]:
         sent_s, waited_for = self._waits[number]
