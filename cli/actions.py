@@ -18,7 +18,7 @@ from paceline.records.figures import significant
 
 if TYPE_CHECKING:
     from paceline.backend.multihost.world import World
-    from paceline.records import Run, RunsFailed
+    from paceline.records import Run
 
 HOW = {"events": "event by event", "cohort": "for all ranks at once", "compiled": "by compiled code"}
 """the interpreters, in words"""
@@ -29,7 +29,7 @@ class Ask:
     """A request of the user: a scenario, and changes to it."""
 
     scenario: str | Mapping[str, Any]
-    changes: Sequence[str] = ()
+    changes: Sequence[str] | None = None
     algorithms: str | None = None
     seed: int | None = None
     seeds: int | None = None
@@ -53,7 +53,7 @@ class Ask:
 
     def all_changes(self) -> list[str]:
         """Returns the changes, including those given as options."""
-        changes = list(self.changes)
+        changes = list(self.changes or ())
         if self.seed is not None:
             changes.append(f"seed={self.seed}")
         if self.seeds is not None:
@@ -102,25 +102,31 @@ def run_names(names: Sequence[str], seed: int, seeds: int) -> list[str]:
 
 
 @contextmanager
-def stored_if_interrupted(kept: Sequence[Run]) -> Iterator[None]:
-    """Adds the list of stored runs to a KeyboardInterrupt during the block."""
+def naming_stored(kept: Sequence[Run], output: Output, *, speaks: bool = True) -> Iterator[None]:
+    """Names stored runs if the block is interrupted, and the records of a failed run and how to resume it if it fails.
+
+    Args:
+        kept: the runs that are stored so far.
+        output: where records of a failed run are named.
+        speaks: whether this process names stored runs.
+    """
+    from paceline.records import RunsFailed
+
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        said = [f"stored before: {run.path}" for run in kept]
-        interrupt.add_note("\n".join(said) or "no run had ended")
+        if speaks:
+            interrupt.add_note("\n".join(f"stored before: {run.path}" for run in kept) or "no run had ended")
         raise
+    except RunsFailed as failure:
+        for run in failure.runs:
+            output.note(f"kept what was recorded: {run.path}")
+        last = failure.runs[-1] if failure.runs else None
+        if last is not None and last.path is not None and last.checkpoints is not None:
+            from paceline.backend.training.resume import going_on
 
-
-def say_kept(failure: RunsFailed, output: Output) -> None:
-    """Prints where the records of failed runs are, and how to resume the last run."""
-    for run in failure.runs:
-        output.note(f"kept what was recorded: {run.path}")
-    last = failure.runs[-1] if failure.runs else None
-    if last is not None and last.path is not None and last.checkpoints is not None:
-        from paceline.backend.training.resume import going_on
-
-        output.note(going_on(last.path))
+            output.note(going_on(last.path))
+        raise
 
 
 def answer_runs(runs: Sequence[Run], ask: Ask, output: Output, *, streamed: bool = False) -> None:

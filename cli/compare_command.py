@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 
 from paceline.algorithms.core.errors import InputError
 from paceline.backend.transports.launch_environment import joined
+from paceline.cli.actions import Ask, keeper, naming_stored, reported, say_where, together
 from paceline.cli.options import (
     RUNS,
     Algorithms,
@@ -32,7 +32,6 @@ from paceline.cli.options import (
 
 if TYPE_CHECKING:
     from paceline.backend.transports.launch_environment import Joined
-    from paceline.cli.actions import Ask
     from paceline.cli.output import Output
     from paceline.records import Run
     from paceline.reports.comparison.compare import Comparison
@@ -94,8 +93,6 @@ def compare(
       paceline compare my.yaml --json > answer.json
       paceline compare --measured runs/my-easgd-1-measured-1 --machine node.yaml
     """
-    from paceline.cli.actions import Ask
-
     shown = output(ctx, as_json, quiet, verbose)
     given = {
         "SCENARIO": scenario,
@@ -108,7 +105,7 @@ def compare(
     }
     ask = Ask(
         scenario or "",
-        changes=changes or [],
+        changes=changes,
         algorithms=algorithms,
         seed=seed,
         seeds=seeds,
@@ -139,18 +136,12 @@ def show(ask: Ask, shown: Output, *, explain: bool, report: bool = False) -> Non
         report: whether to write a report.
     """
     scenario = ask.load()
-    from paceline.cli import actions
-    from paceline.records import RunsFailed
     from paceline.reports.comparison.compare import compare as run
 
     kept: list[Run] = []
-    with actions.stored_if_interrupted(kept):
-        try:
-            with shown.progress() as stage:
-                comparison = run(scenario, stage=stage, keep=actions.keeper(kept, ask.out))
-        except RunsFailed as failure:
-            actions.say_kept(failure, shown)
-            raise
+    with naming_stored(kept, shown):
+        with shown.progress() as stage:
+            comparison = run(scenario, stage=stage, keep=keeper(kept, ask.out))
         folder = _store_comparison(comparison, kept, ask.out, report=report)
     _answer(comparison, kept, folder, ask, shown, explain=explain)
 
@@ -165,25 +156,16 @@ def show_joined(ask: Ask, output: Output, started: Joined, *, explain: bool, rep
         explain: whether to print the sources of errors, too.
         report: whether to write a report.
     """
-    from paceline.cli.actions import reported, together
-
     with reported(started):
         scenario = ask.load() if started.process == 0 else ask.read()
         with together(started, output) as (world, shown):
-            from paceline.cli import actions
-            from paceline.records import RunsFailed
             from paceline.reports.comparison.compare_hosts import compare_hosts
 
             kept: list[Run] = []
-            interruptible = actions.stored_if_interrupted(kept) if world.leads else nullcontext()
-            with interruptible:
-                try:
-                    with shown.progress() as stage:
-                        keep = actions.keeper(kept, ask.out)
-                        comparison = compare_hosts(scenario, world, stage=stage, keep=keep, note=shown.note)
-                except RunsFailed as failure:
-                    actions.say_kept(failure, shown)
-                    raise
+            with naming_stored(kept, shown, speaks=world.leads):
+                with shown.progress() as stage:
+                    keep = keeper(kept, ask.out)
+                    comparison = compare_hosts(scenario, world, stage=stage, keep=keep, note=shown.note)
                 folder = None if comparison is None else _store_comparison(comparison, kept, ask.out, report=report)
     if comparison is not None and folder is not None:
         _answer(comparison, kept, folder, ask, output, explain=explain)
@@ -210,16 +192,15 @@ def show_measured(
         mistakes.append("--machine: missing; --measured needs the file of `paceline calibrate` for the same machine")
     if mistakes or ask.machine is None:
         raise InputError("\n".join(mistakes))
-    from paceline.cli import actions
     from paceline.reports.comparison.compare_measured import compare_measured, unlike
     from paceline.scenarios.sections.machine_store import load_machine
 
     machine = load_machine(ask.machine)
     ask.make_out()
     kept: list[Run] = []
-    with actions.stored_if_interrupted(kept):
+    with naming_stored(kept, shown):
         with shown.progress() as stage:
-            comparison = compare_measured(folders, machine, stage=stage, keep=actions.keeper(kept, ask.out))
+            comparison = compare_measured(folders, machine, stage=stage, keep=keeper(kept, ask.out))
         measured = [run for line in comparison.lines for run in line.measured_runs]
         folder = _store_comparison(comparison, [*kept, *measured], ask.out, report=report)
     _answer(comparison, kept, folder, ask, shown, explain=explain)
@@ -231,7 +212,6 @@ def _answer(
     comparison: Comparison, kept: Sequence[Run], folder: Path, ask: Ask, shown: Output, *, explain: bool
 ) -> None:
     """Prints the tables, the conclusion and where everything is stored."""
-    from paceline.cli import actions
     from paceline.cli.report_command import say_report
     from paceline.reports.comparison_answer import answer_of_comparison
 
@@ -239,7 +219,7 @@ def _answer(
     if not shown.as_json:
         shown.note(f"{'Figure and answer' if comparison.has_accuracy else 'Answer'} stored in {folder}/")
         say_report(folder, shown)
-        actions.say_where(kept, ask, shown)
+        say_where(kept, ask, shown)
 
 
 def _store_comparison(comparison: Comparison, runs: Sequence[Run], out: Path, *, report: bool) -> Path:

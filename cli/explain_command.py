@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from paceline.cli.actions import Ask, say_warnings
 from paceline.cli.options import Algorithms, Json, Quiet, Scenario, Set, output
-
-if TYPE_CHECKING:
-    from paceline.cli.actions import Ask
-    from paceline.cli.output import Output
 
 Steps = Annotated[
     int | None,
@@ -57,31 +54,15 @@ def explain(
       paceline explain my.yaml --set cluster.network.link=ib-edr --steps 200
       paceline explain my.yaml --json | jq '.algorithms[].conclusion'
     """
-    from paceline.cli.actions import Ask
-
-    show(Ask(scenario, changes=changes or [], algorithms=algorithms), steps, output(ctx, as_json, quiet))
-
-
-def show(ask: Ask, steps: int | None, shown: Output) -> None:
-    """Prints the explanation of every algorithm.
-
-    The JSON answer is ``{"scenario", "algorithms": [{"name", "step_s", "steps", "rows", "what_if", "conclusion",
-    "notes"}]}``.
-
-    Args:
-        ask: the request.
-        steps: the number of evaluated steps; None: the default.
-        shown: where the answer is printed.
-    """
-    scenario = ask.read()
+    shown = output(ctx, as_json, quiet)
+    loaded = Ask(scenario, changes=changes, algorithms=algorithms).read()
     from paceline.checking.own_methods import check_own_methods
-    from paceline.cli.actions import say_warnings
     from paceline.reports.explanation.explain import explain as run
     from paceline.reports.explanation.explanation_tables import blocks
 
-    check_own_methods(scenario)
+    check_own_methods(loaded)
     with shown.progress() as stage:
-        found = run(scenario, steps=steps, progress=stage("explaining"))
-    answer = {"scenario": scenario.name, "algorithms": [one.record() for one in found]}
+        found = run(loaded, steps=steps, progress=stage("explaining"))
+    answer = {"scenario": loaded.name, "algorithms": [one.record() for one in found]}
     shown.answer(answer, [block for one in found for block in blocks(one)])
     say_warnings((note for one in found for note in one.notes), shown)

@@ -184,7 +184,7 @@ def plan(
     from paceline.records import store
     from paceline.reports.planning.options import request_of
 
-    ask = Ask(scenario, changes=changes or [], algorithms=algorithms, seed=seed, out=out)
+    ask = Ask(scenario, changes=changes, algorithms=algorithms, seed=seed, out=out)
     arguments |= {"tune": dict(map(_tuned, tune or [])), "trials": trials, "tuning_seeds": tuning_seeds, "seeds": seeds}
     request = request_of(scenario, ask.all_changes(), ask.names(), **arguments)
     ask.make_out()

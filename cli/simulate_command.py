@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from paceline.cli.actions import Ask, answer_runs, keeper, run_names, stored_if_interrupted
+from paceline.cli.actions import Ask, answer_runs, keeper, naming_stored, run_names
 from paceline.cli.options import (
     RUNS,
     Algorithms,
@@ -60,7 +60,7 @@ def simulate(
       paceline simulate runs/quickstart-agd-1-simulated-1/run.json
       paceline simulate my.yaml --machine machine.yaml   # of paceline calibrate
     """
-    ask = Ask(scenario, changes=changes or [], algorithms=algorithms, seed=seed, seeds=seeds, out=out, machine=machine)
+    ask = Ask(scenario, changes=changes, algorithms=algorithms, seed=seed, seeds=seeds, out=out, machine=machine)
     run(ask, output(ctx, as_json, quiet, verbose), engine, with_report=report)
 
 
@@ -93,7 +93,7 @@ def run(ask: Ask, output: Output, engine: EngineName = "auto", *, with_report: b
             output.row(row)
         return saved
 
-    with stored_if_interrupted(stored), output.progress() as stage:
+    with naming_stored(stored, output), output.progress() as stage:
         report = stage("simulating", run_names(names, scenario.seed, scenario.seeds))
         runs = simulated(scenario, progress=_estimating(expected, report, output), keep=keep, engine=engine)
     output.end_of_rows()

@@ -151,7 +151,7 @@ def sweep(
     _check(jobs, scheduler, engine)
     from paceline.scenarios.resolution.grid import grid
 
-    ask = Ask(scenario, changes=changes or [], algorithms=algorithms, seed=seed, seeds=seeds, out=out, machine=machine)
+    ask = Ask(scenario, changes=changes, algorithms=algorithms, seed=seed, seeds=seeds, out=out, machine=machine)
     axes = [*([] if gpus is None else [f"gpus={gpus}"]), *(vary or [])]
     points = grid(scenario, axes, ask.all_changes(), algorithms=ask.names(), scaling=scaling)
     ask.make_out()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,6 @@ from paceline.algorithms.core.errors import InputError
 from paceline.cli.options import Json, complete_topologies
 
 if TYPE_CHECKING:
-    from paceline.cli.output import Output
     from paceline.reports.blocks import Table
     from paceline.topologies.graphs.graph import Description, Graph
 
@@ -59,21 +58,8 @@ def topology(
     """
     from paceline.cli.output import Output
 
-    show(name, settings or [], out, Output(as_json=as_json, quiet=quiet))
-
-
-def show(name: str, settings: Sequence[str], out: Path | None, output: Output) -> None:
-    """Prints the figures of a graph and stores its picture.
-
-    The JSON answer is ``{"name", "nodes", "links", "diameter_hops", "bisection_Bps"}``.
-
-    Args:
-        name: the graph's name, or a file.
-        settings: parameters, each ``parameter=value``.
-        out: the file of the picture; None: the default.
-        output: where the figures are printed.
-    """
-    graph = _graph(name, dict(_pair(setting) for setting in settings))
+    output = Output(as_json=as_json, quiet=quiet)
+    graph = _graph(name, dict(map(_pair, settings or [])))
     figures = graph.describe()
     if out is not None or not output.as_json:
         from paceline.reports.picture import draw

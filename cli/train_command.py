@@ -14,7 +14,7 @@ import typer
 
 from paceline.algorithms.core.errors import InputError
 from paceline.backend.transports.launch_environment import Joined, RefusedElsewhere, joined
-from paceline.cli.actions import Ask, answer_runs, reported, run_names, say_kept, stored_if_interrupted, together
+from paceline.cli.actions import Ask, answer_runs, naming_stored, reported, run_names, together
 from paceline.cli.options import (
     EXIT_FAILED,
     RUNS,
@@ -147,7 +147,7 @@ def train(
         return
     ask = Ask(
         _scenario_of(scenario, resume),
-        changes=changes or [],
+        changes=changes,
         algorithms=algorithms,
         seed=seed,
         seeds=seeds,
@@ -237,45 +237,40 @@ def _train(ask: Ask, scenario: Scenario, output: Output, watching: Watching, wor
     predicted = _predicted(scenario, output, watching, world)
     from paceline.backend.posix.interrupts import uninterrupted
     from paceline.backend.training.run import train as trained
-    from paceline.records import RunsFailed, store
+    from paceline.records import store
     from paceline.scenarios.resolution.plan import names_of
 
     stored: list[Run] = []
-    interruptible = nullcontext() if world is not None and not world.leads else stored_if_interrupted(stored)
-    try:
-        with (
-            interruptible,
-            _board(watching.tensorboard and _speaks(world), ask, output) as board,
-            _display(predicted, output, joined=world is not None) as display,
-            output.progress() if display is None else nullcontext(_no_stage) as stage,
-        ):
-            watchers = [one.watch for one in (board, display) if one is not None]
+    with (
+        naming_stored(stored, output, speaks=_speaks(world)),
+        _board(watching.tensorboard and _speaks(world), ask, output) as board,
+        _display(predicted, output, joined=world is not None) as display,
+        output.progress() if display is None else nullcontext(_no_stage) as stage,
+    ):
+        watchers = [one.watch for one in (board, display) if one is not None]
 
-            def keep(run: Run) -> Run:
-                finished = run if board is None else board.finish(run)
-                with uninterrupted():  # a run that is stored is named
-                    stored.append(store.save(finished, ask.out))
-                if board is not None:
-                    board.clear()
-                if display is not None and finished.summary["stop_reason"] != "failure":
-                    display.ended(finished)
-                return stored[-1]
+        def keep(run: Run) -> Run:
+            finished = run if board is None else board.finish(run)
+            with uninterrupted():  # a run that is stored is named
+                stored.append(store.save(finished, ask.out))
+            if board is not None:
+                board.clear()
+            if display is not None and finished.summary["stop_reason"] != "failure":
+                display.ended(finished)
+            return stored[-1]
 
-            with output.aside() as echo:
-                return trained(
-                    scenario,
-                    progress=stage("training", run_names(names_of(scenario.algorithms), scenario.seed, scenario.seeds)),
-                    watch=_each(watchers) if watchers else None,
-                    echo=echo,
-                    keep=broken.marking(keep),
-                    out=ask.out,
-                    resume=ask.resume,
-                    world=world,
-                    note=output.note,
-                )
-    except RunsFailed as failure:
-        say_kept(failure, output)
-        raise
+        with output.aside() as echo:
+            return trained(
+                scenario,
+                progress=stage("training", run_names(names_of(scenario.algorithms), scenario.seed, scenario.seeds)),
+                watch=_each(watchers) if watchers else None,
+                echo=echo,
+                keep=broken.marking(keep),
+                out=ask.out,
+                resume=ask.resume,
+                world=world,
+                note=output.note,
+            )
 
 
 def _check(scenario: Scenario, world: World | None) -> BrokenPromises:
