@@ -26,7 +26,7 @@ from accuracy_claims.runs import Outcome, Piece, outcomes
 from accuracy_claims.table import CLAIMS, Claim
 from accuracy_claims.verdicts import Runs, Tested, tested, to_test, to_tune
 from paceline.algorithms.core.errors import InputError
-from paceline.reports.sweeps.sweep_processes import cores
+from paceline.reports.sweeps.parallel_tasks import cores
 
 FIRST_TUNING_SEED = 101
 NAMES = tuple(dict.fromkeys(claim.name for claim in CLAIMS))

@@ -219,8 +219,7 @@ def _resume(
             "\n".join(f"{name}: found beside --resume; the request is that of the folder" for name in named)
         )
     _check_optuna()
-    from paceline.reports.planning.plan_files import resumed_folder
-    from paceline.reports.planning.request import stored_request
+    from paceline.reports.planning.request import resumed_folder, stored_request
 
     with resumed_folder(path) as folder:
         request = stored_request(path)
@@ -237,11 +236,12 @@ def _check_optuna() -> None:
 
 def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | None, *, report: bool) -> PlanAnswer:
     """Makes the plan in the folder and writes its files; keeps the folder if it is interrupted."""
+    from paceline.reports import png
     from paceline.reports.html import report_of_plan
-    from paceline.reports.html.sources import stored_trials
-    from paceline.reports.planning.plan_figure import save_figure
+    from paceline.reports.planning.plan_blocks import plan_charts
     from paceline.reports.planning.plan_words import plan_words
     from paceline.reports.planning.planner import make_plan
+    from paceline.reports.planning.request import stored_trials
 
     folder.keep = True  # a killed or failed plan can be continued
     hint = f"continue with: paceline plan --resume {folder.building}"
@@ -255,11 +255,12 @@ def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | 
         raise
     except RunFailed as failure:
         raise RunFailed(f"{failure}\nall trials are in {folder.building}/; with more --trials, {hint}") from failure
-    document = {**answer.answer(), "words": plan_words(answer)}
+    document = {**answer.document(), "words": plan_words(answer)}
     (folder.building / "plan.json").write_text(to_json(document) + "\n", encoding="utf-8")
-    save_figure(answer, folder.building / "plan.png")
+    trials = stored_trials(folder.building)
+    title = f"{request.scenario['name']}: plans for {request.target.words}"
+    png.save(plan_charts(document, trials), folder.building / "plan.png", title=title)
     if report:
-        trials = stored_trials(folder.building)
         add_report(folder.building, lambda: report_of_plan(document, dataclasses.asdict(request), trials))
     return answer
 
@@ -281,19 +282,21 @@ def _estimating(report: Callable[[str, float], None] | None) -> Callable[[str, f
 
 
 def _answer(answer: PlanAnswer, folder: NumberedFolder, output: Output, *, verify: bool) -> None:
-    from paceline.reports.planning.plan_words import plan_table, plan_words
+    from paceline.reports.planning.plan_blocks import answer_of_plan, claims_of
+    from paceline.reports.planning.plan_words import plan_words
 
     assert folder.path is not None
-    document = {**answer.answer(), "path": str(folder.path)}
-    parts: list[Any] = [plan_table(answer), plan_words(answer)]
+    document = {**answer.document(), "path": str(folder.path)}
+    stored = {**document, "words": plan_words(answer)}
+    parts = list(answer_of_plan(stored, answer.request.scenario["name"]).blocks)
     if verify:
         from paceline.reports.planning.verification import verified, verified_words
 
         with output.progress() as stage:
             found = verified(answer, folder.path, progress=stage("training the best plans for real"))
-        document["verified"] = [one.answer() for one in found]
+        document["verified"] = [one.document() for one in found]
         write_whole(folder.path / "verified.json", to_json(document["verified"]) + "\n")
-        parts.append(verified_words(found))
+        parts += claims_of(verified_words(found))
     output.answer(document, parts)
     if not output.as_json:
         output.note(f"Study, trials, plans and figure stored in {folder.path}/")

@@ -79,7 +79,7 @@ def reproduce(
     from paceline.papers.core import reproduce as running
     from paceline.papers.core.claim import Effort
     from paceline.papers.core.registry import claims_named
-    from paceline.reports.sweeps.sweep_processes import cores
+    from paceline.reports.sweeps.parallel_tasks import cores
 
     shown = output(ctx, as_json, quiet, verbose)
     claims = claims_named(names or [])

@@ -31,9 +31,9 @@ from paceline.cli.report_command import add_report, say_report
 from paceline.records.document import to_json
 
 if TYPE_CHECKING:
-    from paceline.reports.sweeps.entries import Sweep
     from paceline.reports.sweeps.partial_table import PartialTable
-    from paceline.reports.sweeps.sweep_table import Table
+    from paceline.reports.sweeps.sweep import Sweep
+    from paceline.reports.sweeps.sweep_table import SweepTable
     from paceline.scenarios.resolution.grid import Point
 
 RECORDS = "runs"
@@ -160,6 +160,7 @@ def sweep(
     from paceline.reports.sweeps.partial_table import PartialTable, sweep_folder
     from paceline.reports.sweeps.point_store import PointStore
     from paceline.reports.sweeps.sweep import run
+    from paceline.reports.sweeps.sweep_answer import sweep_answer, sweep_document
 
     check_own_methods(*(point.scenario for point in points))
     stem = f"{store.slug(points[0].scenario.name)}-sweep"
@@ -189,7 +190,10 @@ def sweep(
             folder.keep = partial.succeeded > 0
             _say_unfinished(error, partial, points, shown)
             raise
-    _answer(swept, table, shown)
+    if shown.as_json:
+        shown.answer(sweep_document(swept, table), [])
+    else:
+        shown.answer({}, sweep_answer(table).blocks)
     say_warnings((text for entry in swept.entries for text in entry.warnings), shown)
     shown.note(f"{said} stored in {folder.path}/")
     if folder.path is not None and not shown.as_json:
@@ -229,7 +233,7 @@ def _say_unfinished(
         output.note(said)
 
 
-def _keep(swept: Sweep, folder: Path, scenario: Mapping[str, Any], *, report: bool) -> tuple[Table, str]:
+def _keep(swept: Sweep, folder: Path, scenario: Mapping[str, Any], *, report: bool) -> tuple[SweepTable, str]:
     """Writes the table, the figures, the answer and the report; returns the table, and words for what was written.
 
     Args:
@@ -239,38 +243,21 @@ def _keep(swept: Sweep, folder: Path, scenario: Mapping[str, Any], *, report: bo
         report: whether to write a report.
     """
     from paceline.reports.html import report_of_sweep
-    from paceline.reports.sweeps.sweep_figure import save_figures
+    from paceline.reports.sweeps.sweep_answer import save_pictures, sweep_document
     from paceline.reports.sweeps.sweep_table import tabulate
 
     table = tabulate(swept)
     table.save(folder)
     axes = [list(axis) for axis in swept.axes]
     request = {"scenario": scenario, "axes": axes, "scaling": swept.scaling}
-    (folder / "sweep.json").write_text(to_json(_document(swept, table)) + "\n", encoding="utf-8")
+    (folder / "sweep.json").write_text(to_json(sweep_document(swept, table)) + "\n", encoding="utf-8")
     (folder / "request.json").write_text(to_json(request) + "\n", encoding="utf-8")
     if report:
         add_report(folder, lambda: report_of_sweep(table, scenario))
-    drawn, wanted = save_figures(table, folder)
+    drawn, wanted = save_pictures(table, folder)
     if len(drawn) < wanted:
         return table, f"Table, answer and the first {len(drawn)} of {wanted} figures"
     return table, "Table, answer and " + ("figure" if len(drawn) == 1 else "figures")
-
-
-def _answer(swept: Sweep, table: Table, output: Output) -> None:
-    if output.as_json:
-        output.answer(_document(swept, table), [])
-        return
-    from paceline.reports.sweeps.sweep_words import sweep_table, sweep_words
-
-    output.answer({}, [sweep_table(table), sweep_words(table)])
-
-
-def _document(swept: Sweep, table: Table) -> dict[str, Any]:
-    """Returns the JSON answer: the runs, and where the order of algorithms changes."""
-    from paceline.reports.sweeps.crossings import crossings
-
-    found = [crossing.answer() for crossing in crossings(table)]
-    return {**swept.answer(), **({"crossings": found} if found else {})}
 
 
 def _failures(swept: Sweep, output: Output) -> str:

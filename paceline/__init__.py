@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from paceline.reports.results.plan_result import PlanResult, plan
     from paceline.reports.results.run_results import MeasuredRuns, SimulatedRuns, simulate, train
     from paceline.reports.results.sweep_result import SweepResult, sweep
-    from paceline.reports.sweeps.entries import Sweep
+    from paceline.reports.sweeps.sweep import Sweep
     from paceline.scenarios import Scenario, ScenarioError, load
     from paceline.scenarios.builders.cluster_builders import Cluster, Device, Nodes, Server, Storage
     from paceline.scenarios.builders.fault_builders import Crash, Crashes, Death, Slowdown, Straggler
@@ -40,7 +40,7 @@ _MODULES = {
     "paceline.reports.results.plan_result": ("PlanResult", "plan"),
     "paceline.reports.results.run_results": ("MeasuredRuns", "SimulatedRuns", "simulate", "train"),
     "paceline.reports.results.sweep_result": ("SweepResult", "sweep"),
-    "paceline.reports.sweeps.entries": ("Sweep",),
+    "paceline.reports.sweeps.sweep": ("Sweep",),
     "paceline.scenarios": ("Scenario", "ScenarioError", "load"),
     "paceline.scenarios.builders.cluster_builders": ("Cluster", "Device", "Nodes", "Server", "Storage"),
     "paceline.scenarios.builders.fault_builders": ("Crash", "Crashes", "Death", "Slowdown", "Straggler"),

@@ -397,6 +397,19 @@ LINK_UTILISATION = Figure(
     "Bytes that the busiest link carried over what it could have carried during the run.",
 )  # fmt: skip
 
+TIME_TO_TARGET = Figure(
+    "time_s", "time to the target", "time", SECONDS, "Time until the target of a plan is reached.", "low"
+)
+COST_TO_TARGET = Figure(
+    "cost_usd", "price of a run to the target", "cost", USD, "Price of the nodes until the target is reached.", "low"
+)
+ENERGY_TO_TARGET = Figure(
+    "energy_kwh", "energy to the target", "energy", KWH, "Energy of the nodes until the target is reached.", "low"
+)
+
+OF_PLANS: Mapping[str, Figure] = {"time": TIME_TO_TARGET, "cost": COST_TO_TARGET, "energy": ENERGY_TO_TARGET}
+"""what a plan may minimise; keys of figures are those of a plan in plan.json"""
+
 OF_SEVERAL_RUNS: tuple[Figure, ...] = (
     SPEED_UP, EFFICIENCY, SPEED_UP_TO_ACCURACY, SPEED_UP_TO_LOSS, BYTES_PER_STEP, COST, COST_TO_ACCURACY, COST_TO_LOSS,
     ENERGY, LINK_UTILISATION,

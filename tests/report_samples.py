@@ -19,8 +19,8 @@ from paceline.records import Run
 from paceline.records.tables import frame
 from paceline.reports.comparison.compare import Comparison, assemble
 from paceline.reports.comparison.time_to_target import Aim
-from paceline.reports.sweeps.entries import Entry, Sweep
-from paceline.reports.sweeps.sweep_table import Table, tabulate
+from paceline.reports.sweeps.sweep import Entry, Sweep
+from paceline.reports.sweeps.sweep_table import SweepTable, tabulate
 from paceline.scenarios import load
 from paceline.simulator.runs.run import simulate
 
@@ -57,7 +57,7 @@ def comparison() -> Comparison:
     return assemble("quickstart", simulated=runs, measured=as_measured(runs), wrong=wrong, other_load=0.0)
 
 
-def sweep_table() -> Table:
+def sweep_table() -> SweepTable:
     """Two methods on two, four and eight workers; async-sgd has fewer samples per second on four and more on eight."""
     path, rates = "cluster.nodes[0].count", {"sync-sgd": (100, 150, 200), "async-sgd": (80, 140, 260)}
     entries = []

@@ -20,7 +20,7 @@ import numpy as np
 from accuracy_claims.settings import Contender
 from paceline.records.goals import crossing
 from paceline.records.metrics import smoothed
-from paceline.reports.sweeps.sweep_processes import Failure, each
+from paceline.reports.sweeps.parallel_tasks import Failure, each
 from paceline.simulator.runs.run import simulate
 
 CHANCE = math.log(10)

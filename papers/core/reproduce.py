@@ -18,7 +18,7 @@ from paceline.algorithms.core.errors import PacelineError
 from paceline.papers.core.claim import Claim, Effort, Input, Predicted, Verdict, verdict_of
 from paceline.papers.core.input_files import input_named
 from paceline.papers.core.registry import claims_named
-from paceline.reports.sweeps.sweep_processes import Failure, each
+from paceline.reports.sweeps.parallel_tasks import Failure, each
 
 Report = Callable[[str, float], None]
 """called with a text and the completed fraction, 0 … 1"""

@@ -14,11 +14,12 @@ from paceline.reports.html.report_parts import Report, Section
 
 if TYPE_CHECKING:
     from paceline.checking.counterexamples import Counterexample
+    from paceline.reports.blocks import Answer
     from paceline.reports.comparison.compare import Comparison
-    from paceline.reports.sweeps.sweep_table import Table
+    from paceline.reports.sweeps.sweep_table import SweepTable
 
 
-def report_of(paths: Sequence[Path]) -> Report:
+def report_of(paths: Sequence[Path]) -> Report | Answer:
     """Returns the report of stored results.
 
     Args:
@@ -153,30 +154,37 @@ def _missing(answer: Mapping[str, Any], runs: Sequence[Run]) -> list[str]:
     return [f"{expected - len(runs)} of {expected} runs of this comparison were not found, so charts lack them."]
 
 
-def report_of_sweep(table: Table, scenario: Mapping[str, Any] | None = None) -> Report:
+def report_of_sweep(table: SweepTable, scenario: Mapping[str, Any] | None = None) -> Answer:
     """Returns the report of a sweep.
 
     Args:
         table: its table.
         scenario: the scenario of its first point; None if it is not known.
     """
-    from paceline.reports.html.sections.scaling import points_section, scaling_section, sweep_summary_section
+    from paceline.reports.sweeps.sweep_answer import sweep_answer
+
+    return _with_scenario(sweep_answer(table), scenario)
+
+
+def _with_scenario(answer: Answer, scenario: Mapping[str, Any] | None) -> Answer:
+    """Returns an answer with the sections that every report has: its scenario, if it is known, and the versions."""
+    from dataclasses import replace
+
     from paceline.reports.html.sections.scenario import scenario_section
+    from paceline.reports.html.sections.summary import terms
     from paceline.reports.html.sections.versions import versions_section
 
-    sections = [sweep_summary_section(table), scaling_section(table), points_section(table)]
-    if scenario is not None:
-        sections.append(scenario_section(scenario))
-    return Report(
-        title=f"{table.scenario}: sweep over {listed(list(table.paths))}",
-        subtitle=listed(list(dict.fromkeys(map(str, table.frame["algorithm"])))),
-        sections=[*sections, versions_section()],
+    known = [] if scenario is None else [scenario_section(scenario)]
+    return replace(
+        answer,
+        summary=lambda: [*answer.summary(), terms()],
+        sections=lambda: [*answer.sections(), *known, versions_section()],
     )
 
 
 def report_of_plan(
     answer: Mapping[str, Any], request: Mapping[str, Any], trials: Sequence[Mapping[str, Any]] = ()
-) -> Report:
+) -> Answer:
     """Returns the report of a plan.
 
     Args:
@@ -184,21 +192,10 @@ def report_of_plan(
         request: the content of request.json.
         trials: the rows of trials.csv.
     """
-    from paceline.reports.html.sections.plans import choice_words, front_section, plan_summary_section
-    from paceline.reports.html.sections.scenario import scenario_section
-    from paceline.reports.html.sections.versions import versions_section
+    from paceline.reports.planning.plan_blocks import answer_of_plan
 
     scenario = request["scenario"]
-    return Report(
-        title=f"{scenario['name']}: plan",
-        subtitle=f"Best: {choice_words(answer['best'])}",
-        sections=[
-            plan_summary_section(answer, scenario["name"]),
-            front_section(answer, trials),
-            scenario_section(scenario),
-            versions_section(),
-        ],
-    )
+    return _with_scenario(answer_of_plan(answer, scenario["name"], trials), scenario)
 
 
 def report_of_check(counterexamples: Sequence[Counterexample], answers: Sequence[Mapping[str, Any]] = ()) -> Report:

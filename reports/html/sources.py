@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import pandas as pd
-
-from paceline.algorithms.core.checksums import read_json, reading
+from paceline.algorithms.core.checksums import read_json
 from paceline.algorithms.core.errors import InputError
 from paceline.records import Run
 from paceline.records.store import RUN_JSON, read_run
 
 if TYPE_CHECKING:
     from paceline.checking.counterexamples import Counterexample
-    from paceline.reports.sweeps.sweep_table import Table
+    from paceline.reports.sweeps.sweep_table import SweepTable
 
 Kind = Literal["runs", "comparison", "sweep", "plan", "check"]
 FILES: dict[str, Kind] = {RUN_JSON: "runs", "comparison.json": "comparison", "sweep.json": "sweep", "plan.json": "plan"}
@@ -46,7 +44,7 @@ class Source:
     kind: Kind
     runs: list[Run] = field(default_factory=list)
     answer: dict[str, Any] = field(default_factory=dict)
-    table: Table | None = None
+    table: SweepTable | None = None
     request: dict[str, Any] = field(default_factory=dict)
     trials: list[dict[str, Any]] = field(default_factory=list)
     counterexamples: list[Counterexample] = field(default_factory=list)
@@ -158,7 +156,7 @@ def _place(path: Path, folder: Path) -> Path | None:
 
 
 def _sweep(folders: Sequence[Path]) -> Source:
-    from paceline.reports.sweeps.stored_sweep import stored_table
+    from paceline.reports.sweeps.sweep_table import stored_table
 
     answer = _document(folders[0] / "sweep.json", "the answer of `paceline sweep`")
     path = folders[0] / "request.json"
@@ -167,6 +165,8 @@ def _sweep(folders: Sequence[Path]) -> Source:
 
 
 def _plan(folders: Sequence[Path]) -> Source:
+    from paceline.reports.planning.request import stored_trials
+
     folder = folders[0]
     return Source(
         kind="plan",
@@ -174,22 +174,6 @@ def _plan(folders: Sequence[Path]) -> Source:
         request=_document(folder / "request.json", "the request of `paceline plan`"),
         trials=stored_trials(folder),
     )
-
-
-def stored_trials(folder: Path) -> list[dict[str, Any]]:
-    """Returns the rows of the table of trials of a plan; none if there is no table.
-
-    Args:
-        folder: the folder of the plan.
-    """
-    path = folder / "trials.csv"
-    if not path.is_file():
-        return []
-    with reading(path, "the table of trials of `paceline plan`"):
-        rows: list[dict[str, Any]] = [
-            {str(name): value for name, value in row.items()} for row in pd.read_csv(path).to_dict("records")
-        ]
-    return rows
 
 
 def _check(files: Sequence[Path]) -> Source:

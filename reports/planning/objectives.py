@@ -18,7 +18,6 @@ from paceline.reports.run_cost import HOUR_S, JOULES_PER_KWH, Rates
 
 Objective = Literal["time", "cost", "energy"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
-UNITS = {"time": "s", "cost": "USD", "energy": "kWh"}
 SLACK = 1.5
 """a trial is stopped when it is worse than another plan in every objective by this factor; provenance: ours. It is
 above 1, so that the best plan of each method is found as well, and not only the best plan of all"""

@@ -11,11 +11,10 @@ from typing import Any, get_args
 from pydantic_core import PydanticCustomError
 
 from paceline.algorithms.core.errors import InputError
-from paceline.reports.planning.default_ranges import usual_methods
 from paceline.reports.planning.objectives import Aim, Limits, Objective, Target, parse_objectives, parse_target
 from paceline.reports.planning.planner import check_rates, known_objectives
 from paceline.reports.planning.request import TRIALS_PER_METHOD, Request
-from paceline.reports.planning.search_space import checked_methods, space_of
+from paceline.reports.planning.search_space import checked_methods, space_of, usual_methods
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.builders.run_builders import Target as AimedAt
 from paceline.scenarios.resolution.overrides import Change

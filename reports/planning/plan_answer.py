@@ -14,14 +14,14 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+from paceline.records.figures import OF_PLANS
 from paceline.records.metrics import interval
 from paceline.reports.comparison.seeds import told_apart
 from paceline.reports.planning.evaluation import Row
-from paceline.reports.planning.objectives import UNITS, Objective, pareto_front, rate_of, values_of
+from paceline.reports.planning.objectives import Objective, pareto_front, rate_of, values_of
 from paceline.reports.planning.request import Request
-from paceline.reports.planning.search import Trial
+from paceline.reports.planning.search import Trial, at_an_end
 from paceline.reports.planning.search_space import Choice, Space
-from paceline.reports.planning.study import at_an_end
 from paceline.reports.run_cost import Rates
 
 MOST_OF_FRONT = 8
@@ -141,8 +141,8 @@ class PlanAnswer:
         ranges = self.space.methods[one.choice.method]
         return [name for name, value in one.choice.hyperparameters.items() if at_an_end(ranges[name], value)]
 
-    def answer(self) -> dict[str, Any]:
-        """Returns the JSON answer of ``paceline plan``."""
+    def document(self) -> dict[str, Any]:
+        """Returns the JSON document of ``paceline plan``."""
         from paceline.reports.planning.plan_words import extrapolated
 
         front = {id(one) for one in self.front}
@@ -165,9 +165,7 @@ class PlanAnswer:
         }
 
     def _described(self, one: Candidate, front: set[int]) -> dict[str, Any]:
-        figures: Mapping[str, Any] = {
-            f"{name}_{UNITS[name].lower()}": one.figure(name) for name in self.request.objectives
-        }
+        figures: Mapping[str, Any] = {OF_PLANS[name].key: one.figure(name) for name in self.request.objectives}
         return {
             "trial": one.trial.number,
             "choice": dataclasses.asdict(one.choice),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,22 @@ from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.checking.own_methods import check_own_methods
 from paceline.records.figures import significant
 from paceline.records.store import slug
-from paceline.reports.planning.evaluation import ENGINE, Piece, Row, evaluate
+from paceline.reports.planning.evaluation import (
+    ENGINE,
+    Piece,
+    Row,
+    evaluate,
+    offered_nodes,
+    reported_seeds,
+    scenario_of,
+)
 from paceline.reports.planning.objectives import Objective
 from paceline.reports.planning.plan_answer import Candidate, PlanAnswer, candidates_of
-from paceline.reports.planning.plan_files import TABLE, write_scenario, write_trials
-from paceline.reports.planning.point_scenarios import offered_nodes, reported_seeds, scenario_of
-from paceline.reports.planning.request import Request
-from paceline.reports.planning.search import POINTS, Report, Trial, search
+from paceline.reports.planning.request import TABLE, Request, write_scenario, write_trials
+from paceline.reports.planning.search import POINTS, PlanStudy, Report, Trial, only_process, search
 from paceline.reports.planning.search_space import Choice, Space, space_of
-from paceline.reports.planning.study import PlanStudy, only_process
 from paceline.reports.run_cost import Rates, rates_of
-from paceline.reports.sweeps.sweep_processes import Failure, cores, each
+from paceline.reports.sweeps.parallel_tasks import Failure, cores, each
 from paceline.scenarios import Scenario, load
 
 PLANS = "plans"
@@ -173,13 +179,11 @@ def _candidate(
         f"{device.name}: {device.provenance}" for _, device in scenario.cluster.devices(scenario.workload)
     )
     made = Candidate(trial=trial, rates=rates, rows=rows, path=path, devices=tuple(devices))
-    reached, time_s = len(made.times_s), made.time_s
-    reason = ""
-    if time_s is None:
-        reason = f"reached the target with {reached} of {len(rows)} seeds"
-    elif time_s > request.limits.most_s(rates):
-        reason = "beyond a limit with the reported seeds"
-    return Candidate(trial=trial, rates=rates, rows=rows, path=path, devices=tuple(devices), reason=reason)
+    if made.time_s is None:
+        return replace(made, reason=f"reached the target with {len(made.times_s)} of {len(rows)} seeds")
+    if made.time_s > request.limits.most_s(rates):
+        return replace(made, reason="beyond a limit with the reported seeds")
+    return made
 
 
 def _unreached(request: Request, trials: Sequence[Trial]) -> str:

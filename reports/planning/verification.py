@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from paceline.backend.training.run import train
-from paceline.records.figures import significant
+from paceline.records.figures import TIME_TO_TARGET, signed_percent
 from paceline.records.pace import say_pace
 from paceline.reports.planning.plan_answer import Candidate, PlanAnswer
 from paceline.scenarios import load
@@ -35,8 +35,8 @@ class Verified:
     @property
     def mean_s(self) -> float | None:
         """The mean measured time; None if a seed did not reach the target."""
-        found = [one for one in self.measured_s if one is not None]
-        return fmean(found) if found and len(found) == len(self.measured_s) else None
+        times_s = [time_s for time_s in self.measured_s if time_s is not None]
+        return fmean(times_s) if times_s and len(times_s) == len(self.measured_s) else None
 
     @property
     def error(self) -> float | None:
@@ -44,8 +44,8 @@ class Verified:
         mean_s, predicted_s = self.mean_s, self.candidate.time_s
         return None if mean_s is None or predicted_s is None else predicted_s / mean_s - 1
 
-    def answer(self) -> dict[str, Any]:
-        """Returns the JSON answer."""
+    def document(self) -> dict[str, Any]:
+        """Returns the plan for the JSON document."""
         return {
             "choice": self.candidate.choice.words,
             "predicted_s": self.candidate.time_s,
@@ -101,8 +101,8 @@ def verified_words(found: Sequence[Verified]) -> str:
             lines.append(f"  {one.candidate.choice.words}: reached with {reached} of {len(one.measured_s)} seeds")
         else:
             lines.append(
-                f"  {one.candidate.choice.words}: predicted {significant(predicted_s)} s, "
-                f"measured {significant(one.mean_s)} s (error of the prediction {100 * one.error:+.1f} %)"
+                f"  {one.candidate.choice.words}: predicted {TIME_TO_TARGET.with_symbol(predicted_s)}, measured "
+                f"{TIME_TO_TARGET.with_symbol(one.mean_s)} (error of the prediction {signed_percent(one.error)} %)"
             )
     lines += [f"  note: {text}" for text in dict.fromkeys(text for one in found for text in one.notes)]
     means = [one.mean_s for one in found]

@@ -18,12 +18,12 @@ import yaml
 from paceline.algorithms.core.errors import InputError
 from paceline.records import store
 from paceline.records.document import to_json
-from paceline.reports.planning.objectives import UNITS, Objective
+from paceline.records.figures import OF_PLANS
+from paceline.reports.planning.objectives import Objective
 from paceline.reports.planning.options import Listed, request_of
 from paceline.reports.planning.plan_answer import Candidate, PlanAnswer
-from paceline.reports.planning.plan_files import TABLE, write_trials
 from paceline.reports.planning.planner import make_plan
-from paceline.reports.planning.request import REPORTED_SEEDS, TUNING_SEEDS
+from paceline.reports.planning.request import REPORTED_SEEDS, TABLE, TUNING_SEEDS, stored_trials, write_trials
 from paceline.reports.planning.search import Report
 from paceline.reports.results.result import Result
 from paceline.reports.results.run_results import Source
@@ -33,7 +33,8 @@ from paceline.scenarios.builders.run_builders import Target
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-    from rich.table import Table
+
+    from paceline.reports.blocks import Answer, Block
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -90,7 +91,7 @@ class PlanResult(Result, PlanAnswer):
             **one.choice.hyperparameters,
         }
         for name in self.request.objectives:
-            column, figure = f"{name}_{UNITS[name].lower()}", one.figure(name)
+            column, figure = OF_PLANS[name].column, one.figure(name)
             if isinstance(figure, Mapping):
                 row |= {column: figure["mean"], f"{column}_low": figure["low"], f"{column}_high": figure["high"]}
             else:
@@ -107,29 +108,38 @@ class PlanResult(Result, PlanAnswer):
 
     def plot(self) -> Figure:
         """Draws the plans: each further objective against the first, or bars if there is one."""
-        from paceline.reports.planning.plan_figure import plan_figure
+        from paceline.reports.planning.plan_blocks import plan_charts
+        from paceline.reports.png import figure_of
 
-        return plan_figure(self)
+        return figure_of(plan_charts(self._stored(), self._trials()), title=self._title)
 
-    def _shown(self) -> Iterator[Table | str]:
+    def answer(self) -> Answer:
+        """Returns the table of plans, what is said about them, and the charts of plans and trials."""
+        from paceline.reports.planning.plan_blocks import answer_of_plan
+
+        return answer_of_plan(self._stored(), self.request.scenario["name"], self._trials())
+
+    def _stored(self) -> dict[str, Any]:
+        """Returns the content of plan.json."""
+        document: dict[str, Any] = json.loads(to_json({**self.document(), "words": self.words}))
+        return document
+
+    @property
+    def _title(self) -> str:
+        return f"{self.request.scenario['name']}: plans for {self.request.target.words}"
+
+    def _shown(self) -> Iterator[Block]:
         """Yields the table and the sentences of the command."""
-        from paceline.reports.planning.plan_words import plan_table
-
-        yield plan_table(self)
-        yield self.words
+        yield from self.answer().blocks
 
     def _report(self, html: Any) -> Any:
-        document = {**json.loads(to_json(self.answer())), "words": self.words}
-        return html.report_of_plan(document, json.loads(to_json(self.request.document())), self._trials())
+        return html.report_of_plan(self._stored(), json.loads(to_json(self.request.document())), self._trials())
 
     def _trials(self) -> list[dict[str, Any]]:
         """Returns the rows of the table of trials as a stored plan has them."""
-        import pandas as pd
-
         with tempfile.TemporaryDirectory() as folder:
             write_trials(Path(folder) / TABLE, self.trials, self.request.objectives)
-            rows = pd.read_csv(Path(folder) / TABLE).to_dict("records")
-        return [{str(name): value for name, value in row.items()} for row in rows]
+            return stored_trials(Path(folder))
 
     @property
     def _report_name(self) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
 from paceline.algorithms.core.errors import InputError
 from paceline.records import Run
-from paceline.reports.comparison.prediction_errors import figure_at
+from paceline.records.figures import IN_SUMMARY
+from paceline.records.prediction_interval import FIGURES as INTERVALS
 from paceline.reports.results.run_results import SUMMARY, table_names
-from paceline.reports.sweeps.sweep_table import BOUNDS, FIGURES
 from paceline.scenarios.values.mistakes import one_of
 
 
@@ -26,20 +27,14 @@ def summary_frame(runs: Sequence[Run]) -> pd.DataFrame:
         "seed": pd.Series([run.seed for run in runs], dtype="Int64"),
         "kind": pd.Series([run.kind for run in runs], dtype="string"),
     }
-    for name, (place, dtype) in FIGURES.items():
-        columns[name] = pd.Series([figure_at(run.summary, place) for run in runs], dtype=dtype)
-    if any("prediction_interval" in run.summary for run in runs):
-        for name, (place, dtype) in BOUNDS.items():
-            columns[name] = pd.Series([_bound(run, place) for run in runs], dtype=dtype)
+    for figure in IN_SUMMARY:
+        columns[figure.column] = pd.Series([figure.of(run.summary) for run in runs], dtype=figure.type)
+    intervals: list[Any] = [run.summary.get("prediction_interval") or {} for run in runs]
+    for name in INTERVALS if any(intervals) else ():
+        for end in ("low", "high"):
+            ends = [(interval.get(name) or {}).get(end) for interval in intervals]
+            columns[f"{name}_{end}"] = pd.Series(ends, dtype="Float64")
     return pd.DataFrame(columns)
-
-
-def _bound(run: Run, place: str) -> float | None:
-    try:
-        found: float | None = figure_at(run.summary, place)
-    except (KeyError, TypeError):  # not every run has an interval, nor of every figure
-        return None
-    return found
 
 
 def table_frame(runs: Sequence[Run], table: str) -> pd.DataFrame:

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 from paceline.algorithms.core.errors import InputError
 from paceline.reports.results.result import Result
 from paceline.reports.results.run_results import Report, Source
-from paceline.reports.sweeps.entries import Sweep
+from paceline.reports.sweeps.sweep import Sweep
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from paceline.reports.blocks import Answer
     from paceline.reports.sweeps.sweep import Engine
-    from paceline.reports.sweeps.sweep_table import Table
+    from paceline.reports.sweeps.sweep_table import SweepTable
     from paceline.scenarios.resolution.grid import Scaling
 
 
@@ -32,7 +33,7 @@ class SweepResult(Result, Sweep):
         return SweepResult(**{field.name: getattr(sweep, field.name) for field in dataclasses.fields(sweep)})
 
     @property
-    def table(self) -> Table:
+    def table(self) -> SweepTable:
         """The table of the sweep, with the roles of its paths.
 
         Raises:
@@ -44,12 +45,20 @@ class SweepResult(Result, Sweep):
             raise InputError(f"sweep: all {len(self.failed)} runs failed; {self._failures()}")
         return tabulate(self)
 
+    def answer(self) -> Answer:
+        """Returns the table, the conclusions, the charts and all runs.
+
+        Raises:
+            InputError: all runs failed.
+        """
+        from paceline.reports.sweeps.sweep_answer import sweep_answer
+
+        return sweep_answer(self.table, self)
+
     @property
     def words(self) -> str:
         """What the sweep shows, in sentences."""
-        from paceline.reports.sweeps.sweep_words import sweep_words
-
-        return sweep_words(self.table)
+        return self.answer().words
 
     def frame(self) -> pd.DataFrame:
         """Returns a row for each run, those that failed included, as in ``sweep.csv``."""
@@ -57,19 +66,17 @@ class SweepResult(Result, Sweep):
 
     def plot(self) -> Figure:
         """Draws throughput, scaling and times to the target against what varies."""
-        from paceline.reports.sweeps.sweep_figure import sweep_figure
+        from paceline.reports.png import figure_of
+        from paceline.reports.sweeps.sweep_answer import charts
 
-        return sweep_figure(self.table, self.table.frame)
+        return figure_of(charts(self.table, self.table.frame), title=self.scenario)
 
     def _shown(self) -> Iterator[Any]:
         """Yields the table of the command and its sentences."""
         if not self.entries:
             yield f"{self.scenario}: all {len(self.failed)} runs failed; {self._failures()}"
             return
-        from paceline.reports.sweeps.sweep_words import sweep_table
-
-        yield sweep_table(self.table)
-        yield self.words
+        yield from self.answer().blocks
 
     def _failures(self) -> str:
         return "; ".join(dict.fromkeys(entry.error for entry in self.failed))

@@ -7,43 +7,55 @@ Rules of this file:
   between two neighbouring values, on a logarithmic axis if the values are spaced by factors.
 * Only the last change of the order counts, from which on one algorithm is better up to the largest value. Without a
   difference of `DIFFERENCE` on both sides two algorithms count as equal.
-* The interval is that of a bootstrap over seeds (`bootstrap`). Both algorithms and all values take the same resample,
-  because equal seeds have equal samples and jitter. A resample in which one algorithm is better everywhere puts the
-  place outside the axis.
-* Fewer seeds than `bootstrap.enough` needs have no interval.
+* The interval is that of a bootstrap over seeds. Both algorithms and all values take the same resample, because equal
+  seeds have equal samples and jitter. A resample in which one algorithm is better everywhere puts the place outside the
+  axis. Fewer seeds than `enough` needs have no interval.
+* The percentile interval of a bootstrap is too narrow for few values: it lacks the factor √(n/(n−1)) of the standard
+  deviation and takes quantiles of the normal distribution for those of Student's t. The expanded percentile interval
+  corrects both by taking quantiles farther outside.
+* Up to `ALL_OF` seeds, all resamples are enumerated with their probabilities, so that nothing is random. Of more seeds,
+  `DRAWN` resamples are drawn, always the same.
 * Values with a unit, such as ``100 Mbit/s``, are an axis like numbers (`axis_values`), in the unit of their kind.
+
+Source: T. Hesterberg, "What Teachers Should Know About the Bootstrap", The American Statistician 69 (2015), on the
+expanded percentile interval. MEMORY high; a test measures how often the interval contains the true place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from functools import lru_cache
+from itertools import combinations_with_replacement, permutations
+from math import factorial, prod, sqrt
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from pydantic_core import PydanticCustomError
 
-from paceline.reports.sweeps.bootstrap import enough, interval_ends, resamples, tail
-from paceline.reports.sweeps.sweep_table import Table
+from paceline.records.figures import THROUGHPUT, TIME_TO_ACCURACY, TIME_TO_LOSS, Figure
+from paceline.records.metrics import student
+from paceline.reports.sweeps.sweep_table import SweepTable
 from paceline.scenarios.values.units import RATE, SIZE, TIME, Kind
 
 DIFFERENCE = 0.005
 """relative difference below which two means are equal; INFERENCE: tables show three digits"""
 MOST_ALGORITHMS = 20
 """number of algorithms up to which all pairs are compared; of more, those that are best somewhere"""
-FIGURES = {"time_to_accuracy_s": -1, "time_to_loss_s": -1, "samples_per_s": 1}
-"""the compared figures, and whether more or less is better"""
 PLACE = "place on the axis"
 """the column of the values of the axis as numbers"""
+ALL_OF = 6
+"""most seeds of which all resamples are taken: 462 of six"""
+DRAWN = 20_000
+"""resamples of more seeds; INFERENCE: the outer quantile of 7 seeds is then that of 80 resamples"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossing:
     """A value of an axis from which on one algorithm is better than another."""
 
-    figure: str
+    figure: Figure
     before: str
     """the better algorithm below"""
     after: str
@@ -61,12 +73,12 @@ class Crossing:
     repeated: bool
     """whether the order changes also below"""
 
-    def answer(self) -> dict[str, Any]:
-        """Returns the crossing for a JSON answer; an end of the interval beyond the axis is null."""
+    def document(self) -> dict[str, Any]:
+        """Returns the crossing for the JSON document; an end of the interval beyond the axis is null."""
         known = not np.isnan(self.low)
         ends = {"low": _finite(self.low), "high": _finite(self.high)}
         return {
-            "figure": self.figure,
+            "figure": self.figure.key,
             "before": self.before,
             "after": self.after,
             "axis": self.axis,
@@ -77,19 +89,29 @@ class Crossing:
         }
 
 
-def crossings(table: Table) -> list[Crossing]:
+def crossings(table: SweepTable) -> list[Crossing]:
     """Returns all crossings in a sweep along the axis of its figures."""
     if (places := axis_values(table.frame[table.x])) is None:
         return []
     rows = table.frame.assign(**{PLACE: places})[table.frame["periods"].fillna(1.0) >= 1]
     groups = rows.groupby(list(table.others), sort=False, dropna=False) if table.others else [((), rows)]
     return [
-        found
+        crossing
         for _, part in groups
-        for figure in FIGURES
-        if figure == "samples_per_s" or (table.target is not None and figure == table.target.path)
-        for found in _in_group(table, part, figure)
+        for figure in compared_figures(table)
+        for crossing in _in_group(table, part, figure)
     ]
+
+
+def compared_figures(table: SweepTable) -> list[Figure]:
+    """Returns the figures in which algorithms are compared: the time to the target if there is one, and throughput."""
+    times = [time for time in (TIME_TO_ACCURACY, TIME_TO_LOSS) if table.target and time.key == table.target.path]
+    return [*times, THROUGHPUT]
+
+
+def sign_of(figure: Figure) -> int:
+    """Returns 1 if high values of a figure are better, else -1."""
+    return 1 if figure.better == "high" else -1
 
 
 def axis_values(column: pd.Series[Any]) -> pd.Series[Any] | None:
@@ -117,6 +139,8 @@ def kind_of(column: pd.Series[Any]) -> Kind | None:
     Args:
         column: the values of a varied path, as in the table.
     """
+    if pd.api.types.is_numeric_dtype(column):
+        return None
     for kind in (RATE, TIME, SIZE):
         try:
             column.map(kind.parse)
@@ -126,17 +150,18 @@ def kind_of(column: pd.Series[Any]) -> Kind | None:
     return None
 
 
-def _in_group(table: Table, rows: pd.DataFrame, figure: str) -> Iterator[Crossing]:
+def _in_group(table: SweepTable, rows: pd.DataFrame, figure: Figure) -> Iterator[Crossing]:
     """Yields the crossings of a figure at one combination of the values of other axes."""
     if rows.empty:
         return
     values = {path: _json(rows.iloc[0][path]) for path in table.others}
     curves = {
-        str(name): part.pivot_table(index="seed", columns=PLACE, values=figure, aggfunc="first", dropna=False)
+        str(name): part.pivot_table(index="seed", columns=PLACE, values=figure.column, aggfunc="first", dropna=False)
         for name, part in rows.groupby("algorithm", sort=False)
     }
     curves = {name: curve.dropna(axis=1).astype(float) for name, curve in curves.items()}
-    best = _best(curves, FIGURES[figure])
+    sign = sign_of(figure)
+    best = _best(curves, sign)
     names = (
         list(curves)
         if len(curves) <= MOST_ALGORITHMS
@@ -146,7 +171,7 @@ def _in_group(table: Table, rows: pd.DataFrame, figure: str) -> Iterator[Crossin
         one, other = curves[before].align(curves[after], join="inner")
         if one.shape[1] < 2 or one.shape[0] < 1 or not ((one > 0) & (other > 0)).all(axis=None):
             continue
-        places, sign = one.columns.to_numpy(dtype=float), FIGURES[figure]
+        places = one.columns.to_numpy(dtype=float)
         lead = _lead(one.to_numpy(), other.to_numpy(), sign, np.full((1, len(one)), 1 / len(one)))[0]
         at, low, high = place_and_interval(one.to_numpy(), other.to_numpy(), places, sign)
         if not np.isfinite(at):
@@ -181,7 +206,7 @@ def place_and_interval(one: Any, other: Any, places: Any, sign: int) -> tuple[fl
 
     Args:
         one: figures of an algorithm (seeds, values of the axis), above 0.
-        other: figures of the other one.
+        other: figures of the other algorithm.
         places: the values of the axis, increasing.
         sign: 1 if more is better, else -1.
 
@@ -198,8 +223,8 @@ def place_and_interval(one: Any, other: Any, places: Any, sign: int) -> tuple[fl
     if not enough(count) or not np.isfinite(at):
         return at, float("nan"), float("nan")
     weights, probabilities = resamples(count)
-    found = _last_change(_lead(one, other, sign, weights), places)
-    return at, *interval_ends(found, probabilities, tail(count))
+    changes = _last_change(_lead(one, other, sign, weights), places)
+    return at, *interval_ends(changes, probabilities, tail(count))
 
 
 def _lead(one: Any, other: Any, sign: int, weights: Any) -> Any:
@@ -207,7 +232,7 @@ def _lead(one: Any, other: Any, sign: int, weights: Any) -> Any:
 
     Args:
         one: figures of an algorithm (seeds, values).
-        other: figures of the other one.
+        other: figures of the other algorithm.
         sign: 1 if more is better, else -1.
         weights: of the seeds in each resample (resamples, seeds).
     """
@@ -222,10 +247,10 @@ def _last_change(lead: Any, places: Sequence[float] | Any) -> Any:
     start = np.minimum(last, lead.shape[1] - 2)
     rows = np.arange(len(lead))
     left, right = lead[rows, start], lead[rows, start + 1]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = positions[start] - left / (right - left) * (positions[start + 1] - positions[start])
-    found = np.exp(found) if geometric(places) else found
-    return np.where(behind[:, -1], np.inf, np.where(behind.any(axis=1), found, -np.inf))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # in rows without a change
+        at = positions[start] - left / (right - left) * (positions[start + 1] - positions[start])
+        at = np.exp(at) if geometric(places) else at
+    return np.where(behind[:, -1], np.inf, np.where(behind.any(axis=1), at, -np.inf))
 
 
 def geometric(places: Sequence[float] | Any) -> bool:
@@ -253,3 +278,68 @@ def _finite(value: float) -> float | None:
 
 def _json(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
+
+
+def tail(count: int) -> float:
+    """Returns the probability below the lower end of an expanded 95 % percentile interval.
+
+    Φ(−√(n/(n−1)) · t(0.975, n−1))
+
+    Args:
+        count: n, the number of values that are resampled, at least 2.
+
+    >>> round(tail(5), 5), round(tail(100), 4)
+    (0.00095, 0.0231)
+    """
+    from scipy.special import ndtr
+
+    return float(ndtr(-sqrt(count / (count - 1)) * student(count - 1)))
+
+
+def enough(count: int) -> bool:
+    """Returns whether resamples of so many values reach as far as the ends of an interval.
+
+    The rarest resample, n times the same value, has the probability n^−n. DERIVED: below 5 values this is more than
+    `tail`, so that the ends of the interval would be beyond all resamples.
+
+    >>> [count for count in range(1, 8) if enough(count)]
+    [5, 6, 7]
+    """
+    return count > 1 and count**-count <= tail(count)
+
+
+@lru_cache(maxsize=8)
+def resamples(count: int) -> tuple[Any, Any]:
+    """Returns the weights of the values in each resample, and the probability of each resample.
+
+    Args:
+        count: number of values.
+
+    Returns:
+        An array (resamples, values), whose rows have the sum 1, and an array (resamples,) with the sum 1.
+    """
+    if count > ALL_OF:
+        drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=DRAWN)
+        return drawn / count, np.full(DRAWN, 1 / DRAWN)
+    rows = [np.bincount(chosen, minlength=count) for chosen in combinations_with_replacement(range(count), count)]
+    ways = [factorial(count) / prod(factorial(int(times)) for times in row) for row in rows]
+    return np.array(rows) / count, np.array(ways) / float(count) ** count
+
+
+def interval_ends(values: Sequence[float] | Any, probabilities: Any, below: float) -> tuple[float, float]:
+    """Returns the quantiles `below` and 1 − `below` of a discrete distribution, which may have infinite values.
+
+    Args:
+        values: the values.
+        probabilities: their probabilities.
+        below: probability of each end.
+
+    >>> interval_ends([3.0, 1.0, 2.0], np.array([0.25, 0.25, 0.5]), 0.25)
+    (1.0, 2.0)
+    """
+    order = np.argsort(values, kind="stable")
+    up_to = np.cumsum(np.asarray(probabilities)[order])
+    rounding = 1e-12  # of the sum of probabilities
+    low, high = (int(np.searchsorted(up_to, level - rounding)) for level in (below, 1 - below))
+    ordered = np.asarray(values, dtype=float)[order]
+    return float(ordered[low]), float(ordered[min(high, len(ordered) - 1)])

@@ -21,8 +21,7 @@ from pathlib import Path
 from paceline.algorithms.core.checksums import checksum
 from paceline.algorithms.core.files import replacing
 from paceline.records.store import NumberedFolder, numbered_folder
-from paceline.reports.sweeps.entries import Entry
-from paceline.reports.sweeps.sweep import assemble, keys_of
+from paceline.reports.sweeps.sweep import Entry, assemble, keys_of
 from paceline.reports.sweeps.sweep_table import tabulate
 from paceline.scenarios.resolution.grid import Point
 

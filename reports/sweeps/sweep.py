@@ -16,33 +16,104 @@ import dataclasses
 import json
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 from paceline.algorithms.core.errors import RunFailed
 from paceline.checking.own_methods import check_own_methods
 from paceline.records.document import plain
+from paceline.records.figures import COST, COST_TO_ACCURACY, COST_TO_LOSS, ENERGY, TIME_TO_ACCURACY, TIME_TO_LOSS
 from paceline.records.store import slug, write_run
-from paceline.reports.comparison.time_to_target import common_aim
+from paceline.reports.comparison.seeds import figures
+from paceline.reports.comparison.time_to_target import Aim, common_aim
 from paceline.reports.comparison.words import duration
-from paceline.reports.sweeps.costs import cost_of
-from paceline.reports.sweeps.entries import Entry, Sweep
+from paceline.reports.run_cost import rates_of
+from paceline.reports.sweeps.parallel_tasks import Done, Failure, cores, each, each_on_dask
 from paceline.reports.sweeps.point_store import PointStore, key_of, model_version
-from paceline.reports.sweeps.sweep_dask import each_on_dask
-from paceline.reports.sweeps.sweep_processes import Done, Failure, cores, each
-from paceline.reports.sweeps.time_left import TimeLeft
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.grid import Point
 from paceline.scenarios.sections.methods import Algorithms
-
-__all__ = ["Entry", "Sweep", "keys_of", "run"]
 
 Report = Callable[[str, float], None]
 """called with a text and the completed fraction, 0 … 1"""
 Engine = Literal["processes", "dask"]
 SIMULATOR = "paceline.simulator.runs.run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One run of a sweep: its place in the grid, and its figures or its error."""
+
+    vary: Mapping[str, Any]
+    """the value of every varied path"""
+    algorithm: str
+    seed: int
+    workers: int
+    batch_per_worker: int | None = None
+    number: int = 0
+    """its position in the order of the grid"""
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+    """notes on where the run was outside the ranges that its models were fitted on"""
+    cost: Mapping[str, float] | None = None
+    """what the run costs; None if its cluster has no price"""
+    error: str = ""
+    trace: str = ""
+    path: str | None = None
+    """the folder of its record relative to that of the sweep, if records are kept"""
+
+    def document(self) -> dict[str, Any]:
+        """Returns the entry for the JSON document of a sweep."""
+        head = {"vary": dict(self.vary), "algorithm": self.algorithm, "seed": self.seed}
+        if self.error:
+            return {**head, "error": self.error}
+        return {**head, "summary": dict(self.summary), "warnings": list(self.warnings)}
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{path}={value}" for path, value in self.vary.items())
+        return f"{self.algorithm} with {values}, seed {self.seed}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """All runs of a sweep, in the order of the grid, and at each point by algorithm and seed."""
+
+    scenario: str
+    paths: tuple[str, ...]
+    target: Aim | None
+    """the target that times are compared at; None if there is none, or several"""
+    entries: tuple[Entry, ...]
+    failed: tuple[Entry, ...] = ()
+    axes: tuple[tuple[str, ...], ...] = ()
+    """the paths of each axis: several if they change together; empty: each path is an axis"""
+    scaling: str | None = None
+    reused: int = 0
+    """number of runs whose results were stored by an earlier sweep; not part of the answer"""
+
+    def document(self) -> dict[str, Any]:
+        """Returns the JSON document of the runs and of the figures over seeds."""
+        document: dict[str, Any] = {"points": [entry.document() for entry in self.entries], "figures": self._figures()}
+        if self.failed:
+            document["failed"] = [entry.document() for entry in self.failed]
+        return document
+
+    def _figures(self) -> list[dict[str, Any]]:
+        """Returns each algorithm's figures at each point, over the seeds."""
+        seeds: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            seeds.setdefault(json.dumps([dict(entry.vary), entry.algorithm]), []).append(entry)
+        return [
+            {
+                "vary": dict(entries[0].vary),
+                "algorithm": entries[0].algorithm,
+                **figures([entry.summary for entry in entries]),
+            }
+            for entries in seeds.values()
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,3 +315,92 @@ def _simulated(piece: _Piece) -> Outcome:
         "took_s": time.perf_counter() - began_s,
         "cpu_s": time.process_time() - cpu_s,
     }
+
+
+def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float] | None:
+    """Returns what a run costs, as far as the prices and the power of its nodes are known.
+
+    Args:
+        scenario: the scenario of this run only.
+        summary: its summary.
+
+    Returns:
+        ``cost_usd`` and ``energy_kwh`` of the whole run, and ``cost_to_accuracy_usd`` and ``cost_to_loss_usd`` if it
+        has reached these targets; None if none of them is known.
+
+    >>> from paceline.scenarios import load
+    >>> priced = load("quickstart", ["cluster.price_per_hour=1.8 USD/h"], algorithms=["sync-sgd"])
+    >>> cost_of(priced, {"wall_s": 3600.0, "time_to_accuracy_s": 1800.0})
+    {'cost_usd': 3.6, 'cost_to_accuracy_usd': 1.8}
+    """
+    (method,) = scenario.algorithms
+    rates = rates_of(scenario, alone=method.alone)
+    whole = rates.cost(summary["wall_s"])
+    costs = {COST.key: whole.usd, ENERGY.key: whole.kwh}
+    for reached, cost in ((TIME_TO_ACCURACY, COST_TO_ACCURACY), (TIME_TO_LOSS, COST_TO_LOSS)):
+        if (reached_s := reached.of(summary)) is not None:
+            costs[cost.key] = rates.cost(reached_s).usd
+    return {name: value for name, value in costs.items() if value is not None} or None
+
+
+Kind = tuple[str, int]
+"""an algorithm and a number of workers"""
+
+
+@dataclass(slots=True)
+class TimeLeft:
+    """Estimates the remaining seconds of runs in parallel.
+
+    A run is expected to take as long as the runs of the same algorithm and size; without these, as the nearest size of
+    the algorithm in proportion to the workers. The costs of methods differ by orders of magnitude, so a run says
+    nothing about another algorithm: before each has been timed, there is no estimate.
+
+    Args:
+        jobs: number of parallel runs.
+
+    >>> left = TimeLeft(2, Counter({("agd", 4): 2, ("agd", 8): 2}))
+    >>> left.ended(("agd", 4), 1.0)
+    >>> left.seconds()  # 1 s for the other run of 4 workers, 2 s for each of 8, by two
+    2.5
+    >>> other = TimeLeft(1, Counter({("agd", 4): 2, ("easgd", 4): 1}))
+    >>> other.ended(("agd", 4), 1.0)
+    >>> other.seconds() is None  # easgd may take longer or shorter
+    True
+    """
+
+    jobs: int
+    waiting: Counter[Kind]
+    """number of runs of each kind that have not ended"""
+    _seconds: dict[Kind, list[float]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, jobs: int, kinds: Iterable[Kind]) -> TimeLeft:
+        """Returns an estimate for runs of these kinds, of which none has ended."""
+        return cls(jobs, Counter(kinds))
+
+    def ended(self, kind: Kind, seconds: float | None) -> None:
+        """Records the end of a run.
+
+        Args:
+            kind: its algorithm and number of workers.
+            seconds: how long it took; None if it failed.
+        """
+        self.waiting[kind] -= 1
+        if seconds is not None:
+            self._seconds.setdefault(kind, []).append(seconds)
+
+    def seconds(self) -> float | None:
+        """Returns the expected remaining seconds; None before a run of every waiting algorithm has succeeded."""
+        waiting = {kind: count for kind, count in self.waiting.items() if count > 0}
+        if not {name for name, _ in waiting} <= {name for name, _ in self._seconds}:
+            return None
+        total = sum(self._expected(kind) * count for kind, count in waiting.items())
+        return total / self.jobs
+
+    def _expected(self, kind: Kind) -> float:
+        if kind in self._seconds:
+            return fmean(self._seconds[kind])
+        algorithm, workers = kind
+        sizes = [size for name, size in self._seconds if name == algorithm]
+        nearest = min(sizes, key=lambda size: max(size, workers) / min(size, workers))
+        return fmean(self._seconds[algorithm, nearest]) * workers / nearest

@@ -2,9 +2,9 @@
 
 Rules of this file:
 
-* Columns: varied paths, `KEYS`, `FIGURES`, `PER_STEP`, `LINK` and `LINKS`, ``records`` (which were kept), `BOUNDS`,
-  `DERIVED`, those of
-  `COSTS` that are known, ``record`` if records are stored, and ``error``. A figure that a run does not have is missing.
+* Columns: varied paths, `KEYS`, the figures of a summary, those of messages and of the busiest link, ``records`` (which
+  were kept), the intervals of predictions, `DERIVED`, the figures of `COSTS` that are known, ``record`` if records are
+  stored, and ``error``. A figure that a run does not have is missing.
 * Runs that failed have a row in the files, with their error and without figures. They are not part of means and
   comparisons.
 * A row is compared with the row of the smallest cluster among those that differ from it only in size: same algorithm,
@@ -26,81 +26,63 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from paceline.algorithms.core.checksums import reading
 from paceline.algorithms.core.files import replacing
-from paceline.records.figures import ACTIVITIES
+from paceline.records.figures import (
+    BYTES_PER_STEP,
+    BYTES_SENT,
+    COST,
+    COST_TO_ACCURACY,
+    COST_TO_LOSS,
+    DIVERGED,
+    EFFICIENCY,
+    ENERGY,
+    IN_SUMMARY,
+    LINK_UTILISATION,
+    PERIODS,
+    SPEED_UP,
+    SPEED_UP_TO_ACCURACY,
+    SPEED_UP_TO_LOSS,
+    STEPS,
+    THROUGHPUT,
+    TIME_TO_ACCURACY,
+    TIME_TO_LOSS,
+    Figure,
+)
 from paceline.records.metrics import student
 from paceline.records.prediction_interval import FIGURES as INTERVALS
-from paceline.reports.comparison.prediction_errors import AIMS, AT_TARGETS, figure_at
-from paceline.reports.comparison.time_to_target import Aim
+from paceline.reports.comparison.time_to_target import Aim, common_aim
 from paceline.reports.link_words import name_of
-from paceline.reports.sweeps.entries import Entry, Sweep
+from paceline.reports.sweeps.sweep import Entry, Sweep
 
 KEYS = {"algorithm": "string", "seed": "Int64", "workers": "Int64", "batch_per_worker": "Int64"}
-
-FIGURES = {
-    "wall_s": ("wall_s", "Float64"),
-    "steps": ("steps", "Int64"),
-    "longest_period": ("longest_period", "Int64"),
-    "periods": ("periods", "Float64"),
-    "updates": ("updates", "Int64"),
-    "evaluations": ("evaluations", "Int64"),
-    "samples": ("samples", "Int64"),
-    "samples_per_s": ("samples_per_s", "Float64"),
-    "step_s_mean": ("step_s.mean", "Float64"),
-    "step_s_p50": ("step_s.p50", "Float64"),
-    "step_s_p95": ("step_s.p95", "Float64"),
-    **{f"time_fraction_{activity}": (f"time_fraction.{activity}", "Float64") for activity in ACTIVITIES},
-    "bytes_sent": ("bytes_sent", "Int64"),
-    "staleness_mean": ("staleness.mean", "Float64"),
-    "staleness_max": ("staleness.max", "Int64"),
-    **{name: (name, "Float64") for name in AT_TARGETS},
-    "final_loss": ("final_loss", "Float64"),
-    "final_accuracy": ("final_accuracy", "Float64"),
-    "diverged": ("diverged", "boolean"),
-    "stop_reason": ("stop_reason", "string"),
-}
-"""columns: the path of each in a summary, and its type"""
-
-LINK = "busiest_link"
-"""column of the name of the link with the largest utilisation"""
-
-LINKS = {
-    f"{LINK}_{name}": (f"links.busiest.{name}", dtype)
-    for name, dtype in (("bytes", "Int64"), ("utilisation", "Float64"))
-}
-"""columns of the busiest link: the path of each in a summary, and its type"""
-
+LINK, LINK_BYTES, LINK_USE = "busiest_link", "busiest_link_bytes", "busiest_link_utilisation"
+"""columns of the link with the largest utilisation: its name, what it carried, and its utilisation"""
+BASE_WORKERS, BASE_PERIODS = "base_workers", "base_periods"
+"""columns of the row that a row is compared with: its number of workers, and the periods of the method in its run"""
+DERIVED = (SPEED_UP, EFFICIENCY, SPEED_UP_TO_ACCURACY, SPEED_UP_TO_LOSS)
+"""figures from two rows"""
+COSTS = (COST, COST_TO_ACCURACY, COST_TO_LOSS, ENERGY)
+"""figures from prices and powers"""
 BOUNDS = {
-    f"{name}_{end}": (f"prediction_interval.{name}.{end}", "Float64") for name in INTERVALS for end in ("low", "high")
+    figure: (f"{name}_low", f"{name}_high")
+    for name, key in INTERVALS.items()
+    for figure in IN_SUMMARY
+    if figure.key == key
 }
-"""columns of the intervals of predictions: the path of each in a summary, and its type"""
-
-DERIVED = {
-    "base_workers": "Int64",
-    "base_periods": "Float64",
-    "speed_up": "Float64",
-    "efficiency": "Float64",
-    "speed_up_to_accuracy": "Float64",
-    "speed_up_to_loss": "Float64",
-}
-"""columns from two rows: workers and periods of the base row; samples per second over the base row's;
-speed-up over workers / base_workers; its time to the target accuracy or loss over this row's"""
-
-PER_STEP = "mb_per_step"
-"""column of the megabytes that a worker sends per gradient: its messages, and its vectors in collectives"""
-
-COSTS = ("cost_usd", "cost_to_accuracy_usd", "cost_to_loss_usd", "energy_kwh")
-"""columns of costs: the price of the cluster per hour times the hours of the run, or of its time to a target; and its
-power times the hours of the run"""
-
+"""the figures that have an interval of predictions, and the columns of its ends"""
 NUMBERS = ("Int64", "Float64")
 HALF_WIDTH = "_half"
-
-ARROW = {"string": pa.string(), "Int64": pa.int64(), "Float64": pa.float64(), "boolean": pa.bool_()}
+TYPES: dict[str, tuple[pa.DataType, Any]] = {
+    "string": (pa.string(), pd.StringDtype()),
+    "Int64": (pa.int64(), pd.Int64Dtype()),
+    "Float64": (pa.float64(), pd.Float64Dtype()),
+    "boolean": (pa.bool_(), pd.BooleanDtype()),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SweepTable:
     """The rows of a sweep, and the roles of its paths."""
 
     scenario: str
@@ -153,38 +135,68 @@ class Table:
         point is `unfinished` if one of its runs ended before the method's longest period had passed once. It is
         `comparable` if neither it nor the point that it is compared with is unfinished.
         """
-        figures_and_bounds = {**FIGURES, **LINKS, **BOUNDS}
-        names = [name for name, (_, dtype) in figures_and_bounds.items() if dtype in NUMBERS] + [PER_STEP, *DERIVED]
-        names += [name for name in COSTS if name in self.frame]
+        figures = (*IN_SUMMARY, BYTES_PER_STEP, *DERIVED, *COSTS)
+        names = [figure.column for figure in figures if figure.type in NUMBERS]
+        names += [BASE_WORKERS, LINK_BYTES, LINK_USE, *(end for ends in BOUNDS.values() for end in ends)]
+        names = [name for name in names if name in self.frame]
         groups = self.frame.groupby([*self.paths, "algorithm"], sort=False, dropna=False)
-        figures, count = groups[names], groups.size()
-        halves = figures.std().mul(half_widths(count) / np.sqrt(count), axis=0)
-        means = pd.concat([figures.mean(), halves.add_suffix(HALF_WIDTH)], axis=1)
-        whole = figures.count().eq(count, axis=0)
+        values, count = groups[names], groups.size()
+        halves = values.std().mul(pd.Series(student(count - 1), index=count.index) / np.sqrt(count), axis=0)
+        means = pd.concat([values.mean(), halves.add_suffix(HALF_WIDTH)], axis=1)
+        whole = values.count().eq(count, axis=0)
         means = means.where(pd.concat([whole, whole.add_suffix(HALF_WIDTH)], axis=1))
         means.insert(0, "workers", groups["workers"].first())
         means[LINK] = groups[LINK].first()
-        means["diverged"] = groups["diverged"].any()
-        means["unfinished"] = groups["periods"].min() < 1
-        means["comparable"] = ~means["unfinished"] & ~(groups["base_periods"].min() < 1).fillna(False)
+        means[DIVERGED.column] = groups[DIVERGED.column].any()
+        means["unfinished"] = groups[PERIODS.column].min() < 1
+        means["comparable"] = ~means["unfinished"] & ~(groups[BASE_PERIODS].min() < 1).fillna(False)
         return means.reset_index()
 
     def save(self, folder: Path) -> None:
         """Writes ``sweep.csv`` and ``sweep.parquet``, which have the same content."""
         with replacing(folder / "sweep.csv") as hidden:
             self.whole.to_csv(hidden, index=False)
-        schema = pa.schema([(name, ARROW[str(dtype)]) for name, dtype in self.whole.dtypes.items()])
+        schema = pa.schema([(name, TYPES[str(dtype)][0]) for name, dtype in self.whole.dtypes.items()])
         table = pa.Table.from_pandas(self.whole, schema=schema, preserve_index=False).replace_schema_metadata(None)
         with replacing(folder / "sweep.parquet") as hidden, hidden.open("wb") as file:
             pq.write_table(table, file)
 
 
-def half_widths(count: pd.Series[Any]) -> Any:
-    """Returns half of the 95 % interval of a mean, in standard errors, by the number of values; missing for one."""
-    return pd.Series(student(count - 1), index=count.index)
+def stored_table(folder: Path, document: Mapping[str, Any], request: Mapping[str, Any]) -> SweepTable:
+    """Returns the table of a stored sweep.
+
+    Args:
+        folder: the folder of the sweep.
+        document: the content of its sweep.json.
+        request: the content of its request.json; empty if there is none.
+
+    Raises:
+        InputError: the table is missing or damaged.
+    """
+    path = folder / "sweep.parquet"
+    types = dict(TYPES.values())
+    with reading(path, "the table of `paceline sweep`"):
+        with path.open("rb") as file:
+            whole: pd.DataFrame = pq.read_table(file).to_pandas(types_mapper=types.get)
+        paths = tuple(whole.columns[: list(whole.columns).index("algorithm")])
+        frame = whole[whole["error"].isna()].drop(columns="error").reset_index(drop=True)
+        axes = tuple(tuple(axis) for axis in request.get("axes", ()))
+        summaries = [point["summary"] for point in document["points"]]
+        target = common_aim(summaries)
+    return SweepTable(
+        scenario=request.get("scenario", {}).get("name") or folder.name.partition("-sweep")[0],
+        frame=frame,
+        paths=paths,
+        sizes=sizes_of(frame, paths, axes),
+        target=target,
+        share=_share(summaries),
+        whole=whole,
+        axes=axes,
+        scaling=request.get("scaling"),
+    )
 
 
-def tabulate(sweep: Sweep) -> Table:
+def tabulate(sweep: Sweep) -> SweepTable:
     """Returns the table of a sweep with at least one run that succeeded."""
     entries = sorted([*sweep.entries, *sweep.failed], key=lambda entry: entry.number)  # stable: the order of the grid
     columns: dict[str, pd.Series[Any]] = {
@@ -192,16 +204,18 @@ def tabulate(sweep: Sweep) -> Table:
     }
     for name, dtype in KEYS.items():
         columns[name] = pd.Series([getattr(entry, name) for entry in entries], dtype=dtype)
-    for name, (place, dtype) in FIGURES.items():
-        found = [None if entry.error else figure_at(entry.summary, place) for entry in entries]
-        columns[name] = pd.Series(found, dtype=dtype)
-    columns[PER_STEP] = _over(columns["bytes_sent"], columns["steps"]) / 1e6
-    columns[LINK] = pd.Series([_busiest(entry) for entry in entries], dtype="string")
-    for name, (place, dtype) in LINKS.items():
-        columns[name] = pd.Series([_optional(entry.summary, place) for entry in entries], dtype=dtype)
+    for figure in IN_SUMMARY:
+        columns[figure.column] = pd.Series([figure.of(entry.summary) for entry in entries], dtype=figure.type)
+    columns[BYTES_PER_STEP.column] = _over(columns[BYTES_SENT.column], columns[STEPS.column])
+    links = [(entry.summary.get("links") or {}).get("busiest") or {} for entry in entries]
+    columns[LINK] = pd.Series([name_of(link) if link else None for link in links], dtype="string")
+    columns[LINK_BYTES] = pd.Series([link.get("bytes") for link in links], dtype="Int64")
+    columns[LINK_USE] = pd.Series([LINK_UTILISATION.of(entry.summary) for entry in entries], dtype="Float64")
     columns["records"] = pd.Series([_records(entry) for entry in entries], dtype="string")
-    for name, (place, dtype) in BOUNDS.items():
-        columns[name] = pd.Series([_optional(entry.summary, place) for entry in entries], dtype=dtype)
+    for name in INTERVALS:
+        ends = [(entry.summary.get("prediction_interval") or {}).get(name) or {} for entry in entries]
+        for end in ("low", "high"):
+            columns[f"{name}_{end}"] = pd.Series([one.get(end) for one in ends], dtype="Float64")
     every = pd.DataFrame(columns)
     succeeded = pd.Series([not entry.error for entry in entries], dtype=bool)
     frame = every[succeeded]
@@ -209,20 +223,19 @@ def tabulate(sweep: Sweep) -> Table:
     derived = _derived(frame, [path for path in sweep.paths if path not in sizes])
     every = pd.concat([every, derived.reindex(every.index)], axis=1)
     costs = [entry.cost or {} for entry in entries]
-    for name in COSTS:
-        if any(name in cost for cost in costs):
-            every[name] = pd.Series([cost.get(name) for cost in costs], dtype="Float64")
+    for figure in COSTS:
+        if any(figure.key in cost for cost in costs):
+            every[figure.column] = pd.Series([cost.get(figure.key) for cost in costs], dtype=figure.type)
     if any(entry.path for entry in entries):
         every["record"] = pd.Series([entry.path for entry in entries], dtype="string")
     every["error"] = pd.Series([entry.error or None for entry in entries], dtype="string")
-    shares = [share for entry in sweep.entries if (share := _optional(entry.summary, "prediction_interval.share"))]
-    return Table(
+    return SweepTable(
         scenario=sweep.scenario,
         frame=every[succeeded].drop(columns="error").reset_index(drop=True),
         paths=sweep.paths,
         sizes=sizes,
         target=sweep.target,
-        share=min(shares, default=None),
+        share=_share([entry.summary for entry in sweep.entries]),
         whole=every,
         axes=sweep.axes,
         scaling=sweep.scaling,
@@ -234,18 +247,10 @@ def _records(entry: Entry) -> str | None:
     return None if entry.error else entry.summary.get("records", {"kind": "full"})["kind"]
 
 
-def _busiest(entry: Entry) -> str | None:
-    """Returns the name of the busiest link of a run; None if links were not counted, or carried nothing."""
-    found = _optional(entry.summary, "links.busiest")
-    return None if found is None else name_of(found)
-
-
-def _optional(summary: Mapping[str, Any], place: str) -> Any:
-    """Returns the figure at a path; None where the path ends before."""
-    found: Any = summary
-    for name in place.split("."):
-        found = None if found is None else found.get(name)
-    return found
+def _share(summaries: Sequence[Mapping[str, Any]]) -> float | None:
+    """Returns the share of similar predictions in the intervals; None if no run has an interval."""
+    intervals = (summary.get("prediction_interval") for summary in summaries)
+    return min((interval["share"] for interval in intervals if interval), default=None)
 
 
 def _column(values: Sequence[Any]) -> pd.Series[Any]:
@@ -271,28 +276,32 @@ def sizes_of(frame: pd.DataFrame, paths: Sequence[str], axes: Sequence[tuple[str
 
 
 def _derived(frame: pd.DataFrame, fixed: Sequence[str]) -> pd.DataFrame:
-    """Returns `DERIVED` for every row; compared rows agree in the paths of `fixed`."""
+    """Returns `DERIVED` and the compared row's size for every row; compared rows agree in the paths of `fixed`."""
     parts = [
         _against(group)
         for _, group in frame.groupby(["algorithm", "seed", *fixed], sort=False, dropna=False)
         if group["workers"].nunique() > 1
     ]
-    empty = pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in DERIVED.items()})
-    made = pd.concat([empty, *parts]).reindex(frame.index)
-    return made.astype(DERIVED)
+    types = {BASE_WORKERS: "Int64", BASE_PERIODS: "Float64", **{figure.column: figure.type for figure in DERIVED}}
+    empty = pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in types.items()})
+    return pd.concat([empty, *parts]).reindex(frame.index).astype(types)
 
 
 def _against(group: pd.DataFrame) -> pd.DataFrame:
     """Compares the rows of a group with the smallest cluster among them."""
     base = lowest(group, "workers")
-    speed_up = _over(group["samples_per_s"], base["samples_per_s"])
+    speed_up = _over(group[THROUGHPUT.column], base[THROUGHPUT.column])
+    sooner = {
+        SPEED_UP_TO_ACCURACY: _over(base[TIME_TO_ACCURACY.column], group[TIME_TO_ACCURACY.column]),
+        SPEED_UP_TO_LOSS: _over(base[TIME_TO_LOSS.column], group[TIME_TO_LOSS.column]),
+    }
     return pd.DataFrame(
         {
-            "base_workers": pd.Series(base["workers"], index=group.index, dtype="Int64"),
-            "base_periods": pd.Series(base["periods"], index=group.index, dtype="Float64"),
-            "speed_up": speed_up,
-            "efficiency": speed_up / (group["workers"] / base["workers"]),
-            **{f"speed_up_to_{aim}": _over(base[f"time_to_{aim}_s"], group[f"time_to_{aim}_s"]) for aim in AIMS},
+            BASE_WORKERS: pd.Series(base["workers"], index=group.index, dtype="Int64"),
+            BASE_PERIODS: pd.Series(base[PERIODS.column], index=group.index, dtype="Float64"),
+            SPEED_UP.column: speed_up,
+            EFFICIENCY.column: speed_up / (group["workers"] / base["workers"]),
+            **{figure.column: values for figure, values in sooner.items()},
         }
     )
 
@@ -304,17 +313,15 @@ def _over(part: Any, whole: Any) -> Any:
     return part / (whole if not pd.isna(whole) and whole > 0 else pd.NA)
 
 
-def figures_of(rows: pd.DataFrame, column: str) -> dict[Any, Any]:
-    """Returns a figure of each row by the row's label: a number or, with several seeds, its interval."""
-    found = {}
-    for place, row in rows.iterrows():
-        mean, half = row[column], row[f"{column}{HALF_WIDTH}"]
-        found[place] = (
-            float(mean)
-            if pd.isna(half)
-            else {"mean": float(mean), "low": float(mean - half), "high": float(mean + half)}
-        )
-    return found
+def value_of(row: Any, figure: Figure) -> Any:
+    """Returns a figure of a row of the means: a number, with several seeds ``{mean, low, high}``; None if missing."""
+    mean = row.get(figure.column)
+    if mean is None or pd.isna(mean):
+        return None
+    half = row[f"{figure.column}{HALF_WIDTH}"]
+    if pd.isna(half):
+        return float(mean)
+    return {"mean": float(mean), "low": float(mean - half), "high": float(mean + half)}
 
 
 def lowest(rows: pd.DataFrame, column: str) -> Any:

@@ -1,283 +1,127 @@
-"""Printed results of a sweep, from its table: a table of means over seeds, and conclusions in sentences."""
+"""Conclusions of a sweep in sentences: what scales, is fastest and first at the target, and where the order changes.
+
+Points that ended before their method's longest period had passed once are not compared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from math import ceil, floor, inf, isnan
 from typing import Any
 
 import pandas as pd
-from rich.table import Table as Shown
 
-from paceline.records.figures import significant
-from paceline.reports.comparison.periods import MARK, say_unfinished
+from paceline.records.figures import (
+    DIVERGED,
+    EFFICIENCY,
+    EVALUATIONS,
+    LONGEST_PERIOD,
+    PERIODS,
+    SPEED_UP,
+    STEPS,
+    THROUGHPUT,
+    TIME_TO_ACCURACY,
+    TIME_TO_LOSS,
+    Figure,
+    significant,
+)
+from paceline.reports.comparison.periods import say_unfinished
 from paceline.reports.comparison.ties import SHOWN_ALIKE, leaders, undecided
 from paceline.reports.comparison.time_to_target import rarely_evaluated
-from paceline.reports.comparison.words import MISSING, between, listed, milli, per_cent, plain, seconds, shown
-from paceline.reports.plain_table import plain_table
-from paceline.reports.sweeps.crossing_words import crossing_words, first_words
-from paceline.reports.sweeps.sweep_links import link_words
-from paceline.reports.sweeps.sweep_table import HALF_WIDTH, PER_STEP, Table, brief, figures_of, label, short_names
+from paceline.reports.comparison.words import listed, size
+from paceline.reports.link_words import used_words
+from paceline.reports.sweeps.crossings import (
+    DIFFERENCE,
+    PLACE,
+    Crossing,
+    axis_values,
+    compared_figures,
+    crossings,
+    enough,
+    kind_of,
+    sign_of,
+)
+from paceline.reports.sweeps.sweep_table import (
+    BASE_WORKERS,
+    LINK,
+    LINK_BYTES,
+    LINK_USE,
+    SweepTable,
+    label,
+    short_names,
+    value_of,
+)
 
 HALF = 0.5
 """efficiency below which half of the workers are wasted"""
 SPELLED_OUT = 4
-"""largest number of combinations of other values that are described one by one"""
+"""largest number of combinations of other values, points or runs that are described one by one"""
 SHORT = 10
 """steps per worker below which the start and the end of a run have too much weight; provenance: ours"""
-LONGEST = 24
-"""characters of a varied value per line of the table"""
+ALL_PAIRS = 3
+"""number of algorithms up to which every pair has a sentence; of more, those that are best on either side"""
+MOST_CROSSINGS = 6
+"""largest number of sentences about crossings; the report and sweep.json have all of them"""
+SEEDS_NEEDED = next(count for count in range(2, 100) if enough(count))
+FALLS = f"Efficiency falls under {EFFICIENCY.with_symbol(HALF)}"
 
 Rows = pd.DataFrame
 Row = Any
 """a row of the means"""
 
 
-def rate(samples_per_s: float) -> str:
-    """Formats samples per second.
+def sweep_words(table: SweepTable) -> list[str]:
+    """Returns the conclusions, a paragraph each.
 
-    >>> rate(58291.4), rate(1.2345)
-    ('58,291', '1.234')
+    Args:
+        table: the table of the sweep.
     """
-    return significant(samples_per_s, 4)
-
-
-COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("workers", "work-\ners", lambda value: f"{value:.0f}"),
-    ("samples_per_s", "samples\n/s", rate),
-    ("speed_up", "speed\nup", plain),
-    ("efficiency", "effic.\n%", per_cent),
-    ("step_s_mean", "step\nms", milli),
-    ("time_fraction_communication", "comm.\n%", per_cent),
-    ("time_fraction_wait", "wait\n%", per_cent),
-    (PER_STEP, "MB/\nstep", plain),
-    ("staleness_mean", "stale-\nness", plain),
-    ("time_to_accuracy_s", "target\ns", seconds),
-    ("time_to_loss_s", "to loss\ns", seconds),
-)
-"""columns of the table, their headers and units"""
-
-
-def sweep_table(table: Table) -> Shown:
-    """Returns a table with a row per algorithm and point, in the order of the figure's lines, without empty columns."""
-    means, names = table.means(), short_names(table.paths)
-    several = table.frame["seed"].nunique() > 1
-    shown = plain_table(f"Sweep of {table.scenario}" + (": means over seeds" if several else ""))
-    columns = [column for column in COLUMNS if means[column[0]].notna().any()]
-    if table.sizes or not megabytes_vary(means):
-        columns = [column for column in columns if column[0] != PER_STEP]  # for 80 columns; the table file has it
-    if any(means[path].tolist() == means["workers"].tolist() for path in table.sizes):
-        columns = [column for column in columns if column[0] != "workers"]  # the path has its own column
-    if table.sizes:
-        columns = [column for column in columns if column[0] != "step_s_mean"]  # for 80 columns; the table file has it
-    timed = any(name == "step_s_mean" for name, _, _ in columns)
-    # of step time and throughput only one has a range, so that the table fits in 80 columns
-    ranged = {"step_s_mean" if timed else "samples_per_s", "time_to_accuracy_s", "time_to_loss_s"}
-    for path in table.paths:
-        shown.add_column(names[path], justify="right", overflow="fold", max_width=LONGEST)
-    for _, header, _ in columns:
-        shown.add_column(header, justify="right", no_wrap=True)  # a number must not be cut
-    for _, line in means.groupby([*table.others, "algorithm"], sort=False, dropna=False):
-        for row in line.to_dict("records"):
-            figures = [_figure(row, name, unit, ranged=name in ranged) for name, _, unit in columns]
-            name = str(row["algorithm"]) + (MARK if row["unfinished"] else "")
-            shown.add_row(name, *(brief(row[path]) for path in table.paths), *figures)
-    for row in _failed_points(table):
-        shown.add_row(
-            f"{row['algorithm']}: failed", *(brief(row[path]) for path in table.paths), *[MISSING] * len(columns)
-        )
-    return shown
-
-
-def megabytes_vary(means: Rows) -> bool:
-    """Returns whether algorithms send different amounts per gradient; equal amounts need no column."""
-    return bool(means.groupby("algorithm")[PER_STEP].mean().round(6).nunique() > 1)
-
-
-def _failed_points(table: Table) -> list[Row]:
-    """Returns the points and algorithms of which all seeds failed."""
-    keys = [*table.paths, "algorithm"]
-    failed = table.whole.groupby(keys, sort=False, dropna=False)["error"].agg(lambda errors: bool(errors.notna().all()))
-    return [row for row in failed.reset_index().to_dict("records") if row["error"]]
-
-
-def _figure(row: Row, name: str, unit: Callable[[float], str], *, ranged: bool) -> str:
-    """Formats a mean; below it half of its interval, if there are several seeds, and the interval of predictions."""
-    if pd.isna(row[name]):
-        return MISSING
-    half = row.get(f"{name}{HALF_WIDTH}")
-    chance = "" if pd.isna(half) else f"\n±{unit(float(half))}"
-    return unit(float(row[name])) + chance + (_range(row, name) if ranged else "")
-
-
-def _range(row: Row, name: str) -> str:
-    """Returns a further line of a cell: the interval of similar predictions, if the figure has one."""
-    figure = "step_s" if name == "step_s_mean" else name
-    low, high = (row.get(f"{figure}_{end}") for end in ("low", "high"))
-    if pd.isna(low) or pd.isna(high):
-        return ""
-    return "\n" + between({"low": float(low), "high": float(high)}, 1e3 if figure == "step_s" else 1.0)
-
-
-def sweep_words(table: Table) -> str:
-    """Returns the conclusions in sentences, a paragraph for each combination of other values.
-
-    Points that ended before their method's longest period had passed once are in the table but not compared.
-    """
-    every = table.means()
-    means = every[~every["unfinished"]]
+    means = table.means()
+    means = means[~means["unfinished"]]
     paragraphs = list(_scaling(table, means)) if table.sizes else [" ".join(_effects(table, means))]
-    paragraphs.append(" ".join(part for part in (first_words(table), crossing_words(table)) if part))
-    paragraphs.append(_intervals(table))
-    paragraphs.append(link_words(means, table))
-    paragraphs.append(_unfinished(table))
-    paragraphs.append(_failed(table))
-    paragraphs.append(" ".join([*_goal(table, means), *_diverged(table), *_short(table)]))
-    return "\n".join(paragraph for paragraph in paragraphs if paragraph)
+    paragraphs += [
+        " ".join(part for part in (first_words(table), crossing_words(table)) if part),
+        link_words(table, means),
+        _unfinished(table),
+        _failed(table),
+        " ".join([*_goal(table, means), *_diverged(table), *_short(table)]),
+    ]
+    return [paragraph for paragraph in paragraphs if paragraph]
 
 
-def _intervals(table: Table) -> str:
-    """Returns what the ranges of the table and the bars of the figure are; nothing if no run has them."""
-    return "" if table.share is None else f"A range below a figure: {100 * table.share:.0f} % of similar predictions."
+class Best:
+    """The rows with the best figure, and those that the seeds do not distinguish from them.
 
+    Args:
+        table: the table of the sweep.
+        rows: rows of the means that have the figure.
+        figure: the figure.
+        worst: whether to take the worst figure instead.
+    """
 
-@dataclass(frozen=True, slots=True)
-class Tied:
-    """The rows that share a first place, and those that the seeds do not distinguish from it."""
+    def __init__(self, table: SweepTable, rows: Rows, figure: Figure, *, worst: bool = False) -> None:
+        self._figure, self._seeds = figure, int(table.frame["seed"].nunique())
+        self._values = {place: value_of(row, figure) for place, row in rows.iterrows()}
+        first, close = leaders(self._values, figure.text, least=(figure.better == "low") != worst)
+        self.first, self.close = rows.loc[first], rows.loc[close]
+        self.row: Row = self.first.iloc[0]
+        self.equally = SHOWN_ALIKE if len(first) > 1 else ""
+        self.value = figure.with_symbol(self._values[first[0]])
 
-    first: Rows
-    close: Rows
-    column: str
-    unit: Callable[[float], str]
-
-    @property
-    def equally(self) -> str:
-        """Why several rows are first; "" if there is one."""
-        return SHOWN_ALIKE if len(self.first) > 1 else ""
-
-    @property
-    def best(self) -> Row:
-        return self.first.iloc[0]
-
-    @property
-    def figure(self) -> str:
-        """The best figure, with half of its interval."""
-        return shown(figures_of(self.first, self.column)[self.first.index[0]], self.unit)
-
-    def undecided(self, name: Callable[[Row], str], seeds: int, symbol: str = "") -> str:
+    def undecided(self, name: Callable[[Row], str]) -> str:
         """Describes the rows that the seeds do not distinguish from the first, with their intervals; "" if none."""
-        figures = figures_of(self.close, self.column)
-        close = [(name(row), figures[place]) for place, row in self.close.iterrows()]
-        them = "them" if len(self.first) > 1 else "it"
-        return undecided(close, self.unit, symbol=symbol, seeds=seeds, them=them, most=SPELLED_OUT)
-
-
-def _tied(rows: Rows, column: str, unit: Callable[[float], str], *, least: bool = False) -> Tied:
-    """Returns the rows with the largest (or smallest) figure, and those that the seeds do not distinguish from it."""
-    first, close = leaders(figures_of(rows, column), unit, least=least)
-    return Tied(rows.loc[first], rows.loc[close], column, unit)
+        return undecided(
+            [(name(row), self._values[place]) for place, row in self.close.iterrows()],
+            self._figure.text,
+            symbol=self._figure.unit.symbol,
+            seeds=self._seeds,
+            them="them" if self.equally else "it",
+            most=SPELLED_OUT,
+        )
 
 
 def _names(rows: Rows) -> list[str]:
     return list(dict.fromkeys(map(str, rows["algorithm"])))
-
-
-def _scaling(table: Table, means: Rows) -> Iterator[str]:
-    """Yields how well algorithms scale, for each combination of other values or, of many, for the best and worst."""
-    known = means[means["efficiency"].notna() & means["comparable"]]
-    if table.combinations(known) > SPELLED_OUT:
-        yield " ".join(_extremes(table, known))
-        return
-    seeds = _seeds(table)
-    groups = known.groupby(list(table.others), sort=False, dropna=False) if table.others else [((), known)]
-    for _, rows in groups:
-        if len(rows):
-            said = " ".join([*_best(rows, seeds), *_halves(rows), *_peaks(rows), *_fastest(rows, seeds)])
-            where = label(dict(rows.iloc[0]), table.others)
-            yield f"With {where}: {said}" if where else said
-
-
-def _seeds(table: Table) -> int:
-    return int(table.frame["seed"].nunique())
-
-
-def _algorithm(row: Row) -> str:
-    return str(row["algorithm"])
-
-
-def _best(rows: Rows, seeds: int) -> Iterator[str]:
-    """Yields the efficiency on the largest cluster."""
-    largest = rows[rows["workers"] == rows["workers"].max()]
-    tied = _tied(largest, "efficiency", _share)
-    best, names, close = tied.best, _names(tied.first), tied.undecided(_algorithm, seeds)
-    where, gain = f"on {best['workers']} workers", _gain(best)
-    if len(largest) == 1:
-        yield f"On {best['workers']} workers {best['algorithm']} is {gain}."
-        return
-    if len(names) == 1:
-        yield f"{names[0]} scales best: {where} it is {gain}{close}."
-    elif len(tied.first) == len(largest):
-        yield f"{listed(names)} scale {tied.equally}: {where} they are {gain}."
-        return
-    else:
-        yield f"{listed(names)} scale best, {tied.equally}: {where} they are {gain}{close}."
-    rest = largest.drop([*tied.first.index, *tied.close.index])
-    if len(rest):
-        last = _tied(rest, "efficiency", _share, least=True)
-        names, close = _names(last.first), last.undecided(_algorithm, seeds)
-        worst = f"{names[0]} scales worst" if len(names) == 1 else f"{listed(names)} scale worst, {last.equally}"
-        yield f"{worst}: {_gain(last.best)}{close}."
-
-
-def _share(efficiency: float) -> str:
-    """Formats an efficiency for a sentence."""
-    return f"{100 * efficiency:.0f} %"
-
-
-def _gain(row: Row) -> str:
-    share = f"efficiency {_share(row['efficiency'])}"
-    return f"{row['speed_up']:.1f} times as fast as on {row['base_workers']:.0f} ({share})"
-
-
-def _halves(rows: Rows) -> Iterator[str]:
-    """Yields where the efficiency falls below a half."""
-    fallen: dict[int, list[str]] = {}
-    never = []
-    for name, line in _by_algorithm(rows):
-        below = line[line["efficiency"] < HALF]
-        if len(below):
-            fallen.setdefault(int(below["workers"].min()), []).append(name)
-        else:
-            never.append(name)
-    if not fallen:
-        yield "Efficiency stays above 50 %."
-        return
-    words = ", ".join(f"at {workers} workers for {listed(names)}" for workers, names in sorted(fallen.items()))
-    yield f"Efficiency falls under 50 % {words}" + (f"; never for {listed(never)}." if never else ".")
-
-
-def _peaks(rows: Rows) -> Iterator[str]:
-    """Yields which algorithms become slower with more workers."""
-    peaks: dict[int, list[str]] = {}
-    for name, line in _by_algorithm(rows):
-        tied = _tied(line, "samples_per_s", rate)
-        peak = int(max([*tied.first["workers"], *tied.close["workers"]]))
-        if peak < line["workers"].max():
-            peaks.setdefault(peak, []).append(name)
-    for peak, names in sorted(peaks.items()):
-        yield f"More than {peak} workers make {listed(names)} slower."
-
-
-def _fastest(rows: Rows, seeds: int) -> Iterator[str]:
-    if rows["algorithm"].nunique() > 1:
-        tied = _tied(rows, "samples_per_s", rate)
-        where = listed([_with_workers(row) for row in tied.first.to_dict("records")])
-        many = f"{tied.figure} samples/s{tied.undecided(_with_workers, seeds)}"
-        yield f"Fastest are {where}, {tied.equally}: {many}." if tied.equally else f"Fastest is {where}: {many}."
-
-
-def _with_workers(row: Row) -> str:
-    return f"{row['algorithm']} on {row['workers']}"
 
 
 def _by_algorithm(rows: Rows) -> Iterator[tuple[str, Rows]]:
@@ -285,44 +129,251 @@ def _by_algorithm(rows: Rows) -> Iterator[tuple[str, Rows]]:
         yield str(name), line
 
 
-def _extremes(table: Table, known: Rows) -> Iterator[str]:
-    """Yields the best and worst efficiency on the largest cluster, if there are too many combinations for a list."""
+# --- how algorithms scale --------------------------------------------------------------------------------------------
+
+
+def _scaling(table: SweepTable, means: Rows) -> Iterator[str]:
+    """Yields how well algorithms scale, for each combination of other values or, of many, for the best and worst."""
+    known = means[means[EFFICIENCY.column].notna() & means["comparable"]]
+    if table.combinations(known) > SPELLED_OUT:
+        yield " ".join(_extremes(table, known))
+        return
+    groups = known.groupby(list(table.others), sort=False, dropna=False) if table.others else [((), known)]
+    for _, rows in groups:
+        if len(rows):
+            said = " ".join([*_largest(table, rows), *_halves(rows), *_peaks(table, rows), *_fastest(table, rows)])
+            where = label(dict(rows.iloc[0]), table.others)
+            yield f"With {where}: {said}" if where else said
+
+
+def _extremes(table: SweepTable, known: Rows) -> Iterator[str]:
     largest = known[known["workers"] == known["workers"].max()]
-    best, worst = (_tied(largest, "efficiency", _share, least=least) for least in (False, True))
-    first, last = best.best, worst.best
-    named = f"{first['algorithm']} with {label(dict(first), table.others)}"
+    best, worst = (Best(table, largest, EFFICIENCY, worst=worst).row for worst in (False, True))
+    first, last = (f"{row['algorithm']} with {label(dict(row), table.others)}" for row in (best, worst))
+    yield f"On {best['workers']} workers {first} scales best: {_gain(best)}; {last} worst: {_gain(worst)}."
+    below = int((known[EFFICIENCY.column] < HALF).sum())
+    yield f"Efficiency is under {EFFICIENCY.with_symbol(HALF)} in {below} of {len(known)} cases."
+
+
+def _largest(table: SweepTable, rows: Rows) -> Iterator[str]:
+    """Yields the efficiency on the largest cluster."""
+    largest = rows[rows["workers"] == rows["workers"].max()]
+    best = Best(table, largest, EFFICIENCY)
+    names, close = _names(best.first), best.undecided(_algorithm)
+    where, gain = f"on {best.row['workers']} workers", _gain(best.row)
+    if len(largest) == 1:
+        yield f"On {best.row['workers']} workers {names[0]} is {gain}."
+        return
     if len(best.first) == len(largest):
-        yield f"On {first['workers']} workers all {len(largest)} cases scale {best.equally}: {_gain(first)}."
+        yield f"{listed(names)} scale {best.equally}: {where} they are {gain}."
+        return
+    if len(names) == 1:
+        yield f"{names[0]} scales best: {where} it is {gain}{close}."
     else:
-        more = f"{named} and {len(best.first) - 1} more scale best, {best.equally}"
-        yield f"On {first['workers']} workers {more if best.equally else f'{named} scales best'}:"
-        close = best.undecided(lambda row: f"{row['algorithm']} with {label(dict(row), table.others)}", _seeds(table))
-        yield f"{_gain(first)}{close}; {last['algorithm']} with {label(dict(last), table.others)} worst: {_gain(last)}."
-    yield f"Efficiency is under 50 % in {int((known['efficiency'] < HALF).sum())} of {len(known)} cases."
+        yield f"{listed(names)} scale best, {best.equally}: {where} they are {gain}{close}."
+    rest = largest.drop([*best.first.index, *best.close.index])
+    if len(rest):
+        last = Best(table, rest, EFFICIENCY, worst=True)
+        names, close = _names(last.first), last.undecided(_algorithm)
+        scales = f"{names[0]} scales worst" if len(names) == 1 else f"{listed(names)} scale worst, {last.equally}"
+        yield f"{scales}: {_gain(last.row)}{close}."
 
 
-def _effects(table: Table, means: Rows) -> Iterator[str]:
+def _algorithm(row: Row) -> str:
+    return str(row["algorithm"])
+
+
+def _gain(row: Row) -> str:
+    times, share = SPEED_UP.text(row[SPEED_UP.column]), EFFICIENCY.with_symbol(row[EFFICIENCY.column])
+    return f"{times} times as fast as on {row[BASE_WORKERS]:.0f} (efficiency {share})"
+
+
+def _halves(rows: Rows) -> Iterator[str]:
+    """Yields where the efficiency falls below a half."""
+    fallen: dict[int, list[str]] = {}
+    never = []
+    for name, line in _by_algorithm(rows):
+        below = line[line[EFFICIENCY.column] < HALF]
+        if len(below):
+            fallen.setdefault(int(below["workers"].min()), []).append(name)
+        else:
+            never.append(name)
+    if not fallen:
+        yield f"Efficiency stays above {EFFICIENCY.with_symbol(HALF)}."
+        return
+    words = ", ".join(f"at {workers} workers for {listed(names)}" for workers, names in sorted(fallen.items()))
+    yield f"{FALLS} {words}" + (f"; never for {listed(never)}." if never else ".")
+
+
+def _peaks(table: SweepTable, rows: Rows) -> Iterator[str]:
+    """Yields which algorithms become slower with more workers."""
+    peaks: dict[int, list[str]] = {}
+    for name, line in _by_algorithm(rows):
+        best = Best(table, line, THROUGHPUT)
+        peak = int(max([*best.first["workers"], *best.close["workers"]]))
+        if peak < line["workers"].max():
+            peaks.setdefault(peak, []).append(name)
+    for peak, names in sorted(peaks.items()):
+        yield f"More than {peak} workers make {listed(names)} slower."
+
+
+def _fastest(table: SweepTable, rows: Rows) -> Iterator[str]:
+    if rows["algorithm"].nunique() > 1:
+        best = Best(table, rows, THROUGHPUT)
+        where = listed([_with_workers(row) for row in best.first.to_dict("records")])
+        many = f"{best.value}{best.undecided(_with_workers)}"
+        yield f"Fastest are {where}, {best.equally}: {many}." if best.equally else f"Fastest is {where}: {many}."
+
+
+def _with_workers(row: Row) -> str:
+    return f"{row['algorithm']} on {row['workers']}"
+
+
+# --- what other values change ----------------------------------------------------------------------------------------
+
+
+def _effects(table: SweepTable, means: Rows) -> Iterator[str]:
     """Yields the effect of the values on throughput, if the size of the cluster does not vary."""
-    seeds = _seeds(table)
-    for name, line in _by_algorithm(means[means["samples_per_s"].notna()]):
-        most = _tied(line, "samples_per_s", rate)
-        if len(most.first) == len(line):
-            yield f"{name} is equally fast at all points: {most.figure} samples/s."
+
+    def place(row: Row) -> str:
+        return label(dict(row), table.paths)
+
+    for name, line in _by_algorithm(means[means[THROUGHPUT.column].notna()]):
+        best = Best(table, line, THROUGHPUT)
+        if len(best.first) == len(line):
+            yield f"{name} is equally fast at all points: {best.value}."
             continue
-        worst = _tied(line, "samples_per_s", rate, least=True).best
-        where = listed([label(dict(row), table.paths) for _, row in most.first.iterrows()])
-        close = most.undecided(lambda row: label(dict(row), table.paths), seeds)
-        yield f"{name} is fastest with {where}: {most.figure} samples/s,"
-        times = significant(most.best["samples_per_s"] / worst["samples_per_s"])
-        yield f"{times} times as many as with {label(dict(worst), table.paths)}{close}."
+        worst = Best(table, line, THROUGHPUT, worst=True).row
+        where = listed([place(row) for _, row in best.first.iterrows()])
+        times = significant(best.row[THROUGHPUT.column] / worst[THROUGHPUT.column])
+        said = f"{name} is fastest with {where}: {best.value}, {times} times as many as with {place(worst)}"
+        yield f"{said}{best.undecided(place)}."
 
 
-def _goal(table: Table, means: Rows) -> Iterator[str]:
+def link_words(table: SweepTable, means: Rows) -> str:
+    """Returns which algorithm uses its busiest link most, and which least; "" if all use them equally.
+
+    Of each algorithm, the point counts at which its busiest link has the largest utilisation.
+
+    Args:
+        table: the table of the sweep.
+        means: rows of its means.
+    """
+    rows = [
+        line.sort_values(LINK_USE, kind="stable", ascending=False).iloc[0]
+        for _, line in _by_algorithm(means[means[LINK].notna()])
+    ]
+    rows.sort(key=lambda row: row[LINK_USE], reverse=True)
+    if len({used_words(float(row[LINK_USE])) for row in rows}) < 2:
+        return ""
+    most, least = (
+        f"{row[LINK]}, {used_words(float(row[LINK_USE]))} of its capacity ({size(row[LINK_BYTES])}) with "
+        f"{label(dict(row), table.paths)}"
+        for row in (rows[0], rows[-1])
+    )
+    first, last = rows[0]["algorithm"], rows[-1]["algorithm"]
+    return f"{first} uses its busiest link most: {most}; {last} least: {least}."
+
+
+# --- where the order changes -----------------------------------------------------------------------------------------
+
+
+def first_words(table: SweepTable) -> str:
+    """Returns which algorithm is first in each range of an axis of quantities, such as bandwidths; "" on other axes.
+
+    Args:
+        table: the table of the sweep.
+    """
+    kind, numbers = kind_of(table.frame[table.x]), axis_values(table.frame[table.x])
+    if kind is None or numbers is None or table.others or table.sizes or table.frame["algorithm"].nunique() < 2:
+        return ""
+    means = table.means()
+    means = means[~means["unfinished"]]
+    figure = next((one for one in compared_figures(table) if means[one.column].notna().any()), None)
+    if figure is None:
+        return ""
+    ranges: list[tuple[list[str], list[float]]] = []
+    for place, rows in means.assign(**{PLACE: axis_values(means[table.x])}).dropna(subset=figure.column).groupby(PLACE):
+        values = rows[figure.column].astype(float)
+        best = values.max() if sign_of(figure) > 0 else values.min()
+        names = _names(rows[(values / best - 1).abs() < DIFFERENCE])
+        if not ranges or ranges[-1][0] != names:
+            ranges.append((names, []))
+        ranges[-1][1].append(float(place))  # type: ignore[arg-type]
+    said = []
+    for names, places in ranges:
+        first, last = kind.brief(places[0]), kind.brief(places[-1])
+        where = f"At {first}" if len(places) == 1 else f"From {first} to {last}"
+        most = "most samples per second" if figure is THROUGHPUT else "first"
+        said.append(f"{where} {listed(names)} {_verb(table, figure, len(names))} {most}.")
+    return " ".join(said)
+
+
+def crossing_words(table: SweepTable) -> str:
+    """Returns from where on which algorithm is better than another, with the interval of the place over seeds.
+
+    Args:
+        table: the table of the sweep.
+    """
+    found = crossings(table)
+    if table.frame["algorithm"].nunique() > ALL_PAIRS:
+        found = [crossing for crossing in found if crossing.leads]
+    said = [_crossing(table, crossing) for crossing in found[:MOST_CROSSINGS]]
+    if len(found) > MOST_CROSSINGS:
+        said.append(f"{len(found) - MOST_CROSSINGS} more changes of the order are in sweep.json.")
+    if any(isnan(crossing.low) for crossing in found):
+        seeds = min(crossing.seeds for crossing in found)
+        few = "One seed is" if seeds == 1 else f"{seeds} seeds are"
+        said.append(f"{few} too few for 95 % intervals of these places; give --seeds {SEEDS_NEEDED} or more.")
+    return " ".join(said)
+
+
+def _crossing(table: SweepTable, crossing: Crossing) -> str:
+    where = f"With {label(crossing.values, table.others)}, from" if crossing.values else "From"
+    name = "" if crossing.axis == "workers" else f"{short_names(table.paths)[crossing.axis]} "
+    unit = " workers" if crossing.axis == "workers" else ""
+    place = f"{where} {name}{_on_axis(table, crossing.at, ceil)}{unit} on{_interval(table, crossing)}"
+    than = "more samples per second than" if crossing.figure is THROUGHPUT else "before"
+    again = ", after earlier changes of their order" if crossing.repeated else ""
+    return f"{place}, {crossing.after} {_verb(table, crossing.figure, 1)} {than} {crossing.before}{again}."
+
+
+def _verb(table: SweepTable, figure: Figure, count: int) -> str:
+    if figure is THROUGHPUT:
+        return "processes" if count == 1 else "process"
+    assert table.target is not None, "without a target no time to it is compared"
+    return f"{'reaches' if count == 1 else 'reach'} {table.target.words}"
+
+
+def _interval(table: SweepTable, crossing: Crossing) -> str:
+    """Returns the interval in parentheses; nothing if there are too few seeds."""
+    if isnan(crossing.low):
+        return ""
+    numbers = axis_values(table.frame[crossing.axis])
+    assert numbers is not None, "an axis without numbers has no crossings"
+    first, last = (_on_axis(table, float(end), round) for end in (numbers.min(), numbers.max()))
+    low = _on_axis(table, crossing.low, floor) if crossing.low > -inf else f"under {first}"
+    high = _on_axis(table, crossing.high, ceil) if crossing.high < inf else f"over {last}"
+    return f" (95 % interval {low} to {high})"
+
+
+def _on_axis(table: SweepTable, value: float, whole: Callable[[float], int]) -> str:
+    """Formats a value of the axis: workers as a whole number, a quantity with its unit."""
+    if table.x == "workers":
+        return str(whole(value))
+    kind = kind_of(table.frame[table.x])
+    return significant(value) if kind is None else kind.brief(value)
+
+
+# --- the target, and cautions ----------------------------------------------------------------------------------------
+
+
+def _goal(table: SweepTable, means: Rows) -> Iterator[str]:
     """Yields which algorithm reaches the target first, and which points the seeds do not distinguish from it."""
     if table.target is None:
         return
-    goal, path = table.target.words, table.target.path
-    reached = means[means[path].notna()]
+    goal, figure = table.target.words, TIME_TO_ACCURACY if table.target.kind == "accuracy" else TIME_TO_LOSS
+    reached = means[means[figure.column].notna()]
     if reached.empty:
         yield f"{goal[0].upper()}{goal[1:]} is reached nowhere."
         return
@@ -331,50 +382,50 @@ def _goal(table: Table, means: Rows) -> Iterator[str]:
         workers = f" ({row['workers']} workers)" if table.sizes else ""
         return f"{row['algorithm']} with {label(dict(row), table.paths)}{workers}"
 
-    tied = _tied(reached, path, seconds, least=True)
-    places = [place(row) for _, row in tied.first.iterrows()]
-    if len(places) > SPELLED_OUT:
-        places = [*places[:SPELLED_OUT], f"{len(places) - SPELLED_OUT} more"]
-    verb = f"are {listed(places)}, {tied.equally}" if tied.equally else f"is {places[0]}"
-    yield f"Soonest at {goal} {verb}: {tied.figure} s{tied.undecided(place, _seeds(table), 's')}."
+    best = Best(table, reached, figure)
+    places = _some([place(row) for _, row in best.first.iterrows()])
+    verb = f"are {listed(places)}, {best.equally}" if best.equally else f"is {places[0]}"
+    yield f"Soonest at {goal} {verb}: {best.value}{best.undecided(place)}."
     if missed := len(means) - len(reached):
         yield f"It is not reached in {missed} of {len(means)} cases."
-    evaluated = means[means["evaluations"].notna()]
+    evaluated = means[means[EVALUATIONS.column].notna()]
     if few := rarely_evaluated((str(row["algorithm"]), dict(row)) for _, row in evaluated.iterrows()):
         yield few
 
 
-def _unfinished(table: Table) -> str:
+def _some(texts: Sequence[str]) -> list[str]:
+    more = [f"{len(texts) - SPELLED_OUT} more"] if len(texts) > SPELLED_OUT else []
+    return [*texts[:SPELLED_OUT], *more]
+
+
+def _unfinished(table: SweepTable) -> str:
     """Describes which runs ended before their method's longest period had passed once."""
-    frame = table.frame
-    early = frame[frame["periods"] < 1]
-    longest = {name: int(line["longest_period"].max()) for name, line in _by_algorithm(early)}
-    return say_unfinished(longest, f" in {len(early)} of {len(frame)} runs")
+    early = table.frame[table.frame[PERIODS.column] < 1]
+    longest = {name: int(line[LONGEST_PERIOD.column].max()) for name, line in _by_algorithm(early)}
+    return say_unfinished(longest, f" in {len(early)} of {len(table.frame)} runs")
 
 
-def _failed(table: Table) -> str:
-    """Describes which runs failed."""
-    failed, count = table.failed, len(table.whole)
+def _failed(table: SweepTable) -> str:
+    failed = table.failed
     if failed.empty:
         return ""
-    named = []
-    for row in failed.head(SPELLED_OUT).to_dict("records"):
-        named.append(f"{row['algorithm']} with {label(row, table.paths)}, seed {row['seed']}")
-    more = f" and {len(failed) - SPELLED_OUT} more" if len(failed) > SPELLED_OUT else ""
-    return f"{len(failed)} of {count} runs failed and have no part in these figures: {'; '.join(named)}{more}."
+    named = _some(
+        [f"{row['algorithm']} with {label(row, table.paths)}, seed {row['seed']}" for row in failed.to_dict("records")]
+    )
+    return f"{len(failed)} of {len(table.whole)} runs failed and have no part in these figures: {'; '.join(named)}."
 
 
-def _diverged(table: Table) -> Iterator[str]:
+def _diverged(table: SweepTable) -> Iterator[str]:
     for name, line in _by_algorithm(table.frame):
-        if count := int(line["diverged"].sum()):
+        if count := int(line[DIVERGED.column].sum()):
             yield f"{name} diverged in {count} of {len(line)} runs."
 
 
-def _short(table: Table) -> Iterator[str]:
+def _short(table: SweepTable) -> Iterator[str]:
     """Yields a warning about runs that are too short."""
-    frame = table.frame
-    short = frame[frame["steps"] < SHORT * frame["workers"]]
+    short = table.frame[table.frame[STEPS.column] < SHORT * table.frame["workers"]]
     if len(short):
-        names = listed([name for name, _ in _by_algorithm(short)])
-        yield f"Take care: {len(short)} of {len(frame)} runs ({names}) had fewer than {SHORT} steps a worker, so that"
-        yield "their start has much weight; a later `stop` gives better figures."
+        yield (
+            f"Take care: {len(short)} of {len(table.frame)} runs ({listed(_names(short))}) had fewer than {SHORT} "
+            "steps a worker, so that their start has much weight; a later `stop` gives better figures."
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -15,16 +14,16 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from paceline.reports.comparison.time_to_target import Aim
+from paceline.reports.png import figure_of
 from paceline.reports.sweeps import sweep as sweep_module
+from paceline.reports.sweeps.parallel_tasks import Done, Failure
 from paceline.reports.sweeps.point_store import PointStore
 from paceline.reports.sweeps.sweep import Entry, Sweep
-from paceline.reports.sweeps.sweep_figure import sweep_figure
-from paceline.reports.sweeps.sweep_processes import Done, Failure
-from paceline.reports.sweeps.sweep_table import Table, tabulate
-from paceline.reports.sweeps.sweep_words import sweep_table, sweep_words
+from paceline.reports.sweeps.sweep_answer import charts, sweep_answer
+from paceline.reports.sweeps.sweep_table import SweepTable, tabulate
+from paceline.reports.text import as_text
 from paceline.scenarios.resolution.grid import axis, grid
 from tests.made_up import run
 from tests.thorough import examples
@@ -162,8 +161,8 @@ def test_any_subset_before_a_kill_gives_the_same_table(order: list[int], end: in
 def test_anything_can_be_told_and_derived_figures_hold(sweep: Sweep) -> None:
     table = tabulate(sweep)
     assert len(table.frame) == len(sweep.entries)
-    sweep_words(table)
-    Console(file=io.StringIO(), width=80).print(sweep_table(table))
+    answer = sweep_answer(table, sweep)
+    assert as_text(answer.blocks, 80) and answer.sections() and answer.data()
     _check_derived(table)
 
 
@@ -171,11 +170,12 @@ def test_anything_can_be_told_and_derived_figures_hold(sweep: Sweep) -> None:
 @examples(5, 40)
 def test_anything_can_be_drawn(sweep: Sweep) -> None:
     table = tabulate(sweep)
-    sweep_figure(table, table.frame, table.others).draw_without_rendering()
-    sweep_figure(table, table.frame.head(4)).draw_without_rendering()
+    for rows in (table.frame, table.frame.head(4)):
+        if shown := charts(table, rows):
+            figure_of(shown).draw_without_rendering()
 
 
-def _check_derived(table: Table) -> None:
+def _check_derived(table: SweepTable) -> None:
     """Compared with another algorithm: look the smallest cluster up for each row."""
     frame = table.frame
     fixed = ["algorithm", "seed", *(path for path in table.paths if path not in table.sizes)]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from paceline import sweep
 from paceline.algorithms.core.files import replacing
 from paceline.cli.app import app
-from paceline.reports.planning.study import JOURNAL, _repair
+from paceline.reports.planning.search import JOURNAL, _repair
 from paceline.reports.sweeps.sweep_table import tabulate
 
 OSU = """# mpirun -np 2 --map-by node osu_allreduce

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,8 +19,11 @@ from typer.testing import CliRunner
 from paceline.algorithms.core.errors import InputError
 from paceline.cli.app import app
 from paceline.records import Run
+from paceline.records.figures import FINAL_ACCURACY, STEP_TIME
 from paceline.records.store import save
 from paceline.records.trace import Activity
+from paceline.reports import blocks
+from paceline.reports.blocks import Answer
 from paceline.reports.html import (
     Report,
     render,
@@ -34,9 +38,10 @@ from paceline.reports.html import (
 from paceline.reports.html.charts.activity import rates, shares_chart, shares_of_runs
 from paceline.reports.html.charts.learning import curves
 from paceline.reports.html.charts.style import ACTIVITIES, WORDS, dark_colours
-from paceline.reports.html.report_parts import Chart, Grid, Timeline
+from paceline.reports.html.plotly_charts import plotly_of
+from paceline.reports.html.report_parts import Chart, Timeline
 from paceline.reports.html.sections.counterexamples import scoped
-from paceline.reports.sweeps.stored_sweep import stored_table
+from paceline.reports.sweeps.sweep_table import stored_table
 from paceline.reports.timeline_data import MOST_SPANS, timeline_of
 from paceline.scenarios import load
 from paceline.simulator.runs.run import simulate
@@ -52,16 +57,37 @@ from tests.report_samples import (
 )
 
 
-def titles(report: Report) -> list[str]:
-    return [section.title for section in report.sections]
+def sections(report: Report | Answer) -> Sequence[Any]:
+    if isinstance(report, Report):
+        return report.sections
+    return [blocks.Section("summary", "Summary", [*report.blocks, *report.summary()]), *report.sections()]
 
 
-def charts(report: Report) -> list[Chart]:
-    return [part for section in report.sections for part in section.parts if isinstance(part, Chart)]
+def titles(report: Report | Answer) -> list[str]:
+    return [section.title for section in sections(report)]
+
+
+def parts(report: Report | Answer) -> list[Any]:
+    return [
+        part
+        for section in sections(report)
+        for part in (section.blocks if isinstance(section, blocks.Section) else section.parts)
+    ]
+
+
+def charts(report: Report | Answer) -> list[Any]:
+    return [part for part in parts(report) if isinstance(part, Chart | blocks.Chart)]
+
+
+def figures(chart: Chart | blocks.Chart) -> list[dict[str, Any]]:
+    """Returns what plotly draws: the figure of each choice."""
+    if isinstance(chart, blocks.Chart):
+        return [plotly_of(plot) for plot in chart.plots.values()]
+    return [json.loads(str(made.to_json())) for made in chart.variants.values()]
 
 
 @pytest.fixture(scope="module")
-def each_kind(tmp_path_factory: pytest.TempPathFactory) -> list[Report]:
+def each_kind(tmp_path_factory: pytest.TempPathFactory) -> list[Report | Answer]:
     folder = tmp_path_factory.mktemp("check")
     return [
         report_of_runs(simulated_runs()),
@@ -165,15 +191,13 @@ def test_simulated_and_measured_shares_of_a_method_are_neighbours() -> None:
     assert list(shares_of_runs(runs)) == expected
 
 
-def test_the_rows_of_a_sweep_have_readable_units() -> None:
-    report = report_of_sweep(sweep_table())
-    grids = [part for one in report.sections for part in one.parts if isinstance(part, Grid)]
-    (grid,) = [one for one in grids if one.title == "All runs"]
+def test_the_rows_of_a_sweep_have_the_units_of_their_figures() -> None:
+    (table,) = [part for part in parts(report_of_sweep(sweep_table())) if getattr(part, "title", "") == "All runs"]
     frame = sweep_table().frame
-    shown = dict(zip(grid.columns, grid.rows[0], strict=True))
-    assert shown["step, ms"] == f"{1e3 * frame['step_s_mean'][0]:.4g}"
-    assert shown["accuracy, %"] == f"{100 * frame['final_accuracy'][0]:.1f}"
-    assert not any("e+" in cell for row in grid.rows for cell in row)
+    shown = {column.code: table.text(0, at) for at, column in enumerate(table.columns)}
+    assert shown["step_s_mean"] == STEP_TIME.text(frame["step_s_mean"][0])
+    assert shown["final_accuracy"] == FINAL_ACCURACY.text(frame["final_accuracy"][0])
+    assert not any("e+" in table.text(row, at) for row in range(len(table.rows)) for at in range(len(table.columns)))
 
 
 def test_a_counterexample_names_no_folder_of_the_machine(tmp_path: Path) -> None:
@@ -185,10 +209,9 @@ def test_a_counterexample_names_no_folder_of_the_machine(tmp_path: Path) -> None
 def test_a_sweep_marks_where_lines_cross() -> None:
     report = report_of_sweep(sweep_table())
     (chart,) = [one for one in charts(report) if one.title.startswith("Throughput")]
-    (line,) = [one for one in chart.variants[""].data if one.name and one.name.startswith("from")]
+    (line,) = [one for one in chart.plots[""].series if one.name.startswith("from")]
     assert "async-sgd is better than sync-sgd" in line.name and 4 < line.x[0] < 8
-    grids = [part for section in report.sections for part in section.parts if isinstance(part, Grid)]
-    assert any(grid.title == "Where the order of two methods changes" for grid in grids)
+    assert any(getattr(part, "title", "") == "Where the order of two methods changes" for part in parts(report))
 
 
 def test_a_stored_sweep_has_the_same_table(tmp_path: Path) -> None:
@@ -211,7 +234,7 @@ def test_a_stored_sweep_has_the_same_table(tmp_path: Path) -> None:
 def test_the_front_of_a_plan_leaves_out_dominated_plans() -> None:
     scenario = {"scenario": dict(simulated_runs()[0].scenario)}
     (chart,) = charts(report_of_plan(plan_answer(), scenario, PLAN_TRIALS))
-    (front,) = [one for one in chart.variants[""].data if one.name == "Pareto front"]
+    (front,) = [one for one in chart.plots[""].series if one.name == "Pareto front"]
     assert list(zip(front.x, front.y, strict=True)) == [(2.0, 9.0), (4.0, 3.0)]
     only_time = charts(report_of_plan(plan_answer(["time"]), scenario, PLAN_TRIALS))
     assert [one.title for one in only_time] == [
@@ -228,7 +251,7 @@ def test_every_activity_has_a_colour_and_words() -> None:
 # --- what a reader gets ----------------------------------------------------------------------------------------------
 
 
-def test_each_kind_has_its_sections(each_kind: list[Report]) -> None:
+def test_each_kind_has_its_sections(each_kind: list[Report | Answer]) -> None:
     runs, compared, sweep, plan, check = each_kind
     assert titles(runs) == ["Summary", "Learning", "Timeline", "Staleness", "Time", "Links", "Scenario", "Versions"]
     assert titles(compared) == ["Summary", "Learning", "Errors", *titles(runs)[2:]]
@@ -236,6 +259,7 @@ def test_each_kind_has_its_sections(each_kind: list[Report]) -> None:
     assert titles(plan) == ["Summary", "Pareto front", "Scenario", "Versions"]
     assert [titles(check)[0], titles(check)[-1]] == ["Summary", "Versions"]
     assert titles(check)[1].startswith("never-receives: ") and len(titles(check)) == 3
+    assert isinstance(compared, Report)
     assert "10.0 %" not in compared.sections[0].words[0] and "-9.1" in str(compared.sections[0].parts)
 
 
@@ -256,7 +280,7 @@ class Reader(HTMLParser):
             self.labels.append(found.get("aria-label") or "")
 
 
-def test_a_file_loads_nothing_and_every_picture_has_an_alternative_text(each_kind: list[Report]) -> None:
+def test_a_file_loads_nothing_and_every_picture_has_an_alternative_text(each_kind: list[Report | Answer]) -> None:
     for report in each_kind:
         text, reader = render(report), Reader()
         reader.feed(text)
@@ -267,13 +291,14 @@ def test_a_file_loads_nothing_and_every_picture_has_an_alternative_text(each_kin
         )
 
 
-def test_every_chart_has_a_title_units_a_sentence_and_colours_with_a_dark_partner(each_kind: list[Report]) -> None:
+def test_every_chart_has_a_title_units_a_sentence_and_colours_with_a_dark_partner(
+    each_kind: list[Report | Answer],
+) -> None:
     known = set(dark_colours())
     for report in each_kind:
         for chart in charts(report):
             assert chart.title and chart.words.endswith(".") and chart.alt
-            for made in chart.variants.values():
-                document = json.loads(str(made.to_json()))
+            for document in figures(chart):
                 assert document["layout"]["xaxis"]["title"]["text"] or document["layout"]["yaxis"]["title"]["text"]
                 colours = set(re.findall(r'"(#[0-9A-Fa-f]{6}|rgba\([^)]*\))"', json.dumps(document)))
                 template = set(

@@ -15,10 +15,9 @@ from paceline.records.store import read_run, save
 from paceline.reports.html.report_parts import Chart, Grid
 from paceline.reports.html.sections.links import links_section
 from paceline.reports.link_words import link_sentences
-from paceline.reports.sweeps.entries import Entry, Sweep
-from paceline.reports.sweeps.sweep_links import link_words
+from paceline.reports.sweeps.sweep import Entry, Sweep
 from paceline.reports.sweeps.sweep_table import tabulate
-from paceline.reports.sweeps.sweep_words import sweep_words
+from paceline.reports.sweeps.sweep_words import link_words, sweep_words
 from tests.report_samples import as_measured, simulated_runs
 
 
@@ -84,7 +83,7 @@ def entry(number: int, algorithm: str, link: str, utilisation: float | None) -> 
 def words_of(*used: tuple[str, str, float | None]) -> str:
     entries = tuple(entry(number, *one) for number, one in enumerate(used))
     table = tabulate(Sweep(scenario="s", paths=("cluster.network.link",), target=None, entries=entries))
-    said = link_words(table.means(), table)
+    said = link_words(table, table.means())
     assert not said or said in sweep_words(table)
     return said
 

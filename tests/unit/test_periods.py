@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.method import Method
@@ -27,9 +25,10 @@ from paceline.reports.comparison.periods import say_unfinished_runs
 from paceline.reports.comparison.predict import WRONG_MODELS
 from paceline.reports.comparison.seeds import soonest
 from paceline.reports.sweeps.sweep import Entry, Sweep
-from paceline.reports.sweeps.sweep_figure import sweep_figure
-from paceline.reports.sweeps.sweep_table import Table, tabulate
-from paceline.reports.sweeps.sweep_words import sweep_table, sweep_words
+from paceline.reports.sweeps.sweep_answer import charts, means_table
+from paceline.reports.sweeps.sweep_table import SweepTable, tabulate
+from paceline.reports.sweeps.sweep_words import sweep_words
+from paceline.reports.text import as_text
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from tests.backend.jobs import run_for_real
@@ -84,7 +83,7 @@ def test_one_worker_is_never_stale_for_real() -> None:
     assert [row.staleness for row in updates] == [0] * 5
 
 
-def made(rates: Mapping[str, Mapping[int, float]], *, periods: Mapping[str, float] | None = None) -> Table:
+def made(rates: Mapping[str, Mapping[int, float]], *, periods: Mapping[str, float] | None = None) -> SweepTable:
     """The table of a sweep over the number of workers, from samples per second by algorithm and size."""
     base = dict(run("sync-sgd").summary) | {"time_to_accuracy_s": None, "steps": 10_000, "longest_period": 8}
     entries = tuple(
@@ -101,47 +100,47 @@ def made(rates: Mapping[str, Mapping[int, float]], *, periods: Mapping[str, floa
     return tabulate(Sweep(scenario="made-up", paths=("n",), target=None, entries=entries))
 
 
+def words_of(table: SweepTable) -> str:
+    return "\n".join(sweep_words(table))
+
+
 RATES = {"sync-sgd": {1: 100.0, 4: 200.0}, "hbs-sgd": {1: 100.0, 4: 400.0}, "agd": {1: 100.0, 4: 300.0}}
 
 
 def test_a_run_without_a_whole_period_is_in_no_headline() -> None:
     """Without this rule hbs-sgd, whose global average never ran, would scale best."""
-    said = sweep_words(made(RATES, periods={"hbs-sgd": 5 / 8}))
-    assert "agd scales best: on 4 workers it is 3.0 times as fast" in said
+    said = words_of(made(RATES, periods={"hbs-sgd": 5 / 8}))
+    assert "agd scales best: on 4 workers it is 3 times as fast" in said
     assert "Fastest is agd on 4: 300 samples/s." in said
     assert "Not compared: hbs-sgd (8 steps) ended in 2 of 6 runs before the longest period" in said
     assert said.count("hbs-sgd") == 1
-    whole = sweep_words(made(RATES))
+    whole = words_of(made(RATES))
     assert "hbs-sgd scales best" in whole and "Not compared" not in whole
 
 
 def test_the_table_and_the_figure_mark_it() -> None:
     table = made(RATES, periods={"hbs-sgd": 5 / 8})
-    console = Console(width=80, file=io.StringIO())
-    console.print(sweep_table(table))
-    assert isinstance(console.file, io.StringIO)
-    rows = console.file.getvalue()
+    rows = as_text([means_table(table)], 80)
     assert rows.count("hbs-sgd*") == 2 and "agd*" not in rows
-    labels = [text.get_text() for text in sweep_figure(table, table.frame).legends[0].get_texts()]
-    assert "ended before a whole period" in labels
-    whole = made(RATES)
-    labels = [text.get_text() for text in sweep_figure(whole, whole.frame).legends[0].get_texts()]
-    assert "ended before a whole period" not in labels
+    mark = "ended before a whole period"
+    (line,) = [series for series in charts(table)[0].plots[""].series if series.name == mark]
+    assert line.colour == "hbs-sgd" and None not in line.y
+    assert mark not in {series.name for chart in charts(made(RATES)) for series in chart.plots[""].series}
 
 
 def test_a_point_is_not_compared_with_one_that_ended_early() -> None:
     table = made({"hbs-sgd": {1: 100.0, 4: 200.0}, "agd": {1: 100.0, 4: 150.0}})
     table.frame.loc[table.frame["algorithm"] == "hbs-sgd", "base_periods"] = 0.5
-    said = sweep_words(table)
+    said = words_of(table)
     assert "On 4 workers agd is 1.5 times as fast" in said
 
 
 def test_ties_are_ties() -> None:
     equal: dict[str, Any] = {"sync-sgd": {1: 100.0, 4: 400.0}, "hbs-sgd": {1: 100.0, 4: 400.0 * (1 + 1e-12)}}
-    said = sweep_words(made(equal))
-    assert "scale equally (to the precision shown): on 4 workers they are 4.0 times as fast" in said
+    said = words_of(made(equal))
+    assert "scale equally (to the precision shown): on 4 workers they are 4 times as fast" in said
     assert "Fastest are" in said and "scales best" not in said
-    third = sweep_words(made({**equal, "agd": {1: 100.0, 4: 100.0}}))
+    third = words_of(made({**equal, "agd": {1: 100.0, 4: 100.0}}))
     assert "scale best, equally (to the precision shown)" in third
     assert "agd scales worst" in third
 

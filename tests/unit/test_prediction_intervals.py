@@ -8,15 +8,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from matplotlib.container import ErrorbarContainer
 from typer.testing import CliRunner
 
 from paceline import simulate
 from paceline.cli.app import app
 from paceline.records.prediction_interval import PredictionInterval, StepFactors, mean_interval, prediction_interval
 from paceline.reports.sweeps.sweep import Entry, Sweep
-from paceline.reports.sweeps.sweep_figure import bar_label, sweep_figure
-from paceline.reports.sweeps.sweep_table import BOUNDS, Table, tabulate
+from paceline.reports.sweeps.sweep_answer import charts
+from paceline.reports.sweeps.sweep_table import BOUNDS, SweepTable, tabulate
 from paceline.scenarios import load
 
 FEW = ["stop.updates=4", "workload.batch_per_worker=16"]
@@ -37,7 +36,7 @@ def given() -> dict[str, Any]:
     return dict(run.summary)
 
 
-def table_of(*summaries: dict[str, Any]) -> Table:
+def table_of(*summaries: dict[str, Any]) -> SweepTable:
     """Returns the table of a sweep with a point of each summary, twice the batch each time."""
     entries = [
         Entry(vary={COLUMN: 16 * 2**number}, algorithm="sync-sgd", seed=1, workers=8, summary=summary)
@@ -46,24 +45,21 @@ def table_of(*summaries: dict[str, Any]) -> Table:
     return tabulate(Sweep(scenario="made", paths=(COLUMN,), target=None, entries=tuple(entries)))
 
 
-def bars_of(table: Table) -> dict[str, list[list[float]]]:
-    """Returns the ends of the bars of each panel, by its title: [position, low, high] of each."""
-    found = {}
-    for axes in sweep_figure(table, table.frame).axes:
-        bars = [
-            [float(segment[0][0]), float(segment[0][1]), float(segment[1][1])]
-            for container in axes.containers
-            if isinstance(container, ErrorbarContainer)
-            for segment in container.lines[2][0].get_segments()
+BAR = "bar: 80 % of similar predictions"
+
+
+def bars_of(table: SweepTable) -> dict[str, list[list[float]]]:
+    """Returns the error bars of each chart, by its figure: [position, low, high] of each."""
+    return {
+        chart.title.partition(" by ")[0]: [
+            [x, low, high]
+            for x, low, high in zip(series.x, series.low or (), series.high or (), strict=True)
+            if low is not None and high is not None
         ]
-        if bars:
-            found[axes.get_title(loc="left")] = bars
-    return found
-
-
-def labels_of(table: Table) -> list[str]:
-    (legend,) = sweep_figure(table, table.frame).legends
-    return [text.get_text() for text in legend.get_texts()]
+        for chart in charts(table)
+        for series in chart.plots[""].series
+        if series.name == BAR
+    }
 
 
 def test_a_rate_falls_where_a_time_rises() -> None:
@@ -101,31 +97,25 @@ def test_only_devices_of_the_catalogue_have_one(predicted: dict[str, Any], given
 
 def test_the_columns_of_a_sweep(predicted: dict[str, Any], given: dict[str, Any]) -> None:
     frame = table_of(predicted, given).frame
-    assert set(BOUNDS) <= set(frame.columns)
+    ends = [column for columns in BOUNDS.values() for column in columns]
+    assert len(ends) == 8 and set(ends) <= set(frame.columns)
     bounds = predicted["prediction_interval"]
     assert frame["step_s_low"].tolist()[0] == bounds["step_s"]["low"]
     assert frame["samples_per_s_high"].tolist()[0] == bounds["samples_per_s"]["high"]
     assert frame["time_to_accuracy_s_low"].isna().all()
-    assert all(frame[column].isna().tolist()[1] for column in BOUNDS)
+    assert all(frame[column].isna().tolist()[1] for column in ends)
 
 
-def test_a_figure_has_bars_from_low_to_high(predicted: dict[str, Any], given: dict[str, Any]) -> None:
-    table = table_of(predicted, predicted, given)
+def test_a_chart_has_bars_from_low_to_high(predicted: dict[str, Any], given: dict[str, Any]) -> None:
     bounds = predicted["prediction_interval"]
-    bars = bars_of(table)
-    assert set(bars) == {"Throughput", "Step time"}
-    step, rate = bounds["step_s"], bounds["samples_per_s"]
-    assert bars["Step time"] == [
-        pytest.approx([batch, 1e3 * step["low"], 1e3 * step["high"]]) for batch in (16.0, 32.0)
-    ]
-    assert bars["Throughput"] == [pytest.approx([batch, rate["low"], rate["high"]]) for batch in (16.0, 32.0)]
-    assert labels_of(table)[-1] == bar_label(bounds["share"]) == "bar: 80 % of similar predictions"
+    bars = bars_of(table_of(predicted, predicted, given))
+    assert set(bars) == {"Throughput", "Step time"} and bounds["share"] == 0.8
+    for title, name in (("Step time", "step_s"), ("Throughput", "samples_per_s")):
+        assert bars[title] == [[batch, bounds[name]["low"], bounds[name]["high"]] for batch in (16.0, 32.0)]
 
 
 def test_given_devices_have_no_bars(given: dict[str, Any]) -> None:
-    table = table_of(given, given)
-    assert bars_of(table) == {}
-    assert not [text for text in labels_of(table) if "similar" in text]
+    assert bars_of(table_of(given, given)) == {}
 
 
 @pytest.mark.parametrize("seeds", [1, 2])

@@ -24,7 +24,7 @@ from paceline.reports.results.plan_result import names_of_arguments
 from paceline.reports.results.result import Result
 from paceline.reports.results.run_results import MeasuredRuns, SimulatedRuns
 from paceline.reports.results.sweep_result import SweepResult
-from paceline.reports.sweeps.entries import Entry, Sweep
+from paceline.reports.sweeps.sweep import Entry, Sweep
 from paceline.scenarios.resolution.axes import axes_of
 from tests.buggy_methods import SkipsTheMean
 from tests.made_up import run
@@ -202,7 +202,7 @@ def test_mistakes_of_a_plan_name_arguments() -> None:
 def test_a_plan_has_the_scenario_of_its_best_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The search is that of test_planning; here it has two trials, evaluated in this process."""
     from paceline.reports.planning import planner, search
-    from paceline.reports.sweeps.sweep_processes import Done
+    from paceline.reports.sweeps.parallel_tasks import Done
 
     def each(work: Any, pieces: Any, **_: Any) -> Any:
         return ((at, Done(work(piece))) for at, piece in enumerate(pieces))

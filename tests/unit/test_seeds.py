@@ -29,7 +29,7 @@ from paceline.reports.comparison.seeds import figures, soonest, told_apart
 from paceline.reports.comparison.ties import leaders
 from paceline.reports.comparison.time_to_target import Aim, aim_of
 from paceline.reports.html.sections.summary import introduction
-from paceline.reports.sweeps.entries import Entry, Sweep
+from paceline.reports.sweeps.sweep import Entry, Sweep
 from paceline.reports.sweeps.sweep_table import tabulate
 from paceline.reports.sweeps.sweep_words import sweep_words
 from paceline.reports.text import as_text
@@ -231,20 +231,19 @@ def swept(times_s: dict[str, list[float]], of: str = "") -> str:
               summary={**base, "steps": 10_000, "time_to_accuracy_s": time_s})
         for link, times in times_s.items() for seed, time_s in enumerate(times, 1)
     ]  # fmt: skip
-    return sweep_words(
-        tabulate(Sweep(scenario="s", paths=("link",), target=Aim("accuracy", 0.9, of), entries=tuple(entries)))
-    )
+    sweep = Sweep(scenario="s", paths=("link",), target=Aim("accuracy", 0.9, of), entries=tuple(entries))
+    return "\n".join(sweep_words(tabulate(sweep)))
 
 
 def test_a_sweep_names_points_that_seeds_do_not_distinguish_with_their_intervals() -> None:
     said = swept({"a": [0.60, 0.61, 0.62], "b": [0.4, 1.35, 2.3], "c": [5.0, 5.1, 5.2]})
     assert (
-        "Soonest at 90 % accuracy is sync-sgd with link=a: 0.61 ±0.02 s; 3 seeds do not distinguish it from sync-sgd "
+        "Soonest at 90 % accuracy is sync-sgd with link=a: 0.61 ±0.0248 s; 3 seeds do not distinguish it from sync-sgd "
         "with link=b (1.35 ±2.36 s; 95 % intervals overlap)." in said
     )
     assert "equally" not in said.partition("Soonest")[2] and "link=c" not in said.partition("Soonest")[2]
     assert (
-        "are sync-sgd with link=a and sync-sgd with link=b, equally (to the precision shown): 0.61 ±0.02 s."
+        "are sync-sgd with link=a and sync-sgd with link=b, equally (to the precision shown): 0.61 ±0.0248 s."
         in swept({"a": [0.60, 0.61, 0.62], "b": [0.60, 0.61, 0.62]})
     )
     alone = swept({"a": [0.61], "b": [1.35]}, of="digits-mlp standing in for resnet50")

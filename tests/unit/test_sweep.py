@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -18,18 +17,18 @@ from typing import Any
 import pandas as pd
 import psutil
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 import paceline
 from paceline.cli.app import app
+from paceline.records.figures import THROUGHPUT
 from paceline.records.metrics import interval
 from paceline.records.store import read_run
 from paceline.reports.sweeps import sweep as sweeps
-from paceline.reports.sweeps.sweep_figure import sweep_figure
-from paceline.reports.sweeps.sweep_processes import Done, Failure
+from paceline.reports.sweeps.parallel_tasks import Done, Failure
+from paceline.reports.sweeps.sweep_answer import charts, means_table
 from paceline.reports.sweeps.sweep_table import COSTS, tabulate
-from paceline.reports.sweeps.sweep_words import rate, sweep_table
+from paceline.reports.text import as_text
 from paceline.scenarios import load
 from tests.thorough import extra
 
@@ -50,9 +49,11 @@ COLUMNS = [
     "wall_s", "steps", "longest_period", "periods", "updates", "evaluations", "samples",
     "samples_per_s", "step_s_mean", "step_s_p50", "step_s_p95", "time_fraction_compute", "time_fraction_load",
     "time_fraction_update", "time_fraction_communication", "time_fraction_wait",
-    "bytes_sent", "staleness_mean", "staleness_max", "time_to_accuracy_s", "samples_to_accuracy",
-    "updates_to_accuracy", "time_to_loss_s", "samples_to_loss", "updates_to_loss", "final_loss", "final_accuracy",
-    "diverged", "stop_reason", "mb_per_step",
+    "bytes_sent", "staleness_mean", "staleness_mean_of_ranks", "staleness_max",
+    "time_to_accuracy_s", "time_to_accuracy_resolution_s", "samples_to_accuracy",
+    "updates_to_accuracy", "time_to_loss_s", "time_to_loss_resolution_s", "samples_to_loss",
+    "updates_to_loss", "final_loss", "final_accuracy",
+    "diverged", "stop_reason", "bytes_per_step",
     "busiest_link", "busiest_link_bytes", "busiest_link_utilisation", "records",
     "step_s_low", "step_s_high", "samples_per_s_low", "samples_per_s_high", "time_to_accuracy_s_low",
     "time_to_accuracy_s_high", "time_to_loss_s_low", "time_to_loss_s_high",
@@ -71,19 +72,10 @@ def scenario(tmp_path: Path) -> Path:
     return path
 
 
-class NotDrawn:
-    """Stands for a figure, where a test is not about figures: drawing one takes a second."""
-
-    def __init__(self, *_: Any) -> None: ...
-
-    def savefig(self, path: Path) -> None:
-        path.touch()
-
-
 @pytest.fixture
 def not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands write empty files in place of figures."""
-    monkeypatch.setattr("paceline.reports.sweeps.sweep_figure.sweep_figure", NotDrawn)
+    """Commands write empty files in place of pictures, where a test is not about them: drawing takes a second."""
+    monkeypatch.setattr("paceline.reports.png.save", lambda _charts, path, **_: path.touch())
 
 
 @pytest.fixture
@@ -124,7 +116,7 @@ def test_the_answer_is_every_point_algorithm_and_seed(scenario: Path, tmp_path: 
 
 def test_several_seeds_have_intervals(scenario: Path) -> None:
     swept = paceline.sweep(scenario, [f"{COUNT}=1,2"], overrides=["seeds=3"], algorithms=["async-sgd"], jobs=1)
-    means, answer = tabulate(swept).means(), swept.answer()["figures"]
+    means, answer = tabulate(swept).means(), swept.document()["figures"]
     assert [(one["vary"][COUNT], one["seeds"], one["stop_reason"]) for one in answer] == [
         (count, 3, {"samples": 3}) for count in (1, 2)
     ]
@@ -133,11 +125,8 @@ def test_several_seeds_have_intervals(scenario: Path) -> None:
         found = interval(values)
         assert one["summary"]["wall_s"] == found and found["low"] < found["high"]
         assert (row["wall_s"], row["wall_s_half"]) == pytest.approx((found["mean"], (found["high"] - found["low"]) / 2))
-    console = Console(file=io.StringIO(), width=80, no_color=True)
-    console.print(sweep_table(tabulate(swept)))
-    assert isinstance(console.file, io.StringIO)
     half = means["samples_per_s_half"].iloc[0]
-    assert f"±{rate(half)}" in console.file.getvalue()
+    assert f"±{THROUGHPUT.text(half)}" in as_text([means_table(tabulate(swept))], 80)
 
 
 def test_csv_and_parquet_hold_the_same(scenario: Path, tmp_path: Path, in_process: None) -> None:
@@ -186,12 +175,12 @@ def test_a_scenario_with_prices_has_costs(scenario: Path, tmp_path: Path, in_pro
     assert list(frame["cost_usd"]) == pytest.approx(list(1e-3 * frame["wall_s"] * frame["workers"]))
     assert list(frame["energy_kwh"]) == pytest.approx(list(1e-4 * frame["wall_s"] * frame["workers"]))
     assert "cost_to_accuracy_usd" not in frame, "no run has a target"
-    titles = [axes.get_title(loc="left") for axes in sweep_figure(table, frame).axes]
-    assert "Cost" in titles and "Energy" in titles and "Cost to accuracy" not in titles
+    titles = [chart.title.partition(" by ")[0] for chart in charts(table)]
+    assert "Cost" in titles and "Energy" in titles and not any(title.startswith("Cost to") for title in titles)
     alone = paceline.sweep(scenario, [f"{COUNT}=2"], overrides=known, algorithms=["sequential-sgd"]).entries[0]
     assert alone.cost is not None
     assert alone.cost["cost_usd"] == pytest.approx(1e-3 * alone.summary["wall_s"]), "it uses one node"
-    assert not set(COSTS) & set(tabulate(paceline.sweep(scenario, [f"{COUNT}=1"])).whole)
+    assert not {figure.column for figure in COSTS} & set(tabulate(paceline.sweep(scenario, [f"{COUNT}=1"])).whole)
 
 
 def test_the_table_says_which_records_were_kept(scenario: Path, in_process: None) -> None:
@@ -380,7 +369,7 @@ def test_a_failed_run_is_tried_again(scenario: Path, tmp_path: Path, failing: No
 def test_options_of_engines_that_do_not_fit(
     scenario: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], words: str
 ) -> None:
-    monkeypatch.setattr("paceline.reports.sweeps.sweep_dask.CONNECT_S", 1.0)
+    monkeypatch.setattr("paceline.reports.sweeps.parallel_tasks.CONNECT_S", 1.0)
     result = call(scenario, "--vary", f"{COUNT}=2,4", *options, "--out", tmp_path)
     assert result.exit_code == 2
     assert words in result.stderr

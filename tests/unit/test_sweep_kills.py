@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from paceline.reports.sweeps.sweep_dask import DIED, each_on_dask
+from paceline.reports.sweeps.parallel_tasks import DIED, each_on_dask
 from tests.thorough import cases
 
 SCENARIO = """
@@ -122,8 +122,8 @@ def test_failures_on_dask_do_not_affect_other_tasks() -> None:
     code = f"""
 import json
 import dask
-from paceline.reports.sweeps.sweep_dask import each_on_dask
-from paceline.reports.sweeps.sweep_processes import Done
+from paceline.reports.sweeps.parallel_tasks import each_on_dask
+from paceline.reports.sweeps.parallel_tasks import Done
 from tests.unit.{Path(__file__).stem} import _moment
 if __name__ == "__main__":
     dask.config.set({{"distributed.scheduler.allowed-failures": 1}})

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from paceline.reports.sweeps.sweep_processes import Done, Failure, each
+from paceline.reports.sweeps.parallel_tasks import Done, Failure, each
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 9])
