@@ -95,7 +95,7 @@ def _soonest(comparison: Comparison) -> str:
 def _unsure(aim: Aim, found: Leaders[str], times_s: Mapping[str, Any], side: str) -> str:
     """Describes which algorithms the seeds do not distinguish from the first, on one side; "" if none."""
     close = [(name, times_s[name]) for name in found.close]
-    return undecided(close, aim.figure, seeds=None, them=f"{listed(found.first)} as {side}")
+    return undecided(close, aim.figure, them=f"{listed(found.first)} as {side}")
 
 
 def say_calibration(verdict: str | None) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from paceline.records.figures import Figure, number
-from paceline.reports.comparison.words import listed, shown
+from paceline.reports.comparison.words import listed
 
 Key = TypeVar("Key")
 
@@ -81,15 +81,10 @@ def overlap(one: Any, other: Any) -> bool:
     return both and bool(one["low"] <= other["high"] and other["low"] <= one["high"])
 
 
-def _with_symbol(value: Any, unit: Callable[[float], str], symbol: str) -> str:
-    return f"{shown(value, unit)} {symbol}".rstrip()
-
-
 def undecided(
     close: Iterable[tuple[str, Any]],
-    unit: Figure | Callable[[float], str],
+    figure: Figure,
     *,
-    symbol: str = "",
     seeds: int | None = None,
     them: str = "it",
     most: int = 4,
@@ -97,24 +92,20 @@ def undecided(
     """Describes which figures the seeds do not distinguish from the best one, with their intervals; "" if none.
 
     Args:
-        close: names and figures.
-        unit: formats a figure.
-        symbol: the unit's symbol.
+        close: names and values.
+        figure: the figure.
         seeds: the number of seeds, if it is known.
         them: a pronoun for what is best.
         most: number of figures that are listed; of more, the number is said.
 
-    >>> wide = {"mean": 1.35, "low": -0.92, "high": 3.62}
-    >>> undecided([("ssp", wide)], lambda value: f"{value:.2f}", symbol="s", seeds=3)
-    '; 3 seeds do not distinguish it from ssp (1.35 ±2.27 s; 95 % intervals overlap)'
+    >>> from paceline.records.figures import TIME_TO_LOSS
+    >>> undecided([("ssp", {"mean": 1.35, "low": -0.92, "high": 3.62})], TIME_TO_LOSS, seeds=3)
+    '; 3 seeds do not distinguish it from ssp (1.35 ±2.3 s; 95 % intervals overlap)'
     """
     close = list(close)
     if not close:
         return ""
-    said = [
-        f"{name} ({unit.with_symbol(value) if isinstance(unit, Figure) else _with_symbol(value, unit, symbol)}"
-        for name, value in close[:most]
-    ]
+    said = [f"{name} ({figure.with_symbol(value)}" for name, value in close[:most]]
     words = [*(f"{one})" for one in said[:-1]), f"{said[-1]}; 95 % intervals overlap)"]
     if len(close) > most:
         words.append(f"{len(close) - most} more")

@@ -34,7 +34,7 @@ import numpy as np
 import pandas as pd
 from pydantic_core import PydanticCustomError
 
-from paceline.records.figures import THROUGHPUT, TIME_TO_ACCURACY, TIME_TO_LOSS, Figure
+from paceline.records.figures import THROUGHPUT, Figure
 from paceline.records.metrics import student
 from paceline.reports.sweeps.sweep_table import SweepTable
 from paceline.scenarios.values.units import RATE, SIZE, TIME, Kind
@@ -105,8 +105,7 @@ def crossings(table: SweepTable) -> list[Crossing]:
 
 def compared_figures(table: SweepTable) -> list[Figure]:
     """Returns the figures in which algorithms are compared: the time to the target if there is one, and throughput."""
-    times = [time for time in (TIME_TO_ACCURACY, TIME_TO_LOSS) if table.target and time.key == table.target.path]
-    return [*times, THROUGHPUT]
+    return [THROUGHPUT] if table.target is None else [table.target.figure, THROUGHPUT]
 
 
 def sign_of(figure: Figure) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from paceline.records.figures import (
+    BYTES,
     DIVERGED,
     EFFICIENCY,
     EVALUATIONS,
@@ -20,15 +21,13 @@ from paceline.records.figures import (
     SPEED_UP,
     STEPS,
     THROUGHPUT,
-    TIME_TO_ACCURACY,
-    TIME_TO_LOSS,
     Figure,
     significant,
 )
 from paceline.reports.comparison.periods import say_unfinished
 from paceline.reports.comparison.ties import SHOWN_ALIKE, leaders, undecided
 from paceline.reports.comparison.time_to_target import rarely_evaluated
-from paceline.reports.comparison.words import listed, size
+from paceline.reports.comparison.words import listed
 from paceline.reports.link_words import used_words
 from paceline.reports.sweeps.crossings import (
     DIFFERENCE,
@@ -112,8 +111,7 @@ class Best:
         """Describes the rows that the seeds do not distinguish from the first, with their intervals; "" if none."""
         return undecided(
             [(name(row), self._values[place]) for place, row in self.close.iterrows()],
-            self._figure.text,
-            symbol=self._figure.unit.symbol,
+            self._figure,
             seeds=self._seeds,
             them="them" if self.equally else "it",
             most=SPELLED_OUT,
@@ -267,7 +265,7 @@ def link_words(table: SweepTable, means: Rows) -> str:
     if len({used_words(float(row[LINK_USE])) for row in rows}) < 2:
         return ""
     most, least = (
-        f"{row[LINK]}, {used_words(float(row[LINK_USE]))} of its capacity ({size(row[LINK_BYTES])}) with "
+        f"{row[LINK]}, {used_words(float(row[LINK_USE]))} of its capacity ({BYTES.text(row[LINK_BYTES])}) with "
         f"{label(dict(row), table.paths)}"
         for row in (rows[0], rows[-1])
     )
@@ -372,7 +370,7 @@ def _goal(table: SweepTable, means: Rows) -> Iterator[str]:
     """Yields which algorithm reaches the target first, and which points the seeds do not distinguish from it."""
     if table.target is None:
         return
-    goal, figure = table.target.words, TIME_TO_ACCURACY if table.target.kind == "accuracy" else TIME_TO_LOSS
+    goal, figure = table.target.words, table.target.figure
     reached = means[means[figure.column].notna()]
     if reached.empty:
         yield f"{goal[0].upper()}{goal[1:]} is reached nowhere."

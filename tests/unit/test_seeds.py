@@ -238,12 +238,12 @@ def swept(times_s: dict[str, list[float]], of: str = "") -> str:
 def test_a_sweep_names_points_that_seeds_do_not_distinguish_with_their_intervals() -> None:
     said = swept({"a": [0.60, 0.61, 0.62], "b": [0.4, 1.35, 2.3], "c": [5.0, 5.1, 5.2]})
     assert (
-        "Soonest at 90 % accuracy is sync-sgd with link=a: 0.61 ±0.0248 s; 3 seeds do not distinguish it from sync-sgd "
-        "with link=b (1.35 ±2.36 s; 95 % intervals overlap)." in said
+        "Soonest at 90 % accuracy is sync-sgd with link=a: 0.61 ±0.025 s; 3 seeds do not distinguish it from sync-sgd "
+        "with link=b (1.35 ±2.4 s; 95 % intervals overlap)." in said
     )
     assert "equally" not in said.partition("Soonest")[2] and "link=c" not in said.partition("Soonest")[2]
     assert (
-        "are sync-sgd with link=a and sync-sgd with link=b, equally (to the precision shown): 0.61 ±0.0248 s."
+        "are sync-sgd with link=a and sync-sgd with link=b, equally (to the precision shown): 0.61 ±0.025 s."
         in swept({"a": [0.60, 0.61, 0.62], "b": [0.60, 0.61, 0.62]})
     )
     alone = swept({"a": [0.61], "b": [1.35]}, of="digits-mlp standing in for resnet50")
