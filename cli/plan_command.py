@@ -236,12 +236,12 @@ def _check_optuna() -> None:
 
 def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | None, *, report: bool) -> PlanAnswer:
     """Makes the plan in the folder and writes its files; keeps the folder if it is interrupted."""
-    from paceline.reports import png
     from paceline.reports.html import report_of_plan
     from paceline.reports.planning.plan_blocks import plan_charts
     from paceline.reports.planning.plan_words import plan_words
     from paceline.reports.planning.planner import make_plan
     from paceline.reports.planning.request import stored_trials
+    from paceline.reports.png import save
 
     folder.keep = True  # a killed or failed plan can be continued
     hint = f"continue with: paceline plan --resume {folder.building}"
@@ -259,7 +259,7 @@ def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | 
     (folder.building / "plan.json").write_text(to_json(document) + "\n", encoding="utf-8")
     trials = stored_trials(folder.building)
     title = f"{request.scenario['name']}: plans for {request.target.words}"
-    png.save(plan_charts(document, trials), folder.building / "plan.png", title=title)
+    save(plan_charts(document, trials), folder.building / "plan.png", title=title)
     if report:
         add_report(folder.building, lambda: report_of_plan(document, dataclasses.asdict(request), trials))
     return answer

@@ -13,6 +13,7 @@ from paceline.cli.options import Json, Quiet, output
 if TYPE_CHECKING:
     from paceline.cli.output import Output
     from paceline.records import Run
+    from paceline.reports.blocks import Answer
     from paceline.reports.html import Report
 
 REPORT = "report.html"
@@ -56,16 +57,17 @@ def report(
       paceline report counterexamples
     """
     from paceline.reports.html import report_of, write_report
+    from paceline.reports.html.document import titles
 
     to = output(ctx, as_json, quiet)
     made = report_of(sources or [])
     path = write_report(made, out)
-    sections = [section.title for section in made.sections]
+    sections = titles(made)
     document = {"path": str(path), "bytes": path.stat().st_size, "title": made.title, "sections": sections}
     to.answer(document, [f"{path}: {made.title}; {', '.join(sections)}; {path.stat().st_size / 1e6:.1f} MB"])
 
 
-def add_report(folder: Path, make: Callable[[], Report]) -> None:
+def add_report(folder: Path, make: Callable[[], Answer | Report]) -> None:
     """Writes the report of a command into the folder of its results.
 
     Args:

@@ -9,11 +9,12 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from paceline.records import Run
 from paceline.records.extrapolated import Extrapolated
-from paceline.records.figures import HOURS, MILLIONS, PLAIN, THROUGHPUT, written
+from paceline.records.figures import HOURS, MILLIONS, PLAIN, THROUGHPUT, TIME_TO_TARGET
 from paceline.reports.blocks import Cell, Column, Table
 from paceline.reports.comparison.periods import is_unfinished
 from paceline.reports.comparison.prediction_errors import figure
@@ -77,13 +78,12 @@ def words(lines: Sequence[dict[str, Any]]) -> str:
     }
     said = ["Extrapolated: no run here trained this model."]
     if times:
-        first, close = leaders(times, HOURS.text, least=True)
+        hours = replace(TIME_TO_TARGET, unit=HOURS)
+        first, close = leaders(times, hours.text, least=True)
         equally = f", {SHOWN_ALIKE}," if len(first) > 1 else ""
         said[0] += f" Soonest {'are' if equally else 'is'} {listed(first)}{equally} with "
-        said[0] += f"{written(times[first[0]], HOURS)} h"
-        said[0] += undecided(
-            [(name, times[name]) for name in close], HOURS.text, symbol="h", them="them" if equally else "it"
-        )
+        said[0] += hours.with_symbol(times[first[0]])
+        said[0] += undecided([(name, times[name]) for name in close], hours, them="them" if equally else "it")
         by = ", by the samples that a stand-in needs" if lines[0]["method"] == "stand-in" else ""
         said[0] += f"{by}, if all of this holds:"
     else:

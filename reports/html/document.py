@@ -98,6 +98,11 @@ def write_report(answer: Answer | old.Report, path: Path) -> Path:
     return path
 
 
+def titles(answer: Answer | old.Report) -> list[str]:
+    """Returns the titles of the sections of a report."""
+    return [section.title for section in _sections(answer)]
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """A block as the template reads it.

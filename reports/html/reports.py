@@ -177,8 +177,8 @@ def _with_scenario(answer: Answer, scenario: Mapping[str, Any] | None) -> Answer
     known = [] if scenario is None else [scenario_section(scenario)]
     return replace(
         answer,
-        summary=lambda: [*answer.summary(), terms()],
-        sections=lambda: [*answer.sections(), *known, versions_section()],
+        summary=lambda: [*answer.summary(), terms()],  # type: ignore[list-item]  # renderers take both kinds
+        sections=lambda: [*answer.sections(), *known, versions_section()],  # type: ignore[list-item]
     )
 
 

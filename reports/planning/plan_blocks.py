@@ -189,13 +189,13 @@ def _against(plans: Sequence[Plan], first: Figure, other: Figure, trials: Sequen
     best = listed(
         [f"{choice_words(plan)} ({first.text(first.of(plan))}, {other.text(other.of(plan))})" for plan in front]
     )
-    axes = (Axis.of(figure, _scale(_means(plans, figure))) for figure in (first, other))
+    x_axis, y_axis = (Axis.of(figure, _scale(_means(plans, figure))) for figure in (first, other))
     return Chart(
         title=f"{_capital(other.label)} against {first.label}",
         words="No plan is better in both figures than a plan on the front; which one to choose is a matter of what "
         "time is worth. Error bars are 95 % intervals, and grey points are trials.",
         alt=f"Scatter chart of {len(plans)} plans. On the front: {best}.",
-        plots={"": Plot(*axes, series, colours=names)},
+        plots={"": Plot(x_axis, y_axis, series, colours=names)},
     )
 
 

@@ -320,12 +320,12 @@ def save_pictures(table: SweepTable, folder: Path) -> tuple[list[Path], int]:
     Returns:
         The written files, and how many there would be without a limit.
     """
-    from paceline.reports import png
+    from paceline.reports.png import save
 
     wanted, paths = parts(table), []
     for number, (name, rows) in enumerate(wanted[:MOST_PICTURES], start=1):
         path = folder / ("sweep.png" if len(wanted) == 1 else f"sweep-{number}.png")
-        png.save(charts(table, rows), path, title=f"{table.scenario} with {name}" if name else table.scenario)
+        save(charts(table, rows), path, title=f"{table.scenario} with {name}" if name else table.scenario)
         paths.append(path)
     return paths, len(wanted)
 

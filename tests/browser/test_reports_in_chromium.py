@@ -42,7 +42,7 @@ WIDE, PHONE = (1200, 900), (360, 740)
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
     scenario = dict(simulated_runs()[0].scenario)
-    reports = (
+    reports: tuple[Any, ...] = (
         report_of_runs(simulated_runs()),
         report_of_comparison(comparison()),
         report_of_sweep(sweep_table(), scenario),

@@ -379,6 +379,7 @@ def test_a_folder_of_runs_counts_the_latest_of_each(stored: list[Run], tmp_path:
     for run in (stored[0], stored[0], stored[1]):
         save(run, tmp_path)
     report = report_of([tmp_path])
+    assert isinstance(report, Report)
     assert "1 earlier runs of the same methods and seeds were left out; the latest count." in report.sections[0].words
 
 
@@ -396,9 +397,10 @@ def test_a_comparison_is_read_with_its_runs_wherever_they_were_moved(tmp_path: P
     }
     (folder / "comparison.json").write_text(json.dumps(answer), encoding="utf-8")
     report = report_of([folder])
+    assert isinstance(report, Report)
     assert "It is so." in report.sections[0].words and "Timeline" in titles(report)
     (folder / "comparison.json").write_text(json.dumps({**answer, "runs": ["/gone/one"]}), encoding="utf-8")
-    assert "1 of 1 runs of this comparison were not found" in str(report_of([folder]).sections[0].words)
+    assert "1 of 1 runs of this comparison were not found" in str(sections(report_of([folder]))[0].words)
 
 
 def test_mistakes_are_named_together(stored: list[Run], tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_a_sweep_warns_once_and_keeps_the_intervals(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert shown.exit_code == 0
     assert shown.stderr.count("the time of p100-sxm2 was fitted at") == 1
-    assert "A range below a figure: 80 % of similar predictions." in shown.stdout
+    assert "A range below a figure: 80 % of similar predictions." in " ".join(shown.stdout.split())
     (folder,) = tmp_path.glob("*-sweep-1")
     frame, document = pd.read_csv(folder / "sweep.csv"), json.loads((folder / "sweep.json").read_text())
     assert (frame["step_s_low"] < frame["step_s_mean"]).all() and (frame["step_s_mean"] < frame["step_s_high"]).all()

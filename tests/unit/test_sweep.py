@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import paceline
 from paceline.cli.app import app
-from paceline.records.figures import THROUGHPUT
+from paceline.records.figures import THROUGHPUT, UNCERTAIN
 from paceline.records.metrics import interval
 from paceline.records.store import read_run
 from paceline.reports.sweeps import sweep as sweeps
@@ -126,7 +126,7 @@ def test_several_seeds_have_intervals(scenario: Path) -> None:
         assert one["summary"]["wall_s"] == found and found["low"] < found["high"]
         assert (row["wall_s"], row["wall_s_half"]) == pytest.approx((found["mean"], (found["high"] - found["low"]) / 2))
     half = means["samples_per_s_half"].iloc[0]
-    assert f"±{THROUGHPUT.text(half)}" in as_text([means_table(tabulate(swept))], 80)
+    assert f"±{THROUGHPUT.unit.text(half, UNCERTAIN)}" in as_text([means_table(tabulate(swept))], 80)
 
 
 def test_csv_and_parquet_hold_the_same(scenario: Path, tmp_path: Path, in_process: None) -> None:
