@@ -357,7 +357,7 @@ def _plot(table: SweepTable, figure: Figure, rows: pd.DataFrame, marked: Sequenc
     if figure in (*SPEED_UPS, EFFICIENCY) and numeric:
         x = sorted({float(value) for value in rows[table.x]})
         ideal = [value / x[0] if figure in SPEED_UPS else 1.0 for value in x]
-        series.insert(0, Series("ideal", x, ideal, colour="faint", style="dotted"))
+        series.append(Series("ideal", x, ideal, colour="faint", style="dotted"))
     fixed = {path: rows.iloc[0][path] for path in table.others if path not in varied}
     marked = [crossing for crossing in marked if all(crossing.values[path] == fixed[path] for path in fixed)]
     for crossing in marked[:MOST_MARKED] if numeric else ():
