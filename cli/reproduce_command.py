@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from paceline.cli.options import Json, Quiet, Verbose, complete_papers, output
 
 if TYPE_CHECKING:
     from paceline.papers.core.reproduce import Reproduction
+    from paceline.reports.blocks import Block
 
 RESULTS = Path("docs/results")
 
@@ -89,7 +90,7 @@ def reproduce(
     with shown.progress() as stage:
         found = running.reproduce(claims, effort, jobs=processes, progress=stage("reproducing"))
     page = None if folder is None else _written(folder, found)
-    shown.answer(found.answer(), [] if as_json else _tables(found))
+    shown.answer(found.answer(), [] if as_json else _blocks(found))
     if page is not None:
         shown.note(f"page: {page}")
     if found.failed:
@@ -102,23 +103,18 @@ def _written(folder: Path, found: Reproduction) -> Path:
     return store.write(folder, store.merged(folder, [one.answer() for one in found.results]))
 
 
-def _tables(found: Reproduction) -> list[Any]:
+def _blocks(found: Reproduction) -> list[Block]:
     """Returns one table for each paper, and the reasons of verdicts other than "holds"."""
-    from rich import box
-    from rich.table import Table
-
     from paceline.papers.core.page import ASSERTIONS, figure_cells
     from paceline.papers.core.registry import PAPERS
+    from paceline.reports.blocks import Claim, Column, Table
 
-    parts: list[Any] = []
+    blocks: list[Block] = []
+    columns = [Column(header) for header in ("claim", "published", "ours", "interval", "holds if", "verdict")]
     for paper, title in PAPERS.items():
-        mine = [one.answer() for one in found.results if one.claim.paper == paper]
-        if not mine:
-            continue
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-        for header in ("claim", "published", "ours", "interval", "holds if", "verdict"):
-            table.add_column(header, overflow="fold")
-        for one in mine:
-            table.add_row(one["name"], *figure_cells(one), ASSERTIONS[one["holds_if"]], one["verdict"])
-        parts += [table, *(f"{one['name']}: {one['reason']}" for one in mine if one["reason"])]
-    return parts
+        results = [result.answer() for result in found.results if result.claim.paper == paper]
+        if results:
+            rows = [(one["name"], *figure_cells(one), ASSERTIONS[one["holds_if"]], one["verdict"]) for one in results]
+            blocks.append(Table(title, columns, rows))
+            blocks += [Claim(f"{one['name']}: {one['reason']}") for one in results if one["reason"]]
+    return blocks

@@ -9,9 +9,17 @@ import re
 from pathlib import Path
 
 from docs.site_build.tables import table
+from paceline.records.figures import IN_SUMMARY, OF_SEVERAL_RUNS
 from paceline.records.summary import Summary
 from paceline.records.tables import OPTIONAL, SCHEMAS
 
+FIGURES = """
+## Figures
+
+How tables, charts and sentences name the figures of a summary, and those that a sweep adds. Each prints with three
+significant digits in every output; a column of a data frame or CSV file has the key with `_` in place of the point.
+
+"""
 GUIDE = Path(__file__).parents[1] / "guide.md"
 HEAD = """# Record format
 
@@ -78,6 +86,11 @@ def page() -> str:
     types = {name: _type(kind) for name, kind in Summary.__annotations__.items()}
     rows = [[f"`{key}`", types[key], words] for key, words in _cells(guide, "key of the summary | holds")]
     parts += ["\n## Summary\n\nThe key `summary` of run.json.\n\n", table(["key", "type", "holds"], rows)]
+    rows = [
+        [f"`{figure.key}`", figure.label, figure.unit.axis, figure.meaning]
+        for figure in (*IN_SUMMARY, *OF_SEVERAL_RUNS)
+    ]
+    parts += [FIGURES, table(["key", "name", "unit", "meaning"], rows)]
     return "".join(parts)
 
 
