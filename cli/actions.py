@@ -25,8 +25,8 @@ HOW = {"events": "event by event", "cohort": "for all ranks at once", "compiled"
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A request of the user: a scenario, and changes to it."""
+class ScenarioOptions:
+    """The options of a command that say which scenario runs, with which changes, and where records are stored."""
 
     scenario: str | Mapping[str, Any]
     changes: Sequence[str] | None = None
@@ -129,12 +129,12 @@ def naming_stored(kept: Sequence[Run], output: Output, *, speaks: bool = True) -
         raise
 
 
-def answer_runs(runs: Sequence[Run], ask: Ask, output: Output, *, streamed: bool = False) -> None:
+def answer_runs(runs: Sequence[Run], options: ScenarioOptions, output: Output, *, streamed: bool = False) -> None:
     """Prints the figures of runs and where they are stored.
 
     Args:
         runs: all runs.
-        ask: the request.
+        options: the scenario and changes to it.
         output: where the answer is printed.
         streamed: whether the first table has been printed already.
     """
@@ -143,7 +143,7 @@ def answer_runs(runs: Sequence[Run], ask: Ask, output: Output, *, streamed: bool
     answer = answer_of_runs(runs, each=output.verbose, links=output.verbose)
     output.give(replace(answer, blocks=answer.blocks[streamed:]))
     if not output.as_json:
-        say_where(runs, ask, output)
+        say_where(runs, options, output)
 
 
 def say_warnings(warnings: Iterable[str], output: Output) -> None:
@@ -152,12 +152,12 @@ def say_warnings(warnings: Iterable[str], output: Output) -> None:
         output.note(f"note: {text}")
 
 
-def say_where(runs: Sequence[Run], ask: Ask, output: Output) -> None:
+def say_where(runs: Sequence[Run], options: ScenarioOptions, output: Output) -> None:
     """Prints where runs are stored, and if requested what their machines and networks were.
 
     Args:
         runs: the stored runs.
-        ask: the request.
+        options: the scenario and changes to it.
         output: where the notes are printed.
     """
     from paceline.reports.link_words import link_sentences
@@ -180,7 +180,7 @@ def say_where(runs: Sequence[Run], ask: Ask, output: Output) -> None:
             if (links := run.machine.get("links")) is not None:
                 output.note(f"  bytes on links: {links}")
     else:
-        output.note(f"{len(runs)} run{'s' * (len(runs) != 1)} stored in {ask.out}/")
+        output.note(f"{len(runs)} run{'s' * (len(runs) != 1)} stored in {options.out}/")
 
 
 def _say_collective(one: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import typer
 
 from paceline.algorithms.core.errors import InputError
 from paceline.backend.transports.launch_environment import Joined, joined
-from paceline.cli.actions import Ask, reported, together
+from paceline.cli.actions import ScenarioOptions, reported, together
 from paceline.cli.options import Algorithms, Json, Quiet, Set, Verbose, complete_scenarios, output
 
 if TYPE_CHECKING:
@@ -119,8 +119,8 @@ def calibrate(
       paceline compare my.yaml --no-pace --machine node.yaml
     """
 
-    def request() -> Request:
-        return Request(
+    def request() -> CalibrationRequest:
+        return CalibrationRequest(
             source=scenario,
             changes=changes or [],
             algorithms=algorithms,
@@ -142,7 +142,7 @@ def calibrate(
 
 
 def _joined(
-    asked_for: Callable[[], Request], out: Path, seconds: float, shown: Output, started: Joined
+    asked_for: Callable[[], CalibrationRequest], out: Path, seconds: float, shown: Output, started: Joined
 ) -> MachinePart | None:
     """Measures as one process of several; returns the machine in the first one."""
     with reported(started):
@@ -179,7 +179,7 @@ def _answer(machine: MachinePart, out: Path, shown: Output) -> None:
         shown.note(f"stored in {out}")
 
 
-def made(request: Request, shown: Output, seconds: float) -> MachinePart:
+def made(request: CalibrationRequest, shown: Output, seconds: float) -> MachinePart:
     """Returns the machine that is asked for.
 
     Args:
@@ -266,7 +266,7 @@ class Spread(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class CalibrationRequest:
     """The arguments and options of the command that decide what is calibrated.
 
     Args:
@@ -304,7 +304,7 @@ class Request:
         else:
             sources = [self.source if self.source is not None else self._of_run()]
         return [
-            Ask(source, changes=[*self.changes, "train.pace=none"], algorithms=self.algorithms).read()
+            ScenarioOptions(source, changes=[*self.changes, "train.pace=none"], algorithms=self.algorithms).read()
             for source in sources
         ]
 

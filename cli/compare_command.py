@@ -11,7 +11,7 @@ import typer
 
 from paceline.algorithms.core.errors import InputError
 from paceline.backend.transports.launch_environment import joined
-from paceline.cli.actions import Ask, keeper, naming_stored, reported, say_where, together
+from paceline.cli.actions import ScenarioOptions, keeper, naming_stored, reported, say_where, together
 from paceline.cli.options import (
     RUNS,
     Algorithms,
@@ -103,7 +103,7 @@ def compare(
         "--pace": pace,
         "--network": network,
     }
-    ask = Ask(
+    options = ScenarioOptions(
         scenario or "",
         changes=changes,
         algorithms=algorithms,
@@ -116,69 +116,76 @@ def compare(
     )
     if measured:
         too_many = [name for name, value in given.items() if value not in (None, [])]
-        show_measured(measured, ask, shown, too_many, explain, report)
+        show_measured(measured, options, shown, too_many, explain, report)
         return
     if scenario is None:
         raise InputError("SCENARIO: missing; give a scenario file, the name of one, or --measured RUN")
     if (started := joined(os.environ)) is not None:
-        show_joined(ask, shown, started, explain=explain, report=report)
+        show_joined(options, shown, started, explain=explain, report=report)
         return
-    show(ask, shown, explain=explain, report=report)
+    show(options, shown, explain=explain, report=report)
 
 
-def show(ask: Ask, shown: Output, *, explain: bool, report: bool = False) -> None:
+def show(options: ScenarioOptions, shown: Output, *, explain: bool, report: bool = False) -> None:
     """Predicts and measures every algorithm; stores the runs, the answer and the figure, and prints the answer.
 
     Args:
-        ask: the request.
+        options: the scenario and changes to it.
         shown: where the answer is printed.
         explain: whether to print the sources of errors, too; they are always in the JSON answer.
         report: whether to write a report.
     """
-    scenario = ask.load()
+    scenario = options.load()
     from paceline.reports.comparison.compare import compare as run
 
     kept: list[Run] = []
     with naming_stored(kept, shown):
         with shown.progress() as stage:
-            comparison = run(scenario, stage=stage, keep=keeper(kept, ask.out))
-        folder = _store_comparison(comparison, kept, ask.out, report=report)
-    _answer(comparison, kept, folder, ask, shown, explain=explain)
+            comparison = run(scenario, stage=stage, keep=keeper(kept, options.out))
+        folder = _store_comparison(comparison, kept, options.out, report=report)
+    _answer(comparison, kept, folder, options, shown, explain=explain)
 
 
-def show_joined(ask: Ask, output: Output, started: Joined, *, explain: bool, report: bool = False) -> None:
+def show_joined(
+    options: ScenarioOptions, output: Output, started: Joined, *, explain: bool, report: bool = False
+) -> None:
     """Predicts and measures as one process of several, of which only the first writes files and prints.
 
     Args:
-        ask: the request.
+        options: the scenario and changes to it.
         output: where the answer is printed.
         started: how this process was started.
         explain: whether to print the sources of errors, too.
         report: whether to write a report.
     """
     with reported(started):
-        scenario = ask.load() if started.process == 0 else ask.read()
+        scenario = options.load() if started.process == 0 else options.read()
         with together(started, output) as (world, shown):
             from paceline.reports.comparison.compare_hosts import compare_hosts
 
             kept: list[Run] = []
             with naming_stored(kept, shown, speaks=world.leads):
                 with shown.progress() as stage:
-                    keep = keeper(kept, ask.out)
+                    keep = keeper(kept, options.out)
                     comparison = compare_hosts(scenario, world, stage=stage, keep=keep, note=shown.note)
-                folder = None if comparison is None else _store_comparison(comparison, kept, ask.out, report=report)
+                folder = None if comparison is None else _store_comparison(comparison, kept, options.out, report=report)
     if comparison is not None and folder is not None:
-        _answer(comparison, kept, folder, ask, output, explain=explain)
+        _answer(comparison, kept, folder, options, output, explain=explain)
 
 
 def show_measured(
-    folders: Sequence[Path], ask: Ask, shown: Output, given: Sequence[str], explain: bool = False, report: bool = False
+    folders: Sequence[Path],
+    options: ScenarioOptions,
+    shown: Output,
+    given: Sequence[str],
+    explain: bool = False,
+    report: bool = False,
 ) -> None:
     """Predicts stored runs; stores the simulated runs, the answer and the figure, and prints the answer.
 
     Args:
         folders: the folders of the measured runs.
-        ask: the request, of which only the machine and the folder for records are used.
+        options: the scenario and changes to it, of which only the machine and the folder for records are used.
         shown: where the answer is printed.
         given: the names of further options that were given, none of which goes with stored runs.
         explain: whether to print the sources of errors, too.
@@ -188,28 +195,28 @@ def show_measured(
         InputError: an option is missing or too many, or a run or the machine file is wrong.
     """
     mistakes = [f"{name}: found beside --measured; the scenario is that of the measured runs" for name in given]
-    if ask.machine is None:
+    if options.machine is None:
         mistakes.append("--machine: missing; --measured needs the file of `paceline calibrate` for the same machine")
-    if mistakes or ask.machine is None:
+    if mistakes or options.machine is None:
         raise InputError("\n".join(mistakes))
     from paceline.reports.comparison.compare_measured import compare_measured, unlike
     from paceline.scenarios.sections.machine_store import load_machine
 
-    machine = load_machine(ask.machine)
-    ask.make_out()
+    machine = load_machine(options.machine)
+    options.make_out()
     kept: list[Run] = []
     with naming_stored(kept, shown):
         with shown.progress() as stage:
-            comparison = compare_measured(folders, machine, stage=stage, keep=keeper(kept, ask.out))
+            comparison = compare_measured(folders, machine, stage=stage, keep=keeper(kept, options.out))
         measured = [run for line in comparison.lines for run in line.measured_runs]
-        folder = _store_comparison(comparison, [*kept, *measured], ask.out, report=report)
-    _answer(comparison, kept, folder, ask, shown, explain=explain)
+        folder = _store_comparison(comparison, [*kept, *measured], options.out, report=report)
+    _answer(comparison, kept, folder, options, shown, explain=explain)
     for text in dict.fromkeys(text for run in measured for text in unlike(run, machine)):
         shown.note(text)
 
 
 def _answer(
-    comparison: Comparison, kept: Sequence[Run], folder: Path, ask: Ask, shown: Output, *, explain: bool
+    comparison: Comparison, kept: Sequence[Run], folder: Path, options: ScenarioOptions, shown: Output, *, explain: bool
 ) -> None:
     """Prints the tables, the conclusion and where everything is stored."""
     from paceline.cli.report_command import say_report
@@ -219,7 +226,7 @@ def _answer(
     if not shown.as_json:
         shown.note(f"{'Figure and answer' if comparison.has_accuracy else 'Answer'} stored in {folder}/")
         say_report(folder, shown)
-        say_where(kept, ask, shown)
+        say_where(kept, options, shown)
 
 
 def _store_comparison(comparison: Comparison, runs: Sequence[Run], out: Path, *, report: bool) -> Path:

@@ -10,7 +10,7 @@ import typer
 from paceline.cli.options import Json, output
 
 if TYPE_CHECKING:
-    from paceline.backend.machine_checks.result import CheckResult
+    from paceline.backend.machine_checks.result import MachineCheck
     from paceline.reports.blocks import Table, Tone
 
 EXIT_MISSING = 1
@@ -41,18 +41,18 @@ def doctor(ctx: typer.Context, everything: All = False, as_json: Json = False) -
         raise typer.Exit(EXIT_MISSING)
 
 
-def _table(found: list[CheckResult]) -> Table:
+def _table(found: list[MachineCheck]) -> Table:
     from paceline.reports.blocks import Cell, Column, Table
 
     rows = [(one.name, Cell(one.status, tone="bad" if _bad(one) else TONES[one.status]), one.found) for one in found]
     return Table("This machine", [Column("part"), Column("status"), Column("found")], rows)
 
 
-def _bad(one: CheckResult) -> bool:
+def _bad(one: MachineCheck) -> bool:
     return one.required and one.status == "missing"
 
 
-def _advice(found: list[CheckResult], *, everything: bool) -> list[Table]:
+def _advice(found: list[MachineCheck], *, everything: bool) -> list[Table]:
     """Returns the table of what needs each part that is not ok, and of how to get it; nothing if all parts are ok."""
     shown = [one for one in found if one.status != "ok" or everything]
     if not shown:
@@ -64,7 +64,7 @@ def _advice(found: list[CheckResult], *, everything: bool) -> list[Table]:
     return [Table("All parts" if everything else "Missing or limited parts", columns, rows)]
 
 
-def _conclusion(found: list[CheckResult]) -> str:
+def _conclusion(found: list[MachineCheck]) -> str:
     if lacking := [one.name for one in found if _bad(one)]:
         return f"train and compare cannot work without: {', '.join(lacking)}."
     return "simulate, train and compare work here. Parts that are missing are optional."

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli.actions import Ask, say_warnings
+from paceline.cli.actions import ScenarioOptions, say_warnings
 from paceline.cli.options import Algorithms, Json, Quiet, Scenario, Set, output
 
 Steps = Annotated[
@@ -55,7 +55,7 @@ def explain(
       paceline explain my.yaml --json | jq '.algorithms[].conclusion'
     """
     shown = output(ctx, as_json, quiet)
-    loaded = Ask(scenario, changes=changes, algorithms=algorithms).read()
+    loaded = ScenarioOptions(scenario, changes=changes, algorithms=algorithms).read()
     from paceline.checking.own_methods import check_own_methods
     from paceline.reports.explanation.explain import explain as run
     from paceline.reports.explanation.explanation_tables import blocks

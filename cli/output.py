@@ -18,7 +18,7 @@ from rich.console import Console, RenderableType
 from paceline.records.document import to_json
 
 if TYPE_CHECKING:
-    from paceline.cli.progress import Begin
+    from paceline.cli.progress import BeginStage
     from paceline.reports.blocks import Answer, Block
 
 
@@ -107,7 +107,7 @@ class Output:
             self.note(f"{count} warning{'s' * (count > 1)} of ranks: see logs/ of the runs, or give --verbose")
 
     @contextmanager
-    def progress(self) -> Iterator[Begin]:
+    def progress(self) -> Iterator[BeginStage]:
         """Shows the progress of a long command; yields a function that begins a stage by its name.
 
         On a terminal each stage, and each run of a stage with several, has a bar. Otherwise a line is printed from

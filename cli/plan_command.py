@@ -12,7 +12,7 @@ import typer
 
 from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.algorithms.core.files import write_whole
-from paceline.cli.actions import Ask
+from paceline.cli.actions import ScenarioOptions
 from paceline.cli.options import (
     RUNS,
     Algorithms,
@@ -184,10 +184,10 @@ def plan(
     from paceline.records import store
     from paceline.reports.planning.options import request_of
 
-    ask = Ask(scenario, changes=changes, algorithms=algorithms, seed=seed, out=out)
+    options = ScenarioOptions(scenario, changes=changes, algorithms=algorithms, seed=seed, out=out)
     arguments |= {"tune": dict(map(_tuned, tune or [])), "trials": trials, "tuning_seeds": tuning_seeds, "seeds": seeds}
-    request = request_of(scenario, ask.all_changes(), ask.names(), **arguments)
-    ask.make_out()
+    request = request_of(scenario, options.all_changes(), options.names(), **arguments)
+    options.make_out()
     with store.numbered_folder(out, f"{store.slug(request.scenario['name'])}-plan") as folder:
         answer = _made(request, folder, shown, jobs, report=report)
     _answer(answer, folder, shown, verify=verify)
@@ -267,12 +267,12 @@ def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | 
 
 def _estimating(report: Callable[[str, float], None] | None) -> Callable[[str, float], None] | None:
     """Adds the time left to the progress of a stage, once enough of it is done."""
-    from paceline.cli.progress import Pace
+    from paceline.cli.progress import RemainingTime
     from paceline.reports.comparison.words import duration
 
     if report is None:
         return None
-    pace = Pace()
+    pace = RemainingTime()
 
     def estimated(now: str, done: float) -> None:
         left_s = pace.left_s(done)

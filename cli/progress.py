@@ -41,7 +41,7 @@ MOST = 256
 """reports that are kept; with more, every other one is dropped"""
 
 
-class Begin(Protocol):
+class BeginStage(Protocol):
     """Begins a stage, and returns the callback for its progress; None if nothing is shown."""
 
     def __call__(self, stage: str, runs: Sequence[str] = ()) -> Report | None:
@@ -72,7 +72,7 @@ def silent(stage: str, runs: Sequence[str] = ()) -> None:
     """Begins a stage of which nothing is shown."""
 
 
-def lines(note: Callable[[str], None]) -> Begin:
+def lines(note: Callable[[str], None]) -> BeginStage:
     """Returns a function that begins stages whose progress is printed every `LINE_S` seconds.
 
     Args:
@@ -96,7 +96,7 @@ def lines(note: Callable[[str], None]) -> Begin:
 
 
 @contextmanager
-def bars(console: Console, *, redirect_stdout: bool) -> Iterator[Begin]:
+def bars(console: Console, *, redirect_stdout: bool) -> Iterator[BeginStage]:
     """Shows bars during the block, and removes them at its end.
 
     Args:
@@ -159,14 +159,14 @@ class RunBars:
         self._shown.update(self._tasks[number], completed=part, now=now)
 
 
-class Pace:
+class RemainingTime:
     """The remaining time of one run, from its progress.
 
     Args:
         clock: returns seconds of real time.
 
     >>> times = iter([0.0, 10.0, 20.0, 30.0])  # the first 10 s bring 2 %, the others 10 % each
-    >>> pace = Pace(lambda: next(times))
+    >>> pace = RemainingTime(lambda: next(times))
     >>> [found and round(found) for found in map(pace.left_s, (0.0, 0.02, 0.12, 0.22))]
     [None, None, 88, 78]
     """
@@ -208,7 +208,7 @@ class Left(NamedTuple):
     """number of later runs of other kinds"""
 
 
-class Expected:
+class ExpectedTime:
     """Estimates the remaining time of consecutive runs.
 
     Args:
@@ -223,13 +223,13 @@ class Expected:
         """seconds of the completed runs of each kind"""
         self._count = 0
         """number of completed runs"""
-        self._pace = Pace(clock)
+        self._pace = RemainingTime(clock)
 
     def ended(self) -> None:
         """Records the end of a run."""
         now_s = self._clock()
         self._ended.setdefault(self._kinds[self._count], []).append(now_s - self._began_s)
-        self._count, self._began_s, self._pace = self._count + 1, now_s, Pace(self._clock)
+        self._count, self._began_s, self._pace = self._count + 1, now_s, RemainingTime(self._clock)
 
     def left(self, done: float) -> Left | None:
         """Returns what is left; None if there is no estimate of the current run yet.

@@ -135,10 +135,10 @@ def _filter(
     where: list[str] | None,
 ) -> Filter:
     """Returns the filter; raises `InputError` with all mistakes."""
-    from paceline.records.stored_runs import Condition, Filter, condition, seconds_of
+    from paceline.records.stored_runs import FigureCondition, Filter, condition, seconds_of
 
     mistakes: list[str] = []
-    conditions: list[Condition] = []
+    conditions: list[FigureCondition] = []
     older_s = None
     for text in where or []:
         try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from paceline.cli.actions import Ask, answer_runs, keeper, naming_stored, run_names
+from paceline.cli.actions import ScenarioOptions, answer_runs, keeper, naming_stored, run_names
 from paceline.cli.options import (
     RUNS,
     Algorithms,
@@ -28,7 +28,7 @@ from paceline.cli.output import Output
 from paceline.cli.report_command import report_of_simulation
 
 if TYPE_CHECKING:
-    from paceline.cli.progress import Expected
+    from paceline.cli.progress import ExpectedTime
     from paceline.records import Run
     from paceline.reports.comparison.predict import Report as ProgressReport
 
@@ -60,31 +60,33 @@ def simulate(
       paceline simulate runs/quickstart-agd-1-simulated-1/run.json
       paceline simulate my.yaml --machine machine.yaml   # of paceline calibrate
     """
-    ask = Ask(scenario, changes=changes, algorithms=algorithms, seed=seed, seeds=seeds, out=out, machine=machine)
-    run(ask, output(ctx, as_json, quiet, verbose), engine, with_report=report)
+    options = ScenarioOptions(
+        scenario, changes=changes, algorithms=algorithms, seed=seed, seeds=seeds, out=out, machine=machine
+    )
+    run(options, output(ctx, as_json, quiet, verbose), engine, with_report=report)
 
 
-def run(ask: Ask, output: Output, engine: EngineName = "auto", *, with_report: bool = False) -> None:
+def run(options: ScenarioOptions, output: Output, engine: EngineName = "auto", *, with_report: bool = False) -> None:
     """Simulates one run per algorithm and seed; prints each row of the table when its runs have ended.
 
     Args:
-        ask: the request.
+        options: the scenario and changes to it.
         output: where the answer is printed.
         engine: the interpreter, see `paceline.simulator.runs.engine`.
         with_report: whether to write a report of all runs.
     """
-    scenario = ask.load()
-    from paceline.cli.progress import Expected
+    scenario = options.load()
+    from paceline.cli.progress import ExpectedTime
     from paceline.reports.comparison.run_table import Rows
     from paceline.reports.results.run_results import simulate as simulated
     from paceline.scenarios.resolution.plan import names_of
 
     names = names_of(scenario.algorithms)
     rows = Rows(names, scenario.seeds, each=scenario.seeds == 1 or output.verbose, width=output.out.width)
-    expected = Expected([name for name in names for _ in range(scenario.seeds)])
+    expected = ExpectedTime([name for name in names for _ in range(scenario.seeds)])
 
     stored: list[Run] = []
-    save = keeper(stored, ask.out)
+    save = keeper(stored, options.out)
 
     def keep(run: Run) -> Run:
         saved = save(run)
@@ -99,12 +101,12 @@ def run(ask: Ask, output: Output, engine: EngineName = "auto", *, with_report: b
     output.end_of_rows()
     for table in rows.later:
         output.row(table)
-    answer_runs(runs, ask, output, streamed=True)
+    answer_runs(runs, options, output, streamed=True)
     if with_report:
-        report_of_simulation(runs, scenario.name, ask.out, output)
+        report_of_simulation(runs, scenario.name, options.out, output)
 
 
-def _estimating(expected: Expected, report: ProgressReport | None, output: Output) -> ProgressReport | None:
+def _estimating(expected: ExpectedTime, report: ProgressReport | None, output: Output) -> ProgressReport | None:
     """Adds the expected remaining time to a stage's progress, and prints a note if the duration is long."""
     if report is None:
         return None

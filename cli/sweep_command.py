@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from paceline.algorithms.core.errors import InputError, RunFailed
-from paceline.cli.actions import Ask, say_warnings
+from paceline.cli.actions import ScenarioOptions, say_warnings
 from paceline.cli.options import (
     RUNS,
     Algorithms,
@@ -151,10 +151,12 @@ def sweep(
     _check(jobs, scheduler, engine)
     from paceline.scenarios.resolution.grid import grid
 
-    ask = Ask(scenario, changes=changes, algorithms=algorithms, seed=seed, seeds=seeds, out=out, machine=machine)
+    options = ScenarioOptions(
+        scenario, changes=changes, algorithms=algorithms, seed=seed, seeds=seeds, out=out, machine=machine
+    )
     axes = [*([] if gpus is None else [f"gpus={gpus}"]), *(vary or [])]
-    points = grid(scenario, axes, ask.all_changes(), algorithms=ask.names(), scaling=scaling)
-    ask.make_out()
+    points = grid(scenario, axes, options.all_changes(), algorithms=options.names(), scaling=scaling)
+    options.make_out()
     from paceline.checking.own_methods import check_own_methods
     from paceline.records import store
     from paceline.reports.sweeps.partial_table import PartialTable, sweep_folder

@@ -14,7 +14,7 @@ import typer
 
 from paceline.algorithms.core.errors import InputError
 from paceline.backend.transports.launch_environment import Joined, RefusedElsewhere, joined
-from paceline.cli.actions import Ask, answer_runs, naming_stored, reported, run_names, together
+from paceline.cli.actions import ScenarioOptions, answer_runs, naming_stored, reported, run_names, together
 from paceline.cli.options import (
     EXIT_FAILED,
     RUNS,
@@ -145,7 +145,7 @@ def train(
         if not _replay(replay, shown):
             raise typer.Exit(EXIT_FAILED)
         return
-    ask = Ask(
+    options = ScenarioOptions(
         _scenario_of(scenario, resume),
         changes=changes,
         algorithms=algorithms,
@@ -159,9 +159,9 @@ def train(
     if slurm:
         from paceline.backend.training.slurm import script
 
-        sys.stdout.write(script(ask.read(), [argument for argument in sys.argv[1:] if argument != "--slurm"]))
+        sys.stdout.write(script(options.read(), [argument for argument in sys.argv[1:] if argument != "--slurm"]))
     else:
-        run(ask, shown, watching)
+        run(options, shown, watching)
 
 
 def _scenario_of(scenario: str | None, resume: Path | None) -> str | Mapping[str, Any]:
@@ -211,28 +211,30 @@ class Watching:
             raise InputError("\n".join(mistakes))
 
 
-def run(ask: Ask, output: Output, watching: Watching) -> None:
+def run(options: ScenarioOptions, output: Output, watching: Watching) -> None:
     """Trains one real run per algorithm and seed; the record of a failed run is stored too.
 
     Args:
-        ask: the request.
+        options: the scenario and changes to it.
         output: where the answer is printed.
         watching: how the runs are watched.
     """
     if (started := joined(os.environ)) is not None:
-        _train_joined(ask, output, started, watching)
+        _train_joined(options, output, started, watching)
         return
-    scenario = ask.load()
+    scenario = options.load()
     from paceline.records.machine import OtherLoad
     from paceline.reports.comparison.conclusion import say_load
 
     with OtherLoad() as other:
-        runs = _train(ask, scenario, output, watching)
-    answer_runs(runs, ask, output)
+        runs = _train(options, scenario, output, watching)
+    answer_runs(runs, options, output)
     output.note(say_load(other.share))
 
 
-def _train(ask: Ask, scenario: Scenario, output: Output, watching: Watching, world: World | None = None) -> list[Run]:
+def _train(
+    options: ScenarioOptions, scenario: Scenario, output: Output, watching: Watching, world: World | None = None
+) -> list[Run]:
     broken = _check(scenario, world)
     predicted = _predicted(scenario, output, watching, world)
     from paceline.backend.posix.interrupts import uninterrupted
@@ -243,7 +245,7 @@ def _train(ask: Ask, scenario: Scenario, output: Output, watching: Watching, wor
     stored: list[Run] = []
     with (
         naming_stored(stored, output, speaks=_speaks(world)),
-        _board(watching.tensorboard and _speaks(world), ask, output) as board,
+        _board(watching.tensorboard and _speaks(world), options, output) as board,
         _display(predicted, output, joined=world is not None) as display,
         output.progress() if display is None else nullcontext(_no_stage) as stage,
     ):
@@ -252,7 +254,7 @@ def _train(ask: Ask, scenario: Scenario, output: Output, watching: Watching, wor
         def keep(run: Run) -> Run:
             finished = run if board is None else board.finish(run)
             with uninterrupted():  # a run that is stored is named
-                stored.append(store.save(finished, ask.out))
+                stored.append(store.save(finished, options.out))
             if board is not None:
                 board.clear()
             if display is not None and finished.summary["stop_reason"] != "failure":
@@ -266,8 +268,8 @@ def _train(ask: Ask, scenario: Scenario, output: Output, watching: Watching, wor
                 watch=_each(watchers) if watchers else None,
                 echo=echo,
                 keep=broken.marking(keep),
-                out=ask.out,
-                resume=ask.resume,
+                out=options.out,
+                resume=options.resume,
                 world=world,
                 note=output.note,
             )
@@ -341,24 +343,24 @@ def _each(watchers: Sequence[Watcher]) -> Watcher:
     return watch
 
 
-def _train_joined(ask: Ask, output: Output, started: Joined, watching: Watching) -> None:
+def _train_joined(options: ScenarioOptions, output: Output, started: Joined, watching: Watching) -> None:
     """Trains as one process of several, of which only the first writes files and prints."""
     with reported(started):
-        scenario = ask.load() if started.process == 0 else ask.read()
+        scenario = options.load() if started.process == 0 else options.read()
         with together(started, output) as (world, speaking):
-            runs = _train(ask, scenario, speaking, watching, world)
+            runs = _train(options, scenario, speaking, watching, world)
     if runs:
-        answer_runs(runs, ask, output)
+        answer_runs(runs, options, output)
 
 
-def _board(wanted: bool, ask: Ask, output: Output) -> AbstractContextManager[TensorBoard | None]:
+def _board(wanted: bool, options: ScenarioOptions, output: Output) -> AbstractContextManager[TensorBoard | None]:
     """Returns the writer of event files, if they are requested."""
     if not wanted:
         return nullcontext()
     from paceline.reports.export.tensorboard import tensorboard
 
-    output.note(f"to watch: tensorboard --logdir {ask.out}")
-    return tensorboard(ask.out)
+    output.note(f"to watch: tensorboard --logdir {options.out}")
+    return tensorboard(options.out)
 
 
 def _replay(folder: Path, output: Output) -> bool:

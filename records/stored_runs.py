@@ -147,7 +147,7 @@ AGE = re.compile(r"\s*(?P<number>\d+(\.\d+)?)\s*(?P<unit>[a-z]+)\s*")
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class FigureCondition:
     """A condition on a figure of the summary: its path, and the test of its value."""
 
     path: str
@@ -173,7 +173,7 @@ class Filter:
     seeds: Sequence[int] = ()
     kind: str | None = None
     older_s: float | None = None
-    conditions: Sequence[Condition] = ()
+    conditions: Sequence[FigureCondition] = ()
 
     def select(self, runs: Iterable[StoredRun], now: datetime | None = None) -> list[StoredRun]:
         """Returns the runs that meet all conditions.
@@ -218,14 +218,14 @@ def figure(summary: Mapping[str, Any], path: str) -> Any:
     return found
 
 
-def condition(text: str) -> Condition:
+def condition(text: str) -> FigureCondition:
     """Returns the condition that a text such as ``step_s.mean<0.03`` states.
 
     Raises:
         InputError: the text is no condition.
 
     >>> condition("step_s.mean < 0.03")
-    Condition(path='step_s.mean', sign='<', value=0.03)
+    FigureCondition(path='step_s.mean', sign='<', value=0.03)
     """
     found = CONDITION.fullmatch(text)
     if found is None:
@@ -242,7 +242,7 @@ def condition(text: str) -> Condition:
             ) from None
     if isinstance(value, float) and math.isnan(value):
         raise InputError(f"--where: found {text!r}; expected a number that is not NaN")
-    return Condition(found["path"], "=" if found["sign"] == "==" else found["sign"], value)
+    return FigureCondition(found["path"], "=" if found["sign"] == "==" else found["sign"], value)
 
 
 def seconds_of(text: str) -> float:

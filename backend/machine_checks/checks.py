@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from paceline.backend.machine_checks import hardware, libraries, programs
-from paceline.backend.machine_checks.result import CheckResult
+from paceline.backend.machine_checks.result import MachineCheck
 
-CHECKS: tuple[Callable[[], CheckResult | list[CheckResult]], ...] = (
+CHECKS: tuple[Callable[[], MachineCheck | list[MachineCheck]], ...] = (
     libraries.python,
     hardware.cores,
     hardware.memory,
@@ -24,7 +24,7 @@ CHECKS: tuple[Callable[[], CheckResult | list[CheckResult]], ...] = (
 )
 
 
-def checks() -> Iterator[CheckResult]:
+def checks() -> Iterator[MachineCheck]:
     """Yields the result of each check when it is there; together they take a few seconds, most of them for torch."""
     for check in CHECKS:
         found = check()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
-from paceline.backend.machine_checks.result import CheckResult
+from paceline.backend.machine_checks.result import MachineCheck
 from paceline.backend.posix.reserve import ADVICE
 from paceline.backend.posix.run_folders import SHARED
 from paceline.records.machine import gpu_driver, machine_facts
@@ -16,11 +16,11 @@ LEAST_MEMORY_BYTES = 4 * 2**30
 """INFERENCE: torch, pandas and the data of four ranks take about half of it"""
 
 
-def cores() -> CheckResult:
+def cores() -> MachineCheck:
     """Checks the processor cores that this process may use."""
     facts = machine_facts()
     number = facts["cores"] or 1
-    return CheckResult(
+    return MachineCheck(
         name="processor cores",
         status="ok" if number > 1 else "limited",
         found=f"{number} of {facts['processor']}",
@@ -29,11 +29,11 @@ def cores() -> CheckResult:
     )
 
 
-def memory() -> CheckResult:
+def memory() -> MachineCheck:
     """Checks the main memory."""
     total = machine_facts()["memory_bytes"]
     enough = total >= LEAST_MEMORY_BYTES
-    return CheckResult(
+    return MachineCheck(
         name="memory",
         status="ok" if enough else "limited",
         found=in_words(total),
@@ -42,12 +42,12 @@ def memory() -> CheckResult:
     )
 
 
-def shared_memory() -> CheckResult:
+def shared_memory() -> MachineCheck:
     """Checks the free space of the file system in memory in which ranks exchange messages."""
     free = shutil.disk_usage(SHARED).free
     in_memory = str(SHARED) == "/dev/shm"
     enough = in_memory and free >= LEAST_SHARED_BYTES
-    return CheckResult(
+    return MachineCheck(
         name="shared memory",
         status="ok" if enough else "limited",
         found=f"{in_words(free)} free in {SHARED}" + ("" if in_memory else ", since there is no /dev/shm"),
@@ -57,19 +57,19 @@ def shared_memory() -> CheckResult:
     )
 
 
-def gpus() -> CheckResult:
+def gpus() -> MachineCheck:
     """Checks the GPUs that torch can use."""
     needed_for = "train.device: cuda, and calibrate of GPUs"
     try:
         import torch
     except ImportError:
-        return CheckResult(
+        return MachineCheck(
             name="GPUs", status="missing", found="unknown without torch", needed_for=needed_for, remedy="install torch"
         )
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if count:
         names = [_gpu(torch.cuda.get_device_properties(number)) for number in range(count)]
-        return CheckResult(name="GPUs", status="ok", found="; ".join(names), needed_for=needed_for)
+        return MachineCheck(name="GPUs", status="ok", found="; ".join(names), needed_for=needed_for)
     driver = gpu_driver()
     if torch.version.cuda is None:
         found = f"none: torch {torch.__version__} is a build without CUDA"
@@ -79,7 +79,7 @@ def gpus() -> CheckResult:
         remedy = (
             "use a machine with an NVIDIA GPU and its driver; in a container, pass the GPUs (docker run --gpus all)"
         )
-    return CheckResult(name="GPUs", status="missing", found=found, needed_for=needed_for, remedy=remedy)
+    return MachineCheck(name="GPUs", status="missing", found=found, needed_for=needed_for, remedy=remedy)
 
 
 def in_words(nbytes: int) -> str:

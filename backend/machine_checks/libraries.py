@@ -6,7 +6,7 @@ import platform
 from importlib import metadata
 from importlib.util import find_spec
 
-from paceline.backend.machine_checks.result import CheckResult
+from paceline.backend.machine_checks.result import MachineCheck
 
 EXTRAS: dict[str, tuple[str, str]] = {
     "optuna": ("planning", "paceline plan"),
@@ -17,19 +17,19 @@ EXTRAS: dict[str, tuple[str, str]] = {
 """optional packages: the extra of paceline that installs each, and the commands that use it"""
 
 
-def python() -> CheckResult:
+def python() -> MachineCheck:
     """Reports Python and the version of Paceline."""
     found = f"{platform.python_version()}, with paceline {metadata.version('paceline')}"
-    return CheckResult(name="Python", status="ok", found=found, needed_for="everything", required=True)
+    return MachineCheck(name="Python", status="ok", found=found, needed_for="everything", required=True)
 
 
-def torch() -> CheckResult:
+def torch() -> MachineCheck:
     """Checks torch."""
     needed_for = "simulations that learn, train, and compare"
     try:
         import torch as module
     except (ImportError, OSError) as error:  # OSError: a shared library of it is missing
-        return CheckResult(
+        return MachineCheck(
             name="torch",
             status="missing",
             found=f"cannot be imported: {error}",
@@ -39,22 +39,22 @@ def torch() -> CheckResult:
         )
     built = "without CUDA" if module.version.cuda is None else f"with CUDA {module.version.cuda}"
     found = f"{module.__version__}, a build {built}"
-    return CheckResult(name="torch", status="ok", found=found, needed_for=needed_for, required=True)
+    return MachineCheck(name="torch", status="ok", found=found, needed_for=needed_for, required=True)
 
 
-def gloo() -> CheckResult:
+def gloo() -> MachineCheck:
     """Checks that torch has gloo."""
     return _of_torch(
         "gloo", "train and compare: collectives and messages of processors", "pip install torch", required=True
     )
 
 
-def nccl() -> CheckResult:
+def nccl() -> MachineCheck:
     """Checks that torch has NCCL."""
     return _of_torch("NCCL", "train.device: cuda, for collectives of GPUs", "install a build of torch with CUDA")
 
 
-def _of_torch(name: str, needed_for: str, remedy: str, *, required: bool = False) -> CheckResult:
+def _of_torch(name: str, needed_for: str, remedy: str, *, required: bool = False) -> MachineCheck:
     try:
         from torch import distributed
 
@@ -62,7 +62,7 @@ def _of_torch(name: str, needed_for: str, remedy: str, *, required: bool = False
         found = "in this build of torch" if there else "this build of torch is without it"
     except (ImportError, OSError):
         there, found = False, "unknown without torch"
-    return CheckResult(
+    return MachineCheck(
         name=name,
         status="ok" if there else "missing",
         found=found,
@@ -72,13 +72,13 @@ def _of_torch(name: str, needed_for: str, remedy: str, *, required: bool = False
     )
 
 
-def packages() -> list[CheckResult]:
+def packages() -> list[MachineCheck]:
     """Checks the optional packages."""
     results = []
     for package, (extra, needed_for) in EXTRAS.items():
         there = find_spec(package) is not None
         results.append(
-            CheckResult(
+            MachineCheck(
                 name=package,
                 status="ok" if there else "missing",
                 found=metadata.version(package) if there else "not installed",

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Sequence
 
 from paceline.backend.emulation.emulated_hosts import shaped
-from paceline.backend.machine_checks.result import CheckResult, Status
+from paceline.backend.machine_checks.result import MachineCheck, Status
 from paceline.backend.posix.network_namespaces import NoHosts, namespaces, run_ip
 
 LIMIT_S = 10.0
@@ -21,20 +21,20 @@ RATE, DELAY_S = 1.25e6, 1e-3
 EMULATED = "train.network: emulated, in train, compare and calibrate"
 
 
-def network() -> list[CheckResult]:
+def network() -> list[MachineCheck]:
     """Checks network namespaces, and traffic control in one."""
     try:
         with namespaces(["doctor"]) as (name,):
             return [
-                CheckResult(name="network namespaces", status="ok", found="one was made", needed_for=EMULATED),
+                MachineCheck(name="network namespaces", status="ok", found="one was made", needed_for=EMULATED),
                 _traffic_control(name),
             ]
     except (NoHosts, OSError) as error:
         remedy = "run as root with iproute2 (apt install iproute2); in a container, with --privileged"
-        missing = CheckResult(
+        missing = MachineCheck(
             name="network namespaces", status="missing", found=str(error), needed_for=EMULATED, remedy=remedy
         )
-        unknown = CheckResult(
+        unknown = MachineCheck(
             name="traffic control (tc)",
             status="missing",
             found="cannot be tried without network namespaces",
@@ -44,7 +44,7 @@ def network() -> list[CheckResult]:
         return [missing, unknown]
 
 
-def _traffic_control(name: str) -> CheckResult:
+def _traffic_control(name: str) -> MachineCheck:
     """Checks rates and delays of links in a namespace."""
     try:
         for command in shaped(name, "lo", RATE):
@@ -63,11 +63,11 @@ def _traffic_control(name: str) -> CheckResult:
     return _control("ok", "rates (tbf) and delays (netem) of links work", "")
 
 
-def _control(status: Status, found: str, remedy: str) -> CheckResult:
-    return CheckResult(name="traffic control (tc)", status=status, found=found, needed_for=EMULATED, remedy=remedy)
+def _control(status: Status, found: str, remedy: str) -> MachineCheck:
+    return MachineCheck(name="traffic control (tc)", status=status, found=found, needed_for=EMULATED, remedy=remedy)
 
 
-def slurm() -> CheckResult:
+def slurm() -> MachineCheck:
     """Checks the client of Slurm."""
     return _program(
         "Slurm",
@@ -77,13 +77,13 @@ def slurm() -> CheckResult:
     )
 
 
-def mpi() -> CheckResult:
+def mpi() -> MachineCheck:
     """Checks the launcher of MPI."""
     remedy = "apt install openmpi-bin; on a cluster: load its module"
     return _program("MPI", ("mpirun", "mpiexec"), needed_for="starting ranks with mpirun", remedy=remedy)
 
 
-def chromium() -> CheckResult:
+def chromium() -> MachineCheck:
     """Checks the browser of the tests of reports."""
     return _program(
         "Chromium",
@@ -93,7 +93,7 @@ def chromium() -> CheckResult:
     )
 
 
-def _program(name: str, programs: Sequence[str], *, needed_for: str, remedy: str) -> CheckResult:
+def _program(name: str, programs: Sequence[str], *, needed_for: str, remedy: str) -> MachineCheck:
     """Checks that one of several programs is there and prints its version."""
     for program in programs:
         if (path := shutil.which(program)) is None:
@@ -101,10 +101,10 @@ def _program(name: str, programs: Sequence[str], *, needed_for: str, remedy: str
         runs, said = version_of(path)
         if not runs:
             found = f"{path}, which does not run: {said}"
-            return CheckResult(name=name, status="missing", found=found, needed_for=needed_for, remedy=remedy)
-        return CheckResult(name=name, status="ok", found=f"{said} ({path})", needed_for=needed_for)
+            return MachineCheck(name=name, status="missing", found=found, needed_for=needed_for, remedy=remedy)
+        return MachineCheck(name=name, status="ok", found=f"{said} ({path})", needed_for=needed_for)
     found = f"no program {' or '.join(programs)}"
-    return CheckResult(name=name, status="missing", found=found, needed_for=needed_for, remedy=remedy)
+    return MachineCheck(name=name, status="missing", found=found, needed_for=needed_for, remedy=remedy)
 
 
 def version_of(path: str) -> tuple[bool, str]:

@@ -9,7 +9,7 @@ Status = Literal["ok", "limited", "missing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult:
+class MachineCheck:
     """What was found, what it is needed for, and how to get it.
 
     Args:

@@ -77,7 +77,7 @@ class Counter:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class Track:
     """A track of a rank."""
 
     rank: int
@@ -86,25 +86,25 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class RunTimeline:
     """All tracks of a run."""
 
     title: str
     ranks: dict[int, str]
     """the name of each rank"""
-    lanes: list[Lane]
+    lanes: list[Track]
     applications: list[Application] = field(default_factory=list)
     counters: list[Counter] = field(default_factory=list)
 
 
-def timeline_of(run: Run) -> Timeline:
+def timeline_of(run: Run) -> RunTimeline:
     """Returns the timeline of a run.
 
     Args:
         run: a run with its tables.
     """
     spans, updates = run.tables.spans, run.tables.updates
-    return Timeline(
+    return RunTimeline(
         title=f"{run.name}: {run.algorithm}, seed {run.seed}, {run.kind}",
         ranks=rank_names(spans),
         lanes=list(_lanes(run)),
@@ -132,7 +132,7 @@ def rank_names(spans: pd.DataFrame) -> dict[int, str]:
     return {int(rank): f"rank {rank} ({role})" if role else f"rank {rank}" for rank, role in sorted(roles.items())}
 
 
-def _lanes(run: Run) -> Iterator[Lane]:
+def _lanes(run: Run) -> Iterator[Track]:
     """Yields the tracks of all ranks: by rank, then lane, the main lane first."""
     tracks: dict[tuple[int, str], list[list[Slice]]] = defaultdict(list)
     for rank, lane, one in _slices(run):
@@ -145,7 +145,7 @@ def _lanes(run: Run) -> Iterator[Lane]:
             free.append([one])
     for rank, lane in sorted(tracks, key=lambda key: (key[0], key[1] != "main", key[1])):
         for number, slices in enumerate(tracks[rank, lane], start=1):
-            yield Lane(rank, lane if number == 1 else f"{lane} ({number})", slices)
+            yield Track(rank, lane if number == 1 else f"{lane} ({number})", slices)
 
 
 def _slices(run: Run) -> Iterator[tuple[int, str, Slice]]:
@@ -221,7 +221,7 @@ def _present(value: Any) -> bool:
     return value is not None and not (isinstance(value, float) and not math.isfinite(value))
 
 
-def write_chrome(timeline: Timeline, file: IO[str]) -> None:
+def write_chrome(timeline: RunTimeline, file: IO[str]) -> None:
     """Writes a timeline as a JSON document with one event per line.
 
     Args:
@@ -235,7 +235,7 @@ def write_chrome(timeline: Timeline, file: IO[str]) -> None:
     file.write("\n]}\n")
 
 
-def chrome_events(timeline: Timeline) -> Iterator[Event]:
+def chrome_events(timeline: RunTimeline) -> Iterator[Event]:
     """Yields the events of a timeline.
 
     Args:
@@ -260,7 +260,7 @@ def chrome_events(timeline: Timeline) -> Iterator[Event]:
             yield _event("C", process, 0, name, time_ns) | {"args": {counter.name: value}}
 
 
-def _lane(lane: Lane, thread: int, with_arrow: set[int | None]) -> Iterator[Event]:
+def _lane(lane: Track, thread: int, with_arrow: set[int | None]) -> Iterator[Event]:
     process = FIRST_RANK + lane.rank
     yield from _named("thread", process, thread, lane.name)
     for one in lane.slices:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from paceline.backend.machine_checks import checks as all_checks
 from paceline.backend.machine_checks import hardware, libraries, programs
-from paceline.backend.machine_checks.result import CheckResult
+from paceline.backend.machine_checks.result import MachineCheck
 from paceline.backend.posix.network_namespaces import NoHosts
 from paceline.cli.app import app
 
@@ -31,10 +31,10 @@ def test_every_part_is_reported_with_a_remedy_if_it_is_missing() -> None:
 
 
 def test_a_required_part_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = CheckResult(
+    missing = MachineCheck(
         name="torch", status="missing", found="no", needed_for="all", remedy="pip install torch", required=True
     )
-    optional = CheckResult(name="MPI", status="missing", found="no [b]", needed_for="mpirun", remedy="apt install m")
+    optional = MachineCheck(name="MPI", status="missing", found="no [b]", needed_for="mpirun", remedy="apt install m")
     monkeypatch.setattr(all_checks, "CHECKS", (lambda: missing, lambda: [optional]))
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 1

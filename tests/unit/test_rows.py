@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console
 
 from paceline.cli import simulate_command
-from paceline.cli.actions import Ask
+from paceline.cli.actions import ScenarioOptions
 from paceline.cli.output import Output
-from paceline.cli.progress import Expected, Left
+from paceline.cli.progress import ExpectedTime, Left
 from paceline.records import Run
 from paceline.reports.comparison.run_table import Rows, runs_table, seeds_table
 from paceline.reports.comparison.words import duration
@@ -63,7 +63,7 @@ def test_a_row_is_printed_before_the_next_method_is_simulated(look: Any, tmp_pat
         out=Console(file=out, force_terminal=terminal, width=80),
         err=Console(file=err, force_terminal=terminal, width=80),
     )
-    simulate_command.run(Ask("quickstart", algorithms="sync-sgd,agd,easgd", out=tmp_path), told)
+    simulate_command.run(ScenarioOptions("quickstart", algorithms="sync-sgd,agd,easgd", out=tmp_path), told)
     assert [[name in text for name in ("sync-sgd", "agd", "easgd")] for text in found] == [
         [False, False, False],
         [True, False, False],
@@ -78,7 +78,7 @@ def test_means_over_seeds_are_printed_when_the_last_seed_has_ended(look: Any, tm
     out = io.StringIO()
     found = look(out.getvalue)
     told = Output(quiet=True, out=Console(file=out, width=80))
-    simulate_command.run(Ask("quickstart", algorithms="sync-sgd,agd", seeds=2, out=tmp_path), told)
+    simulate_command.run(ScenarioOptions("quickstart", algorithms="sync-sgd,agd", seeds=2, out=tmp_path), told)
     assert ["sync-sgd" in text for text in found] == [False, False, True, True, True]
     assert ["agd" in text for text in found] == [False, False, False, False, True]
     assert "Means over 2 seeds" in out.getvalue()
@@ -87,7 +87,7 @@ def test_means_over_seeds_are_printed_when_the_last_seed_has_ended(look: Any, tm
 def test_json_is_one_document_at_the_end(look: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed: list[str] = []
     look(lambda: printed.append(capsys.readouterr().out))
-    simulate_command.run(Ask("quickstart", algorithms="sync-sgd,agd", out=tmp_path), Output(as_json=True))
+    simulate_command.run(ScenarioOptions("quickstart", algorithms="sync-sgd,agd", out=tmp_path), Output(as_json=True))
     assert printed == ["", "", ""]
     assert len(json.loads(capsys.readouterr().out)["runs"]) == 2
 
@@ -111,7 +111,7 @@ def test_rows_say_what_the_whole_table_says_and_stand_below_each_other(each: boo
 def lefts(kinds: list[str], reports: list[tuple[float, float]], *, ends: tuple[float, ...] = ()) -> list[Left | None]:
     """Returns the estimates at these times and completed parts of the current run; a run ends at each of `ends`."""
     clock, found, ended = Clock(), [], 0
-    expected = Expected(kinds, clock)
+    expected = ExpectedTime(kinds, clock)
     for now_s, part in reports:
         while ended < len(ends) and ends[ended] <= now_s:
             clock.now_s, ended = ends[ended], ended + 1
@@ -196,7 +196,7 @@ def test_a_long_simulation_says_so_once() -> None:
     stream, told = io.StringIO(), list[tuple[str, float]]()
     output = Output(err=Console(file=stream, width=200))
     estimating = simulate_command._estimating(
-        Expected(["sync-sgd", "agd"], clock), lambda name, done: told.append((name, done)), output
+        ExpectedTime(["sync-sgd", "agd"], clock), lambda name, done: told.append((name, done)), output
     )
     assert estimating is not None
     for now_s in range(0, 50, 5):
@@ -211,7 +211,7 @@ def test_a_short_one_does_not() -> None:
     clock = Clock()
     stream = io.StringIO()
     output = Output(err=Console(file=stream, width=200))
-    estimating = simulate_command._estimating(Expected(["sync-sgd"], clock), lambda *_: None, output)
+    estimating = simulate_command._estimating(ExpectedTime(["sync-sgd"], clock), lambda *_: None, output)
     assert estimating is not None
     for now_s in range(10):
         clock.now_s = float(now_s)
