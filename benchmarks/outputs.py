@@ -42,6 +42,7 @@ CHANGING = (
     (r'("checksum": )"\w+"', r"\1N"),
     (r"(?m)^(?:simulating|explaining|sweeping|planning|checking|expected duration): .*\n", ""),
     (r"schedules in [\d.]+ s", "schedules in N s"),
+    (r"(?m)^[\w-]+: \d+ schedules, \d+%\n", ""),
     (r"(?m)^( \S+ +(?:holds|violated|not checked) +\d+ +)[\d.]+", r"\1N"),
 )
 """patterns of what differs between two runs of one version, and what is written in their places"""

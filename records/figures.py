@@ -267,7 +267,7 @@ EVALUATIONS = Figure(
 )  # fmt: skip
 SAMPLES = Figure("samples", "samples", "samples", COUNT, "Training samples of all applied gradients.", type="Int64")
 THROUGHPUT = Figure(
-    "samples_per_s", "throughput", "samples", RATE,
+    "samples_per_s", "throughput", "throughput", RATE,
     "Training samples per second of all workers together, whatever they learn from them.", "high",
 )  # fmt: skip
 STEP_TIME = Figure(

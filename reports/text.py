@@ -171,6 +171,7 @@ def empty(table: Table, columns: Sequence[int], widths: Sequence[int], gap: int,
     made = RichTable(
         header_style="", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap - 1, 0, 0), show_edge=False,
     )  # fmt: skip
+    made.show_header = any(table.columns[at].title for at in columns)
     for at, width in zip(columns, widths, strict=True):
         column = table.columns[at]
         made.add_column(
