@@ -160,7 +160,8 @@ def test_compare_for_a_person(engines: Engines, tmp_path: Path) -> None:
 
 def test_compare_explains_errors(engines: Engines, tmp_path: Path) -> None:
     result = call("compare", "quickstart", "--algorithms", "sync-sgd", "--explain", "--out", tmp_path)
-    assert "sync-sgd: predicted 1000 ms, measured 1010 ms a step. No activity differs" in result.stdout
+    words = " ".join(result.stdout.split())
+    assert "sync-sgd: predicted 1,000 ms, measured 1,010 ms a step. No activity differs" in words
     whole = engines.train
     engines.train = lambda scenario, **options: whole(scenario, **{**options, "keep": slowed(options["keep"])})
     result = call("compare", "quickstart", "--algorithms", "sync-sgd", "--explain", "--out", tmp_path)
