@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.algorithms.core.values import Rank
-from paceline.records.figures import significant
-from paceline.reports.comparison.words import size
+from paceline.records.figures import BYTES, DURATION, significant
 from paceline.reports.explanation.recording import Performed, Recorded
 from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.pattern_time import alone_s
@@ -18,6 +17,8 @@ from paceline.topologies.catalogue.device import Device
 from paceline.topologies.graphs.links import Link
 from paceline.topologies.graphs.routing import port
 
+size, seconds = BYTES.text, DURATION.text
+"""numbers of bytes and of seconds, with the prefix that fits"""
 MOST_ROUTES = 3
 """routes that are listed in the formula of a message"""
 SAME = 0.01
@@ -29,20 +30,6 @@ KINDS = {
     "AllGather": "all-gather",
     "Barrier": "barrier",
 }
-
-
-def seconds(value_s: float) -> str:
-    """Formats seconds with a unit.
-
-    >>> seconds(0.0612), seconds(4e-05), seconds(0.0), seconds(2.5)
-    ('61.2 ms', '40 us', '0 s', '2.5 s')
-    """
-    if value_s == 0 or not math.isfinite(value_s):
-        return "0 s" if value_s == 0 else "unknown"
-    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if abs(value_s) * factor >= 1 or unit == "us":
-            return f"{significant(value_s * factor)} {unit}"
-    raise AssertionError("the last unit is always used")
 
 
 def joined(provenances: Iterable[str]) -> str:

@@ -13,7 +13,6 @@ from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.values import Rank
 from paceline.records.figures import significant
 from paceline.records.trace import COPY_TO_DEVICE, Span
-from paceline.reports.comparison.words import size
 from paceline.reports.explanation.details import Attributed, Cause, about_collective, attribute
 from paceline.reports.explanation.formulas import (
     KIND_NAMES,
@@ -27,6 +26,7 @@ from paceline.reports.explanation.formulas import (
     message_words,
     or_simulated,
     seconds,
+    size,
 )
 from paceline.reports.explanation.recording import Performed, Recorded, windows
 from paceline.simulator.runs.interference import processors_of, taken_of

@@ -42,7 +42,7 @@ def test_a_hidden_copy_costs_nothing() -> None:
     assert row.seconds == pytest.approx(0.0, abs=1e-9)
     assert row.hidden_s == pytest.approx(2 * BATCH / 12e9 + 4.2e-6, rel=1e-6)
     assert row.formula.startswith(
-        "simulated with contention: 527 us on average; alone 1000 × 3.14 kB = 3.14 MB / 12 GB/s"
+        "simulated with contention: 527 µs on average; alone 1000 × 3.14 kB = 3.14 MB / 12 GB/s"
     )
     assert "pcie3" in row.provenance and "MEMORY" in row.provenance
 

@@ -137,7 +137,7 @@ def test_on_a_star_a_step_is_a_gradient_and_a_ring() -> None:
     (reduced,) = of_group(rows, "collective")
     assert reduced.seconds == pytest.approx(ring_s)
     assert reduced.formula == (
-        "ring all-reduce: 2 (4 − 1) · 50 us + 2 (4 − 1)/4 · 1.72 MB / 1.25 GB/s = 2.37 ms, × 1 per step"
+        "ring all-reduce: 2 (4 − 1) · 50 µs + 2 (4 − 1)/4 · 1.72 MB / 1.25 GB/s = 2.37 ms, × 1 per step"
     )
     assert reduced.name == "all-reduce of 1.72 MB among 4, ring"
 
@@ -175,7 +175,7 @@ def test_two_messages_of_a_server_on_another_node() -> None:
     message_s = ALPHA_S + LENET_BYTES / BYTES_PER_S
     push, pull = of_group(rows, "message")
     assert {push.name, pull.name} == {"worker → server, 1.72 MB", "server → worker, 1.72 MB"}
-    assert f"1.72 MB / 1.25 GB/s + 50 us = {1e3 * message_s:.2f} ms" in push.formula
+    assert f"1.72 MB / 1.25 GB/s + 50 µs = {1e3 * message_s:.2f} ms" in push.formula
     assert step_s == pytest.approx(total(of_group(rows, "gradient")) + push.seconds + pull.seconds)
 
 
