@@ -21,13 +21,13 @@ from paceline.checking.defaults import (
 from paceline.cli.options import Json, Quiet, complete_algorithms, output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from rich.console import RenderableType
     from rich.table import Table
     from rich.text import Text
 
-    from paceline.checking.cases import Checked, Verdict, Violation
+    from paceline.checking.cases import Checked, Violation
     from paceline.checking.counterexamples import Replayed, Story
     from paceline.cli.output import Output
 
@@ -172,8 +172,8 @@ def check(
         raise InputError("--deaths: found it without --exhaustive; random schedules contain deaths without this option")
     if not methods:
         raise InputError("METHOD: found none, expected the name of a method, your own as file.py:Class, or all")
+    from paceline.reports.results.check_result import blocks_of, check_answer, methods_of
     from paceline.reports.results.check_result import check as checked
-    from paceline.reports.results.check_result import check_answer, methods_of
 
     compared = None if same_as is None else methods_of(same_as)[0]
     answers = []
@@ -193,7 +193,7 @@ def check(
                 report=partial(_say_violation, method.name, to),
             )
             shown, files = _counterexamples(found, out)
-            for part in [*_summary(found), *shown]:
+            for part in [*blocks_of(found), "", *shown]:
                 to.row(part)
             answers.append(check_answer(found, files))
     to.answer(answers[0] if len(answers) == 1 else {"results": answers}, [])
@@ -217,31 +217,6 @@ def _counterexamples(found: Checked, folder: Path) -> tuple[list[RenderableType]
         files[verdict.guarantee] = paths[0]
         parts += [*story_parts(story, paths), ""]
     return parts, files
-
-
-def _summary(found: Checked) -> Iterator[RenderableType]:
-    from rich.text import Text
-
-    from paceline.reports.plain_table import plain_table
-
-    title = f"{found.method.name}: {found.schedules:,} schedules in {found.seconds:.1f} s"
-    table = plain_table(title, first="guarantee")
-    table.add_column("verdict")
-    table.add_column("schedules", justify="right")
-    table.add_column("seconds", justify="right")
-    table.add_column("worst value")
-    for one in found.verdicts.values():
-        style = {"violated": "bold red", "not checked": "dim"}.get(one.verdict, "")
-        table.add_row(one.guarantee, Text(one.verdict, style), f"{one.schedules:,}", f"{one.seconds:.1f}", _worst(one))
-    yield table
-    yield from (Text(f"{one}") for one in getattr(found, "explored", ()))
-    yield from (Text(f"worst found by directed search: {measured}") for measured, _ in found.extremes.values())
-    yield from map(Text, found.coverage)
-    yield ""
-
-
-def _worst(verdict: Verdict) -> str:
-    return "" if verdict.worst is None else str(verdict.worst)
 
 
 def story_parts(story: Story, files: Sequence[Path] = ()) -> list[RenderableType]:

@@ -118,8 +118,7 @@ class CheckResult(Result, Sequence[Checked]):
         """Returns the answer of the command: a table for each method, and a sentence for each violation."""
         blocks: list[Block] = []
         for checked in self:
-            blocks.append(_table(checked))
-            blocks += map(Claim, checked.coverage)
+            blocks += blocks_of(checked)
         for method, verdict in self.violated:
             assert verdict.violation is not None, "that is what violated means"
             blocks.append(Claim(f"{method} violates {verdict.guarantee}: {verdict.violation.words}"))
@@ -140,6 +139,17 @@ class CheckResult(Result, Sequence[Checked]):
     @property
     def _report_name(self) -> str:
         return f"{self[0].method.name}-check.html" if len(self) == 1 else "check.html"
+
+
+def blocks_of(checked: Checked) -> list[Block]:
+    """Returns the verdicts of one method, and how far the search reached.
+
+    Args:
+        checked: the method with its verdicts.
+    """
+    said = [str(explored) for explored in getattr(checked, "explored", ())]
+    said += [f"worst found by directed search: {measured}" for measured, _ in checked.extremes.values()]
+    return [_table(checked), *map(Claim, (*said, *checked.coverage))]
 
 
 def _table(checked: Checked) -> Table:
