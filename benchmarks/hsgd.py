@@ -28,8 +28,7 @@ from rich.table import Table
 
 from hsgd_features.rows import ASSUMED, FEATURES, PAPER, SCENARIO, Row, factors, left_out, variants, waterfall
 from paceline.records.figures import ACTIVITIES
-from paceline.reports.comparison.accuracy_figure import FAINT, INK
-from paceline.reports.palette import PALETTE
+from paceline.reports.palette import FAINT, INK, PALETTE
 
 
 def steps(rows: Sequence[Row]) -> Table:

@@ -172,11 +172,12 @@ def check(
         raise InputError("--deaths: found it without --exhaustive; random schedules contain deaths without this option")
     if not methods:
         raise InputError("METHOD: found none, expected the name of a method, your own as file.py:Class, or all")
-    from paceline.reports.results.check_result import blocks_of, check_answer, methods_of
+    from paceline.reports.check_answer import blocks_of_method
     from paceline.reports.results.check_result import check as checked
+    from paceline.reports.results.check_result import check_document, methods_of, remarks
 
     compared = None if same_as is None else methods_of(same_as)[0]
-    answers = []
+    answers: list[dict[str, Any]] = []
     with to.progress() as begin:
         for method in methods_of(methods):
             (found,) = checked(
@@ -193,9 +194,9 @@ def check(
                 report=partial(_say_violation, method.name, to),
             )
             shown, files = _counterexamples(found, out)
-            for part in [*blocks_of(found), "", *shown]:
+            answers.append(check_document(found, files))
+            for part in [*blocks_of_method(answers[-1], method.name, remarks(found)), "", *shown]:
                 to.row(part)
-            answers.append(check_answer(found, files))
     to.answer(answers[0] if len(answers) == 1 else {"results": answers}, [])
     if any(guarantee["verdict"] == "violated" for answer in answers for guarantee in answer["guarantees"]):
         raise typer.Exit(EXIT_VIOLATED)

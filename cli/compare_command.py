@@ -234,9 +234,9 @@ def _store_comparison(comparison: Comparison, runs: Sequence[Run], out: Path, *,
     from paceline.cli.report_command import add_report
     from paceline.records import store
     from paceline.records.document import to_json
-    from paceline.reports.comparison.accuracy_figure import save_figure
     from paceline.reports.comparison.conclusion import conclusion
-    from paceline.reports.html import report_of_comparison
+    from paceline.reports.comparison_answer import answer_of_comparison, comparison_chart
+    from paceline.reports.png import save
 
     folder = store.place(out, f"{store.slug(comparison.scenario)}-comparison")
     with store.new_folder(folder) as building:
@@ -247,7 +247,7 @@ def _store_comparison(comparison: Comparison, runs: Sequence[Run], out: Path, *,
         }
         (building / "comparison.json").write_text(to_json(record) + "\n", encoding="utf-8")
         if comparison.has_accuracy:
-            save_figure(comparison, building / "accuracy.png")
+            save([comparison_chart(comparison)], building / "accuracy.png", title=comparison.scenario)
         if report:
-            add_report(building, lambda: report_of_comparison(comparison, runs))
+            add_report(building, lambda: answer_of_comparison(comparison))
     return folder

@@ -280,13 +280,13 @@ def links() -> Iterable[Item]:
 
 def _link_line(link: Link) -> str:
     """Describes the figures of a link in one line."""
-    from paceline.reports.html.presets import quantity
+    from paceline.records.figures import BITS_PER_SECOND, DURATION
 
     down, variation = link.download_bytes_per_s, link.variation
     parts = [
-        quantity(link.latency_s, "s"),
-        f"{quantity(8 * link.bytes_per_s, 'bit/s')}" + ("" if down is None else " up"),
-        *([] if down is None else [f"{quantity(8 * down, 'bit/s')} down"]),
+        DURATION.text(link.latency_s, 4),
+        BITS_PER_SECOND.text(8 * link.bytes_per_s, 4) + ("" if down is None else " up"),
+        *([] if down is None else [f"{BITS_PER_SECOND.text(8 * down, 4)} down"]),
         *([] if variation is None else [f"cv {variation.cv:g} over time"]),
     ]
     return ", ".join(parts)

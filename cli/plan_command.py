@@ -236,12 +236,12 @@ def _check_optuna() -> None:
 
 def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | None, *, report: bool) -> PlanAnswer:
     """Makes the plan in the folder and writes its files; keeps the folder if it is interrupted."""
-    from paceline.reports.html import report_of_plan
-    from paceline.reports.planning.plan_blocks import plan_charts
+    from paceline.reports.planning.plan_blocks import answer_of_plan, plan_charts
     from paceline.reports.planning.plan_words import plan_words
     from paceline.reports.planning.planner import make_plan
     from paceline.reports.planning.request import stored_trials
     from paceline.reports.png import save
+    from paceline.reports.provenance import with_provenance
 
     folder.keep = True  # a killed or failed plan can be continued
     hint = f"continue with: paceline plan --resume {folder.building}"
@@ -261,7 +261,8 @@ def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | 
     title = f"{request.scenario['name']}: plans for {request.target.words}"
     save(plan_charts(document, trials), folder.building / "plan.png", title=title)
     if report:
-        add_report(folder.building, lambda: report_of_plan(document, dataclasses.asdict(request), trials))
+        shown = answer_of_plan(document, request.scenario["name"], trials)
+        add_report(folder.building, lambda: with_provenance(shown, request.scenario))
     return answer
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from paceline.cli.output import Output
     from paceline.records import Run
     from paceline.reports.blocks import Answer
-    from paceline.reports.html import Report
 
 REPORT = "report.html"
 MOST_RUNS = 200
@@ -56,18 +55,18 @@ def report(
       paceline report runs/my-sweep-1 --out sweep.html
       paceline report counterexamples
     """
-    from paceline.reports.html import report_of, write_report
-    from paceline.reports.html.document import titles
+    from paceline.reports.html import write_report
+    from paceline.reports.stored_answers import stored_answer
 
     to = output(ctx, as_json, quiet)
-    made = report_of(sources or [])
+    made = stored_answer(sources or [])
     path = write_report(made, out)
-    sections = titles(made)
+    sections = [section.title for section in made.whole()]
     document = {"path": str(path), "bytes": path.stat().st_size, "title": made.title, "sections": sections}
     to.answer(document, [f"{path}: {made.title}; {', '.join(sections)}; {path.stat().st_size / 1e6:.1f} MB"])
 
 
-def add_report(folder: Path, make: Callable[[], Answer | Report]) -> None:
+def add_report(folder: Path, make: Callable[[], Answer]) -> None:
     """Writes the report of a command into the folder of its results.
 
     Args:
@@ -103,10 +102,10 @@ def report_of_simulation(runs: Sequence[Run], name: str, out: Path, shown: Outpu
         shown.note(f"no report of {len(runs)} runs is written; paceline report RUN... writes one of some of them")
         return
     from paceline.records import store
-    from paceline.reports.html import report_of_runs
+    from paceline.reports.run_answer import answer_of_runs
 
     folder = store.place(out, f"{store.slug(name)}-simulation")
     with store.new_folder(folder) as building:
-        add_report(building, lambda: report_of_runs(runs))
+        add_report(building, lambda: answer_of_runs(runs))
     if not shown.as_json:
         say_report(folder, shown)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from paceline.algorithms.core.errors import InputError
 from paceline.cli.options import Json, Quiet, Verbose, output, read
 
 Runs = Annotated[
@@ -83,9 +84,13 @@ def staleness(
     found = [report.Staleness.of(read(path)) for path in runs]
     to = output(ctx, as_json, quiet, verbose)
     if figure is not None:
-        from paceline.reports.staleness.staleness_figure import save_figure
+        from paceline.reports import png
+        from paceline.reports.staleness.staleness_charts import charts_of_runs
 
-        save_figure(found, figure)
+        if figure.suffix not in {".svg", ".png", ".pdf"}:
+            raise InputError(f"--out: found {figure.name!r}, expected a name that ends in .png, .svg or .pdf")
+        figure.parent.mkdir(parents=True, exist_ok=True)
+        png.save(charts_of_runs(found), figure, columns=2)
     parts: list[Any] = []
     for one in [] if as_json else found:
         parts += [f"{one.title}\n", report.notions_table(one), report.ranks_table(one)]

@@ -244,8 +244,8 @@ def _keep(swept: Sweep, folder: Path, scenario: Mapping[str, Any], *, report: bo
         scenario: the scenario of its first point.
         report: whether to write a report.
     """
-    from paceline.reports.html import report_of_sweep
-    from paceline.reports.sweeps.sweep_answer import save_pictures, sweep_document
+    from paceline.reports.provenance import with_provenance
+    from paceline.reports.sweeps.sweep_answer import save_pictures, sweep_answer, sweep_document
     from paceline.reports.sweeps.sweep_table import tabulate
 
     table = tabulate(swept)
@@ -255,7 +255,7 @@ def _keep(swept: Sweep, folder: Path, scenario: Mapping[str, Any], *, report: bo
     (folder / "sweep.json").write_text(to_json(sweep_document(swept, table)) + "\n", encoding="utf-8")
     (folder / "request.json").write_text(to_json(request) + "\n", encoding="utf-8")
     if report:
-        add_report(folder, lambda: report_of_sweep(table, scenario))
+        add_report(folder, lambda: with_provenance(sweep_answer(table, swept), scenario))
     drawn, wanted = save_pictures(table, folder)
     if len(drawn) < wanted:
         return table, f"Table, answer and the first {len(drawn)} of {wanted} figures"

@@ -389,6 +389,11 @@ class Answer:
     summary: Callable[[], Sequence[Block]] = tuple
     notes: Sequence[str] = ()
 
+    def whole(self) -> list[Section]:
+        """Returns all sections of its report, the summary first."""
+        summary = [*self.blocks, *map(Claim, self.notes), *self.summary()]
+        return [Section("summary", "Summary", summary), *self.sections()]
+
     @property
     def tables(self) -> list[Table]:
         """Its tables."""

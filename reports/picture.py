@@ -21,9 +21,8 @@ from matplotlib.patheffects import withStroke
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.files import replacing
 from paceline.records.figures import significant
-from paceline.reports.comparison.accuracy_figure import FAINT, INK
 from paceline.reports.labels import LETTER, Named, points_of, sides
-from paceline.reports.palette import PALETTE
+from paceline.reports.palette import FAINT, INK, PALETTE
 from paceline.topologies.graphs.graph import Connection, Description, Graph, Kind, Place, Vertex
 from paceline.topologies.graphs.links import Link
 

@@ -20,7 +20,7 @@ from paceline.reports.plots import Drawn, Geometry, Side, geometry
 
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 DASHES: dict[str, Any] = {"solid": "-", "broad": "-", "dashed": (0, (4, 2)), "dotted": (0, (1, 2))}
-MOST_COLUMNS = 3
+COLUMNS = 3
 """charts beside each other; provenance: ours"""
 WIDTH, HEIGHT = 5.4, 4.4
 """inches of a chart beside others"""
@@ -32,7 +32,9 @@ NAMED_BARS = 4
 """largest number of bars whose names are not turned; provenance: ours"""
 
 
-def figure_of(charts: Sequence[Chart], choice: Mapping[str, str] | None = None, title: str = "") -> Figure:
+def figure_of(
+    charts: Sequence[Chart], choice: Mapping[str, str] | None = None, title: str = "", columns: int = COLUMNS
+) -> Figure:
     """Draws charts beside each other.
 
     Args:
@@ -40,6 +42,7 @@ def figure_of(charts: Sequence[Chart], choice: Mapping[str, str] | None = None, 
         choice: the plot of each chart with several of them, by what is chosen: ``{"Horizontal axis": "samples"}``;
             otherwise the first one is drawn.
         title: the title of the picture.
+        columns: the largest number of charts beside each other.
 
     Returns:
         The figure; ``figure.savefig(path)`` writes it.
@@ -50,7 +53,7 @@ def figure_of(charts: Sequence[Chart], choice: Mapping[str, str] | None = None, 
     if not charts:
         raise InputError("found no chart, expected at least one to draw")
     plots = [_chosen(chart, choice or {}) for chart in charts]
-    columns = min(MOST_COLUMNS, len(plots))
+    columns = min(columns, len(plots))
     rows = -(-len(plots) // columns)
     width, height = ALONE if len(plots) == 1 else (WIDTH, HEIGHT)
     bars = max((len({row for one in plot.series for row in one.y}) for plot in plots if plot.horizontal), default=0)
@@ -67,17 +70,17 @@ def figure_of(charts: Sequence[Chart], choice: Mapping[str, str] | None = None, 
     return figure
 
 
-def save(charts: Sequence[Chart], path: Path, choice: Mapping[str, str] | None = None, title: str = "") -> None:
+def save(charts: Sequence[Chart], path: Path, title: str = "", columns: int = COLUMNS) -> None:
     """Writes charts as a picture.
 
     Args:
-        charts: the charts.
+        charts: the charts; of those with several plots the first one is drawn.
         path: the file; its ending selects the format.
-        choice: as in `figure_of`.
         title: the title of the picture.
+        columns: the largest number of charts beside each other.
     """
     with replacing(path) as hidden:
-        figure_of(charts, choice, title).savefig(hidden)
+        figure_of(charts, title=title, columns=columns).savefig(hidden)
 
 
 def _chosen(chart: Chart, choice: Mapping[str, str]) -> Plot:
@@ -120,7 +123,7 @@ def _line(axes: Axes, one: Drawn, zorder: float) -> None:
         else:
             axes.plot(one.x, one.y, label=label, **style)
     else:
-        style["color"] = _pale(one.colour) if broad else one.colour
+        style["color"] = pale(one.colour) if broad else one.colour
         style |= {"linewidth": 4.0 if broad else 1.0 if series.style == "dotted" else 1.6}
         style |= {"marker": MARKERS[one.symbol % len(MARKERS)], "markersize": 4} if one.marked else {}
         drawstyle = "steps-post" if series.mark == "step" else "default"
@@ -193,7 +196,7 @@ def _errors(values: Sequence[float], low: Sequence[float], high: Sequence[float]
     return np.nan_to_num(np.maximum(0.0, [middle - np.asarray(low), np.asarray(high) - middle]))
 
 
-def _pale(colour: str) -> tuple[float, float, float]:
+def pale(colour: str) -> tuple[float, float, float]:
     """Returns the colour at 40 % on white; opaque, so that curves of several seeds do not darken each other."""
     red, green, blue = (1 - 0.4 * (1 - part) for part in to_rgb(colour))
     return red, green, blue

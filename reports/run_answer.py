@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from paceline.algorithms.core.errors import InputError
 from paceline.records import Run
 from paceline.records.failed_ranks import failure_sentences
 from paceline.records.figures import PERCENT
 from paceline.records.record_figures import says
-from paceline.reports.blocks import Answer, Block, Claim
+from paceline.reports.blocks import Answer, Block, Claim, Section
 from paceline.reports.comparison.periods import say_unfinished_runs
 from paceline.reports.comparison.run_table import runs_table, seeds_table
 from paceline.reports.comparison.seeds import by_algorithm, figures, soonest
+from paceline.reports.comparison.words import listed
 from paceline.reports.extrapolation_table import extrapolation_table, lines_of, words
 from paceline.reports.link_words import links_table
 
@@ -21,15 +23,22 @@ def answer_of_runs(runs: Sequence[Run], *, each: bool = False, links: bool = Fal
     """Returns the answer of simulated or measured runs of one scenario.
 
     Args:
-        runs: the runs, at least one.
+        runs: the runs, of any algorithms and seeds.
         each: whether each run has a row, too, if there are several seeds.
         links: whether there is a table of the busiest links of each run.
+
+    Raises:
+        InputError: there is no run, or the runs are of several scenarios.
 
     >>> import paceline
     >>> answer = answer_of_runs(paceline.simulate(paceline.load("quickstart", ["stop.epochs=1"], algorithms=["agd"])))
     >>> [type(block).__name__ for block in answer.blocks], list(answer.data())
     (['Table', 'Claim'], ['scenario', 'runs', 'figures'])
     """
+    if not runs:
+        raise InputError("runs: found none, expected at least one run")
+    if len(names := dict.fromkeys(run.name for run in runs)) > 1:
+        raise InputError(f"found runs of the scenarios {listed(list(names))}; expected runs of one scenario")
     one_each = len(by_algorithm(runs)) == len(runs)
     blocks: list[Block] = [runs_table(runs)] if one_each or each else []
     blocks += [] if one_each else [seeds_table(runs)]
@@ -37,7 +46,57 @@ def answer_of_runs(runs: Sequence[Run], *, each: bool = False, links: bool = Fal
     blocks += [Claim(text) for text in (soonest(runs), say_unfinished_runs(runs)) if text]
     if lines := lines_of(runs):
         blocks += [extrapolation_table(lines), Claim(words(lines))]
-    return Answer(runs[0].name, blocks, lambda: document_of(runs), notes=list(notes_of(runs)))
+
+    def summary() -> Sequence[Block]:
+        from paceline.reports.provenance import terms
+
+        return [terms()]
+
+    def sections() -> Sequence[Section]:
+        from paceline.reports.run_report import sections_of_runs
+
+        return sections_of_runs(runs)
+
+    kinds = [kind for kind in ("simulated", "measured") if any(run.kind == kind for run in runs)]
+    return Answer(
+        title=f"{runs[0].name}: {listed(kinds)} runs",
+        blocks=blocks,
+        data=lambda: document_of(runs),
+        subtitle=introduction(runs),
+        sections=sections,
+        summary=summary,
+        notes=list(notes_of(runs)),
+    )
+
+
+def introduction(runs: Sequence[Run]) -> str:
+    """Returns a sentence about what was run: the scenario, the methods, the workers and the seeds."""
+    named = by_algorithm(runs)
+    kinds = listed([kind for kind in ("simulated", "measured") if any(run.kind == kind for run in runs)])
+    seeds = sorted({run.seed for run in runs})
+    workers = sorted({workers_of(run) for run in runs})
+    workload, nodes = runs[0].scenario.get("workload", {}), runs[0].scenario.get("cluster", {}).get("nodes")
+    usual = workload.get("batch_per_worker", "some")
+    own = [node.get("batch_per_worker") or usual for node in nodes] if isinstance(nodes, list) else [usual]
+    batches = listed(list(dict.fromkeys(map(str, own))))
+    model = workload.get("model", "a model")
+    stand_in = runs[0].summary.get("stand_in")
+    learned = {
+        "train": f"training {stand_in}" if stand_in else f"training {model} on {workload.get('dataset')}",
+        "quadratic": "minimising a noisy quadratic",
+    }.get(str(workload.get("learning")), f"the times of training {model} (without learning)")
+    methods = f"{len(named)} methods of distributed training" if len(named) > 1 else f"the method {next(iter(named))}"
+    return (
+        f"This report shows {methods}, {kinds}, {learned} with {listed([f'{count:,}' for count in workers])} "
+        f"worker{'s' * (workers != [1])} and {batches} samples per worker and step: "
+        f"{len(seeds)} seed{'s' * (len(seeds) > 1)} of the scenario {runs[0].name}."
+    )
+
+
+def workers_of(run: Run) -> int:
+    """Returns the number of workers of a run, from its figures."""
+    summary = run.summary
+    return round(summary["steps"] / (summary["periods"] * summary["longest_period"])) if summary["periods"] else 0
 
 
 def document_of(runs: Sequence[Run]) -> dict[str, Any]:

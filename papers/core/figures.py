@@ -9,8 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from paceline.algorithms.core.files import replacing
-from paceline.reports.comparison.accuracy_figure import FAINT, INK
-from paceline.reports.palette import PALETTE
+from paceline.reports.palette import FAINT, INK, PALETTE
 
 
 def save_figures(results: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, str]:

@@ -13,20 +13,21 @@ from typing import Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.files import write_whole
-from paceline.reports import blocks
-from paceline.reports.blocks import Answer, Block, Cell, Claim, Table
-from paceline.reports.html import report_parts as old
+from paceline.reports.blocks import Answer, Block, Cell, Chart, Claim, Section, Table, Timeline
 from paceline.reports.html.plotly_charts import height_of, plotly_of
 from paceline.reports.palette import ACTIVITIES, WORDS, dark_colours
 
 MARK = '<meta name="generator" content="Paceline report">'
 """identifies a file as a report, which `write_report` may replace"""
+PLOTLY = "plotly-basic.min.js"
+"""plotly.js 4.1.1 with lines and bars only, a quarter of the whole; source: npm, plotly.js-basic-dist-min 4.1.1, whose
+licence is beside it; sha256 99784e3abfb07b142a15e521a439e6d9addceadb3f79553fd24c72774f0649ba"""
 CODE = re.compile(r"`([^`<>]+)`")
 LONG_NAME, LONG_TEXT = 32, 24
 """characters of a name of a row, and of a cell of text, from which they may continue on the next line"""
 
 
-def render(answer: Answer | old.Report) -> str:
+def render(answer: Answer) -> str:
     """Returns the HTML document of an answer.
 
     Args:
@@ -38,7 +39,7 @@ def render(answer: Answer | old.Report) -> str:
     """
     charts: dict[str, Any] = {}
     timelines: dict[str, Any] = {}
-    sections = [_section(section, charts, timelines) for section in _sections(answer)]
+    sections = [_section(section, charts, timelines) for section in answer.whole()]
     data = {
         "charts": charts,
         "timelines": timelines,
@@ -51,7 +52,7 @@ def render(answer: Answer | old.Report) -> str:
         sections=sections,
         data=_in_script(json.dumps(data, separators=(",", ":"), allow_nan=False)),
         style=_text("report.css"),
-        scripts=[_in_script(_plotly()), *(_text(name) for name in ("charts.js", "timeline.js", "report.js"))],
+        scripts=[_in_script(_text(PLOTLY)), *(_text(name) for name in ("charts.js", "timeline.js", "report.js"))],
     )
 
 
@@ -76,7 +77,7 @@ def html_of(parts: Iterable[Block]) -> str:
     return str(_template("notebook.html.j2").render(parts=list(shown))).strip()
 
 
-def write_report(answer: Answer | old.Report, path: Path) -> Path:
+def write_report(answer: Answer, path: Path) -> Path:
     """Writes a report; replaces only an earlier report.
 
     Args:
@@ -96,11 +97,6 @@ def write_report(answer: Answer | old.Report, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, render(answer))
     return path
-
-
-def titles(answer: Answer | old.Report) -> list[str]:
-    """Returns the titles of the sections of a report."""
-    return [section.title for section in _sections(answer)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,52 +124,32 @@ class Shown:
     keys: int = 0
 
 
-def _sections(answer: Answer | old.Report) -> Sequence[Any]:
-    if isinstance(answer, old.Report):
-        return answer.sections
-    return [blocks.Section("summary", "Summary", [*answer.blocks, *answer.summary()]), *answer.sections()]
-
-
-def _section(section: Any, charts: dict[str, Any], timelines: dict[str, Any]) -> dict[str, Any]:
+def _section(section: Section, charts: dict[str, Any], timelines: dict[str, Any]) -> dict[str, Any]:
     """Returns a section as the template reads it, and adds the data of its charts."""
-    if isinstance(section, old.Section):
-        section = blocks.Section(section.id, section.title, [*map(Claim, section.words), *section.parts])  # type: ignore[list-item]
     parts, drawn = [], 0
     for block in section.blocks:
         name = f"{section.id}-{drawn}"
-        if isinstance(block, blocks.Chart | old.Chart):
-            plots = block.plots if isinstance(block, blocks.Chart) else block.variants
-            height = height_of(block) if isinstance(block, blocks.Chart) else block.height
-            made = [plotly_of(plot) if isinstance(plot, blocks.Plot) else _plain(plot) for plot in plots.values()]
-            variants = [{"label": label, "figure": figure} for label, figure in zip(plots, made, strict=True)]
-            charts[name] = {"height": height, "variants": variants}
-            parts.append(Shown("chart", block, name, list(plots), height))
-        elif isinstance(block, blocks.Timeline | old.Timeline):
+        if isinstance(block, Chart):
+            variants = [{"label": label, "figure": plotly_of(plot)} for label, plot in block.plots.items()]
+            charts[name] = {"height": height_of(block), "variants": variants}
+            parts.append(Shown("chart", block, name, list(block.plots), height_of(block)))
+        elif isinstance(block, Timeline):
             timelines[name] = [run.document() for run in block.runs]
             parts.append(Shown("timeline", block, name, [run.label for run in block.runs]))
         else:
             parts.append(_part(block))
             continue
         drawn += 1
-    return {"id": section.id, "title": section.title, "parts": [part for part in parts if part is not None]}
+    return {"id": section.id, "title": section.title, "parts": parts}
 
 
-def _part(block: Any) -> Shown:
+def _part(block: Block) -> Shown:
     """Returns a block that needs no script, as the template reads it."""
     match block:
         case Claim():
             return Shown("verbatim" if block.verbatim else "claim", block)
         case Table():
             return _table(block)
-        case old.Grid():
-            columns = [blocks.Column(name, signed=at in block.numeric) for at, name in enumerate(block.columns)]
-            rows = [[Cell(None, words=cell or " ") for cell in row] for row in block.rows]
-            table = Table(block.title, columns, rows, words=block.words, folded=block.folded)
-            shown = _table(table)
-            header = [(title, "", css) for title, _, css in shown.header]
-            return Shown("table", table, header=header, rows=shown.rows, keys=1)
-        case old.Verbatim():
-            return Shown("verbatim", Claim(block.text, block.title, verbatim=True, folded=block.folded))
     return Shown("picture", block)
 
 
@@ -193,11 +169,6 @@ def _table(table: Table) -> Shown:
     return Shown("table", table, header=header if named else (), rows=rows, keys=table.keys)
 
 
-def _plain(made: Any) -> Any:
-    """Returns a plotly figure as JSON values; arrays are in base64."""
-    return json.loads(made.to_json(validate=False))
-
-
 def _in_script(text: str) -> str:
     """Escapes what would end a script."""
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
@@ -215,13 +186,6 @@ def prose(text: str) -> Any:
     from markupsafe import Markup, escape
 
     return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))  # escaped before, so it has no other markup
-
-
-@cache
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    return str(get_plotlyjs())
 
 
 @cache

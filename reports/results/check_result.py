@@ -23,15 +23,14 @@ from paceline.checking.defaults import (
     STEPS,
     WORKERS,
 )
-from paceline.records.figures import COUNT, SECONDS
-from paceline.reports.blocks import Answer, Block, Cell, Claim, Column, Table, Tone
 from paceline.reports.results.result import Result
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from paceline.checking.counterexamples import Story
+    from paceline.checking.counterexamples import Counterexample, Story
+    from paceline.reports.blocks import Answer, Block
 
 ALL = "all"
 Checkable = str | Method | type[Method]
@@ -94,9 +93,10 @@ class CheckResult(Result, Sequence[Checked]):
 
     def plot(self) -> Figure:
         """Draws the verdict on each guarantee of each method."""
-        from paceline.reports.results.check_figure import verdicts_figure
+        from paceline.reports.check_answer import verdicts_chart
+        from paceline.reports.png import figure_of
 
-        return verdicts_figure(self)
+        return figure_of([verdicts_chart([check_document(checked, {}) for checked in self])])
 
     def save(self, folder: str | Path = "counterexamples") -> list[Path]:
         """Writes each counterexample as ``METHOD-GUARANTEE.json``, for ``check --replay``, and its diagram as .svg.
@@ -116,62 +116,41 @@ class CheckResult(Result, Sequence[Checked]):
 
     def answer(self) -> Answer:
         """Returns the answer of the command: a table for each method, and a sentence for each violation."""
-        blocks: list[Block] = []
-        for checked in self:
-            blocks += blocks_of(checked)
-        for method, verdict in self.violated:
-            assert verdict.violation is not None, "that is what violated means"
-            blocks.append(Claim(f"{method} violates {verdict.guarantee}: {verdict.violation.words}"))
-        documents = [check_answer(checked, {}) for checked in self]
-        title = f"Check of {', '.join(checked.method.name for checked in self)}"
-        return Answer(title, blocks, lambda: documents[0] if len(documents) == 1 else {"results": documents})
+        from paceline.reports.check_answer import answer_of_check
+
+        return answer_of_check(
+            [check_document(checked, {}) for checked in self],
+            self._counterexamples,
+            names=[checked.method.name for checked in self],
+            remarks=[remarks(checked) for checked in self],
+        )
+
+    def _counterexamples(self) -> list[Counterexample]:
+        from paceline.checking.counterexamples import load_counterexample
+
+        with tempfile.TemporaryDirectory() as folder:
+            return [load_counterexample(path) for path in self.save(folder)]
 
     def _shown(self) -> Sequence[Block]:
         return self.answer().blocks
 
     def _report(self, html: Any) -> Any:
-        from paceline.checking.counterexamples import load_counterexample
-
-        with tempfile.TemporaryDirectory() as folder:
-            found = [load_counterexample(path) for path in self.save(folder)]
-        return html.report_of_check(found, [check_answer(one, {}) for one in self])
+        return self.answer()
 
     @property
     def _report_name(self) -> str:
         return f"{self[0].method.name}-check.html" if len(self) == 1 else "check.html"
 
 
-def blocks_of(checked: Checked) -> list[Block]:
-    """Returns the verdicts of one method, and how far the search reached.
+def remarks(checked: Checked) -> list[str]:
+    """Returns sentences about how far the search for a violation reached.
 
     Args:
-        checked: the method with its verdicts.
+        checked: a method with its verdicts.
     """
     said = [str(explored) for explored in getattr(checked, "explored", ())]
     said += [f"worst found by directed search: {measured}" for measured, _ in checked.extremes.values()]
-    return [_table(checked), *map(Claim, (*said, *checked.coverage))]
-
-
-def _table(checked: Checked) -> Table:
-    columns = [
-        Column("guarantee"), Column("verdict"), Column("schedules", COUNT), Column("time", SECONDS, code="checked_s"),
-        Column("worst value"),
-    ]  # fmt: skip
-    rows = [
-        (
-            verdict.guarantee,
-            Cell(verdict.verdict, tone=TONES.get(verdict.verdict, "plain")),
-            verdict.schedules,
-            verdict.seconds,
-            "" if verdict.worst is None else str(verdict.worst),
-        )
-        for verdict in checked.verdicts.values()
-    ]
-    title = f"{checked.method.name}: {checked.schedules:,} schedules in {SECONDS.with_symbol(checked.seconds)}"
-    return Table(title, columns, rows)
-
-
-TONES: Mapping[str, Tone] = {"violated": "bad", "not checked": "faint"}
+    return [*said, *checked.coverage]
 
 
 def write_files(violation: Violation, folder: Path, name: str) -> tuple[Story, tuple[Path, Path]]:
@@ -194,7 +173,7 @@ def write_files(violation: Violation, folder: Path, name: str) -> tuple[Story, t
     return story, (path, picture)
 
 
-def check_answer(found: Checked, files: Mapping[str, Path]) -> dict[str, Any]:
+def check_document(found: Checked, files: Mapping[str, Path]) -> dict[str, Any]:
     """Returns the JSON answer for one method.
 
     Args:

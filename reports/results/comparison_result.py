@@ -75,13 +75,10 @@ class ComparisonResult(Result, Comparison):
 
     def plot(self) -> Figure:
         """Draws the accuracies against time, or the step times if nothing with an accuracy was learned."""
-        if self.has_accuracy:
-            from paceline.reports.comparison.accuracy_figure import accuracy_figure
+        from paceline.reports.comparison_answer import comparison_chart
+        from paceline.reports.png import figure_of
 
-            return accuracy_figure(self)
-        from paceline.reports.results.comparison_figure import step_times_figure
-
-        return step_times_figure(self)
+        return figure_of([comparison_chart(self)], title=self.scenario)
 
     def answer(self) -> Answer:
         """Returns the answer of the command: predicted and measured figures, and the conclusion."""
@@ -93,7 +90,7 @@ class ComparisonResult(Result, Comparison):
         return self.answer().blocks
 
     def _report(self, html: Any) -> Any:
-        return html.report_of_comparison(self)
+        return self.answer()
 
     @property
     def _report_name(self) -> str:

@@ -133,7 +133,9 @@ class PlanResult(Result, PlanAnswer):
         yield from self.answer().blocks
 
     def _report(self, html: Any) -> Any:
-        return html.report_of_plan(self._stored(), json.loads(to_json(self.request.document())), self._trials())
+        from paceline.reports.provenance import with_provenance
+
+        return with_provenance(self.answer(), self.request.scenario)
 
     def _trials(self) -> list[dict[str, Any]]:
         """Returns the rows of the table of trials as a stored plan has them."""

@@ -33,7 +33,7 @@ Source = Scenario | Mapping[str, Any] | str | Path
 Report = Callable[[str, float], None]
 """called with what is running and the completed share of all runs, 0 … 1"""
 SUMMARY = "summary"
-Axis = Literal["time", "samples", "epochs"]
+Axis = Literal["time", "samples", "epochs", "updates"]
 
 
 class Runs(Result, list[Run]):
@@ -98,11 +98,18 @@ class Runs(Result, list[Run]):
         """Draws what was learned, the throughput and the shares of time of each algorithm.
 
         Args:
-            x: the horizontal axis of what was learned: time in seconds, samples or epochs.
+            x: the horizontal axis of what was learned: time in seconds, samples, epochs or updates.
         """
-        from paceline.reports.results.run_figure import runs_figure
+        from paceline.reports.png import figure_of
+        from paceline.reports.run_charts import AXES, learning_chart, shares_chart, throughput_chart
 
-        return runs_figure(self, x)
+        if not self:
+            raise InputError("runs: found none, expected at least one run to draw")
+        if x not in AXES:
+            raise InputError(f"x: found {x!r}, expected {one_of(list(AXES))}")
+        learned = learning_chart(self, "accuracy") or learning_chart(self, "loss")
+        charts = [*([] if learned is None else [learned]), throughput_chart(self), shares_chart(self)]
+        return figure_of(charts, {"Horizontal axis": x}, self.answer().title)
 
     def answer(self) -> Answer:
         """Returns the answer of the command: the table of runs, and which of them reaches the target soonest.
@@ -112,15 +119,13 @@ class Runs(Result, list[Run]):
         """
         from paceline.reports.run_answer import answer_of_runs
 
-        if not self:
-            raise InputError("runs: found none, expected at least one run")
         return answer_of_runs(self)
 
     def _shown(self) -> Sequence[Block]:
         return self.answer().blocks if self else [Claim(f"{type(self).__name__}: no runs")]
 
     def _report(self, html: Any) -> Any:
-        return html.report_of_runs(list(self))
+        return self.answer()
 
     @property
     def _report_name(self) -> str:

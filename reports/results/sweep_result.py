@@ -82,7 +82,9 @@ class SweepResult(Result, Sweep):
         return "; ".join(dict.fromkeys(entry.error for entry in self.failed))
 
     def _report(self, html: Any) -> Any:
-        return html.report_of_sweep(self.table)
+        from paceline.reports.provenance import with_provenance
+
+        return with_provenance(self.answer(), None)
 
     @property
     def _report_name(self) -> str:

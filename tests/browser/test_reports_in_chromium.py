@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from paceline.reports.html import (
-    report_of_check,
-    report_of_comparison,
-    report_of_plan,
-    report_of_runs,
-    report_of_sweep,
-    write_report,
-)
+from paceline.reports.check_answer import answer_of_check
+from paceline.reports.comparison_answer import answer_of_comparison
+from paceline.reports.html import write_report
+from paceline.reports.planning.plan_blocks import answer_of_plan
+from paceline.reports.provenance import with_provenance
+from paceline.reports.run_answer import answer_of_runs
+from paceline.reports.sweeps.sweep_answer import sweep_answer
 from tests.report_samples import (
     PLAN_TRIALS,
     comparison,
@@ -42,12 +41,12 @@ WIDE, PHONE = (1200, 900), (360, 740)
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
     scenario = dict(simulated_runs()[0].scenario)
-    reports: tuple[Any, ...] = (
-        report_of_runs(simulated_runs()),
-        report_of_comparison(comparison()),
-        report_of_sweep(sweep_table(), scenario),
-        report_of_plan(plan_answer(), {"scenario": scenario}, PLAN_TRIALS),
-        report_of_check([counterexample(folder)]),
+    reports = (
+        answer_of_runs(simulated_runs()),
+        answer_of_comparison(comparison()),
+        with_provenance(sweep_answer(sweep_table()), scenario),
+        with_provenance(answer_of_plan(plan_answer(), "quickstart", PLAN_TRIALS), scenario),
+        answer_of_check([], lambda: [counterexample(folder)]),
     )
     return {kind: write_report(made, folder / f"{kind}.html") for kind, made in zip(KINDS, reports, strict=True)}
 

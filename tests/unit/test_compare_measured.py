@@ -18,7 +18,7 @@ from paceline.records.store import read_run, save
 from paceline.reports.comparison.compare import judged
 from paceline.reports.comparison.conclusion import say_calibration
 from paceline.reports.comparison.words import kind_of
-from paceline.reports.html.sections.summary import summary_section
+from paceline.reports.run_answer import answer_of_runs
 from paceline.scenarios import load
 from paceline.scenarios.sections.machine_file import (
     BusyPart,
@@ -214,8 +214,8 @@ def test_a_simulation_of_a_poor_calibration_says_so_in_the_table_the_document_an
     runs = answer["runs"] if isinstance(answer, dict) else answer
     assert all(one["summary"]["calibration"] == POOR for one in runs)
     assert all(any(POOR in text for text in one["warnings"]) for one in runs)
-    report = summary_section([read_run(Path(one["path"])) for one in runs])
-    assert any(POOR in text for text in report.words)
+    report = answer_of_runs([read_run(Path(one["path"])) for one in runs])
+    assert any(POOR in text for text in report.notes)
 
 
 def test_a_good_calibration_is_no_caution(tmp_path: Path, machine: Path) -> None:

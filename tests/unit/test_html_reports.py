@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,27 +19,22 @@ from paceline.algorithms.core.errors import InputError
 from paceline.cli.app import app
 from paceline.records import Run
 from paceline.records.figures import FINAL_ACCURACY, STEP_TIME
+from paceline.records.metrics import smoothed
 from paceline.records.store import save
 from paceline.records.trace import Activity
-from paceline.reports import blocks
-from paceline.reports.blocks import Answer
-from paceline.reports.html import (
-    Report,
-    render,
-    report_of,
-    report_of_check,
-    report_of_comparison,
-    report_of_plan,
-    report_of_runs,
-    report_of_sweep,
-    write_report,
-)
-from paceline.reports.html.charts.activity import rates, shares_chart, shares_of_runs
-from paceline.reports.html.charts.learning import curves
-from paceline.reports.html.charts.style import ACTIVITIES, WORDS, dark_colours
+from paceline.reports.blocks import Answer, Block, Chart, Claim, Table, Timeline
+from paceline.reports.check_answer import answer_of_check, scoped
+from paceline.reports.comparison.conclusion import conclusion
+from paceline.reports.comparison_answer import answer_of_comparison
+from paceline.reports.html import render, write_report
 from paceline.reports.html.plotly_charts import plotly_of
-from paceline.reports.html.report_parts import Chart, Timeline
-from paceline.reports.html.sections.counterexamples import scoped
+from paceline.reports.palette import ACTIVITIES, WORDS, dark_colours
+from paceline.reports.planning.plan_blocks import answer_of_plan
+from paceline.reports.provenance import with_provenance
+from paceline.reports.run_answer import answer_of_runs
+from paceline.reports.run_charts import curves, rates, shares_of_runs, shares_plot
+from paceline.reports.stored_answers import stored_answer
+from paceline.reports.sweeps.sweep_answer import sweep_answer
 from paceline.reports.sweeps.sweep_table import stored_table
 from paceline.reports.timeline_data import MOST_SPANS, timeline_of
 from paceline.scenarios import load
@@ -57,44 +51,31 @@ from tests.report_samples import (
 )
 
 
-def sections(report: Report | Answer) -> Sequence[Any]:
-    if isinstance(report, Report):
-        return report.sections
-    return [blocks.Section("summary", "Summary", [*report.blocks, *report.summary()]), *report.sections()]
+def titles(report: Answer) -> list[str]:
+    return [section.title for section in report.whole()]
 
 
-def titles(report: Report | Answer) -> list[str]:
-    return [section.title for section in sections(report)]
+def blocks(answer: Answer) -> list[Block]:
+    return [block for section in answer.whole() for block in section.blocks]
 
 
-def parts(report: Report | Answer) -> list[Any]:
-    return [
-        part
-        for section in sections(report)
-        for part in (section.blocks if isinstance(section, blocks.Section) else section.parts)
-    ]
+def charts(answer: Answer) -> list[Chart]:
+    return [block for block in blocks(answer) if isinstance(block, Chart)]
 
 
-def charts(report: Report | Answer) -> list[Any]:
-    return [part for part in parts(report) if isinstance(part, Chart | blocks.Chart)]
-
-
-def figures(chart: Chart | blocks.Chart) -> list[dict[str, Any]]:
-    """Returns what plotly draws: the figure of each choice."""
-    if isinstance(chart, blocks.Chart):
-        return [plotly_of(plot) for plot in chart.plots.values()]
-    return [json.loads(str(made.to_json())) for made in chart.variants.values()]
+def words(answer: Answer) -> str:
+    return "\n".join([answer.subtitle, *(block.text for block in blocks(answer) if isinstance(block, Claim))])
 
 
 @pytest.fixture(scope="module")
-def each_kind(tmp_path_factory: pytest.TempPathFactory) -> list[Report | Answer]:
+def each_kind(tmp_path_factory: pytest.TempPathFactory) -> list[Answer]:
     folder = tmp_path_factory.mktemp("check")
     return [
-        report_of_runs(simulated_runs()),
-        report_of_comparison(comparison()),
-        report_of_sweep(sweep_table(), dict(simulated_runs()[0].scenario)),
-        report_of_plan(plan_answer(), {"scenario": dict(simulated_runs()[0].scenario)}, PLAN_TRIALS),
-        report_of_check([counterexample(folder)]),
+        answer_of_runs(simulated_runs()),
+        answer_of_comparison(comparison()),
+        with_provenance(sweep_answer(sweep_table()), dict(simulated_runs()[0].scenario)),
+        with_provenance(answer_of_plan(plan_answer(), "quickstart", PLAN_TRIALS), dict(simulated_runs()[0].scenario)),
+        answer_of_check([], lambda: [counterexample(folder)]),
     ]
 
 
@@ -112,15 +93,14 @@ def test_a_curve_is_the_mean_of_the_seeds_inside_their_band(axis: Any) -> None:
 def test_one_seed_gives_its_own_evaluations() -> None:
     run = simulated_runs()[0]
     (curve,) = curves([run], "loss", "updates")
-    np.testing.assert_allclose(curve.mean, run.tables.evaluations["loss"])
+    np.testing.assert_allclose(curve.mean, smoothed(run.tables.evaluations["loss"].tolist(), run.summary["smoothing"]))
     assert curve.x[0] == 0 and curve.x[-1] <= len(run.tables.updates)
 
 
 def test_shares_add_up_and_rates_give_all_samples_and_bytes() -> None:
     run = simulated_runs()[0]
     assert sum(shares_of_runs([run])[run.algorithm].values()) == pytest.approx(1.0)
-    bars: Any = shares_chart(shares_of_runs([run])).data
-    assert sum(bar.x[0] for bar in bars) == pytest.approx(100.0)
+    assert sum(bar.x[0] for bar in shares_plot(shares_of_runs([run])).series) == pytest.approx(1.0)
     for column, total in (("samples", run.summary["samples"]), ("bytes", run.summary["bytes_sent"])):
         _, found = rates(run, column)
         assert found.mean() * run.summary["wall_s"] == pytest.approx(total)
@@ -152,12 +132,12 @@ def test_measured_curves_are_apart_from_simulated_ones() -> None:
 def test_the_first_chart_of_staleness_shows_every_method_by_its_own_kind() -> None:
     runs = [*simulated_runs(), *as_measured(simulated_runs())]
     titles = ("How often each staleness occurs", "Mean staleness of each rank")
-    found = [one for one in charts(report_of_runs(runs)) if one.title in titles]
+    found = [one for one in charts(answer_of_runs(runs)) if one.title in titles]
     assert len(found) == 2
     for chart in found:
-        first, *others = chart.variants
+        first, *others = chart.plots
         assert first == "each method's own" and {"iteration delay", "version lag"} <= set(others)
-        names = [line.name.partition(":")[0] for line in chart.variants[first].data if line.showlegend is not False]
+        names = [series.name for series in chart.plots[first].series]
         assert names == [f"{name}, {kind}" for name in ("sync-sgd", "async-sgd") for kind in ("simulated", "measured")]
 
 
@@ -165,9 +145,9 @@ def test_rates_of_many_runs_are_drawn_method_by_method() -> None:
     few = [*simulated_runs(), *as_measured(simulated_runs())]
     many = [*few, *(replace(run, algorithm=f"other {run.algorithm}") for run in few)]
     for runs, choices in ((few, [""]), (many, ["sync-sgd", "async-sgd", "other sync-sgd", "other async-sgd", "all"])):
-        (chart,) = [one for one in charts(report_of_runs(runs)) if one.title == "Throughput during the run"]
-        assert list(chart.variants) == choices
-        assert len(next(iter(chart.variants.values())).data) == (4 if choices == [""] else 2)
+        (chart,) = [one for one in charts(answer_of_runs(runs)) if one.title == "Throughput during the run"]
+        assert list(chart.plots) == choices
+        assert len(next(iter(chart.plots.values())).series) == (4 if choices == [""] else 2)
 
 
 def test_the_rate_of_equal_steps_is_a_level_line() -> None:
@@ -192,7 +172,8 @@ def test_simulated_and_measured_shares_of_a_method_are_neighbours() -> None:
 
 
 def test_the_rows_of_a_sweep_have_the_units_of_their_figures() -> None:
-    (table,) = [part for part in parts(report_of_sweep(sweep_table())) if getattr(part, "title", "") == "All runs"]
+    shown_tables = [block for block in blocks(sweep_answer(sweep_table())) if isinstance(block, Table)]
+    (table,) = [one for one in shown_tables if one.title == "All runs"]
     frame = sweep_table().frame
     shown = {column.code: table.text(0, at) for at, column in enumerate(table.columns)}
     assert shown["step_s_mean"] == STEP_TIME.text(frame["step_s_mean"][0])
@@ -201,17 +182,16 @@ def test_the_rows_of_a_sweep_have_the_units_of_their_figures() -> None:
 
 
 def test_a_counterexample_names_no_folder_of_the_machine(tmp_path: Path) -> None:
-    report = report_of_check([counterexample(tmp_path)])
-    words = " ".join(text for section in report.sections for text in section.words)
-    assert str(Path(__file__).parent) not in words and "violates" in words
+    said = words(answer_of_check([], lambda: [counterexample(tmp_path)]))
+    assert str(Path(__file__).parent) not in said and "violates" in said
 
 
 def test_a_sweep_marks_where_lines_cross() -> None:
-    report = report_of_sweep(sweep_table())
-    (chart,) = [one for one in charts(report) if one.title.startswith("Throughput")]
+    answer = sweep_answer(sweep_table())
+    (chart,) = [one for one in charts(answer) if one.title.startswith("Throughput")]
     (line,) = [one for one in chart.plots[""].series if one.name.startswith("from")]
     assert "async-sgd is better than sync-sgd" in line.name and 4 < line.x[0] < 8
-    assert any(getattr(part, "title", "") == "Where the order of two methods changes" for part in parts(report))
+    assert any(getattr(part, "title", "") == "Where the order of two methods changes" for part in blocks(answer))
 
 
 def test_a_stored_sweep_has_the_same_table(tmp_path: Path) -> None:
@@ -232,11 +212,10 @@ def test_a_stored_sweep_has_the_same_table(tmp_path: Path) -> None:
 
 
 def test_the_front_of_a_plan_leaves_out_dominated_plans() -> None:
-    scenario = {"scenario": dict(simulated_runs()[0].scenario)}
-    (chart,) = charts(report_of_plan(plan_answer(), scenario, PLAN_TRIALS))
+    (chart,) = charts(answer_of_plan(plan_answer(), "quickstart", PLAN_TRIALS))
     (front,) = [one for one in chart.plots[""].series if one.name == "Pareto front"]
     assert list(zip(front.x, front.y, strict=True)) == [(2.0, 9.0), (4.0, 3.0)]
-    only_time = charts(report_of_plan(plan_answer(["time"]), scenario, PLAN_TRIALS))
+    only_time = charts(answer_of_plan(plan_answer(["time"]), "quickstart", PLAN_TRIALS))
     assert [one.title for one in only_time] == [
         "Time to the target of every plan",
         "Every trial that reached the target",
@@ -251,7 +230,7 @@ def test_every_activity_has_a_colour_and_words() -> None:
 # --- what a reader gets ----------------------------------------------------------------------------------------------
 
 
-def test_each_kind_has_its_sections(each_kind: list[Report | Answer]) -> None:
+def test_each_kind_has_its_sections(each_kind: list[Answer]) -> None:
     runs, compared, sweep, plan, check = each_kind
     assert titles(runs) == ["Summary", "Learning", "Timeline", "Staleness", "Time", "Links", "Scenario", "Versions"]
     assert titles(compared) == ["Summary", "Learning", "Errors", *titles(runs)[2:]]
@@ -259,8 +238,7 @@ def test_each_kind_has_its_sections(each_kind: list[Report | Answer]) -> None:
     assert titles(plan) == ["Summary", "Pareto front", "Scenario", "Versions"]
     assert [titles(check)[0], titles(check)[-1]] == ["Summary", "Versions"]
     assert titles(check)[1].startswith("never-receives: ") and len(titles(check)) == 3
-    assert isinstance(compared, Report)
-    assert "10.0 %" not in compared.sections[0].words[0] and "-9.1" in str(compared.sections[0].parts)
+    assert "10.0 %" not in compared.subtitle and "-9.1" in render(compared)
 
 
 class Reader(HTMLParser):
@@ -280,7 +258,7 @@ class Reader(HTMLParser):
             self.labels.append(found.get("aria-label") or "")
 
 
-def test_a_file_loads_nothing_and_every_picture_has_an_alternative_text(each_kind: list[Report | Answer]) -> None:
+def test_a_file_loads_nothing_and_every_picture_has_an_alternative_text(each_kind: list[Answer]) -> None:
     for report in each_kind:
         text, reader = render(report), Reader()
         reader.feed(text)
@@ -292,24 +270,22 @@ def test_a_file_loads_nothing_and_every_picture_has_an_alternative_text(each_kin
 
 
 def test_every_chart_has_a_title_units_a_sentence_and_colours_with_a_dark_partner(
-    each_kind: list[Report | Answer],
+    each_kind: list[Answer],
 ) -> None:
     known = set(dark_colours())
     for report in each_kind:
         for chart in charts(report):
             assert chart.title and chart.words.endswith(".") and chart.alt
-            for document in figures(chart):
+            for plot in chart.plots.values():
+                document = plotly_of(plot)
                 assert document["layout"]["xaxis"]["title"]["text"] or document["layout"]["yaxis"]["title"]["text"]
                 colours = set(re.findall(r'"(#[0-9A-Fa-f]{6}|rgba\([^)]*\))"', json.dumps(document)))
-                template = set(
-                    re.findall(r'"(#[0-9A-Fa-f]{6}|rgba\([^)]*\))"', json.dumps(document["layout"]["template"]))
-                )
-                assert colours - known - template <= {"rgba(0,0,0,0)"}, chart.title
+                assert colours - known <= {"rgba(0,0,0,0)"}, chart.title
 
 
 def test_texts_of_users_are_escaped() -> None:
     run = replace(simulated_runs()[0], name="<script>alert(1)</script>")
-    text = render(report_of_runs([run]))
+    text = render(answer_of_runs([run]))
     assert "&lt;script&gt;alert(1)" in text and "<script>alert" not in text
 
 
@@ -322,7 +298,7 @@ def test_styles_of_a_diagram_apply_to_the_picture_only(tmp_path: Path) -> None:
 
 
 def test_presets_name_links_of_the_cluster_and_no_unused_ones() -> None:
-    from paceline.reports.html.presets import presets_of
+    from paceline.reports.provenance import presets_of
     from paceline.scenarios import load
 
     found, devices = presets_of(load("cori-knl").dump(), 64)
@@ -336,8 +312,8 @@ def test_presets_name_links_of_the_cluster_and_no_unused_ones() -> None:
 
 def test_a_large_run_is_thinned_and_the_report_says_so() -> None:
     run = large_run(64, 2000, simulated_runs()[0])
-    report = report_of_runs([run])
-    (timeline,) = [part for section in report.sections for part in section.parts if isinstance(part, Timeline)]
+    report = answer_of_runs([run])
+    (timeline,) = [block for block in blocks(report) if isinstance(block, Timeline)]
     (data,) = timeline.runs
     assert len(data.spans) <= MOST_SPANS + 64 * 6 and len(data.stretches) == 3 and len(run.tables.spans) == 512_000
     assert "Single operations are kept at the start, in the middle and at the end" in data.words
@@ -348,14 +324,13 @@ def test_a_large_run_is_thinned_and_the_report_says_so() -> None:
 
 def test_a_simulation_of_times_alone_says_nothing_of_a_target() -> None:
     (run,) = simulate(load("quickstart", ["stop.epochs=1", "workload.learning=none"], algorithms=["sync-sgd"]))
-    words = " ".join(text for section in report_of_runs([run]).sections for text in section.words)
-    assert run.summary["target_accuracy"] == 0.93 and "reached" not in words
+    assert run.summary["target_accuracy"] == 0.93 and "reached" not in words(answer_of_runs([run]))
 
 
 def test_a_run_without_records_has_a_report() -> None:
     run = simulated_runs()[0]
     empty = {name: getattr(run.tables, name).head(0) for name in ("spans", "updates", "evaluations")}
-    report = report_of_runs([replace(run, tables=replace(run.tables, **empty))])
+    report = answer_of_runs([replace(run, tables=replace(run.tables, **empty))])
     assert titles(report) == ["Summary", "Time", "Links", "Scenario", "Versions"] and render(report)
 
 
@@ -378,9 +353,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 def test_a_folder_of_runs_counts_the_latest_of_each(stored: list[Run], tmp_path: Path) -> None:
     for run in (stored[0], stored[0], stored[1]):
         save(run, tmp_path)
-    report = report_of([tmp_path])
-    assert isinstance(report, Report)
-    assert "1 earlier runs of the same methods and seeds were left out; the latest count." in report.sections[0].words
+    report = stored_answer([tmp_path])
+    assert "1 earlier runs of the same methods and seeds were left out; the latest count." in words(report)
 
 
 def test_a_comparison_is_read_with_its_runs_wherever_they_were_moved(tmp_path: Path) -> None:
@@ -392,15 +366,13 @@ def test_a_comparison_is_read_with_its_runs_wherever_they_were_moved(tmp_path: P
     folder.mkdir()
     answer = {
         **compared.document(),
-        "words": "It is so.",
         "runs": [f"/elsewhere/{run.path.name}" for run in runs if run.path],
     }
     (folder / "comparison.json").write_text(json.dumps(answer), encoding="utf-8")
-    report = report_of([folder])
-    assert isinstance(report, Report)
-    assert "It is so." in report.sections[0].words and "Timeline" in titles(report)
+    report = stored_answer([folder])
+    assert conclusion(compared) in words(report) and "Timeline" in titles(report)
     (folder / "comparison.json").write_text(json.dumps({**answer, "runs": ["/gone/one"]}), encoding="utf-8")
-    assert "1 of 1 runs of this comparison were not found" in str(sections(report_of([folder]))[0].words)
+    assert "1 of 1 runs of this comparison were not found" in words(stored_answer([folder]))
 
 
 def test_mistakes_are_named_together(stored: list[Run], tmp_path: Path) -> None:
@@ -408,22 +380,22 @@ def test_mistakes_are_named_together(stored: list[Run], tmp_path: Path) -> None:
     other.write_text("?")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError) as error:
-        report_of([other, tmp_path / "empty", tmp_path / "missing"])
+        stored_answer([other, tmp_path / "empty", tmp_path / "missing"])
     assert [line.partition(": ")[0] for line in str(error.value).splitlines()] == [
         str(path) for path in (other, tmp_path / "empty", tmp_path / "missing")
     ]
     counterexample(tmp_path)
     assert stored[0].path is not None
     with pytest.raises(InputError, match="mixture of runs, check"):
-        report_of([stored[0].path, tmp_path / "never-receives.json"])
+        stored_answer([stored[0].path, tmp_path / "never-receives.json"])
     with pytest.raises(InputError, match="runs of the scenarios quickstart and other"):
-        report_of_runs([stored[0], replace(stored[1], name="other")])
+        answer_of_runs([stored[0], replace(stored[1], name="other")])
     with pytest.raises(InputError, match="SOURCE: found none"):
-        report_of([])
+        stored_answer([])
 
 
 def test_only_reports_are_replaced(tmp_path: Path) -> None:
-    report = report_of_runs(simulated_runs()[:1])
+    report = answer_of_runs(simulated_runs()[:1])
     path = write_report(report, tmp_path / "new" / "report.html")
     assert write_report(report, path) == path
     path.write_text("my notes")

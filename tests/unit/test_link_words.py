@@ -12,9 +12,9 @@ from paceline import load, simulate
 from paceline.cli.app import app
 from paceline.records import Run
 from paceline.records.store import read_run, save
-from paceline.reports.html.report_parts import Chart, Grid
-from paceline.reports.html.sections.links import links_section
+from paceline.reports.blocks import Chart, Claim, Table
 from paceline.reports.link_words import link_sentences
+from paceline.reports.run_report import links_section
 from paceline.reports.sweeps.sweep import Entry, Sweep
 from paceline.reports.sweeps.sweep_table import tabulate
 from paceline.reports.sweeps.sweep_words import link_words, sweep_words
@@ -31,17 +31,17 @@ def runs() -> list[Run]:
 def test_the_section_shows_the_busiest_links_of_each_method(runs: list[Run]) -> None:
     section = links_section(runs)
     assert section is not None and section.title == "Links"
-    assert "sync-sgd: The busiest link is switch -> host0 (eth-1g): 231 kB" in section.words[1]
-    busiest, kinds, grid = section.parts
-    assert isinstance(busiest, Chart) and isinstance(kinds, Chart) and isinstance(grid, Grid)
-    assert list(busiest.variants) == ["sync-sgd, seed 1, simulated", "hbs-sgd, seed 1, simulated"]
-    bars = busiest.variants["sync-sgd, seed 1, simulated"].data[0]
-    table = runs[0].tables.links
-    assert list(bars.x)[::-1] == pytest.approx((100 * table["utilisation"]).tolist())
-    assert [bars.y[-1], bars.text[-1]] == ["switch -> host0", "231 kB"]
-    of_kinds = {bar.name: dict(zip(bar.x, bar.y, strict=True)) for bar in kinds.variants[""].data}
+    _, words, _, busiest, kinds, by_kind = section.blocks
+    assert isinstance(words, Claim)
+    assert "sync-sgd: The busiest link is switch -> host0 (eth-1g): 231 kB" in words.text
+    assert isinstance(busiest, Chart) and isinstance(kinds, Chart) and isinstance(by_kind, Table)
+    assert list(busiest.plots) == ["sync-sgd, seed 1, simulated", "hbs-sgd, seed 1, simulated"]
+    (bars,) = busiest.plots["sync-sgd, seed 1, simulated"].series
+    assert list(bars.x) == runs[0].tables.links["utilisation"].tolist() and bars.labels is not None
+    assert [bars.y[0], bars.labels[0]] == ["switch -> host0", "231 kB"]
+    of_kinds = {one.name: dict(zip(one.x, one.y, strict=True)) for one in kinds.plots[""].series}
     assert of_kinds["hbs-sgd"]["eth-1g"] == pytest.approx(of_kinds["sync-sgd"]["eth-1g"] / 12)
-    assert len(grid.rows) == 4
+    assert len(by_kind.rows) == 4
 
 
 def test_reports_of_measured_runs_have_no_such_section() -> None:

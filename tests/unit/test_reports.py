@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from paceline.reports.comparison.accuracy_figure import accuracy_figure, save_figure
 from paceline.reports.comparison.compare import Comparison, assemble
 from paceline.reports.comparison.conclusion import conclusion
 from paceline.reports.comparison.run_table import comparison_tables, error_cell, runs_table
+from paceline.reports.comparison_answer import comparison_chart
 from paceline.reports.palette import PALETTE
+from paceline.reports.png import figure_of, save
 from paceline.reports.text import as_text
 from tests.made_up import run
 
@@ -131,15 +132,17 @@ def test_the_conclusion(found: Comparison, words: str) -> None:
 
 
 def test_the_figure_has_a_colour_a_method_and_simulated_dashed(tmp_path: Path) -> None:
-    axes = accuracy_figure(comparison()).axes[0]
+    axes = figure_of([comparison_chart(comparison())]).axes[0]
     curves = {(to_hex(line.get_color()), line.is_dashed()) for line in axes.lines if np.size(line.get_xdata()) > 1}
     assert {(PALETTE[0].lower(), True), (PALETTE[1].lower(), True)} <= curves
     assert sum(not dashed for _, dashed in curves) >= 2
     legend = axes.get_legend()
     assert legend is not None
     labels = [text.get_text() for text in legend.get_texts()]
-    assert {"sync-sgd", "async-sgd", "measured, paced", "simulated"} <= set(labels)
-    save_figure(comparison(), tmp_path / "accuracy.png")
+    assert {f"{name}, {kind}" for name in ("sync-sgd", "async-sgd") for kind in ("measured, paced", "simulated")} <= {
+        *labels
+    }
+    save([comparison_chart(comparison())], tmp_path / "accuracy.png")
     assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")
 
 

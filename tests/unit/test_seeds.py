@@ -28,7 +28,7 @@ from paceline.reports.comparison.run_table import error_cell, runs_table, seeds_
 from paceline.reports.comparison.seeds import figures, soonest, told_apart
 from paceline.reports.comparison.ties import leaders
 from paceline.reports.comparison.time_to_target import Aim, aim_of
-from paceline.reports.html.sections.summary import introduction
+from paceline.reports.run_answer import introduction
 from paceline.reports.sweeps.sweep import Entry, Sweep
 from paceline.reports.sweeps.sweep_table import tabulate
 from paceline.reports.sweeps.sweep_words import sweep_words

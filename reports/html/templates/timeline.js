@@ -57,51 +57,50 @@ Paceline.bars = function (run, found) {
   });
 };
 
-// Returns a colour of the light theme with the opacity that broad lines have, in the form of the table of colours.
-Paceline.pale = (colour) => `rgba(${[1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16)).join(",")},0.45)`;
-
 // A map of the whole run: the colour of a cell is what the rank does most in an interval, paler if it takes a smaller
-// share of it. Empty traces make the legend.
+// share of it. The cells are one image; invisible points carry what a reader sees when pointing at them, and empty bars
+// make the legend.
 Paceline.map = function (run) {
-  const rows = run.rows.length, bins = run.bins, kinds = run.activities.length, width = run.wall_s / bins;
-  const z = [], text = [];
+  const rows = run.rows.length, bins = run.bins, width = run.wall_s / bins, points = { x: [], y: [], text: [] };
+  const tall = rows > 40 ? 1 : 12, gap = rows > 40 ? 0 : 1;  // pixels of a row in the image, and those left free between rows
+  const canvas = Object.assign(document.createElement("canvas"), { width: bins, height: rows * tall }), brush = canvas.getContext("2d");
   for (let row = 0; row < rows; row++) {
-    const colours = [], words = [];
     for (let bin = 0; bin < bins; bin++) {
-      const parts = run.activities.map((name, kind) => [run.shares[(kind * rows + row) * bins + bin], kind]).sort((a, b) => b[0] - a[0]);
-      colours.push(parts[0][0] > 0 ? parts[0][1] + 0.99 * Math.max(0, Math.min(1, (parts[0][0] - 40) / 60)) : null);
-      words.push(`rank ${run.rows[row]}, ${(bin * width).toPrecision(4)} to ${((bin + 1) * width).toPrecision(4)} s<br>` +
-        (parts.filter(([share]) => share > 0).map(([share, kind]) => `${share} % ${Paceline.data.activities[run.activities[kind]].words}`).join("<br>") || "nothing recorded"));
+      const parts = run.activities.map((name, kind) => [run.shares[(kind * rows + row) * bins + bin], name])
+        .filter(([share]) => share > 0).sort((a, b) => b[0] - a[0]);
+      points.x.push((bin + 0.5) * width);
+      points.y.push(row);
+      points.text.push(`rank ${run.rows[row]}, ${(bin * width).toPrecision(4)} to ${((bin + 1) * width).toPrecision(4)} s<br>` +
+        (parts.map(([share, name]) => `${share} % ${Paceline.data.activities[name].words}`).join("<br>") || "nothing recorded"));
+      if (!parts.length) continue;
+      brush.globalAlpha = 0.45 + 0.55 * Math.max(0, Math.min(1, (parts[0][0] - 40) / 60));
+      brush.fillStyle = Paceline.themed(Paceline.data.activities[parts[0][1]].colour);
+      brush.fillRect(bin, row * tall + gap / 2, 1, tall - gap);
     }
-    z.push(colours);
-    text.push(words);
   }
-  const scale = run.activities.flatMap((name, at) => {
-    const colour = Paceline.data.activities[name].colour;
-    return [[at / kinds, Paceline.pale(colour)], [(at + 0.99) / kinds, colour], [(at + 1) / kinds, colour]];
-  });
-  const cells = {
-    type: "heatmap", z, text, x0: width / 2, dx: width, y0: 0, dy: 1, zmin: 0, zmax: kinds, colorscale: scale, showscale: false,
-    hoverinfo: "text", hoverongaps: false, xgap: 0, ygap: rows > 40 ? 0 : 2,
+  const image = {
+    source: canvas.toDataURL(), xref: "x", yref: "y", x: 0, y: -0.5, sizex: run.wall_s, sizey: rows, xanchor: "left", yanchor: "top", sizing: "stretch",
+    layer: "below",
   };
+  const cells = Object.assign(points, { type: "scatter", mode: "none", hoverinfo: "text", hoveron: "points", showlegend: false });
   const legend = run.activities.map((name) => ({
     type: "bar", orientation: "h", x: [null], y: [null], name: Paceline.data.activities[name].words,
     marker: { color: Paceline.data.activities[name].colour }, hoverinfo: "skip",
   }));
-  return [cells, ...legend];
+  return { traces: [cells, ...legend], images: [image] };
 };
 
 Paceline.drawTimeline = function (id) {
   const node = document.getElementById(id), run = Paceline.timelineRun(id);
   const [from, to] = run.range, rows = run.rows.length;
   const found = Paceline.spansIn(run, from, to);
-  const traces = found ? Paceline.bars(run, found) : Paceline.map(run);
+  const { traces, images } = found ? { traces: Paceline.bars(run, found), images: [] } : Paceline.map(run);
   const legend = 26 * Math.ceil((run.activities.length * 200) / Math.max(200, node.clientWidth));
   const height = Math.min(1400, legend + 90 + rows * Math.max(9, Math.min(30, 900 / rows)));
   const every = Math.ceil(rows / 40), ticks = run.rows.map((_, at) => at).filter((at) => at % every === 0);
   const axis = { automargin: true, gridcolor: "#E1E4E8", linecolor: "#6E7781", tickcolor: "#6E7781", ticks: "outside", zeroline: false };
   const layout = Paceline.layout({
-    height, barmode: "overlay", bargap: 0.15, font: { color: "#24292F", size: 13, family: "system-ui, sans-serif" }, margin: { l: 10, r: 40, t: 10, b: 10 },
+    height, images, barmode: "overlay", bargap: 0.15, font: { color: "#24292F", size: 13, family: "system-ui, sans-serif" }, margin: { l: 10, r: 40, t: 10, b: 10 },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", dragmode: "zoom", hovermode: "closest",
     legend: { orientation: "h", x: 0, y: 1.01, yanchor: "bottom", font: { size: 12 }, itemclick: false, itemdoubleclick: false },
     xaxis: Object.assign({}, axis, { title: { text: "time since the start, s", standoff: 8 }, range: [from, to] }),

@@ -1,20 +1,17 @@
-"""Reads what a report is made from, and finds out which kind of result it is."""
+"""Answers about stored results: finds out which kind of result is at a path, and reads it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from paceline.algorithms.core.checksums import read_json
 from paceline.algorithms.core.errors import InputError
 from paceline.records import Run
 from paceline.records.store import RUN_JSON, read_run
-
-if TYPE_CHECKING:
-    from paceline.checking.counterexamples import Counterexample
-    from paceline.reports.sweeps.sweep_table import SweepTable
+from paceline.reports.blocks import Answer
 
 Kind = Literal["runs", "comparison", "sweep", "plan", "check"]
 FILES: dict[str, Kind] = {RUN_JSON: "runs", "comparison.json": "comparison", "sweep.json": "sweep", "plan.json": "plan"}
@@ -25,35 +22,8 @@ EXPECTED = (
 )
 
 
-@dataclass(kw_only=True)
-class Source:
-    """What a report is made from; only the fields of its kind are set.
-
-    Args:
-        kind: the kind of result.
-        runs: runs, or those of a comparison.
-        answer: the JSON answer of a comparison, sweep or plan.
-        table: the table of a sweep.
-        request: request.json of a sweep or plan; empty for a sweep without it.
-        trials: the rows of trials.csv of a plan.
-        counterexamples: of a check.
-        answers: the JSON answers of a check, one for each method.
-        notes: sentences about what was left out.
-    """
-
-    kind: Kind
-    runs: list[Run] = field(default_factory=list)
-    answer: dict[str, Any] = field(default_factory=dict)
-    table: SweepTable | None = None
-    request: dict[str, Any] = field(default_factory=dict)
-    trials: list[dict[str, Any]] = field(default_factory=list)
-    counterexamples: list[Counterexample] = field(default_factory=list)
-    answers: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-
-def read_source(paths: Sequence[Path]) -> Source:
-    """Reads results.
+def stored_answer(paths: Sequence[Path]) -> Answer:
+    """Returns the answer about stored results.
 
     Args:
         paths: folders of runs, or one comparison, sweep or plan, or counterexamples.
@@ -124,8 +94,10 @@ def _document(path: Path, what: str) -> dict[str, Any]:
     return found
 
 
-def _runs(folders: Sequence[Path]) -> Source:
-    """Reads runs; of repeated runs of the same algorithm, seed and kind the latest counts."""
+def _runs(folders: Sequence[Path]) -> Answer:
+    """Of repeated runs of the same algorithm, seed and kind the latest counts."""
+    from paceline.reports.run_answer import answer_of_runs
+
     runs = [read_run(folder) for folder in dict.fromkeys(folders)]
     latest: dict[tuple[str, str, int, str], Run] = {}
     for run in sorted(runs, key=lambda run: _number(run.path)):
@@ -133,7 +105,8 @@ def _runs(folders: Sequence[Path]) -> Source:
     kept = [run for run in runs if latest[run.name, run.algorithm, run.seed, run.kind] is run]
     left = len(runs) - len(kept)
     notes = [f"{left} earlier runs of the same methods and seeds were left out; the latest count."] if left else []
-    return Source(kind="runs", runs=kept, notes=notes)
+    answer = answer_of_runs(kept)
+    return replace(answer, notes=[*notes, *answer.notes])
 
 
 def _number(path: Path | None) -> int:
@@ -142,11 +115,14 @@ def _number(path: Path | None) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
-def _comparison(folders: Sequence[Path]) -> Source:
+def _comparison(folders: Sequence[Path]) -> Answer:
+    from paceline.reports.comparison_answer import answer_of_comparison, stored_comparison
+
     folder = folders[0]
-    answer = _document(folder / "comparison.json", "the answer of `paceline compare`")
-    places = [_place(Path(path), folder) for path in answer.get("runs", ())]
-    return Source(kind="comparison", answer=answer, runs=[read_run(place) for place in places if place is not None])
+    document = _document(folder / "comparison.json", "the answer of `paceline compare`")
+    places = [_place(Path(path), folder) for path in document.get("runs", ())]
+    runs = [read_run(place) for place in places if place is not None]
+    return answer_of_comparison(stored_comparison(document), runs, document=document)
 
 
 def _place(path: Path, folder: Path) -> Path | None:
@@ -155,29 +131,31 @@ def _place(path: Path, folder: Path) -> Path | None:
     return next((place for place in places if (place / RUN_JSON).is_file()), None)
 
 
-def _sweep(folders: Sequence[Path]) -> Source:
+def _sweep(folders: Sequence[Path]) -> Answer:
+    from paceline.reports.provenance import with_provenance
+    from paceline.reports.sweeps.sweep_answer import sweep_answer
     from paceline.reports.sweeps.sweep_table import stored_table
 
     answer = _document(folders[0] / "sweep.json", "the answer of `paceline sweep`")
     path = folders[0] / "request.json"
     request = _document(path, "the request of `paceline sweep`") if path.is_file() else {}
-    return Source(kind="sweep", answer=answer, request=request, table=stored_table(folders[0], answer, request))
+    return with_provenance(sweep_answer(stored_table(folders[0], answer, request)), request.get("scenario"))
 
 
-def _plan(folders: Sequence[Path]) -> Source:
+def _plan(folders: Sequence[Path]) -> Answer:
+    from paceline.reports.planning.plan_blocks import answer_of_plan
     from paceline.reports.planning.request import stored_trials
+    from paceline.reports.provenance import with_provenance
 
     folder = folders[0]
-    return Source(
-        kind="plan",
-        answer=_document(folder / "plan.json", "the answer of `paceline plan`"),
-        request=_document(folder / "request.json", "the request of `paceline plan`"),
-        trials=stored_trials(folder),
-    )
+    document = _document(folder / "plan.json", "the answer of `paceline plan`")
+    scenario = _document(folder / "request.json", "the request of `paceline plan`")["scenario"]
+    return with_provenance(answer_of_plan(document, scenario["name"], stored_trials(folder)), scenario)
 
 
-def _check(files: Sequence[Path]) -> Source:
+def _check(files: Sequence[Path]) -> Answer:
     from paceline.checking.counterexamples import load_counterexample
+    from paceline.reports.check_answer import answer_of_check
 
     answers: list[dict[str, Any]] = []
     places: list[Path] = []
@@ -191,10 +169,10 @@ def _check(files: Sequence[Path]) -> Source:
         named = [one["counterexample"] for answer in mine for one in answer["guarantees"] if one["counterexample"]]
         places += [path if path.is_file() else file.parent / path.name for path in map(Path, named)]
     found = [load_counterexample(place) for place in dict.fromkeys(places)]
-    return Source(kind="check", counterexamples=found, answers=answers)
+    return answer_of_check(answers, lambda: found)
 
 
-READERS: dict[Kind, Callable[[Sequence[Path]], Source]] = {
+READERS: dict[Kind, Callable[[Sequence[Path]], Answer]] = {
     "runs": _runs,
     "comparison": _comparison,
     "sweep": _sweep,

@@ -1,4 +1,0 @@
-"""Plotly figures of reports.
-
-Read `style` first: colours, axes and the common layout.
-"""
