@@ -25,6 +25,8 @@ GROUP = 0.8
 """width of the bars of one position, as a share of the distance between positions; provenance: ours"""
 NAME_WIDTH = 26
 """characters of a name at an axis, after which it continues on the next line; provenance: ours"""
+LABEL_WIDTH = 40
+"""characters of the name of an axis, after which it continues on the next line; provenance: ours"""
 NINES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998, 0.999)
 """ticks of an axis of nines"""
 TOP = 0.9995
@@ -57,6 +59,11 @@ class Side:
     def log(self) -> bool:
         """Whether the axis is logarithmic."""
         return self.axis.scale == "log"
+
+    @property
+    def label(self) -> str:
+        """The name of the axis with its unit; a long one has several lines."""
+        return textwrap.fill(self.axis.label, LABEL_WIDTH, break_long_words=False)
 
     @property
     def transformed(self) -> bool:

@@ -162,7 +162,7 @@ def _dress(axes: Axes, places: Geometry, plot: Plot) -> None:
     for name, side in (("x", places.x), ("y", places.y)):
         if side.log:
             axes.set(**{f"{name}scale": "log"})
-        axes.set(**{f"{name}label": side.axis.label})
+        axes.set(**{f"{name}label": side.label})
         if side.ticks is not None:
             _ticks(axes, name, side)
         if side.limits is not None:

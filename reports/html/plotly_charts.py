@@ -73,7 +73,7 @@ def plotly_of(plot: Plot) -> dict[str, Any]:
 
 def _axis(side: Side, *, downwards: bool = False) -> dict[str, Any]:
     made: dict[str, Any] = {
-        "title": {"text": side.axis.label, "standoff": 8},
+        "title": {"text": side.label.replace("\n", "<br>"), "standoff": 8},
         "automargin": True,
         "gridcolor": LINES,
         "linecolor": FAINT,

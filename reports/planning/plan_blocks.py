@@ -99,7 +99,7 @@ def plans_table(document: Mapping[str, Any], *, every: bool = False) -> Table:
     rows = []
     for plan in plans:
         choice = plan["choice"]
-        size = choice["workers"] if plain_size else f"{choice['workers']} {choice['nodes']}"
+        size = choice["workers"] if plain_size else _size(choice)
         row = [choice["method"] + FRONT * plan["pareto"], size, choice["batch_per_worker"], _hyperparameters(choice)]
         row += [*(figure.of(plan) for figure in figures), plan["samples_per_s"], plan.get("samples_to_target")]
         row += [f"{plan['seeds_reached']} of {len(plan['rows'])} seeds"] if missed else []
@@ -117,15 +117,19 @@ def plans_table(document: Mapping[str, Any], *, every: bool = False) -> Table:
 
 
 def _shown(plans: Sequence[Plan], *, every: bool) -> list[Plan]:
-    """Returns plans, those of the front first and those that are none last, with the best of each method or all."""
+    """Returns all plans, or the front, the best of each method and those that are none, by the first objective."""
     best: dict[str, Plan] = {}
     for plan in plans:
         if plan["reason"] is None:
             best.setdefault(plan["choice"]["method"], plan)
-    chosen = [
+    return [
         plan for plan in plans if every or plan["pareto"] or plan["reason"] or plan is best[plan["choice"]["method"]]
     ]
-    return sorted(chosen, key=lambda plan: (plan["reason"] is not None, not plan["pareto"]))
+
+
+def _size(choice: Mapping[str, Any]) -> str:
+    own = choice["nodes"] == OWN_NODES
+    return f"{choice['workers']} {'worker' + 's' * (choice['workers'] > 1) if own else choice['nodes']}"
 
 
 def _hyperparameters(choice: Mapping[str, Any]) -> str:
@@ -165,8 +169,9 @@ def plan_charts(document: Mapping[str, Any], trials: Sequence[Trial] = ()) -> li
 def _against(plans: Sequence[Plan], first: Figure, other: Figure, trials: Sequence[Trial]) -> Chart:
     names = list(dict.fromkeys(plan["choice"]["method"] for plan in plans))
     front = [plan for plan in plans if plan["pareto"]]
+    sizes = [_size(plan["choice"]) for plan in front]
     series = [
-        Series("Pareto front", _means(front, first), _means(front, other), "step", colour="faint"),
+        Series("Pareto front", _means(front, first), _means(front, other), "step", colour="faint", labels=sizes),
         *(
             Series(
                 name,
@@ -193,7 +198,8 @@ def _against(plans: Sequence[Plan], first: Figure, other: Figure, trials: Sequen
     return Chart(
         title=f"{_capital(other.label)} against {first.label}",
         words="No plan is better in both figures than a plan on the front; which one to choose is a matter of what "
-        "time is worth. Error bars are 95 % intervals, and grey points are trials.",
+        "time is worth. The front has the number of workers beside its plans; error bars are 95 % intervals, and grey "
+        "points are trials.",
         alt=f"Scatter chart of {len(plans)} plans. On the front: {best}.",
         plots={"": Plot(x_axis, y_axis, series, colours=names)},
     )
