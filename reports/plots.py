@@ -25,7 +25,7 @@ GROUP = 0.8
 """width of the bars of one position, as a share of the distance between positions; provenance: ours"""
 NAME_WIDTH = 26
 """characters of a name at an axis, after which it continues on the next line; provenance: ours"""
-LABEL_WIDTH = 40
+LABEL_WIDTH = 34
 """characters of the name of an axis, after which it continues on the next line; provenance: ours"""
 NINES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998, 0.999)
 """ticks of an axis of nines"""

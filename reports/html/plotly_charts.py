@@ -80,6 +80,8 @@ def _axis(side: Side, *, downwards: bool = False) -> dict[str, Any]:
         "zerolinecolor": LINES,
         "tickcolor": FAINT,
         "ticks": "outside",
+        "exponentformat": "none",  # 0.0005 and 20,000, not 500µ and 20k
+        "separatethousands": True,
     }
     if side.log:
         made["type"] = "log"

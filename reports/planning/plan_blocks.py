@@ -251,7 +251,7 @@ def _effort(plans: Sequence[Plan], first: Figure, trials: Sequence[Trial]) -> li
             words="Trials are made one after the other, and later ones use what earlier ones have shown. If the lowest "
             "points are among the last, more trials may find a better plan.",
             alt=f"Scatter chart of {len(known)} trials.",
-            plots={"": Plot(Axis("trial"), Axis.of(first, scale), series, colours=names)},
+            plots={"": Plot(Axis("trial", zero=False), Axis.of(first, scale), series, colours=names)},
         )
     ]
 

@@ -238,13 +238,15 @@ def _effects(table: SweepTable, means: Rows) -> Iterator[str]:
 
     for name, line in _by_algorithm(means[means[THROUGHPUT.column].notna()]):
         best = Best(table, line, THROUGHPUT)
-        if len(best.first) == len(line):
+        worst = Best(table, line, THROUGHPUT, worst=True).row
+        times = best.row[THROUGHPUT.column] / worst[THROUGHPUT.column]
+        if times - 1 < DIFFERENCE:
             yield f"{name} is equally fast at all points: {best.value}."
             continue
-        worst = Best(table, line, THROUGHPUT, worst=True).row
         where = listed([place(row) for _, row in best.first.iterrows()])
-        times = significant(best.row[THROUGHPUT.column] / worst[THROUGHPUT.column])
-        said = f"{name} is fastest with {where}: {best.value}, {times} times as many as with {place(worst)}"
+        said = (
+            f"{name} is fastest with {where}: {best.value}, {significant(times)} times as many as with {place(worst)}"
+        )
         yield f"{said}{best.undecided(place)}."
 
 
