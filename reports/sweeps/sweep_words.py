@@ -244,10 +244,8 @@ def _effects(table: SweepTable, means: Rows) -> Iterator[str]:
             yield f"{name} is equally fast at all points: {best.value}."
             continue
         where = listed([place(row) for _, row in best.first.iterrows()])
-        said = (
-            f"{name} is fastest with {where}: {best.value}, {significant(times)} times as many as with {place(worst)}"
-        )
-        yield f"{said}{best.undecided(place)}."
+        more = f"{significant(times)} times as many as with {place(worst)}{best.undecided(place)}"
+        yield f"{name} is fastest with {where}: {best.value}, {more}."
 
 
 def link_words(table: SweepTable, means: Rows) -> str:
