@@ -142,7 +142,7 @@ def verdicts_chart(documents: Sequence[Document]) -> Chart:
         if places:
             methods, names = zip(*places, strict=True)
             series.append(Series(verdict, methods, names, "points", colour=colour))
-    x = Axis("empty: the method does not promise it", scale="category", ticks=[one["algorithm"] for one in documents])
+    x = Axis("method; empty: not promised", scale="category", ticks=[one["algorithm"] for one in documents])
     y = Axis("", scale="category", ticks=guarantees[::-1])
     return Chart(
         title=f"Verdicts after {sum(one['schedules'] for one in documents):,} schedules",

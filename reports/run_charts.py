@@ -36,7 +36,7 @@ from paceline.records.figures import (
 from paceline.records.metrics import smoothed
 from paceline.records.summary import rank_seconds
 from paceline.reports.blocks import Axis, Chart, Plot, Scale, Series
-from paceline.reports.comparison.words import kind_of, listed
+from paceline.reports.comparison.words import listed
 from paceline.reports.link_words import figures_of, name_of
 from paceline.reports.palette import WORDS
 from paceline.reports.staleness.notions import update_weight
@@ -73,7 +73,7 @@ def looks(runs: Sequence[Run]) -> dict[tuple[str, str], dict[str, Any]]:
     styles = {"simulated": "dashed", "measured": "broad"}
     return {
         (run.algorithm, run.kind): {
-            "name": f"{run.algorithm}, {kind_of(run.summary)}" if both else run.algorithm,
+            "name": f"{run.algorithm}, {run.kind}" if both else run.algorithm,
             "colour": run.algorithm,
             "style": styles[run.kind] if both else "solid",
         }

@@ -51,12 +51,12 @@ def staleness_charts(kinds: Kinds) -> list[Chart]:
             words="Ranks above the others read their weights earlier, compared with the progress of the rest: usually "
             "they are the slower ones. For clock gaps it is the opposite.",
             alt=f"Dot chart of the mean staleness by rank. Means over ranks: {alt}.",
-            plots=_plots(kinds, Axis("rank"), Axis("mean staleness", PLAIN), _ranks),
+            plots=_plots(kinds, Axis("rank", zero=False), Axis("mean staleness", PLAIN), _ranks),
             choice="Kind of staleness",
             height=340,
         ),
     ]
-    course = course_chart({kind: drawn for kind, drawn in kinds.items() if kind != OWN}, alt)
+    course = course_chart({kind: drawn for kind, drawn in kinds.items() if kind != OWN}, alt, _colours(kinds))
     return [*charts, course] if course is not None else charts
 
 
@@ -87,12 +87,13 @@ def charts_of_runs(found: Sequence[Staleness]) -> list[Chart]:
     return charts
 
 
-def course_chart(kinds: Kinds, alt: str = "") -> Chart | None:
+def course_chart(kinds: Kinds, alt: str = "", colours: Sequence[str] = ()) -> Chart | None:
     """Returns the chart of staleness against time; None if no course is known.
 
     Args:
         kinds: the runs by kind of staleness.
         alt: the means, in words.
+        colours: the colour keys of all charts beside it, in their order.
     """
     known = {
         kind: series for kind, drawn in kinds.items() if (series := [one for one in drawn if one[1].series is not None])
@@ -104,14 +105,20 @@ def course_chart(kinds: Kinds, alt: str = "") -> Chart | None:
         words="Thick lines are means in twenty windows of the run, thin dotted lines the 95th percentile. A rising "
         "line means that ranks drift apart.",
         alt=f"Line chart of staleness against time. Means over the run: {alt}.",
-        plots=_plots(known, Axis("time since the start", SECONDS), Axis("staleness", PLAIN), _course),
+        plots=_plots(known, Axis("time since the start", SECONDS), Axis("staleness", PLAIN), _course, colours),
         choice="Kind of staleness",
         height=360,
     )
 
 
-def _plots(kinds: Kinds, x: Axis, y: Axis, draw: Callable[[Drawn], list[Series]]) -> dict[str, Plot]:
-    colours = list(dict.fromkeys(look["colour"] for drawn in kinds.values() for look, _, _ in drawn))
+def _colours(kinds: Kinds) -> list[str]:
+    return list(dict.fromkeys(look["colour"] for drawn in kinds.values() for look, _, _ in drawn))
+
+
+def _plots(
+    kinds: Kinds, x: Axis, y: Axis, draw: Callable[[Drawn], list[Series]], colours: Sequence[str] = ()
+) -> dict[str, Plot]:
+    colours = colours or _colours(kinds)
     return {
         kind: Plot(x, y, [series for one in drawn for series in draw(one)], colours=colours)
         for kind, drawn in kinds.items()
