@@ -139,9 +139,7 @@ def test_the_figure_has_a_colour_a_method_and_simulated_dashed(tmp_path: Path) -
     legend = axes.get_legend()
     assert legend is not None
     labels = [text.get_text() for text in legend.get_texts()]
-    assert {f"{name}, {kind}" for name in ("sync-sgd", "async-sgd") for kind in ("measured", "simulated")} <= {
-        *labels
-    }
+    assert {f"{name}, {kind}" for name in ("sync-sgd", "async-sgd") for kind in ("measured", "simulated")} <= {*labels}
     save([comparison_chart(comparison())], tmp_path / "accuracy.png")
     assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")
 
