@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -29,10 +29,13 @@ from paceline.records.metrics import Histogram, finite, histogram
 from paceline.records.pace import Asked, PaceFigures, pace_figures
 from paceline.records.prediction_interval import PredictionInterval
 from paceline.records.record_figures import RecordFigures
-from paceline.records.staleness import NAMES, NotionFigures, figures, measured
+from paceline.records.staleness import NAMES, NotionFigures, figures, measured, records_of, workers_of
 from paceline.records.tables import Tables
 from paceline.records.targets import Axes, TargetFigures, axes_of, target_figures
 from paceline.records.trace import LostRank, LostUpdates, Reads
+
+if TYPE_CHECKING:
+    from paceline.records.run import Run
 
 Kind = Literal["simulated", "measured"]
 KINDS = {activity: kind for kind, activity in enumerate(ACTIVITIES)} | {"redo": ACTIVITIES.index("compute")}
@@ -429,3 +432,13 @@ def _sweep(kinds: Numbers, start: Seconds, end: Seconds, wall_s: float) -> dict[
 
 def _last(column: Any) -> float | None:
     return finite(column.iloc[-1]) if len(column) else None
+
+
+def step_seconds(run: Run) -> dict[int, float]:
+    """Returns the mean time of each worker's steps."""
+    if records_of(run) is not None:
+        means = zip(run.tables.ranks["rank"].tolist(), run.tables.ranks["step_s"].tolist(), strict=True)
+        return {rank: seconds for rank, seconds in means if np.isfinite(seconds)}
+    steps = steps_of(run.tables.spans, workers_of(run.tables.spans), run.summary["wall_s"])
+    means_s = (steps["end_s"] - steps["start_s"]).groupby(steps["rank"]).mean()
+    return {int(str(rank)): seconds for rank, seconds in means_s.items()}

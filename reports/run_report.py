@@ -17,7 +17,7 @@ from paceline.records.figures import (
     TIME_FRACTIONS,
     WALL_TIME,
 )
-from paceline.records.staleness import CLOCK_GAP, COUNTS
+from paceline.records.staleness import CLOCK_GAP, COUNTS, notions_of
 from paceline.reports.blocks import Block, Chart, Claim, Column, Section, Table, Timeline
 from paceline.reports.comparison.seeds import by_algorithm
 from paceline.reports.link_words import figures_of, link_sentences
@@ -33,7 +33,6 @@ from paceline.reports.run_charts import (
     rate_charts,
     shares_chart,
 )
-from paceline.reports.staleness.notions import notions_of
 from paceline.reports.staleness.staleness_charts import OWN, Drawn, Kinds, staleness_charts
 from paceline.reports.timeline_data import label_of, timeline_of
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.records.figures import PERCENT, PLAIN, SECONDS, STALENESS
+from paceline.records.staleness import Notion, records_of
 from paceline.reports.blocks import Axis, Chart, Plot, Series
 from paceline.reports.comparison.words import listed
-from paceline.reports.staleness.notions import Notion, records_of
 from paceline.reports.timeline_data import MOST_RANKS, evenly
 
 if TYPE_CHECKING:

@@ -25,20 +25,18 @@ from paceline.records.staleness import (
     COUNTS,
     NAMES,
     WINDOWS,
-    ages,
-    by_age,
-)
-from paceline.reports.blocks import Claim, Column, Row, Table
-from paceline.reports.comparison.words import kind_of
-from paceline.reports.staleness.notions import (
     Notion,
+    ages,
     at_least,
+    by_age,
     layers_of,
     notions_of,
     records_of,
-    step_seconds,
     update_weight,
 )
+from paceline.records.summary import step_seconds
+from paceline.reports.blocks import Claim, Column, Row, Table
+from paceline.reports.comparison.words import kind_of
 
 MOST_RANKS = 16
 """largest number of ranks that are all shown; of more, the stalest and the freshest are shown"""
