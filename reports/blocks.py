@@ -390,8 +390,10 @@ class Answer:
     notes: Sequence[str] = ()
 
     def whole(self) -> list[Section]:
-        """Returns all sections of its report, the summary first."""
-        summary = [*self.blocks, *map(Claim, self.notes), *self.summary()]
+        """Returns all sections of its report; the summary is first, and begins with what was found."""
+        claims = [block for block in self.blocks if isinstance(block, Claim)]
+        others = [block for block in self.blocks if not isinstance(block, Claim)]
+        summary = [*claims, *others, *map(Claim, self.notes), *self.summary()]
         return [Section("summary", "Summary", summary), *self.sections()]
 
     @property

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from paceline.checking.counterexamples import Counterexample, Story
-    from paceline.reports.blocks import Answer, Block
+    from paceline.reports.blocks import Answer
 
 ALL = "all"
 Checkable = str | Method | type[Method]
@@ -130,12 +130,6 @@ class CheckResult(Result, Sequence[Checked]):
 
         with tempfile.TemporaryDirectory() as folder:
             return [load_counterexample(path) for path in self.save(folder)]
-
-    def _shown(self) -> Sequence[Block]:
-        return self.answer().blocks
-
-    def _report(self, html: Any) -> Any:
-        return self.answer()
 
     @property
     def _report_name(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from paceline.reports.blocks import Answer, Block
+    from paceline.reports.blocks import Answer
     from paceline.reports.comparison.predict import Stage
     from paceline.scenarios.sections.machine_file import MachinePart
 
@@ -85,12 +85,6 @@ class ComparisonResult(Result, Comparison):
         from paceline.reports.comparison_answer import answer_of_comparison
 
         return answer_of_comparison(self)
-
-    def _shown(self) -> Sequence[Block]:
-        return self.answer().blocks
-
-    def _report(self, html: Any) -> Any:
-        return self.answer()
 
     @property
     def _report_name(self) -> str:

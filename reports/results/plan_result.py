@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from paceline.reports.blocks import Answer, Block
+    from paceline.reports.blocks import Answer
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -128,11 +128,7 @@ class PlanResult(Result, PlanAnswer):
     def _title(self) -> str:
         return f"{self.request.scenario['name']}: plans for {self.request.target.words}"
 
-    def _shown(self) -> Iterator[Block]:
-        """Yields the table and the sentences of the command."""
-        yield from self.answer().blocks
-
-    def _report(self, html: Any) -> Any:
+    def _reported(self) -> Answer:
         from paceline.reports.provenance import with_provenance
 
         return with_provenance(self.answer(), self.request.scenario)

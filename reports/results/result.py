@@ -6,21 +6,22 @@ A result shows the same tables as the command of the same name.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from paceline.reports.blocks import Answer
 
 
 class Result(ABC):
     """What a public function returns."""
 
     @abstractmethod
-    def _shown(self) -> Iterable[Any]:
-        """Returns what is printed: the blocks of the answer."""
+    def answer(self) -> Answer:
+        """Returns the answer of the command of the same name: tables, claims and charts."""
 
     @abstractmethod
     def frame(self) -> pd.DataFrame:
@@ -29,10 +30,6 @@ class Result(ABC):
     @abstractmethod
     def plot(self) -> Figure:
         """Returns the figures drawn by matplotlib; ``figure.savefig(path)`` writes them."""
-
-    @abstractmethod
-    def _report(self, html: Any) -> Any:
-        """Returns the report, made by the package `paceline.reports.html`."""
 
     @property
     @abstractmethod
@@ -51,31 +48,20 @@ class Result(ABC):
         Raises:
             InputError: the file exists and is no report.
         """
-        from paceline.reports import html
+        from paceline.reports.html import write_report
 
-        return html.write_report(self._report(html), Path(self._report_name if path is None else path))
+        return write_report(self._reported(), Path(self._report_name if path is None else path))
+
+    def _reported(self) -> Answer:
+        """Returns the answer with the sections that only a report has."""
+        return self.answer()
 
     def __repr__(self) -> str:
         from paceline.reports.text import as_text
 
-        return as_text(self._shown())
+        return as_text(self.answer().blocks)
 
     def _repr_html_(self) -> str:
-        from paceline.reports.html.document import html_of
+        from paceline.reports.html import html_of
 
-        return html_of(map(_as_block, self._shown()))
-
-
-def _as_block(part: Any) -> Any:
-    """Returns a text or a table of rich as a block."""
-    from rich.table import Table as RichTable
-
-    from paceline.reports.blocks import Claim, Column, Table
-
-    if isinstance(part, str):
-        return Claim(part)
-    if not isinstance(part, RichTable):
-        return part
-    columns = [Column(" ".join(str(column.header).split())) for column in part.columns]
-    rows = zip(*([str(cell) for cell in column.cells] for column in part.columns), strict=True)
-    return Table(str(part.title), columns, list(rows))
+        return html_of(self.answer().blocks)

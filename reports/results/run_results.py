@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, overload
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from paceline.backend.multihost.world import World
     from paceline.backend.status.rank_logs import Echo
     from paceline.backend.training.run import Watcher
-    from paceline.reports.blocks import Answer, Block
+    from paceline.reports.blocks import Answer
     from paceline.simulator.network.network import Network
     from paceline.simulator.runs.engine import Engine
     from paceline.simulator.runs.run import Measured
@@ -112,20 +112,11 @@ class Runs(Result, list[Run]):
         return figure_of(charts, {"Horizontal axis": x}, self.answer().title)
 
     def answer(self) -> Answer:
-        """Returns the answer of the command: the table of runs, and which of them reaches the target soonest.
-
-        Raises:
-            InputError: there is no run.
-        """
+        """Returns the answer of the command: the table of runs, and which of them reaches the target soonest."""
         from paceline.reports.run_answer import answer_of_runs
 
-        return answer_of_runs(self)
-
-    def _shown(self) -> Sequence[Block]:
-        return self.answer().blocks if self else [Claim(f"{type(self).__name__}: no runs")]
-
-    def _report(self, html: Any) -> Any:
-        return self.answer()
+        name = type(self).__name__
+        return answer_of_runs(self) if self else Answer(name, [Claim(f"{name}: no runs")])
 
     @property
     def _report_name(self) -> str:

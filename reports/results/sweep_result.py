@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.core.errors import InputError
+from paceline.reports.blocks import Answer, Claim
 from paceline.reports.results.result import Result
 from paceline.reports.results.run_results import Report, Source
 from paceline.reports.sweeps.sweep import Sweep
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from paceline.reports.blocks import Answer
     from paceline.reports.sweeps.sweep import Engine
     from paceline.reports.sweeps.sweep_table import SweepTable
     from paceline.scenarios.resolution.grid import Scaling
@@ -46,13 +46,12 @@ class SweepResult(Result, Sweep):
         return tabulate(self)
 
     def answer(self) -> Answer:
-        """Returns the table, the conclusions, the charts and all runs.
-
-        Raises:
-            InputError: all runs failed.
-        """
+        """Returns the table, the conclusions, the charts and all runs."""
         from paceline.reports.sweeps.sweep_answer import sweep_answer
 
+        if not self.entries:
+            failed = f"{self.scenario}: all {len(self.failed)} runs failed; {self._failures()}"
+            return Answer(self.scenario, [Claim(failed)])
         return sweep_answer(self.table, self)
 
     @property
@@ -71,17 +70,10 @@ class SweepResult(Result, Sweep):
 
         return figure_of(charts(self.table, self.table.frame), title=self.scenario)
 
-    def _shown(self) -> Iterator[Any]:
-        """Yields the table of the command and its sentences."""
-        if not self.entries:
-            yield f"{self.scenario}: all {len(self.failed)} runs failed; {self._failures()}"
-            return
-        yield from self.answer().blocks
-
     def _failures(self) -> str:
         return "; ".join(dict.fromkeys(entry.error for entry in self.failed))
 
-    def _report(self, html: Any) -> Any:
+    def _reported(self) -> Answer:
         from paceline.reports.provenance import with_provenance
 
         return with_provenance(self.answer(), None)
