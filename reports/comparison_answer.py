@@ -134,10 +134,8 @@ def errors_section(lines: Sequence[Mapping[str, Any]]) -> Section:
 
 def _models(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Returns the names of simpler models by their keys."""
-    return {
-        key: SIMPLER.get(key, key.replace("_", " "))
-        for key in dict.fromkeys(k for one in lines for k in one["wrong_models"])
-    }
+    keys = dict.fromkeys(str(key) for line in lines for key in line["wrong_models"])
+    return {key: SIMPLER.get(key, key.replace("_", " ")) for key in keys}
 
 
 def errors_table(lines: Sequence[Mapping[str, Any]]) -> Table:

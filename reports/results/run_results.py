@@ -11,7 +11,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.checking.own_methods import BrokenPromises, check_own_methods
 from paceline.records import Run
 from paceline.records.keeping import Choice
-from paceline.reports.blocks import Claim
+from paceline.reports.blocks import Answer, Claim
 from paceline.reports.results.result import Result
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.values.mistakes import one_of
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from paceline.backend.multihost.world import World
     from paceline.backend.status.rank_logs import Echo
     from paceline.backend.training.run import Watcher
-    from paceline.reports.blocks import Answer
     from paceline.simulator.network.network import Network
     from paceline.simulator.runs.engine import Engine
     from paceline.simulator.runs.run import Measured
