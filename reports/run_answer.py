@@ -140,6 +140,7 @@ def notes_of(runs: Sequence[Run]) -> Iterator[str]:
     notes = [describe_time(one) for run in runs for one in run.machine.get("gradient_times", ())]
     if shares := {run.summary["prediction_interval"]["share"] for run in runs if "prediction_interval" in run.summary}:
         notes.append(f"a range below a time: {PERCENT.with_symbol(min(shares))} of similar predictions")
+    notes += [text for run in runs for text in run.summary.get("broken_promises", ())]
     notes += [text for run in runs for text in run.machine.get("warnings", ())]
     for run in runs:
         if (records := run.summary.get("records")) is not None:

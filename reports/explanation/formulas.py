@@ -115,7 +115,7 @@ def message_words(routes: Mapping[Route, int], nbytes: int, mean_s: float) -> st
 
     >>> from paceline.topologies import LINKS
     >>> message_words({Route(40e-6, 1e9, LINKS["eth-10g"]): 3}, 1_000_000, 0.00104)
-    'n / B + α = 1 MB / 1 GB/s + 40 us = 1.04 ms'
+    'n / B + α = 1 MB / 1 GB/s + 40 µs = 1.04 ms'
     """
     each = [
         (
@@ -258,7 +258,7 @@ def kind_formula(kind: str, part_s: float, amount: float, hidden_s: float = 0.0)
     >>> kind_formula("3x3", 0.02, 60e9)
     '60 GFLOP at 3 TFLOP/s'
     >>> kind_formula("launches", 0.0003, 100, 0.0012)
-    '100 kernels · 15 us = 1.5 ms of the host, 1.2 ms hidden behind the device, 300 us exposed'
+    '100 kernels · 15 µs = 1.5 ms of the host, 1.2 ms hidden behind the device, 300 µs exposed'
     """
     if kind == "launches" and amount and hidden_s > 0:
         whole_s = part_s + hidden_s

@@ -273,8 +273,8 @@ REPORTS = (
     Mutant(
         name="error-colour-of-sign",
         file="reports/comparison/run_table.py",
-        old='"green" if abs(value) <= 0.05',
-        new='"green" if value <= 0.05',
+        old='"good" if abs(value) <= GOOD',
+        new='"good" if value <= GOOD',
         bug="Large negative errors are shown in green.",
         tests=("unit/test_reports.py",),
     ),

@@ -542,7 +542,7 @@ def test_a_fatpipe_limits_each_flow_and_pairs_without_a_route_go_by_way_of_other
     assert found["12"] == (500.0, 2.0)
     (tmp_path / "fat.xml").write_text(full(body))
     shown = CliRunner().invoke(app, ["topology", str(tmp_path / "fat.xml"), "--out", str(tmp_path / "fat.svg")])
-    assert "0.5 GB/s, 1000 µs; for each flow" in " ".join(shown.stdout.split())
+    assert "500 MB/s, 1 ms; for each flow" in " ".join(shown.stdout.split())
     (assumed,) = platform(full(body), "text", "fat").assumed
     assert "6 pairs of hosts without a route by way of others" in assumed
 
