@@ -28,7 +28,7 @@ from paceline.reports.comparison.error_table import error_tables
 from paceline.reports.comparison.run_table import comparison_tables, error_cell
 from paceline.reports.comparison.words import listed
 from paceline.reports.provenance import terms
-from paceline.reports.run_answer import introduction, notes_of
+from paceline.reports.run_answer import broken_promises, introduction, notes_of
 from paceline.reports.run_charts import learning_chart, step_times_chart
 from paceline.reports.run_report import sections_of_runs
 
@@ -71,7 +71,7 @@ def answer_of_comparison(
         return algorithms
 
     def summary() -> list[Block]:
-        return [errors_chart(lines()), terms()]
+        return [*broken_promises(every), errors_chart(lines()), terms()]
 
     def sections() -> list[Section]:
         return sections_of_runs(every, errors_section(lines())) if every else [errors_section(lines())]

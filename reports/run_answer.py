@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from paceline.algorithms.core.errors import InputError
@@ -50,7 +51,7 @@ def answer_of_runs(runs: Sequence[Run], *, each: bool = False, links: bool = Fal
     def summary() -> Sequence[Block]:
         from paceline.reports.provenance import terms
 
-        return [terms()]
+        return [*broken_promises(runs), terms()]
 
     def sections() -> Sequence[Section]:
         from paceline.reports.run_report import sections_of_runs
@@ -67,6 +68,16 @@ def answer_of_runs(runs: Sequence[Run], *, each: bool = False, links: bool = Fal
         summary=summary,
         notes=list(notes_of(runs)),
     )
+
+
+def broken_promises(runs: Sequence[Run]) -> list[Claim]:
+    """Returns which promises of methods small runs have broken; a command has said this before the runs.
+
+    Args:
+        runs: the runs.
+    """
+    texts = chain.from_iterable(run.summary.get("broken_promises", ()) for run in runs)
+    return [Claim(f"Note: {text}") for text in dict.fromkeys(texts)]
 
 
 def introduction(runs: Sequence[Run]) -> str:
@@ -140,7 +151,6 @@ def notes_of(runs: Sequence[Run]) -> Iterator[str]:
     notes = [describe_time(one) for run in runs for one in run.machine.get("gradient_times", ())]
     if shares := {run.summary["prediction_interval"]["share"] for run in runs if "prediction_interval" in run.summary}:
         notes.append(f"a range below a time: {PERCENT.with_symbol(min(shares))} of similar predictions")
-    notes += [text for run in runs for text in run.summary.get("broken_promises", ())]
     notes += [text for run in runs for text in run.machine.get("warnings", ())]
     for run in runs:
         if (records := run.summary.get("records")) is not None:
