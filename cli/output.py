@@ -51,13 +51,9 @@ class Output:
         Args:
             answer: the answer.
         """
-        if self.as_json:
-            write_json(answer.data())
-        else:
-            from paceline.reports.text import printed
+        from paceline.reports.text import printed
 
-            for part in printed(answer.blocks):
-                self.row(part)
+        self.answer(answer.data() if self.as_json else {}, printed(answer.blocks))
         for text in answer.notes:
             self.note(f"note: {text}")
 

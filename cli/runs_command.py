@@ -20,7 +20,7 @@ from paceline.cli.options import (
     output,
     read,
 )
-from paceline.records.figures import significant
+from paceline.records.figures import at, significant
 
 if TYPE_CHECKING:
     from paceline.cli.output import Output
@@ -166,9 +166,7 @@ def _sorted(selected: list[StoredRun], sort: str | None) -> list[StoredRun]:
     """Sorts by a figure; runs without it are last."""
     if sort is None:
         return selected
-    from paceline.records.stored_runs import figure
-
-    values = [(figure(run.summary, sort), run) for run in selected]
+    values = [(at(run.summary, sort), run) for run in selected]
     known = [(value, run) for value, run in values if isinstance(value, (int, float))]
     if selected and not known:
         raise InputError(f"--sort: found {sort!r}, which is no number in these runs; expected a figure such as wall_s")

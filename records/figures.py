@@ -184,6 +184,24 @@ def signed_percent(share: float | None) -> str:
     return f"{rounded:+,.1f}" if rounded else "0.0"
 
 
+def at(summary: Mapping[str, Any], key: str) -> Any:
+    """Returns what stands at a place in a summary; None if it is missing.
+
+    Args:
+        summary: the summary of a run, or mappings of the same form.
+        key: the names on the way, joined by points.
+
+    >>> at({"step_s": {"mean": 0.5}}, "step_s.mean"), at({"step_s": {"mean": 0.5}}, "step_s.p99")
+    (0.5, None)
+    """
+    found: Any = summary
+    for name in key.split("."):
+        if not isinstance(found, Mapping) or name not in found:
+            return None
+        found = found[name]
+    return found
+
+
 Better = Literal["low", "high"]
 Error = Literal["relative", "difference"]
 Type = Literal["Float64", "Int64", "boolean", "string"]
@@ -233,12 +251,7 @@ class Figure:
 
     def of(self, summary: Mapping[str, Any]) -> Any:
         """Returns its value in a summary, or in the summaries of several seeds together; None if it is missing."""
-        found: Any = summary
-        for name in self.key.split("."):
-            if not isinstance(found, Mapping) or name not in found:
-                return None
-            found = found[name]
-        return found
+        return at(summary, self.key)
 
     def text(self, value: Any, between: str = " ") -> str:
         """Returns a value as a number without its symbol, with half of its interval if it has one."""

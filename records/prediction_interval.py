@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from paceline.records.figures import Figure
+from paceline.records.figures import Figure, at
 
 
 class Bounds(TypedDict):
@@ -81,7 +81,7 @@ def prediction_interval(summary: Mapping[str, Any], factors: StepFactors) -> Pre
     """
 
     def of(name: Name) -> Bounds | None:
-        value = _at(summary, FIGURES[name])
+        value = at(summary, FIGURES[name])
         if value is None:
             return None
         if name in RATES:
@@ -96,14 +96,6 @@ def prediction_interval(summary: Mapping[str, Any], factors: StepFactors) -> Pre
         time_to_accuracy_s=of("time_to_accuracy_s"),
         time_to_loss_s=of("time_to_loss_s"),
     )
-
-
-def _at(summary: Mapping[str, Any], path: str) -> float | None:
-    found: Any = summary
-    for name in path.split("."):
-        found = found[name]
-    value: float | None = found
-    return value
 
 
 def bounds_of(summary: Mapping[str, Any], figure: Figure) -> Bounds | None:

@@ -27,6 +27,7 @@ from paceline.algorithms.core.checksums import read_sealed
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.synonyms import meaning
 from paceline.records.document import flat
+from paceline.records.figures import at
 from paceline.records.store import RUN_JSON, WHOLE
 
 
@@ -156,7 +157,7 @@ class FigureCondition:
 
     def holds(self, summary: Mapping[str, Any]) -> bool:
         """Returns whether a summary meets the condition; a missing figure meets none."""
-        found = figure(summary, self.path)
+        found = at(summary, self.path)
         if found is None or isinstance(found, (Mapping, list)):
             return False
         if isinstance(self.value, float) != isinstance(found, (int, float)):
@@ -198,24 +199,6 @@ class Filter:
 def _is_of(run: StoredRun, name: str) -> bool:
     """Whether a run has this label, or a method with this name, which may be an alias."""
     return name == run.algorithm or meaning(name).method == run.method
-
-
-def figure(summary: Mapping[str, Any], path: str) -> Any:
-    """Returns a figure of a summary; None if it is missing.
-
-    Args:
-        summary: the summary.
-        path: the names of the figure, joined by dots.
-
-    >>> figure({"step_s": {"mean": 0.5}}, "step_s.mean"), figure({"step_s": {"mean": 0.5}}, "step_s.p99")
-    (0.5, None)
-    """
-    found: Any = summary
-    for name in path.split("."):
-        if not isinstance(found, Mapping) or name not in found:
-            return None
-        found = found[name]
-    return found
 
 
 def condition(text: str) -> FigureCondition:

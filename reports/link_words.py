@@ -17,11 +17,6 @@ IDLE = 0.01
 """utilisation below which links are listed together; provenance: ours"""
 
 
-def used_words(utilisation: float) -> str:
-    """Returns a utilisation in per cent."""
-    return LINK_UTILISATION.with_symbol(utilisation)
-
-
 def name_of(link: Mapping[Any, Any]) -> str:
     """Returns the name of a link, given a row of the table or the entry of a summary.
 
@@ -49,7 +44,7 @@ def link_sentences(summary: Mapping[str, Any]) -> Iterator[str]:
     if (busiest := links["busiest"]) is None:
         yield "No link carried anything."
         return
-    carried = f"{BYTES.text(busiest['bytes'])}, {used_words(busiest['utilisation'])} of its capacity"
+    carried = f"{BYTES.text(busiest['bytes'])}, {LINK_UTILISATION.with_symbol(busiest['utilisation'])} of its capacity"
     yield f"The busiest link is {name_of(busiest)} ({busiest['kind']}): {carried}."
     idle = [one["kind"] for one in links["kinds"] if one["max_utilisation"] < IDLE]
     if len(idle) == len(links["kinds"]):

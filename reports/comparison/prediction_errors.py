@@ -25,8 +25,6 @@ Tree = dict[str, Any]
 
 AIMS = ("accuracy", "loss")
 """the kinds of targets"""
-AT_TARGETS = tuple(one.key for one in WITH_ERRORS if "_to_" in one.key)
-"""keys of the figures at a target"""
 
 
 def relative(simulated: float | None, measured: float | None) -> float | None:
@@ -149,17 +147,6 @@ def _pooled(histograms: Sequence[Histogram]) -> Histogram:
 
 def _ranks(per_rank: Sequence[Mapping[int, float]]) -> list[int]:
     return sorted(set().union(*per_rank))
-
-
-def figure_at(tree: Mapping[str, Any], path: str) -> Any:
-    """Returns the figure at a path such as ``step_s.mean``.
-
-    >>> figure_at({"step_s": {"mean": 0.02}}, "step_s.mean")
-    0.02
-    """
-    for name in path.split("."):
-        tree = tree[name]
-    return tree
 
 
 def _put(tree: Tree, path: str, value: Any) -> None:

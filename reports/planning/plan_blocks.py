@@ -40,7 +40,7 @@ def answer_of_plan(document: Mapping[str, Any], scenario: str, trials: Sequence[
         subtitle=f"Best: {choice_words(document['best'])}",
         blocks=[plans_table(document), *claims_of(document["words"])],
         data=lambda: document,
-        sections=lambda: [_plans_section(document, trials)],
+        sections=lambda: [plans_section(document, trials)],
         summary=lambda: [
             Claim(
                 f"{document['trials']['count']} trials were simulated. The best plans were simulated again with "
@@ -147,7 +147,7 @@ def _aim(document: Mapping[str, Any]) -> Aim:
 # --- charts ----------------------------------------------------------------------------------------------------------
 
 
-def _plans_section(document: Mapping[str, Any], trials: Sequence[Trial]) -> Section:
+def plans_section(document: Mapping[str, Any], trials: Sequence[Trial]) -> Section:
     title = "Pareto front" if len(document["objectives"]) > 1 else "Plans"
     return Section("front", title, [*plan_charts(document, trials), plans_table(document, every=True)])
 

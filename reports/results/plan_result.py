@@ -115,9 +115,12 @@ class PlanResult(Result, PlanAnswer):
 
     def answer(self) -> Answer:
         """Returns the table of plans, what is said about them, and the charts of plans and trials."""
-        from paceline.reports.planning.plan_blocks import answer_of_plan
+        from paceline.reports.planning.plan_blocks import answer_of_plan, plans_section
 
-        return answer_of_plan(self._stored(), self.request.scenario["name"], self._trials())
+        stored = self._stored()
+        answer = answer_of_plan(stored, self.request.scenario["name"])
+        # the table of trials is made when the charts are, not to print the table of plans
+        return dataclasses.replace(answer, sections=lambda: [plans_section(stored, self._trials())])
 
     def _stored(self) -> dict[str, Any]:
         """Returns the content of plan.json."""

@@ -16,6 +16,7 @@ from paceline.records.figures import (
     DIVERGED,
     EFFICIENCY,
     EVALUATIONS,
+    LINK_UTILISATION,
     LONGEST_PERIOD,
     PERIODS,
     SPEED_UP,
@@ -28,7 +29,6 @@ from paceline.reports.comparison.periods import say_unfinished
 from paceline.reports.comparison.ties import SHOWN_ALIKE, leaders, undecided
 from paceline.reports.comparison.time_to_target import rarely_evaluated
 from paceline.reports.comparison.words import listed
-from paceline.reports.link_words import used_words
 from paceline.reports.sweeps.crossings import (
     DIFFERENCE,
     PLACE,
@@ -262,10 +262,11 @@ def link_words(table: SweepTable, means: Rows) -> str:
         for _, line in _by_algorithm(means[means[LINK].notna()])
     ]
     rows.sort(key=lambda row: row[LINK_USE], reverse=True)
-    if len({used_words(float(row[LINK_USE])) for row in rows}) < 2:
+    used = LINK_UTILISATION.with_symbol
+    if len({used(row[LINK_USE]) for row in rows}) < 2:
         return ""
     most, least = (
-        f"{row[LINK]}, {used_words(float(row[LINK_USE]))} of its capacity ({BYTES.text(row[LINK_BYTES])}) with "
+        f"{row[LINK]}, {used(row[LINK_USE])} of its capacity ({BYTES.text(row[LINK_BYTES])}) with "
         f"{label(dict(row), table.paths)}"
         for row in (rows[0], rows[-1])
     )
