@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -28,6 +29,12 @@ ALONE = (9.0, 5.2)
 """inches of a single chart"""
 ROW_HEIGHT = 0.3
 """inches of a horizontal bar; provenance: ours"""
+LEGEND_WIDTH = 72
+"""characters of a line of a legend; longer names continue on the next line; provenance: ours"""
+LEGEND_LINE = 0.16
+"""inches of a line of a legend; provenance: ours"""
+FREE_LINES = 3
+"""lines of a legend for which a chart has room; provenance: ours"""
 NAMED_BARS = 4
 """largest number of bars whose names are not turned; provenance: ours"""
 
@@ -58,6 +65,7 @@ def figure_of(
     width, height = ALONE if len(plots) == 1 else (WIDTH, HEIGHT)
     bars = max((len({row for one in plot.series for row in one.y}) for plot in plots if plot.horizontal), default=0)
     height = max(height, 1.4 + ROW_HEIGHT * bars)
+    height += LEGEND_LINE * max(0, max(map(_legend_lines, plots)) - FREE_LINES)
     figure = Figure(figsize=(width * columns, height * rows), dpi=160, layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel in panels[len(plots) :]:
@@ -104,16 +112,34 @@ def _draw(axes: Axes, plot: Plot) -> None:
     axes.tick_params(colors=INK, labelsize=8)
     axes.set_axisbelow(True)
     axes.grid(axis="x" if plot.horizontal else "y", color=LINES, linewidth=0.8)
-    names = {one.series.name for one in places.series if one.legend}
-    if len(names) > 1:
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2 if len(names) > 3 else len(names),
+    if len(_legend(plot)) > 1:
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=_legend_columns(plot),
                     frameon=False, fontsize=8, labelcolor=INK, handlelength=2.6)  # fmt: skip
+
+
+def _legend(plot: Plot) -> list[str]:
+    return list({one.name: _wrapped(one.name) for one in plot.series if one.legend and one.name}.values())
+
+
+def _wrapped(name: str) -> str:
+    return textwrap.fill(name, LEGEND_WIDTH)
+
+
+def _legend_columns(plot: Plot) -> int:
+    names = _legend(plot)
+    longest = max(map(len, names), default=0)
+    return max(1, min(len(names) if len(names) <= 3 else 2, LEGEND_WIDTH // max(1, longest)))
+
+
+def _legend_lines(plot: Plot) -> int:
+    names = _legend(plot)
+    return sum(name.count("\n") + 1 for name in names) // _legend_columns(plot) if len(names) > 1 else 0
 
 
 def _line(axes: Axes, one: Drawn, zorder: float) -> None:
     series = one.series
     broad, points = series.style == "broad", series.mark == "points"
-    label = series.name if one.legend else None
+    label = _wrapped(series.name) if one.legend else None
     style: dict[str, Any] = {"color": one.colour, "zorder": zorder}
     if points:
         style |= {"linestyle": "none", "marker": MARKERS[one.symbol % len(MARKERS)], "markersize": 10 if broad else 5}
@@ -143,7 +169,7 @@ def _bars(axes: Axes, one: Drawn, places: Geometry, plot: Plot, filled: dict[tup
         key = (place, 1 if value >= 0 else -1)
         starts.append(filled.get(key, 0.0) if plot.stacked else 0.0)
         filled[key] = starts[-1] + (value if np.isfinite(value) else 0.0)
-    style: dict[str, Any] = {"color": one.colour, "label": one.series.name if one.legend else None}
+    style: dict[str, Any] = {"color": one.colour, "label": _wrapped(one.series.name) if one.legend else None}
     if one.series.style == "broad":
         style |= {"hatch": "///", "edgecolor": "white", "linewidth": 0}
     if one.low is not None and one.high is not None:

@@ -289,7 +289,7 @@ def charts(table: SweepTable, rows: pd.DataFrame | None = None) -> list[Chart]:
     made = []
     for figure in figures:
         marked = sorted((one for one in found if one.figure is figure), key=lambda crossing: not crossing.leads)
-        plots = {name: _plot(table, figure, part, marked) for name, part in shown if part[figure.column].notna().any()}
+        plots = {name: plot for name, part in shown if (plot := _plot(table, figure, part, marked)) is not None}
         if not plots:
             continue
         means = table.frame.groupby("algorithm", sort=False)[figure.column].mean().dropna()
@@ -341,8 +341,8 @@ def _axis_title(table: SweepTable) -> str:
     return "number of workers" if table.x == "workers" else short_names(table.paths)[table.x]
 
 
-def _plot(table: SweepTable, figure: Figure, rows: pd.DataFrame, marked: Sequence[Crossing]) -> Plot:
-    """Returns the lines of algorithms and other values, the ideal and the crossings."""
+def _plot(table: SweepTable, figure: Figure, rows: pd.DataFrame, marked: Sequence[Crossing]) -> Plot | None:
+    """Returns the lines of algorithms and other values, the ideal and the crossings; None if no line has a point."""
     numeric = _numeric(table, table.x)
     names = list(dict.fromkeys(map(str, table.frame["algorithm"])))
     varied = [path for path in table.others if rows[path].nunique(dropna=False) > 1]
@@ -354,6 +354,8 @@ def _plot(table: SweepTable, figure: Figure, rows: pd.DataFrame, marked: Sequenc
         style = STYLES[combinations.index(values) % len(STYLES)]
         series += _line(table, figure, line, values, style)
     every = [value for one in series for value in (*one.y, *(one.low or ()), *(one.high or ())) if value is not None]
+    if not every:
+        return None
     if figure in (*SPEED_UPS, EFFICIENCY) and numeric:
         x = sorted({float(value) for value in rows[table.x]})
         ideal = [value / x[0] if figure in SPEED_UPS else 1.0 for value in x]
