@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from paceline.records.goals import SMOOTHING
+from paceline.records.targets import SMOOTHING
 
 Way = Literal["stand-in", "relation"]
 SLOWDOWNS = {

@@ -10,7 +10,7 @@ from typing import Any
 
 from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.job import Job, Learner
-from paceline.records.fault_records import Slowed
+from paceline.records.faults import Slowed
 from paceline.records.figures import significant
 from paceline.records.links import link_figures
 from paceline.records.machine import machine_facts, package_versions

@@ -18,10 +18,10 @@ import pandas as pd
 
 from paceline.algorithms.core.job import Job
 from paceline.records.counters import Counters
-from paceline.records.fault_records import FaultFigures
+from paceline.records.faults import FaultFigures
 from paceline.records.figures import ACTIVITIES
+from paceline.records.keeping import LayerCount, RecordFigures
 from paceline.records.metrics import Histogram
-from paceline.records.record_figures import LayerCount, RecordFigures
 from paceline.records.staleness import CLOCK_GAP, NAMES, NotionFigures
 from paceline.records.summary import Activities, Staleness, StepTime, rank_seconds
 from paceline.records.tables import Tables, frame

@@ -21,17 +21,16 @@ from paceline.algorithms.core.job import Reason
 from paceline.algorithms.core.method import StalenessKind
 from paceline.algorithms.core.values import Rank
 from paceline.records.extrapolated import Extrapolated
-from paceline.records.fault_records import FaultFigures, Slowed, fault_figures
+from paceline.records.faults import FaultFigures, Slowed, fault_figures
 from paceline.records.figures import ACTIVITIES
-from paceline.records.goals import SMOOTHING, has_diverged
+from paceline.records.keeping import RecordFigures
 from paceline.records.links import LinkFigures
 from paceline.records.metrics import Histogram, finite, histogram
 from paceline.records.pace import Asked, PaceFigures, pace_figures
 from paceline.records.prediction_interval import PredictionInterval
-from paceline.records.record_figures import RecordFigures
 from paceline.records.staleness import NAMES, NotionFigures, figures, measured, records_of, workers_of
 from paceline.records.tables import Tables
-from paceline.records.targets import Axes, TargetFigures, axes_of, target_figures
+from paceline.records.targets import SMOOTHING, Axes, TargetFigures, axes_of, has_diverged, target_figures
 from paceline.records.trace import LostRank, LostUpdates, Reads
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.records import Run
-from paceline.records.failed_ranks import failure_sentences
+from paceline.records.faults import failure_sentences
 from paceline.records.figures import PERCENT
-from paceline.records.record_figures import says
+from paceline.records.keeping import says
 from paceline.reports.blocks import Answer, Block, Claim, Section
 from paceline.reports.comparison.periods import say_unfinished_runs
 from paceline.reports.comparison.run_table import runs_table, seeds_table

@@ -8,7 +8,7 @@ from typing import Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.records import Run
-from paceline.records.failed_ranks import failure_sentences
+from paceline.records.faults import failure_sentences
 from paceline.records.figures import (
     ACTIVITIES,
     BYTES,
@@ -34,7 +34,7 @@ from paceline.records.figures import (
     Figure,
     signed_percent,
 )
-from paceline.records.record_figures import says
+from paceline.records.keeping import says
 from paceline.records.stored_runs import StoredRun, differences
 from paceline.records.summary import rank_seconds, step_seconds
 from paceline.reports.blocks import Block, Cell, Claim, Column, Table

@@ -15,7 +15,7 @@ from paceline.backend.status.recorder import Tail
 from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.supervision import failure_messages
 from paceline.backend.supervision.gather import stream_of
-from paceline.records.goals import Goal
+from paceline.records.targets import Goal
 
 IDLE = (RankState.BLOCKED, RankState.ENDED, RankState.DRAINED)
 

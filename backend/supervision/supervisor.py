@@ -27,7 +27,7 @@ from paceline.backend.supervision import failure_messages
 from paceline.backend.supervision.gather import Failure
 from paceline.backend.supervision.liveness import Liveness, hung
 from paceline.backend.supervision.monitors import DeadlockMonitor, GoalMonitor
-from paceline.records.failed_ranks import died_words, ended_words
+from paceline.records.faults import died_words, ended_words
 from paceline.records.trace import LostRank
 
 GRACE_S = 5.0

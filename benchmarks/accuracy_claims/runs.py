@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from accuracy_claims.settings import Contender
-from paceline.records.goals import crossing
 from paceline.records.metrics import smoothed
+from paceline.records.targets import crossing
 from paceline.reports.sweeps.parallel_tasks import Failure, each
 from paceline.simulator.runs.run import simulate
 

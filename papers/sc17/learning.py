@@ -24,8 +24,8 @@ from paceline.algorithms import METHODS
 from paceline.algorithms.core.method import Method
 from paceline.papers.core.claim import Assertion, Claim, Effort, Predicted, over_seeds, spanning
 from paceline.papers.core.input_files import input_named
-from paceline.records.goals import crossing
 from paceline.records.metrics import smoothed
+from paceline.records.targets import crossing
 from paceline.scenarios import load
 from paceline.simulator.kernel.garbage_collection import collected_seldom
 from paceline.simulator.runs.run import perform

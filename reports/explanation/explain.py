@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.algorithms.core.job import Death
-from paceline.records.failed_ranks import NAMED, needs
+from paceline.records.faults import NAMED, needs
 from paceline.reports.comparison.words import listed
 from paceline.reports.explanation.formulas import seconds
 from paceline.reports.explanation.recording import record, windows

@@ -18,9 +18,8 @@ import numpy as np
 from paceline.algorithms.core.method import StalenessKind
 from paceline.records import Run
 from paceline.records.figures import COUNT, MILLISECONDS, PLAIN, SECONDS, STEP_TIME, UPDATES, significant
-from paceline.records.loss_change import between_evaluations, by_staleness, slope
+from paceline.records.keeping import says as records_in_words
 from paceline.records.metrics import finite
-from paceline.records.record_figures import says as records_in_words
 from paceline.records.staleness import (
     COUNTS,
     NAMES,
@@ -28,10 +27,13 @@ from paceline.records.staleness import (
     Notion,
     ages,
     at_least,
+    between_evaluations,
     by_age,
+    by_staleness,
     layers_of,
     notions_of,
     records_of,
+    slope,
     update_weight,
 )
 from paceline.records.summary import step_seconds

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from paceline.algorithms.core.errors import InputError
-from paceline.records.goals import SMOOTHING
+from paceline.records.targets import SMOOTHING
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.sections.devices import of_catalogue
 from paceline.scenarios.sections.published_rows import gaps

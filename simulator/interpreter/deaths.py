@@ -19,7 +19,7 @@ import simpy
 
 from paceline.algorithms.core.job import Death, Job
 from paceline.algorithms.core.values import Rank
-from paceline.records.failed_ranks import died_words, ended_words
+from paceline.records.faults import died_words, ended_words
 from paceline.records.trace import LostRank, Trace
 from paceline.simulator.interpreter.collectives import Collectives
 from paceline.simulator.interpreter.mail import Mail

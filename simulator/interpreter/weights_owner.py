@@ -14,8 +14,8 @@ from paceline.algorithms.core.operations import RecordUpdate, State
 from paceline.algorithms.core.values import Rank, Step
 from paceline.algorithms.runtime.stop_rule import OwnGrants, StopRule, next_step
 from paceline.algorithms.runtime.update_log import Update
-from paceline.records.goals import Goal
 from paceline.records.learned import Learned
+from paceline.records.targets import Goal
 from paceline.records.trace import Schedule, Snapshot, Trace
 from paceline.simulator.interpreter.extra_metrics import Watch
 from paceline.simulator.kernel.lanes import Station, Task

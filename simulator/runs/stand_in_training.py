@@ -16,8 +16,8 @@ from dataclasses import replace
 from paceline.algorithms.core.job import Budget, Job, Learner
 from paceline.algorithms.core.values import Rank
 from paceline.records.extrapolated import Needed
-from paceline.records.goals import SMOOTHING, crossing
 from paceline.records.metrics import smoothed
+from paceline.records.targets import SMOOTHING, crossing
 from paceline.records.trace import Schedule, Snapshot, Trace
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.sections.extrapolate import StandInPart, stand_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import StalenessKind
 from paceline.algorithms.core.values import Null, Rank
-from paceline.records.goals import SMOOTHING, Goal
+from paceline.records.targets import SMOOTHING, Goal
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.kernel.timing import Timing

@@ -12,7 +12,7 @@ import pytest
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import Method
-from paceline.records.goals import Goal
+from paceline.records.targets import Goal
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost

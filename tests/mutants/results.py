@@ -181,7 +181,7 @@ RECORDS = (
     ),
     Mutant(
         name="crossing-from-wrong-end",
-        file="records/goals.py",
+        file="records/targets.py",
         old="Crossing(index, (target - before) / (value - before))",
         new="Crossing(index, (value - target) / (value - before))",
         bug="Times to a target are interpolated from the wrong end of the interval.",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.job import Budget, Evaluation
-from paceline.records.goals import SMOOTHING, Crossing, Goal, crossing
 from paceline.records.metrics import smoothed
+from paceline.records.targets import SMOOTHING, Crossing, Goal, crossing
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost

@@ -26,10 +26,10 @@ from paceline.algorithms.core.operations import OPERATIONS
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.cli.app import app
 from paceline.cli.options import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED
-from paceline.records.goals import DIVERGED, SMOOTHING, reading
 from paceline.records.store import describe
 from paceline.records.summary import Staleness, Summary
 from paceline.records.tables import SCHEMAS, assemble
+from paceline.records.targets import DIVERGED, SMOOTHING, reading
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
 from paceline.simulator.interpreter.interpreter import simulate_job

@@ -19,8 +19,7 @@ from paceline.algorithms.runtime.update_log import Update
 from paceline.cli.app import app
 from paceline.records.counters import Counters
 from paceline.records.keeping import FULL_STEPS, Keeping
-from paceline.records.reservoir import Reservoir
-from paceline.records.sampled import KeptSpans, SampledLayers, SampledUpdates
+from paceline.records.sampled import KeptSpans, Reservoir, SampledLayers, SampledUpdates
 from paceline.records.store import read_run, save
 from paceline.records.trace import Span, Trace
 from paceline.records.whole_cohorts import add_gradients, add_spans, add_updates, note_change, note_evaluation

@@ -20,11 +20,11 @@ from paceline.algorithms.core.method import changed
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.delayed import Agd
 from paceline.algorithms.methods.parameter_server import AsyncSgd
-from paceline.records.goals import SMOOTHING, has_diverged
 from paceline.records.metrics import smoothed
 from paceline.records.store import read_run, save
 from paceline.records.summary import summarise
 from paceline.records.tables import assemble
+from paceline.records.targets import SMOOTHING, has_diverged
 from paceline.records.trace import Schedule, Trace
 from paceline.reports.explanation.recording import record
 from paceline.reports.explanation.rows import breakdown

@@ -17,7 +17,6 @@ from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.periodic import KAvg
 from paceline.algorithms.runtime.update_log import LayerUpdate, Update
-from paceline.records.loss_change import by_staleness, slope
 from paceline.records.staleness import (
     CLOCK_GAP,
     COUNTS,
@@ -26,8 +25,10 @@ from paceline.records.staleness import (
     by_age,
     by_layer,
     by_rank,
+    by_staleness,
     clock_gaps,
     over_time,
+    slope,
 )
 from paceline.records.store import read_run
 from paceline.records.tables import OPTIONAL, SCHEMAS, assemble, frame

@@ -11,11 +11,10 @@ from paceline.algorithms.core.job import Evaluation
 from paceline.algorithms.core.method import StalenessKind
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.update_log import Update
-from paceline.records.goals import crossing
 from paceline.records.metrics import total_variation
 from paceline.records.summary import Summary, summarise
 from paceline.records.tables import assemble
-from paceline.records.targets import axes_of
+from paceline.records.targets import axes_of, crossing
 from paceline.records.trace import Activity, Snapshot, Span, Trace
 
 
