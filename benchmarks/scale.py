@@ -7,8 +7,8 @@
 Groups (--only, may be repeated):
 
     large     clusters of 1,024 to 100,000 workers, with the aims of the project
-    methods   every method that a vectorised or compiled engine can run, 1,000 workers × 1,000 steps
-    growth    CPU time of sync-sgd and async-sgd from 1,000 to 100,000 workers, and the exponent of a fitted power law
+    methods   every method that the vectorised engine can run, 1,000 workers × 1,000 steps
+    growth    CPU time of sync-sgd up to 100,000 workers and of async-sgd up to 10,000, and the exponent of a power law
     general   the event-by-event simulator, 64 and 1,000 workers
     floors    bare SimPy with as many events as a general run has, a bare heap, and NumPy drawing lognormal numbers
 
@@ -63,10 +63,7 @@ class Attempt:
             (case.aim_bytes, found["peak_bytes"], "{:.2g} bytes"),
             (case.aim_floor, found["simulate_s"] / self.floor_s if self.floor_s else 0.0, "{:g} × the floor"),
         ]
-        missed = [f"aim: below {text.format(aim)}" for aim, value, text in checks if aim is not None and value > aim]
-        if case.aim_updates_per_s is not None and found["updates_per_s"] < case.aim_updates_per_s:
-            missed.append(f"aim: {case.aim_updates_per_s:,.0f} updates/s")
-        return missed
+        return [f"aim: below {text.format(aim)}" for aim, value, text in checks if aim is not None and value > aim]
 
     def row(self) -> dict[str, Any]:
         if self.figures is None:
@@ -115,9 +112,13 @@ def methods(short: bool) -> list[Attempt]:
 def growths(short: bool) -> dict[str, tuple[list[Attempt], float | None]]:
     """Runs growing clusters; returns the runs of each method, and the exponent of CPU time against worker steps."""
     sizes = (1000, 3160) if short else (1000, 3160, 10_000, 31_600, 100_000)
+    most = {"async-sgd": 10_000}
+    """largest numbers of workers of runs that are simulated event by event"""
     found = {}
     for algorithm in GENERAL_ALGORITHMS:
-        attempts = [attempt(case) for case in growth(algorithm, sizes)]
+        attempts = [
+            attempt(case) for case in growth(algorithm, sizes) if case.workers <= most.get(algorithm, case.workers)
+        ]
         figures = [one.figures for one in attempts if one.figures is not None]
         found[algorithm] = (attempts, exponent(figures) if len(figures) > 1 else None)
     return found

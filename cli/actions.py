@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from paceline.backend.multihost.world import World
     from paceline.records import Run
 
-HOW = {"events": "event by event", "cohort": "for all ranks at once", "compiled": "by compiled code"}
+HOW = {"events": "event by event", "cohort": "for all ranks at once"}
 """the interpreters, in words"""
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 RUNS = Path("runs")
 NetworkName = Literal["local", "emulated"]
-EngineName = Literal["auto", "events", "cohort", "compiled"]
+EngineName = Literal["auto", "events", "cohort"]
 
 
 def complete_scenarios(incomplete: str) -> list[str]:

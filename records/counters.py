@@ -1,7 +1,7 @@
 """Exact counts of a run whose spans and updates are not all kept, for all ranks.
 
 `Counters` counts one span or update at a time, as the event-by-event simulator writes them.
-`records.whole_cohorts` adds those of many ranks at once. The memory is some numbers for each rank and does not grow
+`records.sampled` adds those of many ranks at once. The memory is some numbers for each rank and does not grow
 with the length of the run.
 
 * A device computes one gradient at a time, so the gradients of a worker begin and end in order, and a span of the same
@@ -92,42 +92,6 @@ class ClockGaps:
         for rank, own in self._waiting:
             self.counts.add(rank, own - self._slowest)
         self._waiting.clear()
-
-    def end_rows(self, ranks: Integers, ends_s: Floats) -> None:
-        """Counts steps of any workers.
-
-        Args:
-            ranks: the worker of each.
-            ends_s: when each ended, in ascending order.
-        """
-        first = int(np.searchsorted(ends_s, self._now_s, side="right"))
-        last = max(first, int(np.searchsorted(ends_s, ends_s[-1], side="left")))  # others may end at the last time too
-        for place in range(first):
-            self.end(int(ranks[place]), float(ends_s[place]))
-        if last > first:
-            self.flush()
-            self._end_between(ranks[first:last], ends_s[first:last])
-        for place in range(last, len(ranks)):
-            self.end(int(ranks[place]), float(ends_s[place]))
-
-    def _end_between(self, ranks: Integers, ends_s: Floats) -> None:
-        """Counts steps that ended at other times than all steps before and after them."""
-        ended, order = view(self._ended), np.argsort(ranks, kind="stable")
-        begins = np.flatnonzero(np.diff(ranks[order], prepend=-1))
-        sizes = np.diff(np.append(begins, len(order)))
-        own = np.empty(len(order), dtype=np.int64)
-        own[order] = ended[ranks[order]] + 1 + np.arange(len(order)) - np.repeat(begins, sizes)
-        ended += np.bincount(ranks, minlength=self.workers)
-        passed_s = []
-        for value, count in zip(*(part.tolist() for part in np.unique(own, return_counts=True)), strict=True):
-            self._reached[value] += count
-            if self._reached[value] == self.workers:
-                passed_s.append(float(ends_s[np.flatnonzero(own == value)[-1]]))
-                del self._reached[value]
-        slowest = self._slowest + np.searchsorted(np.array(passed_s), ends_s, side="right")
-        self._slowest += len(passed_s)
-        self._now_s = float(ends_s[-1])
-        self.counts.add_arrays(ranks, own - slowest)
 
     def end_all(self, ends_s: Floats) -> None:
         """Counts the next step of every worker.
@@ -256,33 +220,6 @@ class GradientCounters:
         last_s[:], last[:] = starts_s, step
         number += 1
         self.gaps.end_all(ends_s)
-
-    def add_ended(self, ranks: Integers, steps: Integers, starts_s: Floats, ends_s: Floats) -> None:
-        """Counts gradients of any workers, in the order of their ends; each is one span.
-
-        Args:
-            ranks: the worker of each.
-            steps: its step.
-            starts_s: its start.
-            ends_s: its end.
-        """
-        number, first, last_s, last = view(self.number), view(self.first_s), view(self.last_s), view(self._last)
-        order = np.argsort(ranks, kind="stable")
-        begins = np.flatnonzero(np.diff(ranks[order], prepend=-1))  # of the rows of each worker
-        ends = np.append(begins[1:], len(order)) - 1
-        own, starts = ranks[order[begins]], starts_s[order]
-        before_s = np.concatenate([[0.0], starts[:-1]])
-        before_s[begins] = last_s[own]
-        new = np.zeros(len(order), dtype=np.bool_)
-        new[begins] = number[own] == 0
-        self.between.add_array((starts - before_s)[~new])
-        first[own[new[begins]]] = starts[begins[new[begins]]]
-        single = begins == ends
-        view(self._before)[own] = np.where(single, last[own], steps[order[ends - 1]])
-        view(self._before_s)[own] = np.where(single, last_s[own], starts[ends - 1])
-        last[own], last_s[own] = steps[order[ends]], starts[ends]
-        number += np.bincount(ranks, minlength=self.workers)
-        self.gaps.end_rows(ranks, ends_s)
 
     def begun_s(self, rank: int, step: int) -> float | None:
         """Returns when a gradient began, if it is one of the worker's last two; else None.

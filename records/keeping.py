@@ -75,14 +75,6 @@ class Keeping:
         """Whether every record is kept."""
         return self.kind == "full"
 
-    def keeps(self, rank: Rank) -> bool:
-        """Returns whether the spans of a rank are kept.
-
-        Args:
-            rank: the rank.
-        """
-        return self.ranks is None or rank in self.ranks
-
 
 FULL = Keeping()
 """every record is kept"""

@@ -1,8 +1,10 @@
 """Lists that stand in a `Trace` for its lists of spans and updates: they count every record and keep some of them.
 
-Interpreters call `append` and `extend` as for plain lists. Programs that read a trace see the records that were kept.
-A `Reservoir` draws the updates that are kept: by Algorithm L, every one of n updates is in the sample of size k with
-probability k/n, and the number of updates until the next replacement is drawn at once.
+* Interpreters call `append` and `extend` as for plain lists. Programs that read a trace see the records that were kept.
+* A `Reservoir` draws the updates that are kept: by Algorithm L, every one of n updates is in the sample of size k with
+  probability k/n, and the number of updates until the next replacement is drawn at once.
+* An interpreter that computes with one array element for each rank calls the functions at the end of this file. It
+  calls `add_gradients` before the updates that use the gradients, so that the ages of these are known.
 """
 
 from __future__ import annotations
@@ -13,12 +15,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
+import numpy as np
+
 from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.update_log import LayerUpdate, Update
 from paceline.records.counters import Counters, GradientCounters
 from paceline.records.faults import Slowed
 from paceline.records.keeping import Keeping
-from paceline.records.trace import Span, Trace
+from paceline.records.trace import Activity, Span, Trace
+from paceline.records.value_counts import Floats, Integers, places, view
 
 
 class Reservoir:
@@ -224,3 +230,90 @@ def new_trace(job: Job, keeping: Keeping, slowed: Slowed | None = None) -> Trace
     updates, layers = SampledUpdates(keeping, counters), SampledLayers(keeping, counters)
     spans = KeptSpans(keeping, counters, (updates, layers))
     return Trace(spans, updates, layers, keeping=keeping, counters=counters)
+
+
+def kept_of(ranks: Integers, kept: frozenset[Rank]) -> Integers:
+    """Returns the places of the kept ranks.
+
+    Args:
+        ranks: some ranks.
+        kept: all ranks whose spans are kept.
+    """
+    return np.flatnonzero(np.isin(ranks, np.fromiter(kept, dtype=np.int64, count=len(kept))))
+
+
+def count_spans(
+    counters: Counters,
+    ranks: Integers,
+    activity: Activity,
+    starts_s: Floats,
+    ends_s: Floats,
+    nbytes: int | Integers,
+    ready_s: Floats | None,
+) -> None:
+    """Does for many spans what `Counters.add_span` does for one, without the gradients; arguments as in `add_spans`."""
+    counters.spans[activity] += len(ranks)
+    at = places(ranks)
+    if activity in ("collective", "receive"):
+        turn_s = starts_s if ready_s is None else np.clip(ready_s, starts_s, ends_s)
+        view(counters.seconds["communication"])[at] += ends_s - turn_s
+        view(counters.seconds["wait"])[at] += turn_s - starts_s
+    else:
+        view(counters.seconds["communication" if activity == "send" else activity])[at] += ends_s - starts_s
+    if activity not in ("receive", "copy"):
+        counters.bytes_sent += nbytes * len(ranks) if isinstance(nbytes, int) else int(nbytes.sum())
+    if activity != "copy" and len(ranks):
+        counters.last_end_s = max(counters.last_end_s, float(ends_s.max()))
+        ended_s = view(counters.ended_s)
+        ended_s[at] = np.maximum(ended_s[at], ends_s)
+    if counters.slowed is not None and activity in ("compute", "redo"):
+        each = zip(ranks.tolist(), starts_s.tolist(), ends_s.tolist(), strict=True)
+        counters.slowed_s += sum(counters.slowed(Rank(rank), start_s, end_s) for rank, start_s, end_s in each)
+
+
+def add_gradients(trace: Trace, step: int | Integers, starts_s: Floats, ends_s: Floats) -> None:
+    """Counts the next gradient of every worker; without effect if all records are kept.
+
+    Args:
+        trace: the record of the run.
+        step: the step, of all workers or of each.
+        starts_s: the start of each worker's gradient (of its first layer), by rank.
+        ends_s: its end (of its last layer), by rank.
+    """
+    if trace.counters is not None:
+        trace.counters.gradients.add_all(step, starts_s, ends_s)
+
+
+def add_updates(
+    trace: Trace,
+    times_s: Floats,
+    ranks: Integers,
+    steps: Integers,
+    versions_read: Integers,
+    versions_applied: Integers,
+    staleness: Integers,
+    samples: Integers,
+) -> None:
+    """Adds inputs of updates.
+
+    Args:
+        trace: the record of the run.
+        times_s: the time of each.
+        ranks: the rank that computed it.
+        steps: the step at which it was computed.
+        versions_read: the version from which it was computed.
+        versions_applied: the version that the update replaced.
+        staleness: its staleness.
+        samples: its samples.
+    """
+    columns = (times_s, ranks, steps, versions_read, versions_applied, staleness, samples)
+    if trace.counters is None or not isinstance(trace.updates, SampledUpdates):
+        trace.updates.extend(map(Update._make, zip(*(column.tolist() for column in columns), strict=True)))
+        return
+    total = int(samples.sum())
+    trace.counters.updates.add_arrays(times_s, ranks, steps, versions_applied, staleness, total)
+    if drawn := list(trace.updates.reservoir.offer_many(len(times_s))):
+        numbers = np.array([number for number, _ in drawn])
+        rows = zip(*(column[numbers].tolist() for column in columns), strict=True)
+        for (_, place), row in zip(drawn, rows, strict=True):
+            trace.updates.keep(place, Update._make(row))

@@ -32,7 +32,6 @@ class Case:
     aim_bytes: float | None = None
     aim_floor: float | None = None
     """largest CPU time relative to drawing as many lognormal numbers with NumPy alone"""
-    aim_updates_per_s: float | None = None
 
     @property
     def worker_steps(self) -> int:
@@ -42,8 +41,7 @@ class Case:
         """Returns the scenario: workers with jitter on a fat tree of InfiniBand links, evaluated only at both ends.
 
         The nodes are those of the scenario fat-tree-100k: eight GPUs behind PCIe switches, and one network card. With a
-        `device`, a node is one processor, such as a Knights Landing, that trains in the memory of its host. async-sgd
-        has such nodes here, because runs with copies between hosts and devices are not compiled.
+        `device`, a node is one processor, such as a Knights Landing, that trains in the memory of its host.
         """
         nodes = self.workers // self.gpus_per_node
         hosts = nodes if self.device is None else nodes + 1  # and one for the server
@@ -113,14 +111,6 @@ LARGE = (
         steps=8,
         aim_s=20.0,
     ),
-    Case(
-        name="async-sgd, 100,000 workers",
-        algorithm="async-sgd",
-        workers=100_000,
-        steps=200,
-        aim_updates_per_s=500_000.0,
-        **WITHOUT_COPIES,
-    ),
 )
 SHORT_SHARE = 10
 """the short form has this many times fewer workers"""
@@ -138,7 +128,6 @@ def shortened(case: Case) -> Case:
         aim_s=None,
         aim_bytes=None,
         aim_floor=None,
-        aim_updates_per_s=None,
     )
 
 
@@ -146,7 +135,7 @@ def growth(algorithm: str, sizes: tuple[int, ...] = (1000, 3160, 10_000, 31_600,
     """Returns runs of growing clusters with ten steps each, from which the exponent of the cost is fitted.
 
     Args:
-        algorithm: the method; nodes of async-sgd have no copies between host and device, as in `LARGE`.
+        algorithm: the method; nodes of async-sgd have no copies between host and device.
         sizes: the numbers of workers.
     """
     nodes = WITHOUT_COPIES if algorithm == "async-sgd" else {}

@@ -20,7 +20,7 @@ class Figures(TypedDict):
     case: str
     algorithm: str
     engine: str
-    """the engine that simulated it: events, cohort or compiled"""
+    """the engine that simulated it: events or cohort"""
     reason: str
     """why this engine"""
     workers: int

@@ -16,8 +16,8 @@ import numpy as np
 
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.update_log import LayerUpdate, Update
+from paceline.records.sampled import add_gradients, add_updates, count_spans, kept_of
 from paceline.records.trace import Activity, Span, Trace
-from paceline.records.whole_cohorts import add_gradients, add_updates, count_spans, kept_of
 from paceline.simulator.cohort.classes import Places, RankClass, Times
 from paceline.simulator.cohort.varying import of_ranks
 

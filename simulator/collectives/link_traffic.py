@@ -23,7 +23,6 @@ from paceline.simulator.collectives.message_paths import MessagePaths
 from paceline.simulator.collectives.pattern_tables import PatternTables, column
 from paceline.simulator.collectives.rounds import Amounts
 from paceline.simulator.flows.flow_engine import Port
-from paceline.simulator.flows.path_tables import PathTable
 
 Route = tuple[Port, ...]
 
@@ -121,18 +120,6 @@ def bytes_of_plan(plan: CollectivePlan) -> dict[Port, float]:
         return {}
     nbytes = np.concatenate([one.nbytes * one.times for part in plan.pattern.parts for one in part])
     return _named(plan.message_paths, plan.message_paths.by_path(nbytes))
-
-
-def bytes_of_table(table: PathTable, nbytes: Amounts) -> dict[Port, float]:
-    """Returns the bytes that each port carries, given those of each path.
-
-    Args:
-        table: the paths.
-        nbytes: the bytes on each path.
-    """
-    used, again = np.unique(table.passes, return_inverse=True)
-    found = np.bincount(again.reshape(-1), np.repeat(nbytes, np.diff(table.first)), len(used))
-    return dict(zip(table.names(used), found.tolist(), strict=True))
 
 
 def _named(paths: MessagePaths, of_path: Amounts) -> dict[Port, float]:

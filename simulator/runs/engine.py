@@ -1,6 +1,6 @@
-"""Chooses the interpreter of a simulated run: vectorised over ranks, compiled for a server, otherwise event by event.
+"""Chooses the interpreter of a simulated run: vectorised over ranks, or event by event.
 
-* All interpreters run the same programs and write the same records. So the choice is made by the size of the run, and
+* Both interpreters run the same programs and write the same records. So the choice is made by the size of the run, and
   by trying: the vectorised interpreter stops as soon as it finds something that it cannot do, and says what.
 * The choice and its reason are in the notes of the record, and `paceline simulate --verbose` prints them.
 """
@@ -20,26 +20,14 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.weights_owner import Progress
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.network import Network
-from paceline.simulator.servers.reasons import NotCompiled
-from paceline.simulator.servers.simulate import simulate_servers
 
-Engine = Literal["auto", "events", "cohort", "compiled"]
+Engine = Literal["auto", "events", "cohort"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 FEWEST_RANKS = 16
 """ranks from which `auto` tries the vectorised interpreter. Provenance: ours, seconds of CPU time on a fat tree, event
 by event and vectorised: with 16 ranks 1.5 and 0.5 (sync-sgd, 400 steps), 1.8 and 0.6 (hbs-sgd, 400), 20 and 18
 (layerwise-sgd, 100); with 8 ranks 1.2 and 0.5, 1.1 and 0.5, 8.7 and 11.7. Runs of fewer than some 900 worker steps are
 slower if batches are copied, because loading compiled code takes about 0.3 s"""
-COMPILED_STEPS = 30_000
-"""worker steps from which `auto` tries the compiled event loop; provenance: ours, the event-by-event simulator needs
-about as long for them as numba for compiling once on a machine, some 20 s"""
-
-
-def worth_compiling(job: Job) -> bool:
-    """Returns whether a run of a method with a server has so many steps that loading compiled code pays."""
-    if job.team[-1].role != "server":
-        return False
-    return job.limit is None or job.samples_in(job.limit) * job.workers >= COMPILED_STEPS * sum(job.batches)
 
 
 def run_job(
@@ -62,9 +50,8 @@ def run_job(
         schedule: when the weights being learned are evaluated; it serves one run.
         progress: called with the samples so far and the virtual time.
         hosts: what the hosts of the ranks cost and share.
-        engine: `events`, `cohort` and `compiled` demand an interpreter, but a run that it cannot do is run event by
-            event; `auto` tries the vectorised one if there are many ranks, and the compiled one for methods with a
-            server if there are many steps.
+        engine: `events` and `cohort` demand an interpreter, but a run that the vectorised one cannot do is run event
+            by event; `auto` tries the vectorised one if there are many ranks.
         record: returns an empty record, see `records.sampled.new_trace`; by default all records are kept.
 
     Returns:
@@ -77,30 +64,15 @@ def run_job(
     """
     if engine not in ENGINES:
         raise InputError(f"engine: found {engine!r}, expected one of {', '.join(ENGINES)}")
-    refused = ""
-    if engine == "compiled" or (engine == "auto" and worth_compiling(job)):
-        try:
-            trace = simulate_servers(job, timing, network, schedule, progress, hosts, record)
-        except NotCompiled as found:
-            refused = f"it cannot be compiled: {found}"
-        else:
-            where = trace.notes["server"]
-            trace.notes["engine"] = {
-                "name": "compiled",
-                "reason": f"it has a server, whose program ran in {where['where']}: {where['reason']}",
-            }
-            return trace
     if engine == "events":
         reason = "it was requested"
-    elif engine == "compiled":
-        reason = refused
     elif engine == "auto" and len(job.team) < FEWEST_RANKS:
         reason = f"there are fewer than {FEWEST_RANKS} ranks, for which it is as fast"
     else:
         try:
             trace = simulate_cohort(job, timing, network, schedule, progress, hosts, record)
         except NotACohort as found:
-            reason = refused or f"the vectorised interpreter cannot run it: {found}"
+            reason = f"the vectorised interpreter cannot run it: {found}"
         else:
             trace.notes["engine"] = {"name": "cohort", "reason": "all ranks run the same program in step"}
             return trace
