@@ -9,13 +9,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-import pandas as pd
-
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
 from paceline.records.figures import significant
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from paceline.records.trace import LostRank
 
 Slowed = Callable[[Rank, float, float], float]
@@ -43,6 +43,7 @@ def fault_figures(spans: pd.DataFrame, slowed: Slowed) -> FaultFigures:
         spans: the table.
         slowed: returns the seconds that slowdowns added to work.
 
+    >>> import pandas as pd
     >>> columns = ["rank", "activity", "start_s", "end_s"]
     >>> rows = [(0, "compute", 0.0, 4.0), (0, "crash", 4.0, 4.0), (0, "recovery", 4.0, 5.0), (0, "redo", 5.0, 9.0)]
     >>> fault_figures(pd.DataFrame(rows, columns=columns), slowed=lambda rank, start_s, end_s: 0.5)

@@ -13,13 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
-import pandas as pd
 
 from paceline.algorithms.core.job import Budget, Evaluation, Reason
 from paceline.records.metrics import smoothed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SMOOTHING = 3
 """number of evaluations in the trailing mean that is compared with targets; provenance: ours"""

@@ -23,8 +23,9 @@ from datetime import timedelta
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
@@ -33,7 +34,6 @@ from paceline.algorithms.core.method import RankContext
 from paceline.backend.devices.cpu_affinity import Pin, Placement, placement
 from paceline.backend.devices.gpus import Devices, devices
 from paceline.backend.local.launch import Launch
-from paceline.backend.multihost.host_discovery import entry, hosts_of
 from paceline.backend.multihost.rank_mapping import Host, map_ranks
 from paceline.backend.posix.host_lock import takes
 from paceline.backend.posix.interrupts import uninterrupted
@@ -289,3 +289,59 @@ def _tuned(connection: socket.socket) -> socket.socket:
     connection.settimeout(STORE_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
+
+
+# * Processes share a host if they share its memory, see each other's process ids, and have the same network.
+#   Containers or namespaces on one machine may not: each is then a host of its own, and messages between them use
+#   TCP.
+# * If the launcher numbers its nodes, these numbers decide.
+
+
+NAMESPACES = ("net", "pid")
+"""namespaces of Linux that determine a process's network and the process ids that it sees"""
+
+
+def entry(joined: Joined, folder: Path | None) -> dict[str, Any]:
+    """Returns the entry of a process for the store, for JSON.
+
+    Args:
+        joined: how it was started.
+        folder: the folder that it has created in its host's memory; None if it is not the host's first process.
+    """
+    return {
+        "node": host() if joined.node is None else str(joined.node),
+        "machine": machine(),
+        "name": socket.gethostname(),
+        "local": joined.local,
+        "id": os.getpid(),
+        "folder": str(folder or ""),
+        "gpus": torch.cuda.device_count(),
+    }
+
+
+def hosts_of(entries: list[dict[str, Any]]) -> tuple[Host, ...]:
+    """Groups processes by host, in the order of the hosts' first processes.
+
+    >>> hosts_of([{"node": "a", "name": "n1", "local": 1}, {"node": "a", "name": "n1", "local": 0}])
+    (Host(name='n1', processes=(1, 0)),)
+    """
+    nodes = dict.fromkeys(entry["node"] for entry in entries)
+    found = []
+    for node in nodes:
+        mine = [process for process, entry in enumerate(entries) if entry["node"] == node]
+        mine.sort(key=lambda process: entries[process]["local"])
+        found.append(Host(entries[mine[0]]["name"], tuple(mine)))
+    return tuple(found)
+
+
+def host() -> str:
+    """Returns an identifier of this process's host: the machine, the file system in memory, and the namespaces."""
+    own = Path("/proc/self/ns")
+    namespaces = [str((own / name).stat().st_ino) for name in NAMESPACES] if own.exists() else []
+    return " ".join([machine(), str(SHARED.stat().st_dev), *namespaces])
+
+
+def machine() -> str:
+    """Returns an identifier of this machine: the id of its last boot if there is one."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return boot.read_text().strip() if boot.exists() else socket.gethostname()

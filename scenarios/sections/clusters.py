@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,6 @@ from pydantic import (
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Rank
 from paceline.scenarios.sections.charges import ChargesPart
-from paceline.scenarios.sections.chip_groups import GroupsPart
 from paceline.scenarios.sections.devices import DevicePart, any_device, device_of
 from paceline.scenarios.sections.fault_sections import (
     CrashesPart,
@@ -36,20 +36,102 @@ from paceline.scenarios.sections.machine_devices import MachineDevicePart, machi
 from paceline.scenarios.sections.networks import AnyLink, LinkPart, NetworkPart
 from paceline.scenarios.sections.reading import AnyStorage
 from paceline.scenarios.sections.referenced_files import File, MachineFile, NodeFilePart, any_node, graph_of
-from paceline.scenarios.sections.staging import StagingPart
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.limits import MOST_WORKERS
 from paceline.scenarios.values.mistakes import Fault, Place, complain, expected, wrong
 from paceline.scenarios.values.section import Part
 from paceline.topologies import NO_JITTER, Cluster, Device, Jitter, Node
+from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.catalogue.host_memory import host_memory
+from paceline.topologies.catalogue.staging import Batches, GpuDirect, Staging
 from paceline.topologies.cluster import sites
+from paceline.topologies.compute.chip_groups import group_device
+from paceline.topologies.compute.memory import Mode
+from paceline.topologies.graphs.cpu_machines import knl_node
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import build
 from paceline.topologies.graphs.links import LINKS, Link
+from paceline.workloads.models.layer_tables import find_model
 
 if TYPE_CHECKING:
     from paceline.scenarios.sections.workload import WorkloadPart
+if TYPE_CHECKING:
+    from paceline.scenarios.sections.workload import WorkloadPart
+if TYPE_CHECKING:
+    from paceline.scenarios.sections.workload import WorkloadPart
+
+
+# What a system has follows from its graph and the catalogue, see `topologies.catalogue.staging`. The size of a batch
+# on the device is that of the model's input: it does not depend on how samples are stored.
+
+
+class StagingPart(Part):
+    batches: Annotated[Batches, *fields.choices("pinned", "pageable", "none")] = Field(
+        default="pinned",
+        description="the host memory that batches are copied from: pinned; pageable: a core copies them to pinned "
+        "memory first, and nothing is prefetched; none: batches are on the devices already",
+    )
+    prefetch: fields.Prefetched = Field(
+        default=1, description="batches copied ahead of the one that is computed; 0: a worker waits for every copy"
+    )
+    gpudirect: Annotated[GpuDirect, *fields.choices("auto", "on", "off"), fields.SWITCH] = Field(
+        default="auto",
+        description="whether NICs read and write the memory of devices; auto: of GPUs, on networks without TCP. "
+        "Without it, nccl and mpi go through host memory; gloo always does, plain never",
+    )
+
+    def build(self, workload: WorkloadPart) -> Staging:
+        """Returns the copies for the batches of a workload."""
+        size = 0
+        if workload.learning != "quadratic":
+            with contextlib.suppress(InputError):  # of a model that cannot be traced, no input is known
+                size = find_model(workload.model).sample_bytes
+        return Staging(batches=self.batches, prefetch=self.prefetch, gpudirect=self.gpudirect, sample_bytes=float(size))
+
+
+# * Every group is a worker with its own weights and its own copy of the data. All groups share the memory of the
+#   chip, so the bandwidth depends on what they need together.
+# * `workload.batch_per_worker` is the batch of the chip, as in chip-partitioned-sgd: each group computes its part. A
+#   method that gives every worker a whole batch needs more memory for activations than is counted here.
+
+
+class GroupsPart(Part):
+    count: fields.Count = Field(description="number of groups of whole tiles of cores, each a worker")
+    data: fields.Size = Field(default=0.0, description="the data that every group keeps in memory: '687 MB'")
+    memory_mode: Annotated[Mode, *fields.choices("flat", "cache")] = Field(
+        default="flat", description="mode of the near memory: flat, or cache of the far memory"
+    )
+
+    def check(self, device: str) -> None:
+        """Raises `InputError` if the chip cannot be divided into so many groups."""
+        spec = named(device)
+        spec.part(self.count)
+        if spec.far_bytes is None:
+            raise InputError(f"found a {spec.name}, which has no near and far memory; expected a chip such as knl-7250")
+
+    def graph(self) -> Graph:
+        """The groups on the mesh of the chip."""
+        return knl_node(parts=self.count)
+
+    def device(self, name: str, workload: WorkloadPart, optimizer_copies: int = 1) -> Device:
+        """Returns one group of a chip.
+
+        Args:
+            name: the chip.
+            workload: the model, and the batch of the chip.
+            optimizer_copies: numbers of optimizer state per weight.
+        """
+        batch = workload.batch_per_worker
+        return _group(name, workload.model, self.count, batch, self.data, self.memory_mode, optimizer_copies)
+
+
+@lru_cache(maxsize=64)
+def _group(name: str, model: str, groups: int, batch: int, data_bytes: float, mode: Mode, copies: int) -> Device:
+    work = find_model(model)
+    return group_device(
+        named(name), work, groups, samples=batch, data_bytes=data_bytes, optimizer_copies=copies, mode=mode
+    )
+
 
 AnyDevice = Annotated[DevicePart | MachineDevicePart | str, WrapValidator(any_device)]
 

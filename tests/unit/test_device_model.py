@@ -26,11 +26,10 @@ from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.compute.device_fit import Fit
 from paceline.topologies.compute.device_model import device
 from paceline.topologies.compute.device_parameters import FILE, KIND_PRIORS, Parameters, chip_key, prior
-from paceline.topologies.compute.layer_kinds import KINDS, Filling, kind_of
+from paceline.topologies.compute.layer_kinds import KINDS, SPLITS, START, TILES, Filling, kind_of, utilisation
 from paceline.topologies.compute.layer_times import Queue, Rates, gradient_s, kind_times, layer_shares, layer_times
 from paceline.topologies.compute.prediction_errors import LeftOut, basis, chip_error, ranges
 from paceline.topologies.compute.software import Software, read_software
-from paceline.topologies.compute.utilisation import SPLITS, START, TILES, utilisation
 from paceline.workloads import MODELS
 from paceline.workloads.models.layer_costs import LayerWork, Pass, Product
 

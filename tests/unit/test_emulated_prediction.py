@@ -9,7 +9,7 @@ import pytest
 from paceline.algorithms.core.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
 from paceline.algorithms.core.values import Group, Null, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
-from paceline.backend.calibration.probe_starts import start_s
+from paceline.backend.calibration.emulation_costs import start_s
 from paceline.records.trace import Span, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.kernel.clock import Clock
