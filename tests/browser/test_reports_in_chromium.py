@@ -73,6 +73,8 @@ def open_at(browser: Any, file: Path, size: tuple[int, int], theme: str = "light
     for kind in ("browser", "performance"):
         browser.get_log(kind)  # forgets earlier pages
     browser.get(file.as_uri())
+    wait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait(browser, 60)
+    wait.until(lambda page: page.execute_script("return document.documentElement.dataset.loaded"))
 
 
 def requests(browser: Any) -> list[str]:

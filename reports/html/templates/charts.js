@@ -1,6 +1,23 @@
 "use strict";
 // Colours of the theme, and drawing of charts. A chart is drawn when its section is first shown, since plotly needs its width.
-const Paceline = { data: JSON.parse(document.getElementById("data").textContent), drawn: new Set(), chosen: {} };
+const Paceline = { data: null, drawn: new Set(), chosen: {} };
+
+// Returns the text of a part of the page that is compressed by gzip and written in base64.
+Paceline.unpacked = async function (id) {
+  const node = document.getElementById(id), packed = atob(node.textContent);
+  node.remove();
+  const bytes = new Blob([Uint8Array.from(packed, (one) => one.charCodeAt(0))]);
+  return new Response(bytes.stream().pipeThrough(new DecompressionStream("gzip"))).text();
+};
+
+// Makes plotly.js and the data of all charts ready; until then `Paceline.draw` draws nothing.
+Paceline.load = async function () {
+  const [code, data] = await Promise.all(["plotly", "data"].map(Paceline.unpacked));
+  const script = document.createElement("script");
+  script.textContent = code;
+  document.head.append(script);
+  Paceline.data = JSON.parse(data);
+};
 
 Paceline.isDark = () => document.documentElement.dataset.theme === "dark";
 
@@ -63,6 +80,7 @@ Paceline.drawChart = function (id) {
 };
 
 Paceline.draw = function (id) {
+  if (!Paceline.data) return;
   Paceline.drawn.add(id);
   if (id in Paceline.data.charts) Paceline.drawChart(id);
   else Paceline.drawTimeline(id);

@@ -103,5 +103,7 @@
   selectNamed(location.hash.slice(1));
   window.addEventListener("hashchange", () => selectNamed(location.hash.slice(1)));
   setTheme(root.dataset.theme);
+  Paceline.load().then(redraw, () => { document.getElementById("not-unpacked").hidden = false; })
+    .finally(() => { root.dataset.loaded = "yes"; });
   if (location.hash) window.addEventListener("load", () => setTimeout(() => window.scrollTo(0, 0), 0));
 })();

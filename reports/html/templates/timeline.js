@@ -147,6 +147,7 @@ Paceline.rangeAt = function (run, place, count) {
 };
 
 Paceline.moveTimeline = function (id, move) {
+  if (!Paceline.data) return;
   const run = Paceline.timelineRun(id);
   const [from, to] = run.range, length = to - from, middle = (from + to) / 2;
   const few = Math.min(Paceline.MOST_BARS / 2, Math.max(120, 24 * run.rows.length));
