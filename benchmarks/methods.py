@@ -24,7 +24,7 @@ from rich.table import Table
 import paceline
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.values import Rank
-from paceline.reports.comparison.compare import Line
+from paceline.reports.comparison.comparison import Line
 
 LEAST = 0.9
 """test accuracy at the end of each run"""

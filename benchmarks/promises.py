@@ -35,7 +35,7 @@ import paceline
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.records.figures import ACTIVITIES, number
-from paceline.reports.comparison.compare import Comparison, Line
+from paceline.reports.comparison.comparison import ComparisonResult, Line
 from paceline.reports.comparison.prediction_errors import Tree
 
 STEP, RANK, VARIATION, TIME, TIME_ASYNC, APART = 0.05, 0.05, 0.15, 0.05, 0.15, 0.05
@@ -53,7 +53,7 @@ class Verdict:
     holds: bool
 
 
-def verdicts(run: int, comparison: Comparison) -> Iterator[Verdict]:
+def verdicts(run: int, comparison: ComparisonResult) -> Iterator[Verdict]:
     """Checks every promise for every algorithm of a comparison."""
     for line in comparison.lines:
         deterministic = Guarantee.DETERMINISTIC in METHODS[line.name.split("(")[0]].guarantees
@@ -95,7 +95,7 @@ class Shares:
     measured: dict[str, float | None]
 
 
-def shares(run: int, comparison: Comparison) -> list[Shares]:
+def shares(run: int, comparison: ComparisonResult) -> list[Shares]:
     """Returns the fractions of time of every algorithm of a comparison."""
 
     def of(tree: Tree) -> dict[str, float | None]:

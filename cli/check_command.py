@@ -172,9 +172,8 @@ def check(
         raise InputError("--deaths: found it without --exhaustive; random schedules contain deaths without this option")
     if not methods:
         raise InputError("METHOD: found none, expected the name of a method, your own as file.py:Class, or all")
-    from paceline.reports.check_answer import blocks_of_method
-    from paceline.reports.results.check_result import check as checked
-    from paceline.reports.results.check_result import check_document, methods_of, remarks
+    from paceline.reports.check_result import blocks_of_method, check_document, methods_of, remarks
+    from paceline.reports.check_result import check as checked
 
     compared = None if same_as is None else methods_of(same_as)[0]
     answers: list[dict[str, Any]] = []
@@ -208,7 +207,7 @@ def _say_violation(name: str, to: Output, violation: Violation) -> None:
 
 def _counterexamples(found: Checked, folder: Path) -> tuple[list[RenderableType], dict[str, Path]]:
     """Writes the counterexamples; returns their stories for the terminal, and the files by guarantee."""
-    from paceline.reports.results.check_result import write_files
+    from paceline.reports.check_result import write_files
 
     parts: list[RenderableType] = []
     files: dict[str, Path] = {}

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from paceline.backend.transports.launch_environment import Joined
     from paceline.cli.output import Output
     from paceline.records import Run
-    from paceline.reports.comparison.compare import Comparison
+    from paceline.reports.comparison.comparison import ComparisonResult
 
 ScenarioOrMeasured = Annotated[str | None, scenario_argument(more="; not allowed with --measured")]
 MeasuredRuns = Annotated[
@@ -161,7 +161,7 @@ def show_joined(
     with reported(started):
         scenario = options.load() if started.process == 0 else options.read()
         with together(started, output) as (world, shown):
-            from paceline.reports.comparison.compare_hosts import compare_hosts
+            from paceline.reports.comparison.compare import compare_hosts
 
             kept: list[Run] = []
             with naming_stored(kept, shown, speaks=world.leads):
@@ -199,7 +199,7 @@ def show_measured(
         mistakes.append("--machine: missing; --measured needs the file of `paceline calibrate` for the same machine")
     if mistakes or options.machine is None:
         raise InputError("\n".join(mistakes))
-    from paceline.reports.comparison.compare_measured import compare_measured, unlike
+    from paceline.reports.comparison.compare import compare_measured, unlike
     from paceline.scenarios.sections.machine_store import load_machine
 
     machine = load_machine(options.machine)
@@ -216,7 +216,13 @@ def show_measured(
 
 
 def _answer(
-    comparison: Comparison, kept: Sequence[Run], folder: Path, options: ScenarioOptions, shown: Output, *, explain: bool
+    comparison: ComparisonResult,
+    kept: Sequence[Run],
+    folder: Path,
+    options: ScenarioOptions,
+    shown: Output,
+    *,
+    explain: bool,
 ) -> None:
     """Prints the tables, the conclusion and where everything is stored."""
     from paceline.cli.report_command import say_report
@@ -229,7 +235,7 @@ def _answer(
         say_where(kept, options, shown)
 
 
-def _store_comparison(comparison: Comparison, runs: Sequence[Run], out: Path, *, report: bool) -> Path:
+def _store_comparison(comparison: ComparisonResult, runs: Sequence[Run], out: Path, *, report: bool) -> Path:
     """Writes the answer, the figure and the report to a new folder; returns the folder."""
     from paceline.cli.report_command import add_report
     from paceline.records import store

@@ -57,8 +57,8 @@ def explain(
     shown = output(ctx, as_json, quiet)
     loaded = ScenarioOptions(scenario, changes=changes, algorithms=algorithms).read()
     from paceline.checking.own_methods import check_own_methods
+    from paceline.reports.explanation.explain import blocks
     from paceline.reports.explanation.explain import explain as run
-    from paceline.reports.explanation.explanation_tables import blocks
 
     check_own_methods(loaded)
     with shown.progress() as stage:

@@ -269,7 +269,7 @@ def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | 
 def _estimating(report: Callable[[str, float], None] | None) -> Callable[[str, float], None] | None:
     """Adds the time left to the progress of a stage, once enough of it is done."""
     from paceline.cli.progress import RemainingTime
-    from paceline.reports.comparison.words import duration
+    from paceline.reports.words import duration
 
     if report is None:
         return None

@@ -78,7 +78,7 @@ def run(options: ScenarioOptions, output: Output, engine: EngineName = "auto", *
     scenario = options.load()
     from paceline.cli.progress import ExpectedTime
     from paceline.reports.comparison.run_table import Rows
-    from paceline.reports.results.run_results import simulate as simulated
+    from paceline.reports.run_results import simulate as simulated
     from paceline.scenarios.resolution.plan import names_of
 
     names = names_of(scenario.algorithms)
@@ -111,7 +111,7 @@ def _estimating(expected: ExpectedTime, report: ProgressReport | None, output: O
     if report is None:
         return None
     from paceline.cli.progress import LONG_S
-    from paceline.reports.comparison.words import duration
+    from paceline.reports.words import duration
 
     said = False
 

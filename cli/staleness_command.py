@@ -79,13 +79,13 @@ def staleness(
           paceline staleness runs/quickstart-async-sgd-1-simulated-2 --why
       paceline staleness runs/quickstart-ssp-1-measured-1 --json
     """
-    from paceline.reports.staleness import staleness_tables as report
+    from paceline.reports import staleness as report
 
     found = [report.Staleness.of(read(path)) for path in runs]
     to = output(ctx, as_json, quiet, verbose)
     if figure is not None:
         from paceline.reports import png
-        from paceline.reports.staleness.staleness_charts import charts_of_runs
+        from paceline.reports.staleness import charts_of_runs
 
         if figure.suffix not in {".svg", ".png", ".pdf"}:
             raise InputError(f"--out: found {figure.name!r}, expected a name that ends in .png, .svg or .pdf")

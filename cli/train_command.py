@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from paceline.cli.watch_display import WatchDisplay
     from paceline.records import Run
     from paceline.reports.export.tensorboard import TensorBoard
-    from paceline.reports.watching.predict_runs import Key
-    from paceline.reports.watching.predicted_progress import PredictedProgress
+    from paceline.reports.watching.predict_runs import Key, PredictedProgress
     from paceline.scenarios import Scenario
     from paceline.scenarios.resolution.plan import Plan
 

@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING
 from rich.live import Live
 from rich.table import Table
 
-from paceline.reports.watching import watch_words as words
+from paceline.reports.watching import run_watch as words
 from paceline.reports.watching.run_watch import Progress, RunWatch
 
 if TYPE_CHECKING:
     from paceline.backend.status.progress_counters import Totals
     from paceline.cli.output import Output
     from paceline.records import Run
-    from paceline.reports.watching.predict_runs import Key
-    from paceline.reports.watching.predicted_progress import PredictedProgress
+    from paceline.reports.watching.predict_runs import Key, PredictedProgress
     from paceline.scenarios.resolution.plan import Plan
 
 DRAW_S = 1.0

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from paceline.records import Run
-    from paceline.reports.comparison.compare import Comparison
-    from paceline.reports.results.check_result import CheckResult, check
-    from paceline.reports.results.comparison_result import ComparisonResult, compare
+    from paceline.reports.comparison.comparison import ComparisonResult
+    from paceline.reports.check_result import CheckResult, check
+    from paceline.reports.comparison.compare import compare
+    from paceline.reports.comparison.comparison import ComparisonResult
     from paceline.reports.results.plan_result import PlanResult, plan
-    from paceline.reports.results.run_results import MeasuredRuns, SimulatedRuns, simulate, train
+    from paceline.reports.run_results import MeasuredRuns, SimulatedRuns, simulate, train
     from paceline.reports.results.sweep_result import SweepResult, sweep
     from paceline.reports.sweeps.sweep import Sweep
     from paceline.scenarios import Scenario, ScenarioError, load
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
 # Where each name lives; imported at its first use, so that `import paceline` brings neither torch nor matplotlib.
 _MODULES = {
     "paceline.records": ("Run",),
-    "paceline.reports.comparison.compare": ("Comparison",),
-    "paceline.reports.results.check_result": ("CheckResult", "check"),
-    "paceline.reports.results.comparison_result": ("ComparisonResult", "compare"),
+    "paceline.reports.comparison.compare": ("compare",),
+    "paceline.reports.check_result": ("CheckResult", "check"),
+    "paceline.reports.comparison.comparison": ("ComparisonResult",),
     "paceline.reports.results.plan_result": ("PlanResult", "plan"),
-    "paceline.reports.results.run_results": ("MeasuredRuns", "SimulatedRuns", "simulate", "train"),
+    "paceline.reports.run_results": ("MeasuredRuns", "SimulatedRuns", "simulate", "train"),
     "paceline.reports.results.sweep_result": ("SweepResult", "sweep"),
     "paceline.reports.sweeps.sweep": ("Sweep",),
     "paceline.scenarios": ("Scenario", "ScenarioError", "load"),
@@ -60,7 +61,6 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "CheckResult",
     "Cluster",
-    "Comparison",
     "ComparisonResult",
     "Crash",
     "Crashes",

@@ -22,15 +22,15 @@ from paceline.records.figures import (
 )
 from paceline.reports.attribution.timeline import named
 from paceline.reports.blocks import Answer, Axis, Block, Cell, Chart, Claim, Column, Plot, Section, Series, Table
-from paceline.reports.comparison.compare import Comparison, Line
+from paceline.reports.comparison.comparison import ComparisonResult, Line
 from paceline.reports.comparison.conclusion import conclusion
 from paceline.reports.comparison.error_table import error_tables
 from paceline.reports.comparison.run_table import comparison_tables, error_cell
-from paceline.reports.comparison.words import listed
 from paceline.reports.provenance import terms
 from paceline.reports.run_answer import broken_promises, introduction, notes_of
 from paceline.reports.run_charts import learning_chart, step_times_chart
 from paceline.reports.run_report import sections_of_runs
+from paceline.reports.words import listed
 
 FIGURES = (
     STEP_TIME, THROUGHPUT, STALENESS_OF_RANKS, TIME_TO_ACCURACY, TIME_TO_LOSS, FINAL_ACCURACY, FINAL_LOSS,
@@ -40,7 +40,7 @@ SIMPLER = {"no_message_cost": "without messages", "no_spread": "without spread",
 
 
 def answer_of_comparison(
-    comparison: Comparison,
+    comparison: ComparisonResult,
     runs: Sequence[Run] = (),
     *,
     explain: bool = False,
@@ -87,7 +87,7 @@ def answer_of_comparison(
     )
 
 
-def stored_comparison(document: Mapping[str, Any]) -> Comparison:
+def stored_comparison(document: Mapping[str, Any]) -> ComparisonResult:
     """Returns a comparison without its runs, from its JSON document.
 
     Args:
@@ -95,12 +95,12 @@ def stored_comparison(document: Mapping[str, Any]) -> Comparison:
     """
     keys = ("name", "simulated", "measured", "error", "wrong_models")
     lines = tuple(Line(**{key: line[key] for key in keys}) for line in document["algorithms"])
-    return Comparison(
+    return ComparisonResult(
         scenario=document["scenario"], predicts=document["predicts"], lines=lines, other_load=document["other_load"]
     )
 
 
-def comparison_chart(comparison: Comparison) -> Chart:
+def comparison_chart(comparison: ComparisonResult) -> Chart:
     """Returns the chart of accuracy against time, or that of the step times if nothing with an accuracy was learned.
 
     Args:

@@ -16,10 +16,9 @@ from paceline.records import Run
 from paceline.records.extrapolated import Extrapolated
 from paceline.records.figures import HOURS, MILLIONS, PLAIN, THROUGHPUT, TIME_TO_TARGET
 from paceline.reports.blocks import Cell, Column, Table
-from paceline.reports.comparison.periods import is_unfinished
 from paceline.reports.comparison.prediction_errors import figure
-from paceline.reports.comparison.ties import SHOWN_ALIKE, leaders, undecided
-from paceline.reports.comparison.words import listed
+from paceline.reports.comparison.ranking import SHOWN_ALIKE, is_unfinished, leaders, undecided
+from paceline.reports.words import listed
 
 PENALTY, TO_TARGET = "statistical_penalty", ("samples_to_target", "time_to_target_s")
 KEYS = (PENALTY, *TO_TARGET, "samples_per_s")
@@ -79,7 +78,7 @@ def words(lines: Sequence[dict[str, Any]]) -> str:
     said = ["Extrapolated: no run here trained this model."]
     if times:
         hours = replace(TIME_TO_TARGET, unit=HOURS)
-        first, close = leaders(times, hours.text, least=True)
+        first, close = leaders(times, hours)
         equally = f", {SHOWN_ALIKE}," if len(first) > 1 else ""
         said[0] += f" Soonest {'are' if equally else 'is'} {listed(first)}{equally} with "
         said[0] += hours.with_symbol(times[first[0]])

@@ -9,7 +9,7 @@ from paceline.records import Run
 from paceline.records.figures import BYTES, GIGABYTES_PER_SECOND, LINK_UTILISATION
 from paceline.records.links import LinkFigures
 from paceline.reports.blocks import Column, Table
-from paceline.reports.comparison.words import listed
+from paceline.reports.words import listed
 
 MOST_ROWS = 8
 """rows of the table of links; INFERENCE: more hide the rest of a screen"""

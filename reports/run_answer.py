@@ -12,12 +12,11 @@ from paceline.records.faults import failure_sentences
 from paceline.records.figures import PERCENT
 from paceline.records.keeping import says
 from paceline.reports.blocks import Answer, Block, Claim, Section
-from paceline.reports.comparison.periods import say_unfinished_runs
+from paceline.reports.comparison.ranking import by_algorithm, figures, say_unfinished_runs, soonest
 from paceline.reports.comparison.run_table import runs_table, seeds_table
-from paceline.reports.comparison.seeds import by_algorithm, figures, soonest
-from paceline.reports.comparison.words import listed
 from paceline.reports.extrapolation_table import extrapolation_table, lines_of, words
 from paceline.reports.link_words import links_table
+from paceline.reports.words import listed
 
 
 def answer_of_runs(runs: Sequence[Run], *, each: bool = False, links: bool = False) -> Answer:

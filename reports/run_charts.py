@@ -37,10 +37,10 @@ from paceline.records.metrics import smoothed
 from paceline.records.staleness import update_weight
 from paceline.records.summary import rank_seconds
 from paceline.reports.blocks import Axis, Chart, Plot, Scale, Series
-from paceline.reports.comparison.words import listed
 from paceline.reports.link_words import figures_of, name_of
 from paceline.reports.palette import WORDS
 from paceline.reports.timeline_data import MOST_POINTS, MOST_RANKS, evenly, label_of
+from paceline.reports.words import listed
 
 X = Literal["time", "samples", "epochs", "updates"]
 Measure = Literal["accuracy", "loss"]

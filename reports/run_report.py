@@ -19,7 +19,7 @@ from paceline.records.figures import (
 )
 from paceline.records.staleness import CLOCK_GAP, COUNTS, notions_of
 from paceline.reports.blocks import Block, Chart, Claim, Column, Section, Table, Timeline
-from paceline.reports.comparison.seeds import by_algorithm
+from paceline.reports.comparison.ranking import by_algorithm
 from paceline.reports.link_words import figures_of, link_sentences
 from paceline.reports.provenance import scenario_section, versions_section
 from paceline.reports.run_answer import workers_of
@@ -33,7 +33,7 @@ from paceline.reports.run_charts import (
     rate_charts,
     shares_chart,
 )
-from paceline.reports.staleness.staleness_charts import OWN, Drawn, Kinds, staleness_charts
+from paceline.reports.staleness import OWN, Drawn, Kinds, staleness_charts
 from paceline.reports.timeline_data import label_of, timeline_of
 
 

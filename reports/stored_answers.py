@@ -155,7 +155,7 @@ def _plan(folders: Sequence[Path]) -> Answer:
 
 def _check(files: Sequence[Path]) -> Answer:
     from paceline.checking.counterexamples import load_counterexample
-    from paceline.reports.check_answer import answer_of_check
+    from paceline.reports.check_result import answer_of_check
 
     answers: list[dict[str, Any]] = []
     places: list[Path] = []

@@ -38,10 +38,10 @@ from paceline.records.keeping import says
 from paceline.records.stored_runs import StoredRun, differences
 from paceline.records.summary import rank_seconds, step_seconds
 from paceline.reports.blocks import Block, Cell, Claim, Column, Table
+from paceline.reports.comparison.ranking import aim_of
 from paceline.reports.comparison.run_table import runs_table
-from paceline.reports.comparison.time_to_target import aim_of
-from paceline.reports.comparison.words import kind_of
 from paceline.reports.link_words import link_sentences, links_table
+from paceline.reports.words import kind_of
 
 LISTED = (WALL_TIME, STEP_TIME, STALENESS, FINAL_ACCURACY)
 """the figures in the list of runs"""

@@ -23,8 +23,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from paceline.records import Run
-from paceline.reports.comparison.words import kind_of
 from paceline.reports.palette import ACTIVITIES
+from paceline.reports.words import kind_of
 
 MOST_POINTS = 600
 """points of a curve; about half of the pixels of a chart; provenance: ours"""

@@ -17,8 +17,8 @@ from paceline.checking.counterexamples import load_counterexample, save
 from paceline.checking.counterexamples.files import Counterexample
 from paceline.records import Run
 from paceline.records.tables import frame
-from paceline.reports.comparison.compare import Comparison, assemble
-from paceline.reports.comparison.time_to_target import Aim
+from paceline.reports.comparison.comparison import ComparisonResult, assemble
+from paceline.reports.comparison.ranking import Aim
 from paceline.reports.sweeps.sweep import Entry, Sweep
 from paceline.reports.sweeps.sweep_table import SweepTable, tabulate
 from paceline.scenarios import load
@@ -50,7 +50,7 @@ def as_measured(runs: Sequence[Run], slower: float = 1.1) -> list[Run]:
     return found
 
 
-def comparison() -> Comparison:
+def comparison() -> ComparisonResult:
     """The simulated runs beside those that are 10 % slower, and two simpler models."""
     runs = simulated_runs()
     wrong = {name: list(runs) for name in ("no_message_cost", "no_spread", "alpha_beta")}

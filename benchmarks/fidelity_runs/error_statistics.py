@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import kendalltau, rankdata
 
 from fidelity_runs.results import Row, parsed_times
-from paceline.reports.comparison.seeds import told_apart
+from paceline.reports.comparison.ranking import told_apart
 
 FEWEST_SEEDS = 2
 """seeds from which on a difference has an interval"""

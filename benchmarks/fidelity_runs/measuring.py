@@ -16,11 +16,11 @@ from paceline.algorithms.core.errors import PacelineError
 from paceline.backend.training.run import train
 from paceline.records import store
 from paceline.records.machine import OtherLoad, machine_facts, package_versions
-from paceline.reports.comparison.compare import Comparison, assemble
+from paceline.reports.comparison.comparison import ComparisonResult, assemble
 from paceline.reports.comparison.predict import predict
 from paceline.scenarios import Scenario
 
-Compare = Callable[[Scenario, Costs, Path], Comparison]
+Compare = Callable[[Scenario, Costs, Path], ComparisonResult]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ def measured(
     ]
 
 
-def predict_then_measure(scenario: Scenario, costs: Costs, out: Path) -> Comparison:
+def predict_then_measure(scenario: Scenario, costs: Costs, out: Path) -> ComparisonResult:
     """Predicts all seeds of a scenario, measures them, and compares both.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 from paceline.records import Run
 from paceline.records.figures import ACTIVITIES, number
-from paceline.reports.comparison.compare import Line
+from paceline.reports.comparison.comparison import Line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

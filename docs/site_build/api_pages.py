@@ -60,7 +60,7 @@ def place_of(package: ModuleType, name: str) -> str | None:
 
     >>> import paceline
     >>> place_of(paceline, "simulate")
-    'paceline.reports.results.run_results.simulate'
+    'paceline.reports.run_results.simulate'
     >>> place_of(import_module("paceline.algorithms"), "OPERATIONS")
     """
     found = inspect.unwrap(getattr(package, name)) if callable(getattr(package, name)) else None

@@ -1,4 +1,4 @@
 """Predictions compared with measurements: errors, ties, the figure and the conclusion.
 
-Read `compare` first.
+Read `compare` first, then `comparison`.
 """

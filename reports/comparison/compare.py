@@ -1,4 +1,4 @@
-"""Predicts and measures every algorithm of a scenario, side by side.
+"""Predicts every algorithm of a scenario and measures it: on this machine, on joined hosts, or in stored runs.
 
 Rules of this file:
 
@@ -7,165 +7,63 @@ Rules of this file:
   network with the costs that this machine adds.
 * Three simpler predictions are made for comparison: without message cost, without jitter, and by the α–β model. A
   prediction that is not better than they are proves nothing.
+* In processes that a launcher has started, every process takes part in the probes and in the measured runs. The leading
+  one predicts, between both, while the others wait for it, and has the result. A prediction for several hosts uses the
+  costs between them that were measured with these nodes.
+* Stored measured runs may differ in the algorithm and the seed only; their scenario is that of the comparison. The
+  prediction uses the machine file and the scenario, and nothing that the runs have measured. Ranks of a run that a
+  launcher started on several hosts are predicted on as many hosts like the calibrated one, joined by the links of the
+  scenario; ranks of one host on that host.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from paceline.algorithms.core.errors import InputError
 from paceline.checking.own_methods import check_own_methods
 from paceline.records import Run
 from paceline.records.machine import OtherLoad, least_disturbed
-from paceline.reports.attribution.error_sources import ErrorSources, error_sources
-from paceline.reports.comparison.error_words import describe_error
-from paceline.reports.comparison.predict import Stage, predict
-from paceline.reports.comparison.prediction_errors import Tree, error, together
-from paceline.reports.comparison.time_to_target import Aim, aim_of
-from paceline.reports.comparison.words import kind_of
+from paceline.records.store import read_run
+from paceline.reports.comparison.comparison import ComparisonResult, assemble
+from paceline.reports.comparison.predict import WRONG_MODELS, Prediction, Stage, predict
+from paceline.reports.run_results import Source
 from paceline.scenarios import Scenario, load
+from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
 from paceline.scenarios.sections.machine_file import MachinePart
 from paceline.scenarios.sections.machine_store import load_machine
 from paceline.topologies.catalogue.machine_profile import EmulatedProfile, LinkedProfile, Profile
 
+if TYPE_CHECKING:
+    from paceline.backend.multihost.world import World
+
 Probed = TypeVar("Probed", Profile, EmulatedProfile, LinkedProfile, Profile | EmulatedProfile, Profile | LinkedProfile)
-
-Predicts = Literal["this machine", "emulated network", "calibrated machine", "hosts of this run"]
-"""what predictions are for; a calibrated machine is that of a file, beside runs that were measured before"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One algorithm: the predicted and the measured summary, and their errors."""
-
-    name: str
-    simulated: Tree
-    """the summary; with several seeds every figure is ``{mean, low, high}``"""
-    measured: Tree
-    error: Tree
-    wrong_models: dict[str, Tree]
-    """errors of the simpler predictions, by name"""
-    predicted_runs: Sequence[Run] = ()
-    measured_runs: Sequence[Run] = ()
-    error_sources: ErrorSources | None = None
-    """what is responsible for the error of the step time; None if the runs have no step in common"""
-
-    def document(self) -> dict[str, Any]:
-        """Returns the line for a JSON answer."""
-        return {
-            "name": self.name,
-            "simulated": self.simulated,
-            "measured": self.measured,
-            "error": self.error,
-            "wrong_models": self.wrong_models,
-            "explanation": self._explanation(),
-        }
-
-    def _explanation(self) -> dict[str, Any] | None:
-        found = self.error_sources
-        return None if found is None else {**found.record(), "words": describe_error(self.name, found)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """The predicted and measured algorithms of a scenario."""
-
-    scenario: str
-    predicts: Predicts
-    lines: tuple[Line, ...]
-    other_load: float
-    """fraction of all cores that other processes used while the runs were measured, 0 … 1"""
-
-    @property
-    def target(self) -> float | None:
-        """The target of the time to accuracy."""
-        target: float | None = self.lines[0].measured["target_accuracy"]
-        return target
-
-    @property
-    def aim(self) -> Aim | None:
-        """The criterion of the algorithms: the target accuracy or the target loss."""
-        return aim_of(self.lines[0].measured)
-
-    @property
-    def calibration(self) -> str | None:
-        """The verdict of the calibration or of the probe from which runs were predicted; None if it is not known."""
-        said: str | None = self.lines[0].simulated.get("calibration")
-        return said
-
-    @property
-    def has_accuracy(self) -> bool:
-        """Whether the problem has an accuracy."""
-        return any(line.measured["final_accuracy"] is not None for line in self.lines)
-
-    @property
-    def measured_kind(self) -> str:
-        """The kind of the measured runs."""
-        return kind_of(self.lines[0].measured)
-
-    def document(self) -> dict[str, Any]:
-        """Returns the JSON document of ``paceline compare``."""
-        return {
-            "scenario": self.scenario,
-            "predicts": self.predicts,
-            "algorithms": [line.document() for line in self.lines],
-            "other_load": self.other_load,
-            "calibration": self.calibration,
-        }
-
-
-def line(name: str, *, simulated: Sequence[Run], measured: Sequence[Run], wrong: dict[str, Sequence[Run]]) -> Line:
-    """Compares the runs of one algorithm.
-
-    Args:
-        name: the algorithm's name in this scenario.
-        simulated: one run per seed.
-        measured: one run per seed, the same seeds.
-        wrong: runs of the simpler predictions, by what they leave out; the same seeds.
-
-    Raises:
-        ValueError: both sides have different seeds, so that runs cannot be paired.
-    """
-    seeds, others = (sorted(run.seed for run in side) for side in (simulated, measured))
-    if seeds != others:
-        raise ValueError(
-            f"{name}: predicted seeds {seeds}, measured seeds {others}: errors need pairs of the same seed"
-        )
-    ours, real = _summaries(simulated), _summaries(measured)
-    return Line(
-        name=name,
-        simulated=together(ours),
-        measured=together(real),
-        error=error(ours, real),
-        wrong_models={model: error(_summaries(runs), real) for model, runs in wrong.items()},
-        predicted_runs=simulated,
-        measured_runs=measured,
-        error_sources=error_sources(simulated, measured),
-    )
-
-
-def _summaries(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    return [dict(run.summary) for run in sorted(runs, key=lambda run: run.seed)]
 
 
 def compare(
-    scenario: Scenario | Mapping[str, Any] | str | Path,
+    scenario: Source,
     *,
     machine: MachinePart | None = None,
     stage: Stage = lambda _: None,
     keep: Callable[[Run], Run] = lambda run: run,
-) -> Comparison:
+) -> ComparisonResult:
     """Predicts and measures every algorithm and seed of a scenario.
 
     Args:
-        scenario: a scenario, in any form that `paceline.scenarios.load` accepts.
+        scenario: a scenario, or an argument of `paceline.load`.
         machine: the machine as `paceline calibrate` measured it; None: `cluster.machine` of the scenario, or else it is
             probed first.
         stage: called with the name of each stage; returns the stage's progress callback.
         keep: called with each simulated and measured run after its stage, to store it; returns the stored run.
+
+    Returns:
+        The comparison.
 
     Raises:
         InputError: the scenario is wrong or does not fit the machine, has sections that only simulations support, or
@@ -237,40 +135,244 @@ def probed(scenario: Scenario, stage: Stage = lambda _: None) -> Profile | Emula
     return probe_emulated(scenario, dry_run(plans), progress=stage("probing the emulated network"))
 
 
-def assemble(
-    scenario: str,
+# --- processes of a launcher -----------------------------------------------------------------------------------------
+
+
+def compare_hosts(
+    scenario: Scenario,
+    world: World,
     *,
-    simulated: Sequence[Run],
-    measured: Sequence[Run],
-    wrong: dict[str, list[Run]],
-    other_load: float,
-    predicts: Predicts | None = None,
-) -> Comparison:
-    """Compares existing runs, in the order of the algorithms in `simulated`.
+    stage: Stage = lambda _: None,
+    keep: Callable[[Run], Run] = lambda run: run,
+    note: Callable[[str], None] = lambda _: None,
+) -> ComparisonResult | None:
+    """Predicts and measures every algorithm and seed of a scenario; every process of a launcher calls this.
 
     Args:
-        scenario: the name of the scenario.
-        simulated: the predicted runs.
-        measured: the measured runs, of the same algorithms and seeds.
-        wrong: the runs of the simpler predictions, by name.
-        other_load: the fraction of all cores that other processes used meanwhile.
-        predicts: what was predicted; by default this machine or its emulated network, as the measured runs say.
+        scenario: the scenario; its `cluster.machine` is used if it has one, otherwise the hosts are probed first.
+        world: the processes.
+        stage: called with the name of each stage; returns the stage's progress callback.
+        keep: called in the leading process with each simulated and measured run, to store it; returns the stored run.
+        note: called with lines about the placement of ranks.
+
+    Returns:
+        The comparison in the leading process, None in the others.
+
+    Raises:
+        InputError: the scenario is wrong or does not fit the machine or the processes; in the leading process.
+        RefusedElsewhere: the same in the others.
+        RunsFailed: a measured run failed.
     """
-    names = list(dict.fromkeys(run.algorithm for run in simulated))
-    lines = tuple(
-        line(
-            name,
-            simulated=_of(name, simulated),
-            measured=_of(name, measured),
-            wrong={model: _of(name, runs) for model, runs in wrong.items()},
+    from paceline.backend.calibration.probe_hosts import probe_hosts
+    from paceline.backend.calibration.probe_runner import Runner, refuse_torn
+    from paceline.backend.multihost.host_loads import HostLoads
+    from paceline.backend.multihost.rank_mapping import refuse
+    from paceline.backend.training.run import train
+    from paceline.backend.transports.launch_environment import RefusedElsewhere
+    from paceline.simulator.runs.dry_run import dry_run
+
+    plans = scenario.plans(paced=scenario.train.pace == "device")
+    try:
+        refuse_simulated_only(scenario)
+        keep = check_own_methods(scenario).marking(keep)
+        refuse(world.hosts, {plan.name: plan.job for plan in plans})
+        costs = _calibrated(scenario, plans, world)
+    except InputError as error:
+        if world.leads:
+            raise
+        raise RefusedElsewhere(str(error)) from error
+    for plan in plans:
+        refuse_torn(world, plan.job)
+    if scenario.cluster.machine is None:
+        asked = dry_run(plans, by_hosts=_several(plans, world))
+        numbers = itertools.count(1)
+        found, verdict = least_disturbed(
+            lambda: probe_hosts(
+                scenario, asked, world, progress=stage("probing the hosts"), name=f"probes {next(numbers)}"
+            ),
+            load=lambda number: HostLoads(world, f"probe {number}"),
+            decide=Runner(world, name="probe again").decide,
         )
-        for name in names
+        costs = None if found is None else judged(found, verdict)
+    predicted: list[Prediction] = []
+    if costs is not None and world.leads:
+        predicted.append(predict(scenario, costs, stage=stage, keep=keep))
+    Runner(world, name="prediction").decide(lambda: True)  # the others wait until it is made
+    with HostLoads(world, "comparison") as loads:
+        measured = train(scenario, progress=stage("measuring"), keep=keep, world=world, note=note)
+    if not predicted:
+        return None
+    return assemble(
+        scenario.name,
+        simulated=predicted[0].simulated,
+        measured=measured,
+        wrong=predicted[0].wrong,
+        other_load=loads.share,
+        predicts="hosts of this run",
     )
-    if predicts is None:
-        emulated = all(line.measured["emulated_network"] for line in lines)
-        predicts = "emulated network" if emulated else "this machine"
-    return Comparison(scenario=scenario, predicts=predicts, lines=lines, other_load=other_load)
 
 
-def _of(name: str, runs: Sequence[Run]) -> list[Run]:
-    return [run for run in runs if run.algorithm == name]
+def _calibrated(scenario: Scenario, plans: Sequence[Plan], world: World) -> Profile | LinkedProfile | None:
+    """Returns the costs of the scenario's machine file; None if it has none."""
+    if scenario.cluster.machine is None:
+        return None
+    from paceline.simulator.runs.machines import these_hosts, this_host
+
+    machine = load_machine(scenario.cluster.machine)
+    if _several(plans, world):
+        return these_hosts(machine, scenario)
+    found = this_host(machine, scenario)
+    assert isinstance(found, Profile), "runs of joined processes have no emulated network"
+    return found
+
+
+def _several(plans: Sequence[Plan], world: World) -> bool:
+    """Whether ranks of these runs are on several hosts."""
+    from paceline.backend.calibration.probe_runner import Runner
+
+    return any(Runner(world).hosts_of(plan.job) for plan in plans)
+
+
+# --- stored runs -----------------------------------------------------------------------------------------------------
+
+OWN_KEYS = ("algorithms", "hyperparameters", "seed", "seeds")
+"""keys of a scenario in which the runs of a comparison may differ"""
+EXPECTED = "expected a run of `paceline train`"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A measured run, and the means to predict it.
+
+    Args:
+        run: the run.
+        scenario: its scenario, with only its algorithm and seed.
+        costs: the calibrated machine, alone or with its emulated network, or several like it.
+    """
+
+    run: Run
+    scenario: Scenario
+    costs: Profile | EmulatedProfile | LinkedProfile
+
+
+def compare_measured(
+    folders: Sequence[Path],
+    machine: MachinePart,
+    *,
+    stage: Stage = lambda _: None,
+    keep: Callable[[Run], Run] = lambda run: run,
+) -> ComparisonResult:
+    """Predicts stored measured runs from a machine file, and compares both; runs of several seeds are pooled.
+
+    Args:
+        folders: the folders of the runs, or the run.json in them.
+        machine: the machine on which they ran, as `paceline calibrate` measured it.
+        stage: called with the name of each stage; returns the stage's progress callback.
+        keep: called with each simulated run, to store it; returns the stored run.
+
+    Raises:
+        InputError: a folder holds no complete measured run, the runs have different scenarios, or the machine does not
+            fit them; all mistakes are reported.
+    """
+    found = measured_runs(folders, machine)
+    predicted: dict[tuple[str, int], Prediction] = {}
+    for one in found:
+        if (key := (one.run.algorithm, one.run.seed)) not in predicted:
+            predicted[key] = _named(predict(one.scenario, one.costs, stage=stage), one.run.algorithm, keep)
+    each = [predicted[one.run.algorithm, one.run.seed] for one in found]
+    return assemble(
+        found[0].run.name,
+        simulated=[run for one in each for run in one.simulated],
+        measured=[one.run for one in found],
+        wrong={model: [run for one in each for run in one.wrong[model]] for model in WRONG_MODELS},
+        other_load=fmean(one.run.machine.get("other_load", 0.0) for one in found),
+        predicts="calibrated machine",
+    )
+
+
+def measured_runs(folders: Sequence[Path], machine: MachinePart) -> list[Measured]:
+    """Reads measured runs and checks that a machine file can predict them.
+
+    Args:
+        folders: the folders of the runs, or the run.json in them.
+        machine: the calibrated machine.
+
+    Raises:
+        InputError: as for `compare_measured`.
+    """
+    found: list[Measured] = []
+    mistakes: dict[str, None] = {}
+    for folder in folders:
+        try:
+            found.append(_read(folder, machine))
+        except InputError as error:
+            mistakes |= dict.fromkeys(f"--measured {folder}: {line}" for line in str(error).splitlines())
+    for other in found[1:]:
+        for line in differences(other.run.scenario, found[0].run.scenario):
+            mistakes[f"--measured {other.run.path}: {line} as in {found[0].run.path}"] = None
+    if mistakes:
+        raise InputError("\n".join(mistakes))
+    return found
+
+
+def _read(folder: Path, machine: MachinePart) -> Measured:
+    from paceline.simulator.runs.machines import hosts_like, this_host
+
+    run = read_run(folder.parent if folder.name == "run.json" else folder)
+    if run.kind != "measured":
+        raise InputError(f"found a {run.kind} run, {EXPECTED}")
+    if run.summary["stop_reason"] == "failure":
+        raise InputError(f"found a run that failed, {EXPECTED} that has ended")
+    scenario = load(run.scenario)
+    run = check_own_methods(scenario).marked(run)
+    refuse_simulated_only(scenario)
+    here = this_host(machine, scenario)
+    several = len({seat["host"] for seat in run.machine.get("seats", ())}) > 1
+    return Measured(run, scenario, hosts_like(machine, scenario) if several else here)
+
+
+def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    """Returns the sections in which the scenarios of two runs differ, besides the algorithm and the seed.
+
+    Args:
+        found: the scenario of a run.
+        expected: that of another one.
+
+    >>> differences({"seed": 2, "stop": {"epochs": 3}}, {"seed": 1, "stop": {"epochs": 2}})
+    ["stop: found {'epochs': 3}, expected {'epochs': 2}"]
+    """
+    keys = [key for key in dict.fromkeys([*expected, *found]) if key not in OWN_KEYS]
+    return [
+        f"{key}: found {found.get(key)!r}, expected {expected.get(key)!r}"
+        for key in keys
+        if found.get(key) != expected.get(key)
+    ]
+
+
+def _named(predicted: Prediction, name: str, keep: Callable[[Run], Run]) -> Prediction:
+    """Returns a prediction with the measured run's name of the algorithm, with the simulated runs stored.
+
+    The name differs if the scenario had the method several times, such as ``agd delay=4``.
+    """
+    return Prediction(
+        simulated=[keep(replace(run, algorithm=name)) for run in predicted.simulated],
+        wrong={model: [replace(run, algorithm=name) for run in runs] for model, runs in predicted.wrong.items()},
+    )
+
+
+def unlike(run: Run, machine: MachinePart) -> list[str]:
+    """Returns notes on how the host of a run differs from the calibrated one.
+
+    Args:
+        run: a measured run.
+        machine: the calibrated machine.
+    """
+    pairs = (
+        ("processor", run.machine.get("processor"), machine.made.processor),
+        ("number of cores", run.machine.get("cores"), machine.cores),
+    )
+    return [
+        f"note: the {what} of the measured run is {theirs}, that of the machine file {ours}"
+        for what, theirs, ours in pairs
+        if theirs is not None and ours and theirs != ours
+    ]

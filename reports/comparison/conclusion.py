@@ -6,20 +6,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from paceline.records.figures import SECONDS, STEP_TIME, number, written
-from paceline.reports.comparison.compare import Comparison, Predicts
-from paceline.reports.comparison.periods import is_unfinished, say_unfinished
+from paceline.reports.comparison.comparison import ComparisonResult, Predicts
 from paceline.reports.comparison.predict import WRONG_MODELS
 from paceline.reports.comparison.prediction_errors import Tree
-from paceline.reports.comparison.ties import SHOWN_ALIKE, Leaders, leaders, undecided
-from paceline.reports.comparison.time_to_target import Aim, rarely_evaluated
-from paceline.reports.comparison.words import listed, worst
+from paceline.reports.comparison.ranking import (
+    SHOWN_ALIKE,
+    Aim,
+    Leaders,
+    is_unfinished,
+    leaders,
+    rarely_evaluated,
+    say_unfinished,
+    undecided,
+)
+from paceline.reports.words import listed, worst
 from paceline.topologies.catalogue.machine_profile import caution, is_poor
 
 CLEAN_LOAD = 0.05
 """load by other programs above which measured times are unreliable: one busy core of two made steps 5–14 % longer"""
 
 
-def conclusion(comparison: Comparison) -> str:
+def conclusion(comparison: ComparisonResult) -> str:
     """Returns the conclusion of a comparison in sentences."""
     sentences = (
         _soonest(comparison),
@@ -51,14 +58,14 @@ def say_machine(predicts: Predicts) -> str:
     return f"Simulated times are those of {machine}; `paceline simulate` predicts the scenario's own cluster."
 
 
-def _rarely_evaluated(comparison: Comparison) -> str:
+def _rarely_evaluated(comparison: ComparisonResult) -> str:
     """Describes whose evaluations are too few for an answer about the target; "" without a target."""
     if comparison.aim is None:
         return ""
     return rarely_evaluated((line.name, side) for line in comparison.lines for side in (line.simulated, line.measured))
 
 
-def _soonest(comparison: Comparison) -> str:
+def _soonest(comparison: ComparisonResult) -> str:
     aim = comparison.aim
     early = {line.name for line in comparison.lines if is_unfinished(line.simulated) or is_unfinished(line.measured)}
     compared = [line for line in comparison.lines if line.name not in early]
@@ -70,7 +77,7 @@ def _soonest(comparison: Comparison) -> str:
     if not predicted or not measured:
         sides = "in no measured run" if predicted else "in no simulated run" if measured else "by no algorithm"
         return f"{goal} was reached {sides}."
-    expected, found = (leaders(side, aim.figure.text, least=True) for side in (predicted, measured))
+    expected, found = (leaders(side, aim.figure) for side in (predicted, measured))
     first, best = expected.first[0], found.first[0]
     unsure = _unsure(aim, expected, predicted, "simulated") + _unsure(aim, found, measured, "measured")
     if set(expected.all) == set(found.all) and (set(expected.first) == set(found.first) or unsure):
@@ -112,7 +119,7 @@ def say_calibration(verdict: str | None) -> str:
     return f"The measured costs that predictions rest on are {caution(verdict) or verdict}."
 
 
-def _unfinished(comparison: Comparison) -> str:
+def _unfinished(comparison: ComparisonResult) -> str:
     return say_unfinished(
         {
             line.name: int(line.simulated["longest_period"])
@@ -131,7 +138,7 @@ def _time(times_s: Mapping[str, Any], name: str) -> str:
     return f"{written(times_s[name], SECONDS)} s" if name in times_s else "not reached"
 
 
-def _accuracy_of_prediction(comparison: Comparison) -> str:
+def _accuracy_of_prediction(comparison: ComparisonResult) -> str:
     errors = {
         line.name: abs(value) for line in comparison.lines if (value := number(STEP_TIME.of(line.error))) is not None
     }

@@ -35,13 +35,11 @@ from paceline.records.figures import (
 )
 from paceline.records.prediction_interval import bounds_of
 from paceline.reports.blocks import Cell, Column, Row, Table, Tone
-from paceline.reports.comparison.compare import Comparison
-from paceline.reports.comparison.periods import marked
+from paceline.reports.comparison.comparison import ComparisonResult
 from paceline.reports.comparison.predict import PARTIAL_MODELS, WRONG_MODELS
-from paceline.reports.comparison.seeds import by_algorithm, figures
-from paceline.reports.comparison.time_to_target import aim_of
-from paceline.reports.comparison.words import kind_of, worst
+from paceline.reports.comparison.ranking import aim_of, by_algorithm, figures, marked
 from paceline.reports.text import RowByRow
+from paceline.reports.words import kind_of, worst
 
 SIMPLER = ("without messages", "without spread", "α–β model")
 """headers of the errors of the simpler models"""
@@ -51,7 +49,7 @@ GOOD, FAIR = 0.05, 0.15
 """relative errors up to which a prediction counts as good and as fair; provenance: ours"""
 
 
-def comparison_tables(comparison: Comparison) -> list[Table]:
+def comparison_tables(comparison: ComparisonResult) -> list[Table]:
     """Returns tables of step time, staleness and learning: predicted, measured, and the errors of simpler models.
 
     Times to a target have a table only if the scenario has a target, and accuracies if the problem has an accuracy.
@@ -64,12 +62,12 @@ def comparison_tables(comparison: Comparison) -> list[Table]:
     return tables
 
 
-def step_table(comparison: Comparison) -> Table:
+def step_table(comparison: ComparisonResult) -> Table:
     """Returns the table of mean times between a worker's successive gradients."""
     return _both_sides(comparison, f"Step time ({comparison.measured_kind})", STEP_TIME)
 
 
-def _both_sides(comparison: Comparison, title: str, figure: Figure) -> Table:
+def _both_sides(comparison: ComparisonResult, title: str, figure: Figure) -> Table:
     """Returns the table of a figure: simulated, measured, our error and the errors of the simpler models."""
     columns = [
         *_sides(figure), Column("error", signed=True), *(Column(header, signed=True) for header in SIMPLER),
@@ -94,7 +92,7 @@ def _sides(figure: Figure) -> list[Column]:
     ]
 
 
-def accuracy_table(comparison: Comparison) -> Table:
+def accuracy_table(comparison: ComparisonResult) -> Table:
     """Returns the table of final accuracies; the error is a difference in percentage points."""
     rows = [
         (line.name, *map(FINAL_ACCURACY.of, (line.simulated, line.measured)), error_cell(FINAL_ACCURACY.of(line.error)))
@@ -104,7 +102,7 @@ def accuracy_table(comparison: Comparison) -> Table:
     return Table("Accuracy at the end", columns, rows)
 
 
-def staleness_table(comparison: Comparison) -> Table:
+def staleness_table(comparison: ComparisonResult) -> Table:
     """Returns the table of the ranks' mean staleness, with the total-variation distance of the distributions."""
     distances = ("distance", *SIMPLER[: len(PARTIAL_MODELS)])
     columns = [

@@ -1,24 +1,296 @@
-"""Explains the predicted step time of every algorithm of a scenario.
+"""Explains the predicted step time of every algorithm of a scenario: its parts, and which change would shorten it.
 
-Read this first, then `recording`, `details`, `rows` and `what_if`.
+Read this first, then `recording` and `rows`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.algorithms.core.job import Death
+from paceline.algorithms.core.values import Rank
 from paceline.records.faults import NAMED, needs
-from paceline.reports.comparison.words import listed
+from paceline.records.figures import MILLISECONDS, STEP_TIME, Unit
+from paceline.reports.blocks import Block, Cell, Claim, Column, Table
 from paceline.reports.explanation.formulas import seconds
-from paceline.reports.explanation.recording import record, windows
-from paceline.reports.explanation.rows import Row, breakdown
-from paceline.reports.explanation.what_if import Effect, conclusion, effects, shorter
+from paceline.reports.explanation.recording import Recorded, RecordedTiming, mean_step_s, record, windows
+from paceline.reports.explanation.rows import GROUPS, Row, breakdown
+from paceline.reports.words import listed
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.network.network import ClusterNetwork
+from paceline.simulator.runs.interference import processors_of
+from paceline.simulator.runs.run import cluster_network
 from paceline.simulator.runs.short_runs import Length, length_of
+from paceline.topologies.catalogue.libraries import LIBRARIES
+from paceline.topologies.catalogue.storage_devices import Storage
+from paceline.topologies.cluster import Cluster
+from paceline.topologies.graphs.graph import Connection, Graph
+from paceline.topologies.graphs.links import Link
+
+Tick = Callable[[float], None]
+"""called with the fraction that is done"""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change: its description, the changed plan, and the timing of its run."""
+
+    words: str
+    plan: Plan
+    timing: RecordedTiming | None = None
+
+    def step_s(self, run: Recorded, length: Length, network: ClusterNetwork | None) -> float:
+        """Returns the mean step time with the change.
+
+        Args:
+            run: the run without changes.
+            length: the length of the changed run.
+            network: that of the run, which is used again if the change leaves links as they are.
+        """
+        return mean_step_s(self.plan, length, self.timing, network if self.plan is run.plan else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The step time with one change."""
+
+    words: str
+    step_s: float
+    before_s: float
+
+    @property
+    def saved(self) -> float:
+        """The part of the step time that the change saves; negative if the step takes longer."""
+        return 1 - self.step_s / self.before_s
+
+    def record(self) -> dict[str, Any]:
+        """Returns the entry in the JSON answer."""
+        saved_s = self.before_s - self.step_s
+        return {"change": self.words, "step_s": self.step_s, "saved_s": saved_s, "saved_percent": 100 * self.saved}
+
+
+def effects(
+    run: Recorded, before_s: float, progress: Tick = lambda _: None, length: Length | None = None
+) -> list[Effect]:
+    """Returns the effect of every change that applies, largest first.
+
+    Args:
+        run: the run without changes.
+        before_s: its mean step time.
+        progress: called with the fraction that is done.
+        length: the length of the runs with changes; None: that of the run. If they are shorter, they are compared with
+            as short a run without changes.
+    """
+    found, every, length = [], list(changes(run)), length or run.length
+    network = None if run.plan.cluster.links_change else cluster_network(run.plan)
+    unchanged_s = before_s if length == run.length else Change("nothing", run.plan).step_s(run, length, network)
+    for number, change in enumerate(every):
+        ratio = change.step_s(run, length, network) / unchanged_s
+        found.append(Effect(change.words, before_s * ratio, before_s))
+        progress((number + 1) / len(every))
+    return sorted(found, key=lambda effect: -effect.saved)
+
+
+def shorter(run: Recorded) -> Length:
+    """Returns the length of runs with a change: that of the run, or less if the run has very many operations.
+
+    Args:
+        run: the run without changes.
+    """
+    length, cost = run.length, max(len(run.trace.spans), run.trace.notes["events"])
+    steps = int(length.steps * MOST_SPANS / cost) // length.period * length.period if cost else length.steps
+    return replace(length, steps=min(length.steps, max(length.period, steps)))
+
+
+def changes(run: Recorded) -> Iterator[Change]:
+    """Yields the changes that apply to a run."""
+    plan, cluster = run.plan, run.plan.cluster
+    yield Change("devices twice as fast", plan, RecordedTiming(plan, compute=lambda _: 0.5))
+    devices = list(dict.fromkeys(device for device, _ in plan.gradients))
+    gained = {
+        (device, batch): min(one.compute_s(batch) for one in devices) / own_s
+        for device, batch in plan.gradients
+        if (own_s := device.compute_s(batch)) > 0
+    }
+    if any(factor < 1 for factor in gained.values()):
+        pairs = ((cluster.device_of(Rank(rank)), batch) for rank, batch in enumerate(plan.job.batches))
+        equal = [gained.get(pair, 1.0) for pair in pairs]
+        yield Change(
+            "every device as fast as the fastest", plan, RecordedTiming(plan, compute=lambda rank: equal[rank])
+        )
+    if len(cluster.nodes) > 1 and run.workers + (plan.job.method.has_server) > 1:
+        faster = _between(cluster, lambda link: scaled(link, bandwidth=2.0))
+        yield Change("twice the bandwidth between nodes", replace(plan, cluster=faster))
+        nearer = _between(cluster, lambda link: scaled(link, latency=0.5))
+        yield Change("half the latency between nodes", replace(plan, cluster=nearer))
+    if _shares_nodes(run) or any(span.activity == "copy" for span in run.trace.spans):
+        inside = _inside(cluster, lambda link: scaled(link, bandwidth=2.0))
+        yield Change("twice the bandwidth inside nodes", replace(plan, cluster=inside))
+    if any(
+        cluster.spread_of(Rank(rank), plan.seed) != cluster.without_jitter().spread_of(Rank(rank), plan.seed)
+        for rank in range(run.workers)
+    ):
+        yield Change("no jitter", replace(plan, cluster=cluster.without_jitter()))
+    if cluster.faults.stragglers or cluster.faults.slowdowns:
+        faults = replace(cluster.faults, stragglers=(), slowdowns=())
+        yield Change("no stragglers", replace(plan, cluster=replace(cluster, faults=faults)))
+    server = plan.job.team[0].server
+    costly = {rank for rank, _ in run.charges}
+    if costly - {server}:
+        yield Change("charges of workers at half their cost", plan, RecordedTiming(plan, work=0.5))
+    if server in costly:
+        yield Change("work of the server at half its cost", plan, RecordedTiming(plan, server=0.5))
+    if processors_of(plan) is not None:
+        yield Change("communication that takes nothing from gradients", _without_interference(plan))
+    yield from _unstaged(run)
+    if cluster.storage is not None and plan.scenario.workload.reading is not None:
+        quick = replace(cluster, storage=_quicker(cluster.storage))
+        yield Change("storage twice as fast", replace(plan, cluster=quick))
+
+
+def _without_interference(plan: Plan) -> Plan:
+    section = plan.scenario.cluster.model_copy(update={"interference": 0.0})
+    return replace(plan, scenario=plan.scenario.model_copy(update={"cluster": section}))
+
+
+def _unstaged(run: Recorded) -> Iterator[Change]:
+    """Yields the changes that hide or avoid copies between hosts and devices."""
+    plan, cluster, staging = run.plan, run.plan.cluster, run.plan.cluster.staging
+    if staging is None:
+        return
+    if not staging.ahead and any(span.activity == "copy" and span.key == "batch" for span in run.trace.spans):
+        ahead = replace(staging, batches="pinned", prefetch=1)
+        yield Change("batches copied ahead from pinned memory", replace(plan, cluster=replace(cluster, staging=ahead)))
+    buffers, library = run.network.fabric.buffers, LIBRARIES[plan.scenario.cluster.network.library]
+    if library.gpudirect and (buffers.copied or buffers.passed):
+        direct = replace(staging, gpudirect="on")
+        yield Change("GPUDirect RDMA", replace(plan, cluster=replace(cluster, staging=direct)))
+
+
+def scaled(link: Link, *, bandwidth: float = 1.0, latency: float = 1.0) -> Link:
+    """Returns a link with its name and other values.
+
+    Args:
+        link: the link.
+        bandwidth: the factor on its bandwidth.
+        latency: the factor on its latency, and on the processor time in it.
+
+    >>> from paceline.topologies import LINKS
+    >>> scaled(LINKS["eth-10g"], bandwidth=2.0).bytes_per_s, scaled(LINKS["eth-10g"], latency=0.5).send_s
+    (2300000000.0, 2.5e-06)
+    """
+    pieces = tuple(
+        replace(one, latency_s=latency * one.latency_s, bytes_per_s=bandwidth * one.bytes_per_s) for one in link.pieces
+    )
+    download = link.download_bytes_per_s
+    return replace(
+        link,
+        latency_s=latency * link.latency_s,
+        bytes_per_s=bandwidth * link.bytes_per_s,
+        send_s=latency * link.send_s,
+        receive_s=latency * link.receive_s,
+        pieces=pieces,
+        download_bytes_per_s=None if download is None else bandwidth * download,
+    )
+
+
+def _quicker(storage: Storage) -> Storage:
+    """Returns the storage with twice the bandwidths and half the latency."""
+    limits = storage.one_bytes_per_s, storage.client_bytes_per_s
+    one, client = (None if limit is None else 2 * limit for limit in limits)
+    return replace(
+        storage,
+        latency_s=storage.latency_s / 2,
+        bytes_per_s=2 * storage.bytes_per_s,
+        one_bytes_per_s=one,
+        client_bytes_per_s=client,
+    )
+
+
+def is_inside(cluster: Cluster, connection: Connection) -> bool:
+    """Returns whether a connection is inside a node.
+
+    Both ends belong to one host; in a cluster of one node, every connection is inside.
+
+    Args:
+        cluster: the cluster.
+        connection: a connection of its graph.
+    """
+    if len(cluster.nodes) == 1:
+        return True
+    hosts = {vertex.name: vertex.host for vertex in cluster.graph.vertices if vertex.name in connection.ends}
+    one, other = (hosts[end] for end in connection.ends)
+    return one is not None and one == other
+
+
+def _shares_nodes(run: Recorded) -> bool:
+    """Returns whether ranks on one node communicate."""
+    cluster = run.plan.cluster
+    nodes = [cluster.node_of(me.rank) for me in run.plan.job.team]
+    return len(set(nodes)) < len(nodes)
+
+
+def _relinked(cluster: Cluster, chosen: Callable[[Connection], bool], change: Callable[[Link], Link]) -> Graph:
+    connections = tuple(
+        replace(one, link=change(one.link)) if chosen(one) else one for one in cluster.graph.connections
+    )
+    return replace(cluster.graph, connections=connections)
+
+
+def _between(cluster: Cluster, change: Callable[[Link], Link]) -> Cluster:
+    return replace(cluster, graph=_relinked(cluster, lambda one: not is_inside(cluster, one), change))
+
+
+def _inside(cluster: Cluster, change: Callable[[Link], Link]) -> Cluster:
+    nodes = tuple(replace(node, intra_node_link=change(node.intra_node_link)) for node in cluster.nodes)
+    graph = _relinked(cluster, lambda one: is_inside(cluster, one), change)
+    return replace(cluster, graph=graph, nodes=nodes)
+
+
+MOST_SPANS = 30_000
+"""recorded activities of a run with a change, and events where there are more, if it has several periods of the method;
+our choice, for a few seconds of simulation each"""
+LEAST = 0.005
+"""changes of a smaller part of the step time are called small"""
+
+
+def conclusion(name: str, before_s: float, ordered: list[Effect], shown: Callable[[float], str]) -> str:
+    """Returns a sentence that says what would shorten a step most.
+
+    Args:
+        name: the algorithm.
+        before_s: the mean step time.
+        ordered: the effects, largest first.
+        shown: formats seconds.
+
+    >>> two = [Effect("twice the bandwidth between nodes", 0.0489, 0.0612), Effect("no jitter", 0.0600, 0.0612)]
+    >>> conclusion("sync-sgd", 0.0612, two, lambda value: f"{1e3 * value:.1f} ms")
+    'Twice the bandwidth between nodes would shorten a step of sync-sgd from 61.2 ms to 48.9 ms (−20 %); nothing else \
+by more than 2 %.'
+    """
+    if not ordered or ordered[0].saved < LEAST:
+        return f"No change that was tried shortens a step of {name} ({shown(before_s)}) by {100 * LEAST:g} % or more."
+    best = ordered[0]
+    ties = [one for one in ordered if best.saved - one.saved < LEAST]
+    words = " or ".join(one.words for one in ties)
+    each = " (each about the same)" if len(ties) > 1 else ""
+    saved = f"from {shown(before_s)} to {shown(best.step_s)} (−{_percent(best.saved)} %)"
+    rest = ordered[len(ties) :]
+    after = ""
+    if rest and rest[0].saved < LEAST:
+        after = f"; nothing else by {100 * LEAST:g} % or more"
+    elif rest:
+        after = f"; nothing else by more than {math.ceil(100 * rest[0].saved)} %"
+    return f"{words[0].upper()}{words[1:]}{each} would shorten a step of {name} {saved}{after}."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}" if share >= 0.0995 else f"{100 * share:.1f}"
+
 
 Report = Callable[[str, float], None]
 """called with the name of the algorithm, and the fraction of all that is done, 0 … 1"""
@@ -126,3 +398,68 @@ def _after_deaths(plan: Plan, length: Length, before_s: float) -> list[str]:
     if after.trace.ended is not None:
         return [f"{begun}; {needs(plan.job)}, so the run then ends"]
     return [f"{begun}; with the others, a step takes {seconds(breakdown(after)[0])} (with all, {seconds(before_s)})"]
+
+
+def blocks(found: Explanation) -> list[Block]:
+    """Returns the tables of one algorithm, and its conclusion."""
+    return [breakdown_table(found), Claim(formula_list(found)), what_if_table(found), Claim(found.conclusion + "\n")]
+
+
+def breakdown_table(found: Explanation) -> Table:
+    """Returns the parts of the mean step time, with a sum for each group."""
+    step = STEP_TIME.with_symbol(found.step_s)
+    columns = [
+        Column("part"), Column("time", MILLISECONDS, code="seconds"), Column("", Unit("%"), code="percent"),
+        Column("hidden", MILLISECONDS, code="hidden_s"),
+    ]  # fmt: skip
+    rows: list[tuple[str, float, float, Any]] = []
+    sums = []
+    for group in GROUPS:
+        if parts := [row for row in found.rows if row.group == group]:
+            sums.append(len(rows))
+            rows.append(_cells(group, parts))
+            rows += [_cells(f"  {mark(found, row)} {row.name}", [row]) for row in parts]
+    title = f"{found.name}: a step takes {step}, the mean of {found.steps} steps of all workers"
+    return Table(title, columns, rows, tones=dict.fromkeys(sums, "strong"))
+
+
+def _cells(name: str, rows: Sequence[Row]) -> tuple[str, float, float, Any]:
+    """Returns the cells of the sum of some rows; what is not hidden has no figure."""
+    hidden_s = sum(row.hidden_s for row in rows)
+    return name, sum(row.seconds for row in rows), sum(row.percent for row in rows), hidden_s or Cell("")
+
+
+def mark(found: Explanation, row: Row) -> str:
+    """Returns the number of a row, by which the list of formulas refers to it.
+
+    Args:
+        found: the explanation.
+        row: one of its rows.
+    """
+    return f"[{found.rows.index(row) + 1}]"
+
+
+def formula_list(found: Explanation) -> str:
+    """Returns the formula of each row, and the provenance of the values, each once."""
+    lines, sources = [], dict[str, list[int]]()
+    for number, row in enumerate(found.rows, 1):
+        lines.append(f"{mark(found, row)} {row.formula}")
+        if row.provenance:
+            sources.setdefault(row.provenance, []).append(number)
+    lines += ["", "Values:"]
+    lines += [f"[{', '.join(map(str, numbers))}] {provenance}" for provenance, numbers in sources.items()]
+    return "\n".join([*lines, ""])
+
+
+def what_if_table(found: Explanation) -> Table:
+    """Returns the effects of changes, largest first."""
+    columns = [Column("change"), Column.of(STEP_TIME), Column("difference", signed=True)]
+    rows = [
+        (
+            effect.words,
+            effect.step_s,
+            Cell(-effect.saved, words=f"under {100 * LEAST:g}" if abs(effect.saved) < LEAST else ""),
+        )
+        for effect in found.effects
+    ]
+    return Table(f"{found.name}: one change at a time", columns, rows)

@@ -13,7 +13,6 @@ from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.values import Rank
 from paceline.records.figures import significant
 from paceline.records.trace import COPY_TO_DEVICE, Span
-from paceline.reports.explanation.details import Attributed, Cause, about_collective, attribute
 from paceline.reports.explanation.formulas import (
     KIND_NAMES,
     KINDS,
@@ -28,7 +27,15 @@ from paceline.reports.explanation.formulas import (
     seconds,
     size,
 )
-from paceline.reports.explanation.recording import Performed, Recorded, windows
+from paceline.reports.explanation.recording import (
+    Attributed,
+    Cause,
+    Performed,
+    Recorded,
+    about_collective,
+    attribute,
+    windows,
+)
 from paceline.simulator.runs.interference import processors_of, taken_of
 from paceline.topologies.catalogue.device import Curve
 from paceline.topologies.catalogue.libraries import LIBRARIES

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from paceline.algorithms.core.errors import InputError
-from paceline.reports.comparison.time_to_target import Aim as AimOfRuns
+from paceline.reports.comparison.ranking import Aim as AimOfRuns
 from paceline.reports.run_cost import HOUR_S, JOULES_PER_KWH, Rates
 
 Objective = Literal["time", "cost", "energy"]

@@ -16,7 +16,7 @@ from typing import Any
 
 from paceline.records.figures import OF_PLANS
 from paceline.records.metrics import interval
-from paceline.reports.comparison.seeds import told_apart
+from paceline.reports.comparison.ranking import told_apart
 from paceline.reports.planning.evaluation import Row
 from paceline.reports.planning.objectives import Objective, pareto_front, rate_of, values_of
 from paceline.reports.planning.request import Request

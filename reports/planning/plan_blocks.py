@@ -12,9 +12,9 @@ from typing import Any
 
 from paceline.records.figures import OF_PLANS, PLAIN, SAMPLES_TO_ACCURACY, THROUGHPUT, Figure, number, significant
 from paceline.reports.blocks import Answer, Axis, Chart, Claim, Column, Plot, Section, Series, Table
-from paceline.reports.comparison.time_to_target import Aim
-from paceline.reports.comparison.words import listed
+from paceline.reports.comparison.ranking import Aim
 from paceline.reports.planning.search_space import OWN_NODES, Choice
+from paceline.reports.words import listed
 
 FRONT = "*"
 """follows the method of a plan on the Pareto front"""

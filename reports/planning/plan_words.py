@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from statistics import fmean
 
 from paceline.records.figures import OF_PLANS, PERCENT, SECONDS, significant
-from paceline.reports.comparison.time_to_target import rarely_evaluated
-from paceline.reports.comparison.words import listed
+from paceline.reports.comparison.ranking import rarely_evaluated
 from paceline.reports.planning.objectives import OBJECTIVES, SLACK
 from paceline.reports.planning.plan_answer import Candidate, PlanAnswer
 from paceline.reports.planning.search_space import OWN_NODES
+from paceline.reports.words import listed
 
 SIMILAR = 0.02
 """relative difference of rates or samples below which they count as equal in sentences; provenance: ours"""

@@ -25,8 +25,8 @@ from paceline.reports.planning.plan_answer import Candidate, PlanAnswer
 from paceline.reports.planning.planner import make_plan
 from paceline.reports.planning.request import REPORTED_SEEDS, TABLE, TUNING_SEEDS, stored_trials, write_trials
 from paceline.reports.planning.search import Report
-from paceline.reports.results.result import Result
-from paceline.reports.results.run_results import Source
+from paceline.reports.result import Result
+from paceline.reports.run_results import Source
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.builders.run_builders import Target
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.reports.blocks import Answer, Claim
-from paceline.reports.results.result import Result
-from paceline.reports.results.run_results import Report, Source
+from paceline.reports.result import Result
+from paceline.reports.run_results import Report, Source
 from paceline.reports.sweeps.sweep import Sweep
 
 if TYPE_CHECKING:

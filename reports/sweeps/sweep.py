@@ -28,12 +28,11 @@ from paceline.checking.own_methods import check_own_methods
 from paceline.records.document import plain
 from paceline.records.figures import COST, COST_TO_ACCURACY, COST_TO_LOSS, ENERGY, TIME_TO_ACCURACY, TIME_TO_LOSS
 from paceline.records.store import slug, write_run
-from paceline.reports.comparison.seeds import figures
-from paceline.reports.comparison.time_to_target import Aim, common_aim
-from paceline.reports.comparison.words import duration
+from paceline.reports.comparison.ranking import Aim, common_aim, figures
 from paceline.reports.run_cost import rates_of
 from paceline.reports.sweeps.parallel_tasks import Done, Failure, cores, each, each_on_dask
 from paceline.reports.sweeps.point_store import PointStore, key_of, model_version
+from paceline.reports.words import duration
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.grid import Point
 from paceline.scenarios.sections.methods import Algorithms

@@ -45,12 +45,12 @@ from paceline.records.figures import (
     significant,
 )
 from paceline.reports.blocks import Answer, Axis, Cell, Chart, Claim, Column, Plot, Section, Series, Table
-from paceline.reports.comparison.periods import MARK
-from paceline.reports.comparison.words import listed
+from paceline.reports.comparison.ranking import MARK
 from paceline.reports.sweeps.crossings import Crossing, crossings
 from paceline.reports.sweeps.sweep import Sweep
 from paceline.reports.sweeps.sweep_table import BOUNDS, SweepTable, brief, label, short_names, value_of
 from paceline.reports.sweeps.sweep_words import sweep_words
+from paceline.reports.words import listed
 
 SHOWN = (
     THROUGHPUT, SPEED_UP, EFFICIENCY, STEP_TIME, COMMUNICATION, WAITING, BYTES_PER_STEP, STALENESS, TIME_TO_ACCURACY,

@@ -51,7 +51,7 @@ from paceline.records.figures import (
 )
 from paceline.records.metrics import student
 from paceline.records.prediction_interval import FIGURES as INTERVALS
-from paceline.reports.comparison.time_to_target import Aim, common_aim
+from paceline.reports.comparison.ranking import Aim, common_aim
 from paceline.reports.link_words import name_of
 from paceline.reports.sweeps.sweep import Entry, Sweep
 

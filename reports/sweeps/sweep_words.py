@@ -25,10 +25,7 @@ from paceline.records.figures import (
     Figure,
     significant,
 )
-from paceline.reports.comparison.periods import say_unfinished
-from paceline.reports.comparison.ties import SHOWN_ALIKE, leaders, undecided
-from paceline.reports.comparison.time_to_target import rarely_evaluated
-from paceline.reports.comparison.words import listed
+from paceline.reports.comparison.ranking import SHOWN_ALIKE, leaders, rarely_evaluated, say_unfinished, undecided
 from paceline.reports.sweeps.crossings import (
     DIFFERENCE,
     PLACE,
@@ -50,6 +47,7 @@ from paceline.reports.sweeps.sweep_table import (
     short_names,
     value_of,
 )
+from paceline.reports.words import listed
 
 HALF = 0.5
 """efficiency below which half of the workers are wasted"""
@@ -101,7 +99,7 @@ class Best:
     def __init__(self, table: SweepTable, rows: Rows, figure: Figure, *, worst: bool = False) -> None:
         self._figure, self._seeds = figure, int(table.frame["seed"].nunique())
         self._values = {place: value_of(row, figure) for place, row in rows.iterrows()}
-        first, close = leaders(self._values, figure.text, least=(figure.better == "low") != worst)
+        first, close = leaders(self._values, figure, worst=worst)
         self.first, self.close = rows.loc[first], rows.loc[close]
         self.row: Row = self.first.iloc[0]
         self.equally = SHOWN_ALIKE if len(first) > 1 else ""

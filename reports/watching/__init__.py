@@ -1,4 +1,4 @@
 """Predicted against measured progress of a real run while it runs: `paceline train --watch`.
 
-Read `run_watch` first, then `predicted_progress` and `slow_ranks`; `predict_runs` makes the predictions.
+`predict_runs` makes the predictions, and `run_watch` compares the counters of a run with them.
 """

@@ -13,7 +13,7 @@ from paceline.backend.training.run import train
 from paceline.cli.app import app
 from paceline.records.store import read_run
 from paceline.reports.watching import predict_runs
-from paceline.reports.watching.predicted_progress import PredictedProgress
+from paceline.reports.watching.predict_runs import PredictedProgress
 from paceline.scenarios import Scenario, load
 
 pytestmark = pytest.mark.backend

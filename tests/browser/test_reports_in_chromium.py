@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from paceline.reports.check_answer import answer_of_check
+from paceline.reports.check_result import answer_of_check
 from paceline.reports.comparison_answer import answer_of_comparison
 from paceline.reports.html import write_report
 from paceline.reports.planning.plan_blocks import answer_of_plan

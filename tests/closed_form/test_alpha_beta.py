@@ -6,8 +6,15 @@ from typing import Any
 
 import pytest
 
-from paceline.reports.comparison.alpha_beta import AlphaBeta, line_through, mean_gradient_s, model_of, with_times
-from paceline.reports.comparison.predict import WRONG_MODELS, predict
+from paceline.reports.comparison.predict import (
+    WRONG_MODELS,
+    AlphaBeta,
+    line_through,
+    mean_gradient_s,
+    model_of,
+    predict,
+    with_times,
+)
 from paceline.scenarios import Scenario, load
 from paceline.topologies.catalogue.gradient_times import GradientTimes
 from paceline.topologies.catalogue.machine_profile import EmulatedProfile, LinkedProfile, Profile

@@ -15,7 +15,7 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.records.trace import Schedule
-from paceline.reports.comparison.alpha_beta import mean_gradient_s
+from paceline.reports.comparison.predict import mean_gradient_s
 from paceline.scenarios import load
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job

@@ -9,10 +9,18 @@ import pytest
 
 from paceline.algorithms.core.job import Budget
 from paceline.backend.status.progress_counters import RankTotals, Scored, Totals
-from paceline.reports.comparison.time_to_target import Aim
-from paceline.reports.watching.predicted_progress import PredictedProgress
-from paceline.reports.watching.run_watch import Progress, RunWatch
-from paceline.reports.watching.slow_ranks import BLOCKS, MARGIN, SIGMAS, Expected, SlowPeriod, SlowRanks
+from paceline.reports.comparison.ranking import Aim
+from paceline.reports.watching.predict_runs import PredictedProgress
+from paceline.reports.watching.run_watch import (
+    BLOCKS,
+    MARGIN,
+    SIGMAS,
+    Expected,
+    Progress,
+    RunWatch,
+    SlowPeriod,
+    SlowRanks,
+)
 
 WORKERS, STEPS, STEP_S = 2, 200, 0.125
 AIM_S = 15.0

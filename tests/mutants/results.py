@@ -224,7 +224,7 @@ RECORDS = (
 REPORTS = (
     Mutant(
         name="ties-by-either-end",
-        file="reports/comparison/ties.py",
+        file="reports/comparison/ranking.py",
         old='one["low"] <= other["high"] and other["low"] <= one["high"]',
         new='(one["low"] <= other["high"] or other["low"] <= one["high"])',
         bug="Any two figures with intervals share the first place.",
@@ -232,7 +232,7 @@ REPORTS = (
     ),
     Mutant(
         name="ties-largest-is-soonest",
-        file="reports/comparison/ties.py",
+        file="reports/comparison/ranking.py",
         old="(min if least else max)(means",
         new="max(means",
         bug="The slowest algorithm is called the first to reach the target.",
@@ -264,7 +264,7 @@ REPORTS = (
     ),
     Mutant(
         name="told-apart-one-sided",
-        file="reports/comparison/seeds.py",
+        file="reports/comparison/ranking.py",
         old='return not found["low"] <= 0 <= found["high"]',
         new='return found["high"] > 0',
         bug="Seeds are said to tell algorithms apart although the interval of their differences holds 0.",

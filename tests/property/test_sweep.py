@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.reports.comparison.time_to_target import Aim
+from paceline.reports.comparison.ranking import Aim
 from paceline.reports.png import figure_of
 from paceline.reports.sweeps import sweep as sweep_module
 from paceline.reports.sweeps.parallel_tasks import Done, Failure

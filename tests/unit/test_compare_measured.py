@@ -17,8 +17,8 @@ from paceline.records.machine import least_disturbed, probe_verdict
 from paceline.records.store import read_run, save
 from paceline.reports.comparison.compare import judged
 from paceline.reports.comparison.conclusion import say_calibration
-from paceline.reports.comparison.words import kind_of
 from paceline.reports.run_answer import answer_of_runs
+from paceline.reports.words import kind_of
 from paceline.scenarios import load
 from paceline.scenarios.sections.machine_file import (
     BusyPart,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.reports.comparison.time_to_target import Aim
+from paceline.reports.comparison.ranking import Aim
 from paceline.reports.sweeps.crossings import (
     Crossing,
     crossings,

@@ -19,9 +19,8 @@ from paceline.records.tables import frame
 from paceline.records.trace import Schedule
 from paceline.reports.attribution.error_sources import ErrorSources, error_sources
 from paceline.reports.attribution.timeline import from_tables, from_trace
-from paceline.reports.comparison.compare import assemble
-from paceline.reports.comparison.error_table import error_tables
-from paceline.reports.comparison.error_words import describe_error
+from paceline.reports.comparison.comparison import assemble
+from paceline.reports.comparison.error_table import describe_error, error_tables
 from paceline.reports.text import as_text
 from paceline.simulator.interpreter.interpreter import simulate_job
 from tests.clusters import fixed_costs

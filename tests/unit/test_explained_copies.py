@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.reports.explanation.explain import explain, timing_only
+from paceline.reports.explanation.explain import changes, explain, timing_only
 from paceline.reports.explanation.recording import Recorded, record
 from paceline.reports.explanation.rows import Row, breakdown, total
-from paceline.reports.explanation.what_if import changes
 from paceline.scenarios import load
 from paceline.simulator.runs.short_runs import length_of
 

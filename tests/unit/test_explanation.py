@@ -18,12 +18,9 @@ from paceline.records import Run
 from paceline.records.summary import steps_of
 from paceline.reports.attribution.error_sources import error_sources
 from paceline.reports.attribution.timeline import RankActivity, Timelines
-from paceline.reports.explanation import what_if
-from paceline.reports.explanation.details import attribute
-from paceline.reports.explanation.explain import Explanation, explain
-from paceline.reports.explanation.recording import Recorded, mean_step_s, record, windows
+from paceline.reports.explanation.explain import Effect, Explanation, conclusion, effects, explain, shorter
+from paceline.reports.explanation.recording import Recorded, attribute, mean_step_s, record, windows
 from paceline.reports.explanation.rows import MOST_ROWS, Row, breakdown, total
-from paceline.reports.explanation.what_if import Effect, conclusion, effects, shorter
 from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator import simulate
@@ -396,7 +393,7 @@ def test_changes_over_fewer_steps_have_the_same_effects() -> None:
 def test_runs_with_very_many_activities_are_changed_over_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     run = recorded(STAR, "sync-sgd", steps=8)
     assert shorter(run) == run.length
-    monkeypatch.setattr(what_if, "MOST_SPANS", len(run.trace.spans) // 4)
+    monkeypatch.setattr("paceline.reports.explanation.explain.MOST_SPANS", len(run.trace.spans) // 4)
     assert shorter(run).steps == 2
     few, all_of_them = (explained(STAR, "sync-sgd", steps=steps) for steps in (None, 8))
     (note,) = [text for text in few.notes if "very many operations" in text]

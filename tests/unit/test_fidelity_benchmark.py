@@ -14,7 +14,7 @@ import pytest
 
 from paceline.algorithms.core.errors import RunFailed
 from paceline.backend.posix.network_namespaces import NoHosts
-from paceline.reports.comparison.compare import Comparison, assemble
+from paceline.reports.comparison.comparison import ComparisonResult, assemble
 from paceline.scenarios.resolution.emulated_machine import emulated_part
 from paceline.scenarios.sections.machine_file import MachinePart, MadePart, OwnPart
 from paceline.scenarios.sections.machine_store import save_machine
@@ -101,7 +101,7 @@ def test_the_third_model_has_about_200_000_weights() -> None:
 # --- rows and statistics ----------------------------------------------------------------------------------------------
 
 
-def line(*names: str, step_s: float = 1.1) -> Comparison:
+def line(*names: str, step_s: float = 1.1) -> ComparisonResult:
     """Predicts steps 10 % too long, and 20, 30 and 40 % by the simpler models; one update is staler than predicted."""
     names = names or ("sync-sgd",)
     wrong = dict(zip(("no_message_cost", "no_spread", "alpha_beta"), (1.2, 1.3, 1.4), strict=True))
@@ -239,7 +239,7 @@ class Machine:
         self.calibrated.append(cell.name)
         return machine_part()
 
-    def compare(self, scenario: Any, costs: Any, out: Path) -> Comparison:
+    def compare(self, scenario: Any, costs: Any, out: Path) -> ComparisonResult:
         names = [method.name for method in scenario.algorithms]
         self.compared.append(" ".join(names))
         if {*names} & {*self.failing}:

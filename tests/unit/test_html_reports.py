@@ -23,7 +23,7 @@ from paceline.records.metrics import smoothed
 from paceline.records.store import save
 from paceline.records.trace import Activity
 from paceline.reports.blocks import Answer, Block, Chart, Claim, Table, Timeline
-from paceline.reports.check_answer import answer_of_check, scoped
+from paceline.reports.check_result import answer_of_check, scoped
 from paceline.reports.comparison.conclusion import conclusion
 from paceline.reports.comparison_answer import answer_of_comparison
 from paceline.reports.html import render, write_report

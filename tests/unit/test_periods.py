@@ -19,11 +19,10 @@ from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.records import Run
 from paceline.records.trace import Schedule
-from paceline.reports.comparison.compare import assemble
+from paceline.reports.comparison.comparison import assemble
 from paceline.reports.comparison.conclusion import conclusion
-from paceline.reports.comparison.periods import say_unfinished_runs
 from paceline.reports.comparison.predict import WRONG_MODELS
-from paceline.reports.comparison.seeds import soonest
+from paceline.reports.comparison.ranking import say_unfinished_runs, soonest
 from paceline.reports.sweeps.sweep import Entry, Sweep
 from paceline.reports.sweeps.sweep_answer import charts, means_table
 from paceline.reports.sweeps.sweep_table import SweepTable, tabulate

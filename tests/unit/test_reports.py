@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from paceline.reports.comparison.compare import Comparison, assemble
+from paceline.reports.comparison.comparison import ComparisonResult, assemble
 from paceline.reports.comparison.conclusion import conclusion
 from paceline.reports.comparison.run_table import comparison_tables, error_cell, runs_table
 from paceline.reports.comparison_answer import comparison_chart
@@ -29,7 +29,7 @@ def comparison(
     measured: dict[str, tuple[float, ...]] | None = None,
     other_load: float = 0.02,
     target: float | None = 0.9,
-) -> Comparison:
+) -> ComparisonResult:
     """Step times 1 % too short, 9 % without messages, 5 % without spread, 12 % too long by the α–β model."""
     predicted = predicted or {"sync-sgd": FAST, "async-sgd": SLOW}
     measured = measured or predicted
@@ -50,7 +50,7 @@ def comparison(
     return assemble("tiny", simulated=runs(0.99), measured=real, wrong=wrong, other_load=other_load)  # type: ignore[arg-type]
 
 
-def printed(found: Comparison, width: int = 80) -> str:
+def printed(found: ComparisonResult, width: int = 80) -> str:
     return as_text(comparison_tables(found), width=width)
 
 
@@ -127,7 +127,7 @@ def test_runs_table() -> None:
         pytest.param(comparison(other_load=0.2), "20.0 % of this machine meanwhile, so take", id="busy"),
     ],
 )
-def test_the_conclusion(found: Comparison, words: str) -> None:
+def test_the_conclusion(found: ComparisonResult, words: str) -> None:
     assert words in conclusion(found)
 
 

@@ -14,16 +14,15 @@ from matplotlib.figure import Figure
 import paceline
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.reports.comparison.compare import Comparison, assemble
+from paceline.reports.check_result import CheckResult
+from paceline.reports.comparison.comparison import ComparisonResult, assemble
 from paceline.reports.comparison.predict import WRONG_MODELS
-from paceline.reports.comparison.time_to_target import Aim
+from paceline.reports.comparison.ranking import Aim
 from paceline.reports.planning.plan_answer import PlanAnswer
-from paceline.reports.results.check_result import CheckResult
-from paceline.reports.results.comparison_result import ComparisonResult
+from paceline.reports.result import Result
 from paceline.reports.results.plan_result import names_of_arguments
-from paceline.reports.results.result import Result
-from paceline.reports.results.run_results import MeasuredRuns, SimulatedRuns
 from paceline.reports.results.sweep_result import SweepResult
+from paceline.reports.run_results import MeasuredRuns, SimulatedRuns
 from paceline.reports.sweeps.sweep import Entry, Sweep
 from paceline.scenarios.resolution.axes import axes_of
 from tests.buggy_methods import SkipsTheMean
@@ -40,7 +39,7 @@ def comparison(*seeds: int) -> ComparisonResult:
     simulated = [run("agd", step_s=1.0, seed=seed) for seed in seeds]
     measured = [run("agd", "measured", step_s=1.25, seed=seed) for seed in seeds]
     wrong = dict.fromkeys(WRONG_MODELS, simulated)
-    return ComparisonResult.of(assemble("made-up", simulated=simulated, measured=measured, wrong=wrong, other_load=0.0))
+    return assemble("made-up", simulated=simulated, measured=measured, wrong=wrong, other_load=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +123,7 @@ def test_a_comparison_has_a_row_for_each_figure() -> None:
     (row,) = frame[frame["figure"] == "step_s_mean"].to_dict("records")
     assert (row["simulated"], row["measured"]) == (1.0, 1.25)
     assert row["error"] == pytest.approx(-0.2)
-    assert isinstance(found, Comparison) and "90 % accuracy soonest, as predicted" in found.words
+    assert "90 % accuracy soonest, as predicted" in found.words
     assert (found.simulated[0].kind, found.measured[0].kind) == ("simulated", "measured")
 
 
@@ -137,8 +136,7 @@ def test_a_comparison_of_several_seeds_has_intervals() -> None:
 def test_a_comparison_without_accuracies_draws_step_times() -> None:
     sides = [[run("agd", kind, step_s=2.0, accuracies=(), target=None)] for kind in ("simulated", "measured")]
     wrong = dict.fromkeys(WRONG_MODELS, sides[0])
-    made = assemble("x", simulated=sides[0], measured=sides[1], wrong=wrong, other_load=0.0)
-    found = ComparisonResult.of(made)
+    found = assemble("x", simulated=sides[0], measured=sides[1], wrong=wrong, other_load=0.0)
     heights = [bar.get_height() for bar in found.plot().axes[0].patches]  # type: ignore[attr-defined]
     assert heights == [2000.0, 2000.0]
 

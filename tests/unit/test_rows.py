@@ -19,8 +19,8 @@ from paceline.cli.output import Output
 from paceline.cli.progress import ExpectedTime, Left
 from paceline.records import Run
 from paceline.reports.comparison.run_table import Rows, runs_table, seeds_table
-from paceline.reports.comparison.words import duration
 from paceline.reports.text import as_text
+from paceline.reports.words import duration
 from tests.made_up import run
 
 

@@ -18,16 +18,14 @@ from typer.testing import CliRunner
 
 from paceline.cli.app import app
 from paceline.records import Run
-from paceline.records.figures import SECONDS, WITH_ERRORS
+from paceline.records.figures import WALL_TIME, WITH_ERRORS
 from paceline.records.metrics import interval
 from paceline.reports.blocks import Column, text_of
-from paceline.reports.comparison.compare import assemble, line
+from paceline.reports.comparison.comparison import assemble, line
 from paceline.reports.comparison.conclusion import conclusion
 from paceline.reports.comparison.predict import WRONG_MODELS
+from paceline.reports.comparison.ranking import Aim, aim_of, figures, leaders, soonest, told_apart
 from paceline.reports.comparison.run_table import error_cell, runs_table, seeds_table
-from paceline.reports.comparison.seeds import figures, soonest, told_apart
-from paceline.reports.comparison.ties import leaders
-from paceline.reports.comparison.time_to_target import Aim, aim_of
 from paceline.reports.run_answer import introduction
 from paceline.reports.sweeps.sweep import Entry, Sweep
 from paceline.reports.sweeps.sweep_table import tabulate
@@ -185,10 +183,10 @@ def test_what_runs_are_judged_by(
 def test_equal_is_not_the_same_as_not_distinguished() -> None:
     figures_s = {name: interval([mean - half, mean, mean + half]) for name, mean, half in
                  (("a", 1.0, 0.1), ("b", 2.0, 0.1), ("c", 1.7, 0.6), ("d", 1.0, 0.1), ("e", 1.0, 0.7))}  # fmt: skip
-    found = leaders(figures_s, SECONDS.text, least=True)
+    found = leaders(figures_s, WALL_TIME)
     assert found == (["a", "d"], ["c", "e"])
-    assert leaders(figures_s, SECONDS.text).first == ["b"]
-    assert leaders({name: one["mean"] for name, one in figures_s.items()}, SECONDS.text, least=True).first == [
+    assert leaders(figures_s, WALL_TIME, worst=True).first == ["b"]
+    assert leaders({name: one["mean"] for name, one in figures_s.items()}, WALL_TIME).first == [
         "a",
         "d",
         "e",

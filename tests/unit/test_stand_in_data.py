@@ -9,7 +9,7 @@ import pytest
 
 import paceline
 from paceline.algorithms.core.errors import InputError
-from paceline.reports.comparison.seeds import soonest
+from paceline.reports.comparison.ranking import soonest
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.fitted_ranges import outside
 from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only

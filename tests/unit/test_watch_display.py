@@ -17,12 +17,9 @@ from paceline.backend.status.progress_counters import RankTotals, Scored, Totals
 from paceline.cli.app import app
 from paceline.cli.output import Output
 from paceline.cli.watch_display import LINE_S, WatchDisplay, watch_display
-from paceline.reports.comparison.time_to_target import Aim
-from paceline.reports.watching.predict_runs import costs_of
-from paceline.reports.watching.predicted_progress import PredictedProgress
-from paceline.reports.watching.run_watch import Progress
-from paceline.reports.watching.slow_ranks import SlowPeriod
-from paceline.reports.watching.watch_words import aim_words, left_words, sentence, slow_words
+from paceline.reports.comparison.ranking import Aim
+from paceline.reports.watching.predict_runs import PredictedProgress, costs_of
+from paceline.reports.watching.run_watch import Progress, SlowPeriod, aim_words, left_words, sentence, slow_words
 from paceline.scenarios import load
 from tests.made_up import run
 

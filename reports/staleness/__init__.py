@@ -1,4 +1,0 @@
-"""Tables and figures of staleness.
-
-Read `staleness_tables` first.
-"""
