@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
-from paceline.records.figures import significant
+from paceline.records.figures import SECONDS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,11 +92,12 @@ def ended_words(job: Job, lost: Sequence[LostRank], time_s: float, waits: str) -
         waits: which rank waited where, and for what; empty if none did.
     """
     died = [
-        f"rank {one['rank']} ({one['role']}) {one['how']}, at {significant(one['time_s'], 4)} s" for one in lost[:NAMED]
+        f"rank {one['rank']} ({one['role']}) {one['how']}, at {SECONDS.with_symbol(one['time_s'], 4)}"
+        for one in lost[:NAMED]
     ]
     more = f", and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
     waited = waits and f": {waits}"
-    return f"{', '.join(died)}{more}; {needs(job)}, so the run ended at {significant(time_s, 4)} s{waited}"
+    return f"{', '.join(died)}{more}; {needs(job)}, so the run ended at {SECONDS.with_symbol(time_s, 4)}{waited}"
 
 
 def needs(job: Job) -> str:
@@ -123,8 +124,8 @@ def failure_sentences(summary: Mapping[str, Any], name: str) -> Iterator[str]:
         words = f"{name} continued without rank {one['rank']} ({one['role']}), which {one['how']}"
         absent_s, wall_s = one.get("absent_s", 0.0), summary["wall_s"]  # runs of earlier versions have no such key
         cost = (
-            f"; the other {significant(absent_s)} s ({100 * absent_s / wall_s:.0f} %) ran without it"
+            f"; the other {SECONDS.with_symbol(absent_s)} ({100 * absent_s / wall_s:.0f} %) ran without it"
             if absent_s
             else ""
         )
-        yield f"{words}, at {significant(one['time_s'])} s{cost}"
+        yield f"{words}, at {SECONDS.with_symbol(one['time_s'])}{cost}"

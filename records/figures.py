@@ -3,8 +3,9 @@
 Rules of this file:
 
 * Tables, charts, comparisons, sweeps, plans, filters and the reference page take figures from here and choose among
-  them. None of them has a name, a unit or a number of digits of its own.
-* A figure prints the same in every output: three significant digits in its unit, counts in full.
+  them. None of them has a unit or a number of digits of its own.
+* A figure prints the same in every output, with the digits of its unit: three significant ones, if neither the unit nor
+  the figure says otherwise; counts in full. Half of an interval has `UNCERTAIN` digits.
 * A value is a number, None if a run does not have it, or an interval ``{mean, low, high}`` over seeds.
 """
 
@@ -64,6 +65,7 @@ class Unit:
         counts: whether values are counts, which are written in full.
         prefixed: whether each value has the prefix that fits it, such as 12.4 GB.
         words: what the number counts or means, for the axis of a chart, if the symbol does not say it.
+        digits: significant digits, if a figure does not say otherwise.
 
     >>> MILLISECONDS.text(0.0000412), PERCENT.text(0.9724), COUNT.text(1234567.0), RATE.text(1.2341)
     ('0.0412', '97.2', '1,234,567', '1.23')
@@ -78,9 +80,11 @@ class Unit:
     counts: bool = False
     prefixed: bool = False
     words: str = ""
+    digits: int = 3
 
-    def text(self, value: float | None, digits: int = 3) -> str:
+    def text(self, value: float | None, digits: int | None = None) -> str:
         """Returns a value as a number without its symbol, or with prefix and symbol if the unit is `prefixed`."""
+        digits = self.digits if digits is None else digits
         if value is None or value != value:
             return MISSING
         if self.counts:
@@ -97,7 +101,7 @@ class Unit:
         factor, prefix = next((one for one in usual if rounded >= one[0]), usual[-1])
         return f"{significant(value / factor, digits)} {prefix}{self.symbol}"
 
-    def with_symbol(self, value: float | None, digits: int = 3) -> str:
+    def with_symbol(self, value: float | None, digits: int | None = None) -> str:
         """Returns a value with its symbol, as in a sentence."""
         text = self.text(value, digits)
         return f"{text} {self.in_header}" if self.in_header and text != MISSING else text
@@ -156,13 +160,13 @@ UNCERTAIN = 2
 """significant digits of half of an interval; more say nothing about a value that is uncertain by so much"""
 
 
-def written(value: Any, unit: Unit, digits: int = 3, between: str = " ") -> str:
+def written(value: Any, unit: Unit, digits: int | None = None, between: str = " ") -> str:
     """Returns a value without its symbol, followed by half of its interval if it has one.
 
     Args:
         value: a number, an interval over seeds, or None.
         unit: its unit.
-        digits: significant digits.
+        digits: significant digits; None: those of the unit.
         between: what stands between the value and half of its interval.
 
     >>> written({"mean": 2.0, "low": 1.5, "high": 2.5}, SECONDS), written(None, SECONDS)
@@ -220,7 +224,7 @@ class Figure:
         better: whether low or high values are better; None if neither is.
         error: how the error of its prediction is measured: relative to the measured value, or as a difference; None
             if no error is shown.
-        digits: significant digits.
+        digits: significant digits; None: those of its unit.
         type: the type of its column in data frames and files.
 
     >>> STEP_TIME.column, STEP_TIME.of({"step_s": {"mean": 0.0467}}), STEP_TIME.text(0.0467), STEP_TIME.title
@@ -236,7 +240,7 @@ class Figure:
     meaning: str
     better: Better | None = None
     error: Error | None = "relative"
-    digits: int = 3
+    digits: int | None = None
     type: Type = "Float64"
 
     @property

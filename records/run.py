@@ -11,7 +11,7 @@ from typing import Any
 from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.job import Job, Learner
 from paceline.records.faults import Slowed
-from paceline.records.figures import significant
+from paceline.records.figures import SECONDS
 from paceline.records.links import link_figures
 from paceline.records.machine import machine_facts, package_versions
 from paceline.records.pace import Asked
@@ -51,7 +51,7 @@ class Run:
     """the folder of its checkpoints; they are moved into the run's folder"""
 
     def __repr__(self) -> str:
-        facts = f"{self.summary['updates']} updates in {significant(self.summary['wall_s'])} s"
+        facts = f"{self.summary['updates']} updates in {SECONDS.with_symbol(self.summary['wall_s'])}"
         place = "" if self.path is None else f", stored in {self.path}"
         return f"<{self.kind} run of {self.algorithm}, scenario {self.name}, seed {self.seed}: {facts}{place}>"
 

@@ -1,4 +1,5 @@
-"""Answers of commands, as values: an answer is a tuple of blocks, which renderers turn into text, HTML, JSON or PNG.
+"""Answers of commands, as values: an answer is a tuple of blocks, which renderers turn into text, HTML and pictures;
+the JSON document of an answer is its `data`.
 
 Rules of this file:
 
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from paceline.records.figures import MISSING, Figure, Unit, number, signed_percent, significant, written
+from paceline.records.figures import MISSING, PLAIN, Figure, Unit, number, signed_percent, significant, written
 
 if TYPE_CHECKING:
     from paceline.reports.timeline_data import TimelineData
@@ -46,19 +47,19 @@ class Column:
     Args:
         title: its header.
         unit: the unit of its numbers, also written below the header; None: the cells are text.
-        digits: significant digits of its numbers.
+        digits: significant digits of its numbers; None: those of the unit.
         signed: whether its numbers are relative differences, written in per cent with their signs.
         code: the name of the column in data frames and CSV files; by default the title.
 
     >>> from paceline.records.figures import STEP_TIME
     >>> Column.of(STEP_TIME)
-    Column(title='step', unit=Unit(symbol='ms', factor=1000.0, counts=False, prefixed=False, words=''), digits=3, \
+    Column(title='step', unit=Unit(symbol='ms', factor=1000.0, counts=False, prefixed=False, words='', digits=3), digits=None, \
 signed=False, code='step_s_mean')
     """
 
     title: str
     unit: Unit | None = None
-    digits: int = 3
+    digits: int | None = None
     signed: bool = False
     code: str = ""
 
@@ -176,7 +177,7 @@ def text_of(content: Any, column: Column) -> str:
         half = "" if not isinstance(cell.value, Mapping) else f"\n±{50 * (cell.value['high'] - cell.value['low']):.1f}"
         return signed_percent(number(cell.value)) + half
     if unit is None:
-        return significant(cell.value, digits) if isinstance(cell.value, float) else str(cell.value)
+        return significant(cell.value, digits or PLAIN.digits) if isinstance(cell.value, float) else str(cell.value)
     text = written(cell.value, unit, digits, between="\n")
     if cell.low is None or cell.high is None:
         return text
