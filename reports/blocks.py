@@ -52,9 +52,9 @@ class Column:
         code: the name of the column in data frames and CSV files; by default the title.
 
     >>> from paceline.records.figures import STEP_TIME
-    >>> Column.of(STEP_TIME)
-    Column(title='step', unit=Unit(symbol='ms', factor=1000.0, counts=False, prefixed=False, words='', digits=3), digits=None, \
-signed=False, code='step_s_mean')
+    >>> column = Column.of(STEP_TIME)
+    >>> column.title, column.symbol, column.code
+    ('step', 'ms', 'step_s_mean')
     """
 
     title: str
