@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.backend.transports.launch_environment import Joined, SaidElsewhere, hasty, tell_torchrun
-from paceline.cli.options import listed
+from paceline.cli.options import names_in
 from paceline.cli.output import Output
 from paceline.records.figures import significant
 
@@ -77,12 +77,7 @@ class ScenarioOptions:
 
     def names(self) -> list[str] | None:
         """Returns the requested algorithms; None for those of the scenario."""
-        if self.algorithms is None:
-            return None
-        names = listed(self.algorithms)
-        if not names:
-            raise InputError(f"--algorithms: found {self.algorithms!r}, expected names such as sync-sgd,async-sgd")
-        return names
+        return names_in(self.algorithms)
 
 
 def run_names(names: Sequence[str], seed: int, seeds: int) -> list[str]:
@@ -140,16 +135,9 @@ def answer_runs(runs: Sequence[Run], options: ScenarioOptions, output: Output, *
     """
     from paceline.reports.run_answer import answer_of_runs
 
-    answer = answer_of_runs(runs, each=output.verbose, links=output.verbose)
-    output.give(replace(answer, blocks=answer.blocks[streamed:]))
+    output.give(answer_of_runs(runs, each=output.verbose, links=output.verbose), streamed=int(streamed))
     if not output.as_json:
         say_where(runs, options, output)
-
-
-def say_warnings(warnings: Iterable[str], output: Output) -> None:
-    """Prints notes on runs outside the fitted ranges of their models, without duplicates."""
-    for text in dict.fromkeys(warnings):
-        output.note(f"note: {text}")
 
 
 def say_where(runs: Sequence[Run], options: ScenarioOptions, output: Output) -> None:

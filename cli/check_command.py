@@ -172,6 +172,7 @@ def check(
         raise InputError("--deaths: found it without --exhaustive; random schedules contain deaths without this option")
     if not methods:
         raise InputError("METHOD: found none, expected the name of a method, your own as file.py:Class, or all")
+    from paceline.reports.blocks import Answer
     from paceline.reports.check_result import blocks_of_method, check_document, methods_of, remarks
     from paceline.reports.check_result import check as checked
 
@@ -196,7 +197,8 @@ def check(
             answers.append(check_document(found, files))
             for part in [*blocks_of_method(answers[-1], method.name, remarks(found)), "", *shown]:
                 to.row(part)
-    to.answer(answers[0] if len(answers) == 1 else {"results": answers}, [])
+    document = answers[0] if len(answers) == 1 else {"results": answers}
+    to.give(Answer("Guarantees", (), lambda: document))
     if any(guarantee["verdict"] == "violated" for answer in answers for guarantee in answer["guarantees"]):
         raise typer.Exit(EXIT_VIOLATED)
 
@@ -284,13 +286,13 @@ def replay_file(path: Path, shown: Output) -> bool:
     Raises:
         InputError: the file is no counterexample, or damaged.
     """
-    from rich.text import Text
-
     from paceline.checking.counterexamples import load_counterexample, replay
+    from paceline.reports.blocks import Answer, Claim
 
     replayed = replay(load_counterexample(path))
-    parts: list[RenderableType] = [] if replayed.story is None else [*story_parts(replayed.story), ""]
-    shown.answer(_answer(path, replayed), [*parts, Text(replayed.words)])
+    for part in [] if replayed.story is None else [*story_parts(replayed.story), ""]:
+        shown.row(part)
+    shown.give(Answer(replayed.words, [Claim(replayed.words)], lambda: _answer(path, replayed)))
     return replayed.violation is not None
 
 

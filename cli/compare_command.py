@@ -15,6 +15,7 @@ from paceline.cli.actions import ScenarioOptions, keeper, naming_stored, reporte
 from paceline.cli.options import (
     RUNS,
     Algorithms,
+    Csv,
     Json,
     Machine,
     Network,
@@ -74,6 +75,7 @@ def compare(
     report: Report = True,
     out: Out = RUNS,
     as_json: Json = False,
+    as_csv: Csv = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -93,7 +95,7 @@ def compare(
       paceline compare my.yaml --json > answer.json
       paceline compare --measured runs/my-easgd-1-measured-1 --machine node.yaml
     """
-    shown = output(ctx, as_json, quiet, verbose)
+    shown = output(ctx, as_json, quiet, verbose, as_csv=as_csv)
     given = {
         "SCENARIO": scenario,
         "--set": changes,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,6 @@ from paceline.cli.options import Json, Quiet, Verbose, complete_data, output
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paceline.reports.blocks import Table
     from paceline.reports.comparison.predict import Stage
     from paceline.workloads.reading.folder import Recorded
 
@@ -81,7 +79,9 @@ def convert(
     shown = output(ctx, as_json, quiet, verbose)
     with shown.progress() as stage:
         there = _converted(data, data_dir, made, size, None if keep_order else seed, stage)
-    shown.answer(answer(there, made), [] if as_json else [_table(there)])
+    from paceline.reports.catalogue_answer import data_set_answer
+
+    shown.give(data_set_answer(there, made))
     shown.note(f"to use it: workload: {{dataset: records, data_dir: {made.resolve()}}}")
 
 
@@ -117,27 +117,3 @@ def _progress(stage: Stage) -> Callable[[str, float], None]:
             bars[file]("", done)
 
     return report
-
-
-def answer(there: Recorded, out: Path) -> dict[str, Any]:
-    """Returns the written data set for a JSON answer.
-
-    Args:
-        there: the data set.
-        out: its folder.
-    """
-    return {"folder": str(out), "record_bytes": there.train.record_bytes, **asdict(there.about)}
-
-
-def _table(there: Recorded) -> Table:
-    from paceline.records.figures import COUNT
-    from paceline.reports.blocks import Column, Table
-
-    about, each = there.about, there.train.record_bytes
-    columns = [Column("file"), *(Column(name, COUNT) for name in ("samples", "bytes", "bytes each")), Column("order")]
-    order = "as it was" if about.shuffled is None else f"shuffled with seed {about.shuffled}"
-    rows = [
-        (name, file.records, file.bytes, each, words)
-        for name, file, words in (("train.npy", about.train, order), ("test.npy", about.test, "as it was"))
-    ]
-    return Table(f"{about.name}: {' × '.join(map(str, about.shape))}, {about.classes} classes", columns, rows)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli.actions import ScenarioOptions, say_warnings
+from paceline.cli.actions import ScenarioOptions
 from paceline.cli.options import Algorithms, Json, Quiet, Scenario, Set, output
 
 Steps = Annotated[
@@ -57,12 +57,10 @@ def explain(
     shown = output(ctx, as_json, quiet)
     loaded = ScenarioOptions(scenario, changes=changes, algorithms=algorithms).read()
     from paceline.checking.own_methods import check_own_methods
-    from paceline.reports.explanation.explain import blocks
+    from paceline.reports.explanation.explain import answer_of_explanations
     from paceline.reports.explanation.explain import explain as run
 
     check_own_methods(loaded)
     with shown.progress() as stage:
         found = run(loaded, steps=steps, progress=stage("explaining"))
-    answer = {"scenario": loaded.name, "algorithms": [one.record() for one in found]}
-    shown.answer(answer, [block for one in found for block in blocks(one)])
-    say_warnings((note for one in found for note in one.notes), shown)
+    shown.give(answer_of_explanations(loaded.name, found))

@@ -70,6 +70,7 @@ def export(
       paceline export runs/my-agd-1-simulated-1 --format csv --out tables
     """
     to = output(ctx, as_json, quiet, verbose)
+    from paceline.reports.blocks import Answer, Claim
     from paceline.reports.export.export_run import export_run
 
     found = read(run)
@@ -78,5 +79,5 @@ def export(
     written = export_run(found, form, out)
     size = sum(file.stat().st_size for file in ([written] if written.is_file() else written.rglob("*")))
     answer = {"run": str(found.path), "format": form, "path": str(written), "bytes": size}
-    to.answer(answer, [f"{written}: {significant(size / 1e6)} MB"])
+    to.give(Answer("Export", [Claim(f"{written}: {significant(size / 1e6)} MB")], lambda: answer))
     to.note(f"{OPENED[form]} {written}" if form == "tensorboard" else OPENED[form])

@@ -52,6 +52,7 @@ def init(
     """
     to = output(ctx, as_json, quiet)
     from paceline.algorithms.core.files import write_whole
+    from paceline.reports.blocks import Answer, Claim
     from paceline.scenarios import load
     from paceline.scenarios.resolution.new_scenario import new_scenario, valid_name
 
@@ -73,5 +74,6 @@ def init(
     if mistakes:
         raise InputError("\n".join(mistakes))
     write_whole(file, text)
-    to.answer({"path": str(file), "cluster": cluster, "algorithms": names}, [f"{file} written"])
+    document = {"path": str(file), "cluster": cluster, "algorithms": names}
+    to.give(Answer("New scenario", [Claim(f"{file} written")], lambda: document))
     to.note(f"next: paceline simulate {file}")

@@ -152,6 +152,10 @@ Jobs = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+Csv = Annotated[
+    bool,
+    typer.Option("--csv", help="Print the main table as CSV on standard output, in SI units; not allowed with --json."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the figures: no progress, no notes.")]
 Verbose = Annotated[
     bool,
@@ -192,7 +196,16 @@ def listed(text: str | None) -> list[str]:
     return [name for part in (text or "").split(",") if (name := part.strip())]
 
 
-def output(ctx: typer.Context, as_json: bool, quiet: bool = False, verbose: bool = False) -> Output:
+def names_in(text: str | None) -> list[str] | None:
+    """Returns the names in ``--algorithms``; None for those of the scenario."""
+    if text is not None and not listed(text):
+        raise InputError(f"--algorithms: found {text!r}, expected names such as sync-sgd,async-sgd")
+    return None if text is None else listed(text)
+
+
+def output(
+    ctx: typer.Context, as_json: bool, quiet: bool = False, verbose: bool = False, *, as_csv: bool = False
+) -> Output:
     """Returns the output of a command, as its options request.
 
     Args:
@@ -200,11 +213,17 @@ def output(ctx: typer.Context, as_json: bool, quiet: bool = False, verbose: bool
         as_json: the option ``--json``.
         quiet: the option of this name.
         verbose: the option of this name.
+        as_csv: the option ``--csv``.
+
+    Raises:
+        InputError: both formats are requested.
     """
     from paceline.cli.output import Output
 
+    if as_json and as_csv:
+        raise InputError("--csv: found beside --json, expected one of them")
     ctx.meta["verbose"] = verbose
-    return Output(as_json=as_json, quiet=quiet, verbose=verbose)
+    return Output(as_json=as_json, as_csv=as_csv, quiet=quiet, verbose=verbose)
 
 
 def folder_of(path: Path) -> Path:

@@ -1,14 +1,14 @@
 """The output of a command: figures on standard output, everything else on standard error.
 
-Rules of this file: with ``--json`` exactly one JSON document is written to standard output; colours and progress bars
-appear only on terminals.
+Rules of this file: with ``--json`` exactly one JSON document is written to standard output, with ``--csv`` one table;
+colours and progress bars appear only on terminals.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,39 +27,34 @@ class Output:
     """Standard output and standard error, as the options request."""
 
     as_json: bool = False
+    as_csv: bool = False
     quiet: bool = False
     verbose: bool = False
     out: Console = field(default_factory=Console)
     err: Console = field(default_factory=lambda: Console(stderr=True))
 
-    def answer(self, document: Mapping[str, Any], shown: Iterable[Block | RenderableType]) -> None:
-        """Prints the command's answer.
-
-        Args:
-            document: the answer with ``--json``.
-            shown: blocks, tables and texts of the answer otherwise.
-        """
-        if self.as_json:
-            write_json(document)
-            return
-        for part in shown:
-            self.row(part)
-
-    def give(self, answer: Answer) -> None:
+    def give(self, answer: Answer, *, streamed: int = 0) -> None:
         """Prints a command's answer, and its notes on standard error.
 
         Args:
             answer: the answer.
+            streamed: the number of its first blocks that `row` has printed already.
         """
         from paceline.reports.text import printed
 
-        self.answer(answer.data() if self.as_json else {}, printed(answer.blocks))
-        for text in answer.notes:
+        if self.as_json:
+            write_json(answer.data())
+        elif self.as_csv:
+            write(answer.csv())
+        else:
+            for part in printed(answer.blocks[streamed:]):
+                self.row(part)
+        for text in dict.fromkeys(answer.notes):
             self.note(f"note: {text}")
 
     def row(self, shown: Block | RenderableType) -> None:
-        """Prints a part of the answer before the rest is ready; does nothing with ``--json``."""
-        if self.as_json:
+        """Prints a part of the answer before the rest is ready; does nothing with ``--json`` and ``--csv``."""
+        if self.as_json or self.as_csv:
             return
         if isinstance(shown, str):
             self.out.print(shown, markup=False, highlight=False)
@@ -122,6 +117,11 @@ class Output:
 
 
 def write_json(document: Mapping[str, Any]) -> None:
-    """Writes one JSON document to standard output in any encoding; a full disk is detected here, not at exit."""
-    sys.stdout.write(to_json(document, sys.stdout.encoding or "utf-8") + "\n")
+    """Writes one JSON document to standard output in any encoding."""
+    write(to_json(document, sys.stdout.encoding or "utf-8") + "\n")
+
+
+def write(text: str) -> None:
+    """Writes a text to standard output; a full disk is detected here, not at exit."""
+    sys.stdout.write(text)
     sys.stdout.flush()

@@ -16,6 +16,7 @@ from paceline.cli.actions import ScenarioOptions
 from paceline.cli.options import (
     RUNS,
     Algorithms,
+    Csv,
     Jobs,
     Json,
     Out,
@@ -136,6 +137,7 @@ def plan(
     report: Report = True,
     out: Out = RUNS,
     as_json: Json = False,
+    as_csv: Csv = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -162,7 +164,7 @@ def plan(
       paceline plan my.yaml --tune learning_rate=0.01..1 --tune agd.delay=1,2,4
       paceline plan --resume runs/my-plan-unfinished-1
     """
-    shown = output(ctx, as_json, quiet, verbose)
+    shown = output(ctx, as_json, quiet, verbose, as_csv=as_csv)
     arguments: dict[str, Any] = {
         "target": target,
         "budget": budget,
@@ -289,7 +291,8 @@ def _answer(answer: PlanAnswer, folder: NumberedFolder, output: Output, *, verif
     assert folder.path is not None
     document = {**answer.document(), "path": str(folder.path)}
     stored = {**document, "words": plan_words(answer)}
-    parts = list(answer_of_plan(stored, answer.request.scenario["name"]).blocks)
+    printed = answer_of_plan(stored, answer.request.scenario["name"])
+    blocks = [*printed.blocks]
     if verify:
         from paceline.reports.planning.verification import verified, verified_words
 
@@ -297,8 +300,8 @@ def _answer(answer: PlanAnswer, folder: NumberedFolder, output: Output, *, verif
             found = verified(answer, folder.path, progress=stage("training the best plans for real"))
         document["verified"] = [one.document() for one in found]
         write_whole(folder.path / "verified.json", to_json(document["verified"]) + "\n")
-        parts += claims_of(verified_words(found))
-    output.answer(document, parts)
+        blocks += claims_of(verified_words(found))
+    output.give(dataclasses.replace(printed, blocks=blocks, data=lambda: document))
     if not output.as_json:
         output.note(f"Study, trials, plans and figure stored in {folder.path}/")
         say_report(folder.path, output)

@@ -55,6 +55,7 @@ def report(
       paceline report runs/my-sweep-1 --out sweep.html
       paceline report counterexamples
     """
+    from paceline.reports.blocks import Answer, Claim
     from paceline.reports.html import write_report
     from paceline.reports.stored_answers import stored_answer
 
@@ -63,7 +64,8 @@ def report(
     path = write_report(made, out)
     sections = [section.title for section in made.whole()]
     document = {"path": str(path), "bytes": path.stat().st_size, "title": made.title, "sections": sections}
-    to.answer(document, [f"{path}: {made.title}; {', '.join(sections)}; {path.stat().st_size / 1e6:.1f} MB"])
+    words = f"{path}: {made.title}; {', '.join(sections)}; {path.stat().st_size / 1e6:.1f} MB"
+    to.give(Answer("Report", [Claim(words)], lambda: document))
 
 
 def add_report(folder: Path, make: Callable[[], Answer]) -> None:

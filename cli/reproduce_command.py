@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from paceline.algorithms.core.errors import PacelineError
 from paceline.cli.options import Json, Quiet, Verbose, complete_papers, output
-
-if TYPE_CHECKING:
-    from paceline.papers.core.reproduce import Reproduction
-    from paceline.reports.blocks import Block
 
 RESULTS = Path("docs/results")
 
@@ -78,7 +74,9 @@ def reproduce(
       paceline reproduce softsync-staleness-1
     """
     from paceline.papers.core import reproduce as running
+    from paceline.papers.core import store
     from paceline.papers.core.claim import Effort
+    from paceline.papers.core.page import answer_of_reproduction
     from paceline.papers.core.registry import claims_named
     from paceline.reports.sweeps.parallel_tasks import cores
 
@@ -89,32 +87,10 @@ def reproduce(
     effort = Effort(quick=quick, seeds=seeds or (3 if quick else 5), workers=processes)
     with shown.progress() as stage:
         found = running.reproduce(claims, effort, jobs=processes, progress=stage("reproducing"))
-    page = None if folder is None else _written(folder, found)
-    shown.answer(found.answer(), [] if as_json else _blocks(found))
+    results = [one.answer() for one in found.results]
+    page = None if folder is None else store.write(folder, store.merged(folder, results))
+    shown.give(answer_of_reproduction(found))
     if page is not None:
         shown.note(f"page: {page}")
     if found.failed:
         raise PacelineError("\n".join(f"{name}: {error}" for name, error in found.failed.items()))
-
-
-def _written(folder: Path, found: Reproduction) -> Path:
-    from paceline.papers.core import store
-
-    return store.write(folder, store.merged(folder, [one.answer() for one in found.results]))
-
-
-def _blocks(found: Reproduction) -> list[Block]:
-    """Returns one table for each paper, and the reasons of verdicts other than "holds"."""
-    from paceline.papers.core.page import ASSERTIONS, figure_cells
-    from paceline.papers.core.registry import PAPERS
-    from paceline.reports.blocks import Claim, Column, Table
-
-    blocks: list[Block] = []
-    columns = [Column(header) for header in ("claim", "published", "ours", "interval", "holds if", "verdict")]
-    for paper, title in PAPERS.items():
-        results = [result.answer() for result in found.results if result.claim.paper == paper]
-        if results:
-            rows = [(one["name"], *figure_cells(one), ASSERTIONS[one["holds_if"]], one["verdict"]) for one in results]
-            blocks.append(Table(title, columns, rows))
-            blocks += [Claim(f"{one['name']}: {one['reason']}") for one in results if one["reason"]]
-    return blocks

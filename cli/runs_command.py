@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from paceline.algorithms.core.errors import InputError
 from paceline.cli.options import (
     RUNS,
+    Csv,
     Json,
     Quiet,
     RunArgument,
@@ -20,11 +21,11 @@ from paceline.cli.options import (
     output,
     read,
 )
-from paceline.records.figures import at, significant
+from paceline.records.figures import significant
 
 if TYPE_CHECKING:
     from paceline.cli.output import Output
-    from paceline.records.stored_runs import Filter, RunFolders, StoredRun
+    from paceline.records.stored_runs import StoredRun
 
 Places = Annotated[
     list[Path] | None,
@@ -87,6 +88,7 @@ def runs(
     delete: Delete = False,
     yes: Yes = False,
     as_json: Json = False,
+    as_csv: Csv = False,
     quiet: Quiet = False,
 ) -> None:
     """List stored runs; with filters only some of them. Compare them, or delete them.
@@ -102,118 +104,33 @@ def runs(
       paceline runs runs/my-agd-1-simulated-1 runs/my-agd-1-simulated-2 --compare
       paceline runs --older-than '30 days' --where 'final_accuracy<0.5' --delete
     """
-    to = output(ctx, as_json, quiet)
-    asked = _filter(scenarios, algorithms, seeds, kind, older_than, where)
+    to = output(ctx, as_json, quiet, as_csv=as_csv)
+    from paceline.records.stored_runs import filter_of, find_runs, sorted_by
+    from paceline.reports.stored_runs import answer_of_stored_runs, compare_runs, comparison_answer
+
+    asked = filter_of(scenarios or (), listed(algorithms), seeds or (), kind, older_than, where or ())
     if compare and delete:
         raise InputError("found --compare and --delete; expected one of them")
     if yes and not delete:
         raise InputError("found --yes without --delete; expected both, or neither")
-    from paceline.records.stored_runs import find_runs
-
     if not places and not RUNS.is_dir():
         raise InputError(f"found no folder {RUNS}/ here; expected one, or the folder of runs as an argument")
     found = find_runs(places or [RUNS])
     for _, reason in found.damaged:
         to.note(f"left out: {reason}")
-    selected = _sorted(asked.select(found.runs), sort)
+    selected = sorted_by(asked.select(found.runs), sort)
     if not selected and found.runs:
-        to.note(_nothing(found))
-    if compare:
-        _compare(selected, to)
-    elif delete:
+        to.note(found.nothing_selected)
+    if delete:
         _delete(selected, to, yes=yes)
     else:
-        _list(selected, found, to)
-
-
-def _filter(
-    scenarios: list[str] | None,
-    algorithms: str | None,
-    seeds: list[int] | None,
-    kind: str | None,
-    older_than: str | None,
-    where: list[str] | None,
-) -> Filter:
-    """Returns the filter; raises `InputError` with all mistakes."""
-    from paceline.records.stored_runs import FigureCondition, Filter, condition, seconds_of
-
-    mistakes: list[str] = []
-    conditions: list[FigureCondition] = []
-    older_s = None
-    for text in where or []:
-        try:
-            conditions.append(condition(text))
-        except InputError as error:
-            mistakes.append(str(error))
-    if older_than is not None:
-        try:
-            older_s = seconds_of(older_than)
-        except InputError as error:
-            mistakes.append(str(error))
-    if mistakes:
-        raise InputError("\n".join(mistakes))
-    return Filter(
-        scenarios=scenarios or (),
-        algorithms=listed(algorithms),
-        seeds=seeds or (),
-        kind=kind,
-        older_s=older_s,
-        conditions=conditions,
-    )
-
-
-def _sorted(selected: list[StoredRun], sort: str | None) -> list[StoredRun]:
-    """Sorts by a figure; runs without it are last."""
-    if sort is None:
-        return selected
-    values = [(at(run.summary, sort), run) for run in selected]
-    known = [(value, run) for value, run in values if isinstance(value, (int, float))]
-    if selected and not known:
-        raise InputError(f"--sort: found {sort!r}, which is no number in these runs; expected a figure such as wall_s")
-    rest = [run for value, run in values if not isinstance(value, (int, float))]
-    return [*(run for _, run in sorted(known, key=lambda one: one[0])), *rest]
-
-
-def _nothing(found: RunFolders) -> str:
-    scenarios = ", ".join(sorted({run.scenario for run in found.runs}))
-    algorithms = ", ".join(sorted({run.algorithm for run in found.runs}))
-    return f"none of {len(found.runs)} runs is selected; scenarios there: {scenarios}; algorithms: {algorithms}"
-
-
-def _list(selected: list[StoredRun], found: RunFolders, to: Output) -> None:
-    from paceline.reports.stored_runs import runs_list
-
-    answer = {
-        "runs": [describe(run) for run in selected],
-        "damaged": [{"path": str(path), "reason": reason} for path, reason in found.damaged],
-    }
-    to.answer(answer, [runs_list(selected)] if selected else [] if found.runs else ["no stored runs"])
-
-
-def describe(run: StoredRun) -> dict[str, Any]:
-    """Returns a run for a JSON answer."""
-    return {
-        "path": str(run.path),
-        "scenario": run.scenario,
-        "algorithm": run.algorithm,
-        "seed": run.seed,
-        "kind": run.kind,
-        "written": run.written.isoformat(),
-        "bytes": run.bytes(),
-        "summary": run.summary,
-    }
-
-
-def _compare(selected: list[StoredRun], to: Output) -> None:
-    from paceline.reports.stored_runs import compare_runs, comparison_tables
-
-    compared = compare_runs(selected)
-    to.answer(compared.record(), comparison_tables(compared))
+        to.give(comparison_answer(compare_runs(selected)) if compare else answer_of_stored_runs(selected, found))
 
 
 def _delete(selected: list[StoredRun], to: Output, *, yes: bool) -> None:
     """Deletes runs after a confirmation, which needs a terminal."""
     from paceline.records.stored_runs import check_deletable, delete_runs
+    from paceline.reports.blocks import Answer, Claim
 
     check_deletable(selected)
     for run in selected:
@@ -227,7 +144,7 @@ def _delete(selected: list[StoredRun], to: Output, *, yes: bool) -> None:
             return
     freed = delete_runs(selected)
     answer = {"deleted": [str(run.path) for run in selected], "bytes": freed}
-    to.answer(answer, [f"{count} deleted, {significant(freed / 1e6)} MB freed"])
+    to.give(Answer("Deleted runs", [Claim(f"{count} deleted, {significant(freed / 1e6)} MB freed")], lambda: answer))
 
 
 def show(ctx: typer.Context, run: RunArgument, as_json: Json = False, quiet: Quiet = False) -> None:
@@ -241,16 +158,9 @@ def show(ctx: typer.Context, run: RunArgument, as_json: Json = False, quiet: Qui
       paceline show runs/my-agd-1-simulated-1 --json | jq .summary.step_s
     """
     to = output(ctx, as_json, quiet)
-    found = read(run)
     from paceline.records.stored_runs import find_runs
-    from paceline.reports.stored_runs import description, rank_rows
+    from paceline.reports.stored_runs import answer_of_stored_run
 
+    found = read(run)
     (stored,) = find_runs([folder_of(run)]).runs
-    answer = {
-        **describe(stored),
-        "ranks": rank_rows(found),
-        "scenario_document": stored.record["scenario"],
-        "versions": stored.record["versions"],
-        "machine": stored.record["machine"],
-    }
-    to.answer(answer if as_json else {}, [] if as_json else description(found, stored))
+    to.give(answer_of_stored_run(found, stored))

@@ -10,6 +10,7 @@ from paceline.cli.actions import ScenarioOptions, answer_runs, keeper, naming_st
 from paceline.cli.options import (
     RUNS,
     Algorithms,
+    Csv,
     Engine,
     EngineName,
     Json,
@@ -45,6 +46,7 @@ def simulate(
     report: Report = True,
     out: Out = RUNS,
     as_json: Json = False,
+    as_csv: Csv = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -63,7 +65,7 @@ def simulate(
     options = ScenarioOptions(
         scenario, changes=changes, algorithms=algorithms, seed=seed, seeds=seeds, out=out, machine=machine
     )
-    run(options, output(ctx, as_json, quiet, verbose), engine, with_report=report)
+    run(options, output(ctx, as_json, quiet, verbose, as_csv=as_csv), engine, with_report=report)
 
 
 def run(options: ScenarioOptions, output: Output, engine: EngineName = "auto", *, with_report: bool = False) -> None:

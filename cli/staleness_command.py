@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -91,13 +91,6 @@ def staleness(
             raise InputError(f"--out: found {figure.name!r}, expected a name that ends in .png, .svg or .pdf")
         figure.parent.mkdir(parents=True, exist_ok=True)
         png.save(charts_of_runs(found), figure, columns=2)
-    parts: list[Any] = []
-    for one in [] if as_json else found:
-        parts += [f"{one.title}\n", report.notions_table(one), report.ranks_table(one)]
-        parts += [report.layers_table(one)] if layer else []
-        parts += report.time_tables(one) if over_time else []
-        parts += report.why_tables(one) if why else []
-        parts.append(report.says(one))
-    to.answer({"runs": [{**one.answer(), "says": report.says(one).strip()} for one in found]} if as_json else {}, parts)
+    to.give(report.answer_of_staleness(found, layer=layer, over_time=over_time, why=why))
     if figure is not None:
         to.note(f"figure: {figure}")

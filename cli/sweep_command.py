@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from paceline.algorithms.core.errors import InputError, RunFailed
-from paceline.cli.actions import ScenarioOptions, say_warnings
+from paceline.cli.actions import ScenarioOptions
 from paceline.cli.options import (
     RUNS,
     Algorithms,
+    Csv,
     Jobs,
     Json,
     Machine,
@@ -110,6 +112,7 @@ def sweep(
     report: Report = True,
     out: Out = RUNS,
     as_json: Json = False,
+    as_csv: Csv = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -147,7 +150,7 @@ def sweep(
           bandwidth: 40 Gbit/s}" --jobs 2 --keep-runs --json
       paceline sweep my.yaml --engine dask --scheduler tcp://login1:8786
     """
-    shown = output(ctx, as_json, quiet, verbose)
+    shown = output(ctx, as_json, quiet, verbose, as_csv=as_csv)
     _check(jobs, scheduler, engine)
     from paceline.scenarios.resolution.grid import grid
 
@@ -162,7 +165,7 @@ def sweep(
     from paceline.reports.sweeps.partial_table import PartialTable, sweep_folder
     from paceline.reports.sweeps.point_store import PointStore
     from paceline.reports.sweeps.sweep import run
-    from paceline.reports.sweeps.sweep_answer import sweep_answer, sweep_document
+    from paceline.reports.sweeps.sweep_answer import sweep_answer
 
     check_own_methods(*(point.scenario for point in points))
     stem = f"{store.slug(points[0].scenario.name)}-sweep"
@@ -192,11 +195,7 @@ def sweep(
             folder.keep = partial.succeeded > 0
             _say_unfinished(error, partial, points, shown)
             raise
-    if shown.as_json:
-        shown.answer(sweep_document(swept, table), [])
-    else:
-        shown.answer({}, sweep_answer(table).blocks)
-    say_warnings((text for entry in swept.entries for text in entry.warnings), shown)
+    shown.give(replace(sweep_answer(table, swept), notes=[text for one in swept.entries for text in one.warnings]))
     shown.note(f"{said} stored in {folder.path}/")
     if folder.path is not None and not shown.as_json:
         say_report(folder.path, shown)

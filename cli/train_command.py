@@ -19,6 +19,7 @@ from paceline.cli.options import (
     EXIT_FAILED,
     RUNS,
     Algorithms,
+    Csv,
     Json,
     Network,
     Out,
@@ -116,6 +117,7 @@ def train(
     out: Out = RUNS,
     slurm: Slurm = False,
     as_json: Json = False,
+    as_csv: Csv = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -137,7 +139,7 @@ def train(
       torchrun --standalone --nproc-per-node=5 --no-python paceline train my.yaml
       paceline train my.yaml --slurm > my.sh
     """
-    shown = output(ctx, as_json, quiet, verbose)
+    shown = output(ctx, as_json, quiet, verbose, as_csv=as_csv)
     watching = Watching(tensorboard=tensorboard, predicted=watch, machine=machine)
     watching.check(scenario, replay)
     if replay is not None:
@@ -368,9 +370,10 @@ def _replay(folder: Path, output: Output) -> bool:
 
     run = store.read_run(folder)
     from paceline.checking.replay_folder import replay_run
+    from paceline.reports.blocks import Answer, Claim
 
     with output.progress() as stage:
         report = stage("replaying") or (lambda *_: None)
         replayed = replay_run(run, lambda done: report(run.algorithm, done))
-    output.answer({"replayed": replayed.answer()}, [replayed.words])
+    output.give(Answer("Replay", [Claim(replayed.words)], lambda: {"replayed": replayed.answer()}))
     return replayed.bit_identical

@@ -84,6 +84,19 @@ class StoredRun:
         """Returns the size of its folder, with checkpoints and logs."""
         return sum(file.lstat().st_size for file in self.path.rglob("*") if not file.is_dir())
 
+    def document(self) -> dict[str, Any]:
+        """Returns the run for a JSON answer."""
+        return {
+            "path": str(self.path),
+            "scenario": self.scenario,
+            "algorithm": self.algorithm,
+            "seed": self.seed,
+            "kind": self.kind,
+            "written": self.written.isoformat(),
+            "bytes": self.bytes(),
+            "summary": self.summary,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class RunFolders:
@@ -91,6 +104,13 @@ class RunFolders:
 
     runs: list[StoredRun]
     damaged: list[tuple[Path, str]]
+
+    @property
+    def nothing_selected(self) -> str:
+        """Says that no run is selected, and which scenarios and algorithms there are."""
+        scenarios = ", ".join(sorted({run.scenario for run in self.runs}))
+        algorithms = ", ".join(sorted({run.algorithm for run in self.runs}))
+        return f"none of {len(self.runs)} runs is selected; scenarios there: {scenarios}; algorithms: {algorithms}"
 
 
 KEYS = ("name", "algorithm", "seed", "kind", "summary", "scenario", "written", "versions", "machine")
@@ -244,6 +264,77 @@ def seconds_of(text: str) -> float:
 
 
 MACHINE = ("processor", "cores", "memory_bytes", "system", "release", "architecture")
+
+
+def filter_of(
+    scenarios: Sequence[str],
+    algorithms: Sequence[str],
+    seeds: Sequence[int],
+    kind: str | None,
+    older_than: str | None,
+    where: Iterable[str],
+) -> Filter:
+    """Returns the filter for conditions in words.
+
+    Args:
+        scenarios: the names of scenarios; none: any.
+        algorithms: the names of methods; none: any.
+        seeds: the seeds; none: any.
+        kind: simulated or measured; None: any.
+        older_than: an age, as for `seconds_of`; None: any.
+        where: conditions, as for `condition`.
+
+    Raises:
+        InputError: a condition or the age is wrong; with all mistakes.
+
+    >>> filter_of([], ["agd"], [], None, "2 h", ["wall_s<3"]).older_s
+    7200.0
+    """
+    mistakes: list[str] = []
+    conditions: list[FigureCondition] = []
+    older_s = None
+    for text in where:
+        try:
+            conditions.append(condition(text))
+        except InputError as error:
+            mistakes.append(str(error))
+    if older_than is not None:
+        try:
+            older_s = seconds_of(older_than)
+        except InputError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise InputError("\n".join(mistakes))
+    return Filter(
+        scenarios=scenarios,
+        algorithms=algorithms,
+        seeds=seeds,
+        kind=kind,
+        older_s=older_s,
+        conditions=conditions,
+    )
+
+
+def sorted_by(runs: Sequence[StoredRun], figure: str | None) -> list[StoredRun]:
+    """Returns runs sorted by a figure; those without it are last.
+
+    Args:
+        runs: the runs.
+        figure: the path of a figure in the summary; None: the runs stay in their order.
+
+    Raises:
+        InputError: no run has the figure.
+    """
+    if figure is None:
+        return list(runs)
+    values = [(at(run.summary, figure), run) for run in runs]
+    known = [(value, run) for value, run in values if isinstance(value, (int, float))]
+    if runs and not known:
+        raise InputError(
+            f"--sort: found {figure!r}, which is no number in these runs; expected a figure such as wall_s"
+        )
+    rest = [run for value, run in values if not isinstance(value, (int, float))]
+    return [*(run for _, run in sorted(known, key=lambda one: one[0])), *rest]
 
 
 def differences(runs: Sequence[StoredRun]) -> Iterator[tuple[str, list[Any]]]:

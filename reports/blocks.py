@@ -402,6 +402,18 @@ class Answer:
         """Its tables."""
         return [block for block in self.blocks if isinstance(block, Table)]
 
+    def csv(self) -> str:
+        """Returns its main table, the first one, as CSV, with the values and names of columns of `Table.frame`.
+
+        >>> from paceline.records.figures import STEP_TIME
+        >>> table = Table("Runs", [Column("algorithm"), Column.of(STEP_TIME)], [("easgd", 0.0467)])
+        >>> print(Answer("Runs", [table]).csv(), end="")
+        algorithm,step_s_mean
+        easgd,0.0467
+        """
+        table: str = self.tables[0].frame().to_csv(index=False, lineterminator="\n") if self.tables else ""
+        return table
+
     @property
     def words(self) -> str:
         """Its claims, one below the other."""

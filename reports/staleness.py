@@ -48,7 +48,7 @@ from paceline.records.staleness import (
     update_weight,
 )
 from paceline.records.summary import step_seconds
-from paceline.reports.blocks import Axis, Chart, Claim, Column, Plot, Row, Series, Table
+from paceline.reports.blocks import Answer, Axis, Block, Chart, Claim, Column, Plot, Row, Series, Table
 from paceline.reports.timeline_data import MOST_RANKS as MOST_DRAWN
 from paceline.reports.timeline_data import evenly
 from paceline.reports.words import kind_of, listed
@@ -115,6 +115,27 @@ class Staleness:
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def answer_of_staleness(
+    found: Sequence[Staleness], *, layer: bool = False, over_time: bool = False, why: bool = False
+) -> Answer:
+    """Returns the answer of `paceline staleness`.
+
+    Args:
+        found: the staleness of each run.
+        layer: whether each layer is shown.
+        over_time: whether intervals of the run are shown.
+        why: whether the effects of staleness are shown.
+    """
+    blocks: list[Block] = []
+    for one in found:
+        blocks += [Claim(f"{one.title}\n"), notions_table(one), ranks_table(one)]
+        blocks += [layers_table(one)] if layer else []
+        blocks += time_tables(one) if over_time else []
+        blocks += why_tables(one) if why else []
+        blocks.append(Claim(says(one)))
+    return Answer("Staleness", blocks, lambda: {"runs": [{**one.answer(), "says": says(one).strip()} for one in found]})
 
 
 def notions_table(found: Staleness) -> Table:

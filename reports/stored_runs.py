@@ -35,9 +35,9 @@ from paceline.records.figures import (
     signed_percent,
 )
 from paceline.records.keeping import says
-from paceline.records.stored_runs import StoredRun, differences
+from paceline.records.stored_runs import RunFolders, StoredRun, differences
 from paceline.records.summary import rank_seconds, step_seconds
-from paceline.reports.blocks import Block, Cell, Claim, Column, Table
+from paceline.reports.blocks import Answer, Block, Cell, Claim, Column, Table
 from paceline.reports.comparison.ranking import aim_of
 from paceline.reports.comparison.run_table import runs_table
 from paceline.reports.link_words import link_sentences, links_table
@@ -76,6 +76,21 @@ def runs_list(runs: Sequence[StoredRun]) -> Table:
         for run in runs
     ]
     return Table(f"{len(runs)} stored run{'s' * (len(runs) != 1)}", columns, rows)
+
+
+def answer_of_stored_runs(selected: Sequence[StoredRun], found: RunFolders) -> Answer:
+    """Returns the answer of `paceline runs`.
+
+    Args:
+        selected: the runs to list.
+        found: all runs, and the folders that are damaged.
+    """
+    document = {
+        "runs": [run.document() for run in selected],
+        "damaged": [{"path": str(path), "reason": reason} for path, reason in found.damaged],
+    }
+    nothing = [] if found.runs else [Claim("no stored runs")]
+    return Answer("Stored runs", [runs_list(selected)] if selected else nothing, lambda: document)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +152,11 @@ def comparison_tables(compared: RunComparison) -> list[Block]:
     return [Claim(f"{legend}\n"), figures, different]
 
 
+def comparison_answer(compared: RunComparison) -> Answer:
+    """Returns the answer of `paceline runs --compare`."""
+    return Answer("Stored runs side by side", comparison_tables(compared), compared.record)
+
+
 def _beside_first(figure: Figure, values: Sequence[float | None]) -> Iterator[Cell]:
     """Yields the value of each run, and below it the difference from the first run."""
     first = values[0]
@@ -162,6 +182,26 @@ def description(run: Run, stored: StoredRun) -> list[Block]:
         parts.append(evaluations_table(run))
     parts.append(files_table(stored))
     return parts
+
+
+def answer_of_stored_run(run: Run, stored: StoredRun) -> Answer:
+    """Returns the answer of `paceline show`.
+
+    Args:
+        run: the run with its tables.
+        stored: the same run as it was found.
+    """
+
+    def document() -> dict[str, Any]:
+        return {
+            **stored.document(),
+            "ranks": rank_rows(run),
+            "scenario_document": stored.record["scenario"],
+            "versions": stored.record["versions"],
+            "machine": stored.record["machine"],
+        }
+
+    return Answer(title(run), description(run, stored), document)
 
 
 def title(run: Run) -> str:

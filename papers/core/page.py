@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.papers.core.registry import PAPERS
+from paceline.reports.blocks import Answer, Block, Claim, Column, Table
+
+if TYPE_CHECKING:
+    from paceline.papers.core.reproduce import Reproduction
 
 INTRODUCTIONS = Path(__file__).parents[1] / "introductions"
 HEAD = """# The papers, reproduced
@@ -98,6 +102,23 @@ def figure_cells(one: Mapping[str, Any]) -> tuple[str, str, str]:
     interval = f"{number(one['low'])} to {number(one['high'])}" if one["low"] != one["high"] else ""
     ours = f"{number(one['predicted'])}{unit}" + (", measured" if one["measured"] else "")
     return published, ours, interval
+
+
+def answer_of_reproduction(found: Reproduction) -> Answer:
+    """Returns the answer of `paceline reproduce`: one table for each paper, and the reasons of verdicts but "holds".
+
+    Args:
+        found: the computed claims.
+    """
+    blocks: list[Block] = []
+    columns = [Column(header) for header in ("claim", "published", "ours", "interval", "holds if", "verdict")]
+    for paper, title in PAPERS.items():
+        results = [result.answer() for result in found.results if result.claim.paper == paper]
+        if results:
+            rows = [(one["name"], *figure_cells(one), ASSERTIONS[one["holds_if"]], one["verdict"]) for one in results]
+            blocks.append(Table(title, columns, rows))
+            blocks += [Claim(f"{one['name']}: {one['reason']}") for one in results if one["reason"]]
+    return Answer("Published claims", blocks, found.answer)
 
 
 def _behind(results: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -14,7 +14,7 @@ from paceline.algorithms.core.job import Death
 from paceline.algorithms.core.values import Rank
 from paceline.records.faults import NAMED, needs
 from paceline.records.figures import MILLISECONDS, STEP_TIME, Unit
-from paceline.reports.blocks import Block, Cell, Claim, Column, Table
+from paceline.reports.blocks import Answer, Block, Cell, Claim, Column, Table
 from paceline.reports.explanation.formulas import seconds
 from paceline.reports.explanation.recording import Recorded, RecordedTiming, mean_step_s, record, windows
 from paceline.reports.explanation.rows import GROUPS, Row, breakdown
@@ -398,6 +398,21 @@ def _after_deaths(plan: Plan, length: Length, before_s: float) -> list[str]:
     if after.trace.ended is not None:
         return [f"{begun}; {needs(plan.job)}, so the run then ends"]
     return [f"{begun}; with the others, a step takes {seconds(breakdown(after)[0])} (with all, {seconds(before_s)})"]
+
+
+def answer_of_explanations(scenario: str, found: Sequence[Explanation]) -> Answer:
+    """Returns the answer of `paceline explain`.
+
+    Args:
+        scenario: the name of the scenario.
+        found: what was found of each algorithm.
+    """
+    return Answer(
+        title=f"{scenario}: where the time of a step goes",
+        blocks=[block for one in found for block in blocks(one)],
+        data=lambda: {"scenario": scenario, "algorithms": [one.record() for one in found]},
+        notes=[note for one in found for note in one.notes],
+    )
 
 
 def blocks(found: Explanation) -> list[Block]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
@@ -26,7 +27,7 @@ from paceline.algorithms import METHODS, find, reference
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.guarantees import missing_figures
 from paceline.algorithms.core.method import Method
-from paceline.algorithms.own import FORM, offers
+from paceline.algorithms.own import FORM, offered, offers, package_of
 from paceline.algorithms.synonyms import ALIASES, meaning, names_for
 from paceline.scenarios.values.hyperparameters import parsed, properties, types_of, unknown, unwritable
 from paceline.scenarios.values.limits import MOST_ALGORITHMS
@@ -279,6 +280,33 @@ def known_methods() -> Iterator[tuple[str, type[Method]]]:
         if name not in METHODS:
             with contextlib.suppress(InputError):
                 yield name, find_method(name)
+
+
+def catalogue() -> Iterator[dict[str, Any]]:
+    """Yields the methods with their hyper-parameters and defaults, and the package of each."""
+    known = offers()
+    for name, method in known_methods():
+        yield {
+            "name": name,
+            "description": (inspect.getdoc(method) or "").partition("\n")[0],
+            "common_names": names_for(name),
+            "staleness": method.staleness_kind.value,
+            "guarantees": sorted(guarantee.slug for guarantee in method.guarantees),
+            "server": method.has_server,
+            "hyperparameters": dataclasses.asdict(method()),
+            "source": method.source,
+            "from": "built in" if name in METHODS else package_of(known[name][0]),
+        }
+
+
+def unusable() -> Iterator[str]:
+    """Yields the mistakes of methods of installed packages."""
+    for name, entries in offers().items():
+        try:
+            offered(entries, METHODS)
+            find_method(name)
+        except InputError as error:
+            yield f"left out: {error}"
 
 
 class _MethodSchema:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -129,3 +130,28 @@ def test_all_mistakes_are_said_at_once(tmp_path: Path) -> None:
     message = call("simulate", path).stderr
     assert "stop.updates" in message
     assert "step_time" in message
+
+
+def test_csv_is_the_main_table_with_the_names_of_frames(scenario: Path, tmp_path: Path) -> None:
+    result = call("simulate", scenario, "--out", tmp_path, "--no-report", "--csv")
+    assert result.exit_code == 0
+    header, row = csv.reader(result.stdout.splitlines())
+    cells = dict(zip(header, row, strict=True))
+    (folder,) = tmp_path.glob("*-simulated-1")
+    assert cells["algorithm"] == "hbs-sgd"
+    assert float(cells["step_s_mean"]) == read_run(folder).summary["step_s"]["mean"]
+    assert "stored in" in result.stderr
+
+
+def test_csv_of_a_list_and_of_stored_runs(scenario: Path, tmp_path: Path) -> None:
+    listed = call("list", "topologies", "--csv").stdout
+    assert listed.startswith("name,description\n")
+    call("simulate", scenario, "--out", tmp_path, "--no-report")
+    header, row = csv.reader(call("runs", tmp_path, "--csv").stdout.splitlines())
+    assert len(header) == len(row) and row[0].endswith("-simulated-1")
+
+
+def test_csv_does_not_go_with_json(scenario: Path) -> None:
+    result = call("simulate", scenario, "--csv", "--json")
+    assert result.exit_code == 2
+    assert "--csv: found beside --json, expected one of them" in result.stderr

@@ -14,12 +14,32 @@ from pathlib import Path
 
 from paceline.algorithms.core.errors import InputError
 from paceline.topologies.graphs.graph import Graph
+from paceline.topologies.graphs.graph_registry import TOPOLOGIES, build
 from paceline.topologies.importing import attributed, elements, nvidia_smi, simgrid
 
 FORMATS = "the text of nvidia-smi topo -m, NetworkX node-link JSON, GraphML or SimGrid platform XML"
 
 LARGEST = 64 * 1024 * 1024
 """the maximum size of a file, in bytes"""
+
+
+def named_graph(name: str, settings: Mapping[str, str] | None = None) -> Graph:
+    """Returns the graph of the catalogue with this name, or the graph in the file of this name.
+
+    Args:
+        name: a name, or a path.
+        settings: the parameters of the graph, or as for `load`.
+
+    Raises:
+        InputError: there is no such graph or file, or a parameter is wrong; or as for `load`.
+
+    >>> named_graph("dgx1-v100").name
+    'dgx1-v100'
+    """
+    path = Path(name)
+    if name in TOPOLOGIES or not (path.suffix or path.is_file() or "/" in name):
+        return build(name, settings)
+    return load(path, settings)
 
 
 def load(path: Path, settings: Mapping[str, str] | None = None) -> Graph:
