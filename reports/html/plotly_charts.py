@@ -16,6 +16,8 @@ HEIGHT = 380
 """pixels of a chart; provenance: ours"""
 HEAD, ROW, BAR = 110, 14, 18
 """pixels of a chart of horizontal bars: for its axis and legend, for each row, and for each bar; provenance: ours"""
+MARGIN, CHARACTER = 40, 7
+"""pixels right of a chart, and of a character of a text at the end of a bar; provenance: ours"""
 DIGITS = 6
 """significant digits of a position, about a thousandth of a pixel"""
 
@@ -59,7 +61,7 @@ def plotly_of(plot: Plot) -> dict[str, Any]:
         "font": {"color": INK, "size": 13, "family": "system-ui, sans-serif"},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 10, "r": 40, "t": 16, "b": 10},
+        "margin": {"l": 10, "r": _right_margin(plot), "t": 16, "b": 10},
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 12}},
         "showlegend": len({one.series.name for one in places.series if one.series.legend}) > 1,
         "hovermode": "closest",
@@ -69,6 +71,13 @@ def plotly_of(plot: Plot) -> dict[str, Any]:
         "yaxis": _axis(places.y, downwards=plot.horizontal),
     }
     return {"data": traces, "layout": layout}
+
+
+def _right_margin(plot: Plot) -> int:
+    """Returns the pixels right of a plot, where the texts of its longest horizontal bars end."""
+    bars = [one for one in plot.series if plot.horizontal and one.mark == "bar"]
+    longest = max((len(text) for one in bars for text in one.labels or ()), default=0)
+    return max(MARGIN, CHARACTER * longest + 10)
 
 
 def _axis(side: Side, *, downwards: bool = False) -> dict[str, Any]:

@@ -426,7 +426,8 @@ def shown(*, as_json: bool = False) -> tuple[Output, io.StringIO]:
 def test_the_terminal_shows_the_story_the_diagram_and_the_files(tmp_path: Path) -> None:
     found, files = write_files(violation_of(case_of("SkipsTheMean")), tmp_path, "found")
     output, text = shown()
-    output.answer({}, story_parts(found, files))
+    for part in story_parts(found, files):
+        output.row(part)
     printed = text.getvalue()
     assert [file.name for file in files] == ["found.json", "found.svg"]
     assert all(file.is_file() for file in files)
@@ -472,7 +473,8 @@ def test_the_page_shows_what_the_command_prints_and_its_python_runs(
     violation = violation_of(Case(method=find("my_file.py:Clipped")(), nodes=(2,), steps=1))
     found, files = write_files(violation, Path("counterexamples"), "clipped-replicas-equal")
     output, text = shown()
-    output.answer({}, story_parts(found, files))
+    for part in story_parts(found, files):
+        output.row(part)
     assert [line.rstrip() for line in text.getvalue().splitlines()] == printed.splitlines()
     stop = int(re.findall(r"b my_file.py:(\d+)", PAGE)[0])
     assert "abs(gradient.vector).max()" in method_source.splitlines()[stop - 1]

@@ -49,7 +49,7 @@ Paceline.layout = function (layout, node) {
   });
   made.modebar = { orientation: "v", bgcolor: "rgba(0,0,0,0)", color: style.getPropertyValue("--faint").trim(), activecolor: style.getPropertyValue("--ink").trim() };
   made.dragmode = narrow ? false : made.dragmode;
-  if (narrow) made.margin = Object.assign({}, made.margin, { l: 4, r: 8 });
+  if (narrow) made.margin = Object.assign({}, made.margin, { l: 4, r: made.margin.r > 40 ? made.margin.r : 14 });
   if (narrow) made.font = Object.assign({}, made.font, { size: 11 });
   if (narrow && made.legend) made.legend.font = Object.assign({}, made.legend.font, { size: 11 });
   return made;
