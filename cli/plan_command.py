@@ -34,7 +34,7 @@ from paceline.records.document import to_json
 
 if TYPE_CHECKING:
     from paceline.records.store import NumberedFolder
-    from paceline.reports.planning.plan_answer import PlanAnswer
+    from paceline.reports.planning.plan_answer import PlanResult
     from paceline.reports.planning.request import Request
 
 PlannedScenario = Annotated[str | None, scenario_argument(more="; not allowed with --resume")]
@@ -184,7 +184,7 @@ def plan(
         raise InputError("SCENARIO: missing; give a scenario file, the name of one, or --resume FOLDER")
     _check_optuna()
     from paceline.records import store
-    from paceline.reports.planning.options import request_of
+    from paceline.reports.planning.planner import request_of
 
     options = ScenarioOptions(scenario, changes=changes, algorithms=algorithms, seed=seed, out=out)
     arguments |= {"tune": dict(map(_tuned, tune or [])), "trials": trials, "tuning_seeds": tuning_seeds, "seeds": seeds}
@@ -236,10 +236,10 @@ def _check_optuna() -> None:
         raise InputError("paceline plan needs Optuna, which is not installed: pip install 'paceline[planning]'")
 
 
-def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | None, *, report: bool) -> PlanAnswer:
+def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | None, *, report: bool) -> PlanResult:
     """Makes the plan in the folder and writes its files; keeps the folder if it is interrupted."""
+    from paceline.reports.planning.plan_answer import plan_words
     from paceline.reports.planning.plan_blocks import answer_of_plan, plan_charts
-    from paceline.reports.planning.plan_words import plan_words
     from paceline.reports.planning.planner import make_plan
     from paceline.reports.planning.request import stored_trials
     from paceline.reports.png import save
@@ -284,9 +284,9 @@ def _estimating(report: Callable[[str, float], None] | None) -> Callable[[str, f
     return estimated
 
 
-def _answer(answer: PlanAnswer, folder: NumberedFolder, output: Output, *, verify: bool) -> None:
+def _answer(answer: PlanResult, folder: NumberedFolder, output: Output, *, verify: bool) -> None:
+    from paceline.reports.planning.plan_answer import plan_words
     from paceline.reports.planning.plan_blocks import answer_of_plan, claims_of
-    from paceline.reports.planning.plan_words import plan_words
 
     assert folder.path is not None
     document = {**answer.document(), "path": str(folder.path)}
@@ -294,7 +294,7 @@ def _answer(answer: PlanAnswer, folder: NumberedFolder, output: Output, *, verif
     printed = answer_of_plan(stored, answer.request.scenario["name"])
     blocks = [*printed.blocks]
     if verify:
-        from paceline.reports.planning.verification import verified, verified_words
+        from paceline.reports.planning.plan_answer import verified, verified_words
 
         with output.progress() as stage:
             found = verified(answer, folder.path, progress=stage("training the best plans for real"))

@@ -33,9 +33,8 @@ from paceline.cli.report_command import add_report, say_report
 from paceline.records.document import to_json
 
 if TYPE_CHECKING:
-    from paceline.reports.sweeps.partial_table import PartialTable
-    from paceline.reports.sweeps.sweep import Sweep
-    from paceline.reports.sweeps.sweep_table import SweepTable
+    from paceline.reports.sweeps.sweep import SweepResult
+    from paceline.reports.sweeps.sweep_table import PartialTable, SweepTable
     from paceline.scenarios.resolution.grid import Point
 
 RECORDS = "runs"
@@ -162,10 +161,10 @@ def sweep(
     options.make_out()
     from paceline.checking.own_methods import check_own_methods
     from paceline.records import store
-    from paceline.reports.sweeps.partial_table import PartialTable, sweep_folder
     from paceline.reports.sweeps.point_store import PointStore
     from paceline.reports.sweeps.sweep import run
     from paceline.reports.sweeps.sweep_answer import sweep_answer
+    from paceline.reports.sweeps.sweep_table import PartialTable, sweep_folder
 
     check_own_methods(*(point.scenario for point in points))
     stem = f"{store.slug(points[0].scenario.name)}-sweep"
@@ -234,7 +233,7 @@ def _say_unfinished(
         output.note(said)
 
 
-def _keep(swept: Sweep, folder: Path, scenario: Mapping[str, Any], *, report: bool) -> tuple[SweepTable, str]:
+def _keep(swept: SweepResult, folder: Path, scenario: Mapping[str, Any], *, report: bool) -> tuple[SweepTable, str]:
     """Writes the table, the figures, the answer and the report; returns the table, and words for what was written.
 
     Args:
@@ -261,7 +260,7 @@ def _keep(swept: Sweep, folder: Path, scenario: Mapping[str, Any], *, report: bo
     return table, "Table, answer and " + ("figure" if len(drawn) == 1 else "figures")
 
 
-def _failures(swept: Sweep, output: Output) -> str:
+def _failures(swept: SweepResult, output: Output) -> str:
     failed, count = swept.failed, len(swept.failed) + len(swept.entries)
     lines = [f"{entry}: {entry.trace.rstrip() if output.verbose and entry.trace else entry.error}" for entry in failed]
     more = [f"… and {len(lines) - MOST_NAMED} more"] if len(lines) > MOST_NAMED else []

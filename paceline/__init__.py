@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from paceline.reports.check_result import CheckResult, check
     from paceline.reports.comparison.compare import compare
     from paceline.reports.comparison.comparison import ComparisonResult
-    from paceline.reports.results.plan_result import PlanResult, plan
+    from paceline.reports.planning.plan_answer import PlanResult
+    from paceline.reports.planning.planner import plan
     from paceline.reports.run_results import MeasuredRuns, SimulatedRuns, simulate, train
-    from paceline.reports.results.sweep_result import SweepResult, sweep
-    from paceline.reports.sweeps.sweep import Sweep
+    from paceline.reports.sweeps.sweep import SweepResult, sweep
     from paceline.scenarios import Scenario, ScenarioError, load
     from paceline.scenarios.builders.cluster_builders import Cluster, Device, Nodes, Server, Storage
     from paceline.scenarios.builders.fault_builders import Crash, Crashes, Death, Slowdown, Straggler
@@ -38,10 +38,10 @@ _MODULES = {
     "paceline.reports.comparison.compare": ("compare",),
     "paceline.reports.check_result": ("CheckResult", "check"),
     "paceline.reports.comparison.comparison": ("ComparisonResult",),
-    "paceline.reports.results.plan_result": ("PlanResult", "plan"),
+    "paceline.reports.planning.plan_answer": ("PlanResult",),
+    "paceline.reports.planning.planner": ("plan",),
     "paceline.reports.run_results": ("MeasuredRuns", "SimulatedRuns", "simulate", "train"),
-    "paceline.reports.results.sweep_result": ("SweepResult", "sweep"),
-    "paceline.reports.sweeps.sweep": ("Sweep",),
+    "paceline.reports.sweeps.sweep": ("SweepResult", "sweep"),
     "paceline.scenarios": ("Scenario", "ScenarioError", "load"),
     "paceline.scenarios.builders.cluster_builders": ("Cluster", "Device", "Nodes", "Server", "Storage"),
     "paceline.scenarios.builders.fault_builders": ("Crash", "Crashes", "Death", "Slowdown", "Straggler"),
@@ -83,7 +83,6 @@ __all__ = [
     "Stop",
     "Storage",
     "Straggler",
-    "Sweep",
     "SweepResult",
     "Target",
     "Train",

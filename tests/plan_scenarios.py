@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.reports.planning.objectives import Limits, Target
-from paceline.reports.planning.request import Request
+from paceline.reports.planning.request import Limits, Request, Target
 from paceline.scenarios import Scenario, load
 
 QUADRATIC: dict[str, Any] = {

@@ -19,7 +19,7 @@ from paceline.records import Run
 from paceline.records.tables import frame
 from paceline.reports.comparison.comparison import ComparisonResult, assemble
 from paceline.reports.comparison.ranking import Aim
-from paceline.reports.sweeps.sweep import Entry, Sweep
+from paceline.reports.sweeps.sweep import Entry, SweepResult
 from paceline.reports.sweeps.sweep_table import SweepTable, tabulate
 from paceline.scenarios import load
 from paceline.simulator.runs.run import simulate
@@ -71,7 +71,7 @@ def sweep_table() -> SweepTable:
             )  # fmt: skip
             entries.append(entry)
     return tabulate(
-        Sweep(
+        SweepResult(
             scenario="quickstart", paths=(path,), target=Aim("accuracy", 0.93), entries=tuple(entries), axes=((path,),)
         )
     )

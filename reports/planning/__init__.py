@@ -1,4 +1,4 @@
 """The planner behind ``paceline plan``: searches for the method, cluster and hyper-parameters of least time or cost.
 
-Read `search_space` first, then `objectives`, `study` and `planner`.
+Read `request` first, then `search_space`, `search`, `planner` and `plan_answer`.
 """

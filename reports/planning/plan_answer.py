@@ -1,28 +1,51 @@
-"""The answer of a plan: the candidates on fresh seeds, their Pareto front, and why the other methods lose.
+"""The answer of a plan: the candidates on fresh seeds, their Pareto front, its words, and real runs of the best.
 
 Only figures of the reported seeds are shown. The trials decide which plans are candidates: those of the front, the best
 few by each objective, and the best of each method.
+
+A verified plan is trained for real, with the pace of its devices. With ``train.time_dilation`` of the scenario all
+steps take that many times as long, so that this machine holds the pace; measured times are divided by it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paceline.records.figures import OF_PLANS
+from paceline.records.document import to_json
+from paceline.records.figures import OF_PLANS, PERCENT, SECONDS, TIME_TO_TARGET, signed_percent, significant
 from paceline.records.metrics import interval
-from paceline.reports.comparison.ranking import told_apart
-from paceline.reports.planning.evaluation import Row
-from paceline.reports.planning.objectives import Objective, pareto_front, rate_of, values_of
-from paceline.reports.planning.request import Request
+from paceline.records.pace import say_pace
+from paceline.reports.comparison.ranking import rarely_evaluated, told_apart
+from paceline.reports.planning.request import (
+    OBJECTIVES,
+    SLACK,
+    Objective,
+    Request,
+    pareto_front,
+    rate_of,
+    trial_rows,
+    values_of,
+)
 from paceline.reports.planning.search import Trial, at_an_end
-from paceline.reports.planning.search_space import Choice, Space
+from paceline.reports.planning.search_space import OWN_NODES, Choice, Row, Space
+from paceline.reports.result import Result
 from paceline.reports.run_cost import Rates
+from paceline.reports.words import listed
+from paceline.scenarios import Scenario, load
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from paceline.reports.blocks import Answer
 
 MOST_OF_FRONT = 8
 """plans of the trials' front that become candidates; provenance: ours"""
@@ -79,9 +102,9 @@ class Candidate:
         return values_of(objectives, self.rates, self.time_s)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanAnswer:
-    """All that is said about a plan."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PlanResult(Result):
+    """What `paceline.plan` returns: the plans, their Pareto front, and the trials of the search."""
 
     request: Request
     space: Space
@@ -92,6 +115,8 @@ class PlanAnswer:
     """of the scenario's cluster"""
     learning: str
     """how learning is simulated"""
+    documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """the scenario of each candidate by its path"""
 
     @property
     def plans(self) -> list[Candidate]:
@@ -143,7 +168,6 @@ class PlanAnswer:
 
     def document(self) -> dict[str, Any]:
         """Returns the JSON document of ``paceline plan``."""
-        from paceline.reports.planning.plan_words import extrapolated
 
         front = {id(one) for one in self.front}
         return {
@@ -181,6 +205,92 @@ class PlanAnswer:
             "rows": [dict(row) for row in one.rows],
         }
 
+    def scenario(self, plan: Candidate | None = None) -> Scenario:
+        """Returns the scenario of a plan, for `paceline.simulate` or `paceline.compare`.
+
+        Args:
+            plan: one of `candidates`; None: the best plan.
+        """
+        return load(self.documents[(plan or self.best).path])
+
+    @property
+    def words(self) -> str:
+        """The answer in sentences."""
+        return plan_words(self)
+
+    def frame(self) -> pd.DataFrame:
+        """Returns a row for each candidate, the best first: its choice and the mean figures of the reported seeds.
+
+        Objectives have their unit in the name, such as ``time_s`` and ``cost_usd``; intervals of 95 % have columns with
+        ``_low`` and ``_high``.
+        """
+        import pandas as pd
+
+        front = {id(one) for one in self.front}
+        return pd.DataFrame([self._row(one, pareto=id(one) in front) for one in self.candidates])
+
+    def _row(self, one: Candidate, *, pareto: bool) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "trial": one.trial.number,
+            "method": one.choice.method,
+            "nodes": one.choice.nodes,
+            "workers": one.choice.workers,
+            "batch_per_worker": one.choice.batch_per_worker,
+            **one.choice.hyperparameters,
+        }
+        for name in self.request.objectives:
+            column, figure = OF_PLANS[name].column, one.figure(name)
+            if isinstance(figure, Mapping):
+                row |= {column: figure["mean"], f"{column}_low": figure["low"], f"{column}_high": figure["high"]}
+            else:
+                row[column] = figure
+        return {
+            **row,
+            "samples_per_s": one.mean("samples_per_s"),
+            "samples_to_target": one.mean("samples_to_target"),
+            "usd_per_hour": one.rates.usd_per_hour,
+            "power_w": one.rates.watts,
+            "pareto": pareto,
+            "reason": one.reason or None,
+        }
+
+    def plot(self) -> Figure:
+        """Draws the plans: each further objective against the first, or bars if there is one."""
+        from paceline.reports.planning.plan_blocks import plan_charts
+        from paceline.reports.png import figure_of
+
+        return figure_of(plan_charts(self._stored(), self._trials()), title=self._title)
+
+    def answer(self) -> Answer:
+        """Returns the table of plans, what is said about them, and the charts of plans and trials."""
+        from paceline.reports.planning.plan_blocks import answer_of_plan, plans_section
+
+        stored = self._stored()
+        answer = answer_of_plan(stored, self.request.scenario["name"])
+        # the table of trials is made when the charts are, not to print the table of plans
+        return dataclasses.replace(answer, sections=lambda: [plans_section(stored, self._trials())])
+
+    def _stored(self) -> dict[str, Any]:
+        """Returns the content of plan.json."""
+        document: dict[str, Any] = json.loads(to_json({**self.document(), "words": self.words}))
+        return document
+
+    @property
+    def _title(self) -> str:
+        return f"{self.request.scenario['name']}: plans for {self.request.target.words}"
+
+    def _reported(self) -> Answer:
+        from paceline.reports.provenance import with_provenance
+
+        return with_provenance(self.answer(), self.request.scenario)
+
+    def _trials(self) -> list[dict[str, Any]]:
+        return trial_rows(self.trials, self.request.objectives)
+
+    @property
+    def _report_name(self) -> str:
+        return f"{self.request.scenario['name']}-plan.html"
+
 
 def candidates_of(trials: Sequence[Trial]) -> list[Trial]:
     """Returns the trials whose plans are simulated on the reported seeds, by number.
@@ -202,3 +312,257 @@ def candidates_of(trials: Sequence[Trial]) -> list[Trial]:
     for at in sorted(range(len(reached)), key=lambda at: (values[at], at)):
         methods.setdefault(reached[at].choice.method, at)
     return [reached[at] for at in sorted(chosen | set(methods.values()))]
+
+
+SIMILAR = 0.02
+"""relative difference of rates or samples below which they count as equal in sentences; provenance: ours"""
+MOST_REASONS = 3
+"""reasons that are listed for a method without a plan"""
+
+
+def plan_words(answer: PlanResult) -> str:
+    """Describes the best and the second-best plan, what they cost, why the others lose, and what is extrapolated.
+
+    Lines that begin with spaces belong to the line above them that ends with a colon.
+
+    Args:
+        answer: the plan.
+    """
+    best, second = answer.best, answer.second
+    several = answer.request.reported_seeds > 1
+    level = "± is half of the 95 % interval" if several else "one seed does not say how much of that is chance"
+    lines = [f"Best: {best.choice.words}: {answer.request.target.words} in {_costs(best)}; {level}."]
+    if second is not None:
+        other = second.choice.method != best.choice.method
+        lines.append(
+            f"Second best{' (best plan of another method)' * other}: {second.choice.words}: {_costs(second)}. "
+            f"{_compared(answer, best, second)}"
+        )
+    lines += _other_ends(answer)
+    losers = list(_losers(answer))
+    if losers:
+        lines += ["Why the others lose:", *(f"  {one}" for one in losers)]
+    lines += _cautions(answer)
+    lines += ["What is extrapolated or assumed:", *(f"  {one}" for one in extrapolated(answer))]
+    return "\n".join(lines)
+
+
+def _costs(one: Candidate) -> str:
+    """Formats all figures of a plan whose rates are known, with their intervals."""
+    known = {"time": True, "cost": one.rates.usd_per_hour is not None, "energy": one.rates.watts is not None}
+    return ", ".join(OF_PLANS[name].with_symbol(one.figure(name)) for name in OBJECTIVES if known[name])
+
+
+def _compared(answer: PlanResult, best: Candidate, other: Candidate) -> str:
+    """Describes the difference of two times, and whether the seeds distinguish them."""
+    assert best.time_s is not None
+    assert other.time_s is not None
+    more = other.time_s / best.time_s - 1
+    apart = answer.apart(best, other)
+    said = f"It takes {PERCENT.with_symbol(abs(more))} {'longer' if more >= 0 else 'less time'}"
+    if apart is None:
+        return f"{said}; one seed does not say how much of that is chance."
+    seeds = len(best.times_s)
+    sure = "distinguish" if apart else "do not distinguish"
+    return f"{said}; {seeds} seeds {sure} the two (paired differences, 95 %)."
+
+
+def _other_ends(answer: PlanResult) -> list[str]:
+    """Names the plan with the lowest figure of each further objective."""
+    said = []
+    for name in answer.request.objectives[1:]:
+        at = answer.request.objectives.index(name)
+        lowest = min(answer.front, key=lambda one: one.values(answer.request.objectives)[at])
+        if lowest is not answer.best:
+            said.append(f"Least {name}: {lowest.choice.words}: {_costs(lowest)}.")
+    return said
+
+
+def _losers(answer: PlanResult) -> Iterator[str]:
+    """Yields a sentence for each method other than those of the best plan."""
+    best = answer.best
+    for method in answer.space.methods:
+        if method == best.choice.method:
+            continue
+        other = answer.best_of_methods.get(method)
+        if other is not None:
+            close = (
+                f"; {len(best.times_s)} seeds do not distinguish the two" if answer.apart(best, other) is False else ""
+            )
+            yield f"{method}: {_why_slower(best, other)}{close}"
+            continue
+        reasons = answer.reasons(method)
+        count = sum(one.choice.method == method for one in answer.trials)
+        said = "; ".join(f"{reason} ({times})" for reason, times in reasons.most_common(MOST_REASONS))
+        failed = [one.reason for one in answer.candidates if one.choice.method == method and one.reason]
+        yield f"{method}: no plan in {count} trial{'s' * (count != 1)}: {said or '; '.join(failed)}"
+
+
+def _why_slower(best: Candidate, other: Candidate) -> str:
+    """Explains a plan's time by its rate and by the samples that it needs, relative to the best plan."""
+    assert best.time_s is not None
+    assert other.time_s is not None
+    parts = []
+    rates = best.mean("samples_per_s"), other.mean("samples_per_s")
+    if rates[0] and rates[1] and abs(rates[1] / rates[0] - 1) > SIMILAR:
+        parts.append(f"{significant(rates[1] / rates[0])} times the samples per second")
+    needs = best.mean("samples_to_target"), other.mean("samples_to_target")
+    if needs[0] and needs[1] and abs(needs[1] / needs[0] - 1) > SIMILAR:
+        parts.append(f"{significant(needs[1] / needs[0])} times the samples to the target")
+    idle = [sum(_share(one, name) for name in ("communication", "wait")) for one in (best, other)]
+    if idle[1] > idle[0] + SIMILAR:
+        best_idle, its_idle = map(PERCENT.with_symbol, idle)
+        parts.append(f"its workers communicate or wait {its_idle} of the time, those of the best {best_idle}")
+    where = other.choice.words.partition(" on ")[2]
+    said = f"{significant(other.time_s / best.time_s)} times the time ({where})"
+    return f"{said}: {', '.join(parts)}" if parts else said
+
+
+def _share(one: Candidate, name: str) -> float:
+    return fmean(float(row["time_fraction"].get(name, 0.0)) for row in one.rows)
+
+
+def _cautions(answer: PlanResult) -> list[str]:
+    """Returns what should be checked: hyper-parameters at an end of their range, stopped trials, coarse evaluations."""
+    said = []
+    for place, one in (("best", answer.best), ("second-best", answer.second)):
+        if one is not None and (names := answer.wide_enough(one)):
+            said.append(
+                f"Take care: {listed(names)} of the {place} plan is at an end of its range; a wider "
+                "plan.hyperparameters may give a better plan."
+            )
+    if few := rarely_evaluated(
+        (one.choice.words, row) for one in answer.shown for row in one.rows if row["extrapolated"] is None
+    ):
+        said.append(f"Take care: {few}")
+    gaps = [row["resolution_s"] for one in answer.shown for row in one.rows if row["resolution_s"] is not None]
+    if gaps:
+        said.append(
+            f"Times are interpolated between evaluations, which lie up to {SECONDS.with_symbol(max(gaps))} apart "
+            "around the target."
+        )
+    stopped = sum(one.reason.startswith("stopped") for one in answer.trials)
+    if stopped:
+        said.append(
+            f"{stopped} of {len(answer.trials)} trials were stopped when they were {SLACK:g} times as bad as another "
+            "plan in every objective, or beyond a limit."
+        )
+    return said
+
+
+def extrapolated(answer: PlanResult) -> list[str]:
+    """Returns sentences about what the figures of the shown plans assume."""
+    said = [answer.learning]
+    for one in answer.shown:
+        said += [f"Time of a gradient on {text}." for text in one.devices]
+        intervals = one.rows[0]["prediction_interval"] or {}
+        if (bounds := intervals.get("step_s")) is not None:
+            said.append(
+                f"{one.choice.words}: steps of similar predictions took {SECONDS.text(bounds['low'])} to "
+                f"{SECONDS.with_symbol(bounds['high'])} ({PERCENT.with_symbol(intervals['share'])} of them)."
+            )
+        said += [f"{text[0].upper()}{text[1:]}." for text in one.rates.sources]
+        said += [f"Outside the range of the model: {text}." for row in one.rows for text in row["warnings"]]
+        said += [f"Extrapolated: {text}" for row in one.rows for text in row["extrapolated"] or ()]
+        if one.choice.nodes == OWN_NODES and one.choice.workers > answer.workers:
+            said.append(
+                f"{one.choice.workers} workers are more than the {answer.workers} of the scenario's cluster: more such "
+                "nodes on the same network are assumed."
+            )
+    return list(dict.fromkeys(said))
+
+
+LONGER = 1.5
+"""a real run ends after this multiple of the samples that the slowest seed needs in the simulation; provenance: ours"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """A plan with its predicted and measured times."""
+
+    candidate: Candidate
+    measured_s: Sequence[float | None]
+    """the time to the target with each seed, on the clock of the devices; None if it was not reached"""
+    notes: Sequence[str] = ()
+    """where the pace of the devices was not held"""
+
+    @property
+    def mean_s(self) -> float | None:
+        """The mean measured time; None if a seed did not reach the target."""
+        times_s = [time_s for time_s in self.measured_s if time_s is not None]
+        return fmean(times_s) if times_s and len(times_s) == len(self.measured_s) else None
+
+    @property
+    def error(self) -> float | None:
+        """The relative error of the prediction: predicted / measured − 1."""
+        mean_s, predicted_s = self.mean_s, self.candidate.time_s
+        return None if mean_s is None or predicted_s is None else predicted_s / mean_s - 1
+
+    def document(self) -> dict[str, Any]:
+        """Returns the plan for the JSON document."""
+        return {
+            "choice": self.candidate.choice.words,
+            "predicted_s": self.candidate.time_s,
+            "measured_s": self.mean_s,
+            "error": self.error,
+            "measured_by_seed_s": list(self.measured_s),
+            "notes": list(self.notes),
+        }
+
+
+def verified(
+    answer: PlanResult, folder: Path, *, progress: Callable[[str, float], None] | None = None
+) -> list[Verified]:
+    """Trains the best and the second-best plan with the reported seeds.
+
+    Args:
+        answer: the plan.
+        folder: its folder.
+        progress: called with what is running and the completed share of all runs.
+    """
+    from paceline.backend.training.run import train
+
+    chosen = [one for one in (answer.best, answer.second) if one is not None]
+    aim = answer.request.target.aim
+    found = []
+    for place, one in enumerate(chosen):
+        most = max(row["samples_to_target"] for row in one.rows)
+        scenario = load(folder / one.path, [f"stop.samples={int(LONGER * most)}"])
+
+        def report(now: str, done: float, place: int = place) -> None:
+            if progress is not None:
+                progress(now, (place + done) / len(chosen))
+
+        runs = train(scenario, progress=report)
+        by_seed = sorted(runs, key=lambda run: run.seed)
+        times = [run.summary["time_to_accuracy_s" if aim == "accuracy" else "time_to_loss_s"] for run in by_seed]
+        slower = scenario.train.time_dilation
+        notes = [said for run in runs if "pace" in run.summary and (said := say_pace(run.summary["pace"], slower))]
+        measured = [None if time_s is None else time_s / slower for time_s in times]
+        found.append(Verified(candidate=one, measured_s=measured, notes=notes[:1]))
+    return found
+
+
+def verified_words(found: Sequence[Verified]) -> str:
+    """Describes the measured times, their errors, and whether the order is the predicted one.
+
+    Args:
+        found: the verified plans, the best first.
+    """
+    lines = ["Trained for real, paced:"]
+    for one in found:
+        reached = sum(time is not None for time in one.measured_s)
+        predicted_s = one.candidate.time_s
+        if one.mean_s is None or one.error is None or predicted_s is None:
+            lines.append(f"  {one.candidate.choice.words}: reached with {reached} of {len(one.measured_s)} seeds")
+        else:
+            lines.append(
+                f"  {one.candidate.choice.words}: predicted {TIME_TO_TARGET.with_symbol(predicted_s)}, measured "
+                f"{TIME_TO_TARGET.with_symbol(one.mean_s)} (error of the prediction {signed_percent(one.error)} %)"
+            )
+    lines += [f"  note: {text}" for text in dict.fromkeys(text for one in found for text in one.notes)]
+    means = [one.mean_s for one in found]
+    if len(found) == 2 and None not in means:
+        kept = means[0] <= means[1]  # type: ignore[operator]
+        lines.append(f"  The order is {'the predicted one' if kept else 'the opposite of the predicted one'}.")
+    return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Makes a plan: the search, then the candidates on the reported seeds.
+"""Makes a plan: the request from the arguments, the search, then the candidates on the reported seeds.
 
 The reported seeds are those of the scenario; the seeds of the trials are others, so the figures that are shown did not
 decide which hyper-parameters were chosen.
@@ -7,35 +7,161 @@ decide which hyper-parameters were chosen.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+import yaml
+from pydantic_core import PydanticCustomError
 
 from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.checking.own_methods import check_own_methods
+from paceline.records import store
 from paceline.records.figures import significant
 from paceline.records.store import slug
-from paceline.reports.planning.evaluation import (
+from paceline.reports.planning.plan_answer import Candidate, PlanResult, candidates_of
+from paceline.reports.planning.request import (
+    REPORTED_SEEDS,
+    TABLE,
+    TRIALS_PER_METHOD,
+    TUNING_SEEDS,
+    Aim,
+    Limits,
+    Objective,
+    Request,
+    Target,
+    parse_objectives,
+    parse_target,
+    write_scenario,
+    write_trials,
+)
+from paceline.reports.planning.search import POINTS, PlanStudy, Report, Trial, only_process, search
+from paceline.reports.planning.search_space import (
     ENGINE,
+    Choice,
     Piece,
     Row,
+    Space,
+    checked_methods,
     evaluate,
     offered_nodes,
     reported_seeds,
     scenario_of,
+    space_of,
+    usual_methods,
 )
-from paceline.reports.planning.objectives import Objective
-from paceline.reports.planning.plan_answer import Candidate, PlanAnswer, candidates_of
-from paceline.reports.planning.request import TABLE, Request, write_scenario, write_trials
-from paceline.reports.planning.search import POINTS, PlanStudy, Report, Trial, only_process, search
-from paceline.reports.planning.search_space import Choice, Space, space_of
 from paceline.reports.run_cost import Rates, rates_of
+from paceline.reports.run_results import Source
 from paceline.reports.sweeps.parallel_tasks import Failure, cores, each
 from paceline.scenarios import Scenario, load
+from paceline.scenarios.builders.run_builders import Target as AimedAt
+from paceline.scenarios.resolution.overrides import Change
+from paceline.scenarios.values.text import parse
+from paceline.scenarios.values.units import COST, PERIOD, Kind
 
 PLANS = "plans"
 """folder of the candidates' scenarios"""
+
+
+def plan(
+    scenario: Source,
+    *,
+    target: str | AimedAt | None = None,
+    budget: str | float | None = None,
+    within: str | float | None = None,
+    minimise: Objective | Sequence[Objective] | None = None,
+    overrides: Sequence[str] = (),
+    algorithms: Sequence[str] | None = None,
+    workers: Listed | None = None,
+    devices: Listed | None = None,
+    batches: Listed | None = None,
+    tune: Mapping[str, Listed] | None = None,
+    trials: int | None = None,
+    tuning_seeds: int = TUNING_SEEDS,
+    seeds: int = REPORTED_SEEDS,
+    jobs: int | None = None,
+    out: str | Path | None = None,
+    progress: Report | None = None,
+) -> PlanResult:
+    """Searches methods, cluster sizes, devices, batches and hyper-parameters for the best way to a target.
+
+    A script that calls this needs ``if __name__ == "__main__":``, like every script that starts processes. It needs
+    Optuna: ``pip install 'paceline[planning]'``.
+
+    Args:
+        scenario: a scenario, or an argument of `paceline.load`.
+        target: what every plan must reach, such as ``Target(accuracy=0.93)`` or ``"loss=0.1"``; None: the scenario's.
+        budget: the most that a run may cost, as text or in US dollars; None: no limit.
+        within: the longest time of a run, as text or in seconds; None: no limit.
+        minimise: time, cost or energy, the most important first; None: time, and cost if all prices are known.
+        overrides: changes ``path=value`` to the scenario.
+        algorithms: the methods to consider; None: the usual ones.
+        workers: numbers of workers, such as ``"1..64x2"``; None: 1, 2, 4, … up to those of the cluster.
+        devices: devices of the catalogue instead of those of the cluster.
+        batches: batches per worker; None: half, once and twice the scenario's.
+        tune: ranges of hyper-parameters, such as ``{"learning_rate": "0.01..1", "agd.delay": [1, 2]}``.
+        trials: number of trials; None: 15 for each method.
+        tuning_seeds: number of seeds of a trial; they are never reported.
+        seeds: number of fresh seeds of a reported plan.
+        jobs: number of parallel processes; the answer does not depend on it. None: the number of cores.
+        out: the folder in which a new folder with the study is made; None: the study is not kept.
+        progress: called with what is done and the completed share of a stage.
+
+    Returns:
+        The plans.
+
+    Raises:
+        InputError: an argument is wrong, or Optuna is not installed.
+        RunFailed: no plan reaches the target.
+    """
+    if find_spec("optuna") is None:
+        raise InputError("paceline.plan needs Optuna, which is not installed: pip install 'paceline[planning]'")
+    with names_of_arguments():
+        request = request_of(
+            scenario,
+            overrides,
+            algorithms,
+            target=target,
+            budget=budget,
+            within=within,
+            minimise=minimise,
+            workers=workers,
+            devices=devices,
+            batches=batches,
+            tune=tune or {},
+            trials=trials,
+            tuning_seeds=tuning_seeds,
+            seeds=seeds,
+        )
+    with _folder(out, f"{slug(request.scenario['name'])}-plan") as folder:
+        return make_plan(request, folder, jobs=jobs, stage=lambda _: progress)
+
+
+@contextmanager
+def _folder(out: str | Path | None, stem: str) -> Iterator[Path]:
+    """Yields a new folder, which is removed if `out` is None."""
+    if out is None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+        return
+    Path(out).mkdir(parents=True, exist_ok=True)
+    with store.numbered_folder(Path(out), stem) as numbered:
+        yield numbered.building
+
+
+@contextmanager
+def names_of_arguments() -> Iterator[None]:
+    """Replaces names of options in messages by those of arguments: ``--tune`` by ``tune``."""
+    try:
+        yield
+    except InputError as error:
+        text = re.sub(r"(?m)^--([a-z][a-z-]*)", lambda found: found[1].replace("-", "_"), str(error))
+        raise type(error)(text) from None
 
 
 def make_plan(
@@ -44,7 +170,7 @@ def make_plan(
     *,
     jobs: int | None = None,
     stage: Callable[[str], Report | None] = lambda _: None,
-) -> PlanAnswer:
+) -> PlanResult:
     """Makes a plan in a folder, or continues one.
 
     Args:
@@ -75,13 +201,14 @@ def make_plan(
     if all(one.reason for one in candidates):
         reasons = "\n".join(f"  {one.choice.words}: {one.reason}" for one in candidates)
         raise RunFailed(f"no plan reaches {request.target.words} with the reported seeds inside the limits:\n{reasons}")
-    return PlanAnswer(
+    return PlanResult(
         request=request,
         space=space,
         trials=trials,
         candidates=candidates,
         workers=scenario.cluster.workers,
         learning=_learning(scenario),
+        documents={one.path: yaml.safe_load((folder / one.path).read_text(encoding="utf-8")) for one in candidates},
     )
 
 
@@ -224,3 +351,144 @@ def _learning(scenario: Scenario) -> str:
         f"Learning is not extrapolated: every run trains {workload.model} on {workload.dataset or 'its data set'} "
         "inside the simulation."
     )
+
+
+Listed = str | Sequence[Any]
+"""a list, or text: ``A,B,…`` or ``LOW..HIGH``"""
+
+
+def request_of(
+    source: str | Path | Mapping[str, Any] | Scenario,
+    overrides: Sequence[str] = (),
+    algorithms: Sequence[str] | None = None,
+    *,
+    target: str | AimedAt | None = None,
+    budget: str | float | None = None,
+    within: str | float | None = None,
+    minimise: str | Sequence[Objective] | None = None,
+    workers: Listed | None = None,
+    devices: Listed | None = None,
+    batches: Listed | None = None,
+    tune: Mapping[str, Listed],
+    trials: int | None = None,
+    tuning_seeds: int,
+    seeds: int,
+) -> Request:
+    """Returns the request of a plan; raises `InputError` with what is wrong in the arguments, as options.
+
+    Args:
+        source: the scenario, in any form that `paceline.scenarios.load` accepts.
+        overrides: changes to it.
+        algorithms: the methods to consider; None: those of its section `plan`, or the usual ones.
+        target: what every plan must reach; None: the scenario's.
+        budget: the most that a run may cost, as text or in US dollars.
+        within: the longest time of a run, as text or in seconds.
+        minimise: the objectives, the most important first.
+        workers: numbers of workers.
+        devices: devices instead of those of the cluster.
+        batches: batches per worker.
+        tune: ranges of hyper-parameters.
+        trials: number of trials.
+        tuning_seeds: number of seeds of a trial.
+        seeds: number of seeds of a reported plan.
+    """
+    changes: list[Change] = [*overrides]
+    for key, values in (("workers", workers), ("batch_per_worker", batches)):
+        if values is not None:
+            changes.append(f"plan.{key}={values}" if isinstance(values, str) else (f"plan.{key}", list(values)))
+    if devices is not None:
+        changes.append(("plan.nodes", [{"device": name} for name in device_names(devices)]))
+    if tune:
+        changes.append(("plan.hyperparameters", {name: range_of(values) for name, values in tune.items()}))
+    given = load(source, changes, algorithms=algorithms)
+    names = algorithms or given.plan.methods or usual_methods([method.name for method in given.algorithms])
+    checked_methods(names)
+    scenario = load(source, changes, algorithms=list(names))
+    limits = Limits(within_s=_limit("--within", within, PERIOD), budget_usd=_limit("--budget", budget, COST))
+    objectives = known_objectives(scenario) if minimise is None else parse_objectives(minimise)
+    space = space_of(scenario, scenario.plan)
+    request = Request(
+        scenario=scenario.dump(),
+        part=scenario.plan.model_dump(mode="json"),
+        target=target_of(target, scenario),
+        objectives=objectives,
+        limits=limits,
+        trials=trials or TRIALS_PER_METHOD * len(space.methods),
+        tuning_seeds=tuning_seeds,
+        reported_seeds=seeds,
+    )
+    check_rates(request, scenario, space)
+    return request
+
+
+def device_names(devices: Listed) -> list[str]:
+    """Returns the names in a list or in ``A,B,…``.
+
+    >>> device_names("v100-sxm2, a100-sxm4-40")
+    ['v100-sxm2', 'a100-sxm4-40']
+    """
+    listed = devices.split(",") if isinstance(devices, str) else map(str, devices)
+    names = [name for part in listed if (name := part.strip())]
+    if not names:
+        raise InputError(f"--devices: found {devices!r}, expected names such as v100-sxm2,a100-sxm4-40")
+    return names
+
+
+def range_of(values: Listed) -> Any:
+    """Returns the range of a hyper-parameter as the section `plan` has it.
+
+    Args:
+        values: the values, or text: ``LOW..HIGH`` or ``A,B,C``.
+
+    >>> range_of("0.01..1"), range_of("1,2"), range_of([1, 2])
+    ({'low': 0.01, 'high': 1}, [1, 2], [1, 2])
+    """
+    if not isinstance(values, str):
+        return list(values)
+    low, dots, high = values.partition("..")
+    if dots:
+        return {"low": parse(low, "--tune")[0], "high": parse(high, "--tune")[0]}
+    return [parse(part, "--tune")[0] for part in values.split(",")]
+
+
+def target_of(given: str | AimedAt | None, scenario: Scenario) -> Target:
+    """Returns the target: the one that is given, or else the scenario's.
+
+    Args:
+        given: a target, text such as ``accuracy=0.93``, or None.
+        scenario: the scenario.
+    """
+    learning, of = scenario.workload.learning, scenario.workload.stood_in_words or ""
+    if given is not None:
+        found = replace(parse_target(given if isinstance(given, str) else _as_text(given)), of=of)
+    elif scenario.target_accuracy is not None:
+        found = Target("accuracy", scenario.target_accuracy, of)
+    elif scenario.target_loss is not None:
+        found = Target("loss", scenario.target_loss, of)
+    else:
+        raise InputError("--target: missing, and the scenario has none; give one such as accuracy=0.93")
+    if learning == "none" and scenario.extrapolate is None:
+        raise InputError(
+            "workload.learning: found none, so no target is ever reached; expected train or quadratic, or a section "
+            "extrapolate"
+        )
+    if found.aim == "accuracy" and learning == "quadratic" and scenario.workload.options.get("link") is None:
+        raise InputError("--target: found an accuracy; the noisy quadratic has a loss only, so give loss=L")
+    return found
+
+
+def _as_text(target: AimedAt) -> str:
+    values = [f"{aim}={value}" for aim in get_args(Aim) if (value := getattr(target, aim)) is not None]
+    if len(values) != 1:
+        raise InputError(f"--target: found {target!r}, expected an accuracy or a loss")
+    return values[0]
+
+
+def _limit(option: str, given: str | float | None, kind: Kind) -> float:
+    if given is None:
+        return math.inf
+    text = given if isinstance(given, str) else kind.text(given)
+    try:
+        return kind.parse(text)
+    except PydanticCustomError as error:
+        raise InputError(f"{option}: found {text!r}, expected {error.message()}") from None

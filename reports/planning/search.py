@@ -5,7 +5,7 @@
 * The journal holds only trials that have ended, in the order of their numbers. A batch is drawn in memory, in a copy of
   the study. After a kill, the study continues as if nothing had happened: the batch that was being evaluated is drawn
   again, with the same choices. Only one process may write a study at a time.
-* Every trial has a bound on its virtual time, from the trials of earlier batches: see `objectives.bound_s`. A trial
+* Every trial has a bound on its virtual time, from the trials of earlier batches: see `request.bound_s`. A trial
   that reaches its bound before the target is stopped and recorded as pruned, with the reason.
 * A choice whose scenario is wrong (too little memory, too few samples) is recorded with the error, and stops nothing.
 * The scenario of every trial is stored in ``trials/``; simulating it gives the same rows.
@@ -26,18 +26,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from paceline.algorithms.core.checksums import reading
 from paceline.algorithms.core.errors import InputError
-from paceline.reports.planning.evaluation import (
+from paceline.reports.planning.request import MOST_SHORT, Request, bound_s, values_of, write_scenario
+from paceline.reports.planning.search_space import (
     ENGINE,
+    Choice,
+    Interval,
     Piece,
+    Range,
     Row,
+    Space,
+    Values,
     evaluate,
     offered_nodes,
     scenario_of,
     tuning_seeds,
 )
-from paceline.reports.planning.objectives import MOST_SHORT, bound_s, values_of
-from paceline.reports.planning.request import Request, write_scenario
-from paceline.reports.planning.search_space import Choice, Interval, Range, Space, Values
 from paceline.reports.run_cost import Rates, rates_of
 from paceline.reports.sweeps.parallel_tasks import Failure, each
 from paceline.scenarios import load

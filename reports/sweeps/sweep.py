@@ -21,21 +21,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from paceline.algorithms.core.errors import RunFailed
+from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.checking.own_methods import check_own_methods
 from paceline.records.document import plain
 from paceline.records.figures import COST, COST_TO_ACCURACY, COST_TO_LOSS, ENERGY, TIME_TO_ACCURACY, TIME_TO_LOSS
 from paceline.records.store import slug, write_run
+from paceline.reports.blocks import Answer, Claim
 from paceline.reports.comparison.ranking import Aim, common_aim, figures
+from paceline.reports.result import Result
 from paceline.reports.run_cost import rates_of
+from paceline.reports.run_results import Source
 from paceline.reports.sweeps.parallel_tasks import Done, Failure, cores, each, each_on_dask
 from paceline.reports.sweeps.point_store import PointStore, key_of, model_version
 from paceline.reports.words import duration
 from paceline.scenarios import Scenario
-from paceline.scenarios.resolution.grid import Point
+from paceline.scenarios.resolution.grid import Point, Scaling, grid
 from paceline.scenarios.sections.methods import Algorithms
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from paceline.reports.sweeps.sweep_table import SweepTable
 
 Report = Callable[[str, float], None]
 """called with a text and the completed fraction, 0 … 1"""
@@ -77,9 +86,9 @@ class Entry:
         return f"{self.algorithm} with {values}, seed {self.seed}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
-    """All runs of a sweep, in the order of the grid, and at each point by algorithm and seed."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SweepResult(Result):
+    """What `paceline.sweep` returns: all runs of a grid in its order, and at each point by algorithm and seed."""
 
     scenario: str
     paths: tuple[str, ...]
@@ -114,6 +123,56 @@ class Sweep:
             for entries in seeds.values()
         ]
 
+    @property
+    def table(self) -> SweepTable:
+        """The table of the sweep, with the roles of its paths.
+
+        Raises:
+            InputError: all runs failed.
+        """
+        from paceline.reports.sweeps.sweep_table import tabulate
+
+        if not self.entries:
+            raise InputError(f"sweep: all {len(self.failed)} runs failed; {self._failures()}")
+        return tabulate(self)
+
+    def answer(self) -> Answer:
+        """Returns the table, the conclusions, the charts and all runs."""
+        from paceline.reports.sweeps.sweep_answer import sweep_answer
+
+        if not self.entries:
+            failed = f"{self.scenario}: all {len(self.failed)} runs failed; {self._failures()}"
+            return Answer(self.scenario, [Claim(failed)])
+        return sweep_answer(self.table, self)
+
+    @property
+    def words(self) -> str:
+        """What the sweep shows, in sentences."""
+        return self.answer().words
+
+    def frame(self) -> pd.DataFrame:
+        """Returns a row for each run, those that failed included, as in ``sweep.csv``."""
+        return self.table.whole.copy()
+
+    def plot(self) -> Figure:
+        """Draws throughput, scaling and times to the target against what varies."""
+        from paceline.reports.png import figure_of
+        from paceline.reports.sweeps.sweep_answer import charts
+
+        return figure_of(charts(self.table, self.table.frame), title=self.scenario)
+
+    def _failures(self) -> str:
+        return "; ".join(dict.fromkeys(entry.error for entry in self.failed))
+
+    def _reported(self) -> Answer:
+        from paceline.reports.provenance import with_provenance
+
+        return with_provenance(self.answer(), None)
+
+    @property
+    def _report_name(self) -> str:
+        return f"{self.scenario}-sweep.html"
+
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
@@ -130,6 +189,50 @@ class _Piece:
         return key_of(self.scenario, self.algorithm)
 
 
+def sweep(
+    scenario: Source,
+    vary: Sequence[str] | Mapping[str, Any],
+    *,
+    overrides: Sequence[str] = (),
+    algorithms: Sequence[str] | None = None,
+    scaling: Scaling | None = None,
+    jobs: int | None = None,
+    records: Path | None = None,
+    store: Path | None = None,
+    engine: Engine = "processes",
+    scheduler: str | None = None,
+    progress: Report | None = None,
+) -> SweepResult:
+    """Simulates every point of a grid with every algorithm and seed, in processes of this machine or on a Dask cluster.
+
+    A script that calls this needs ``if __name__ == "__main__":``, like every script that starts processes. A method of
+    your own has to be in a file, so that the processes find it.
+
+    Args:
+        scenario: a scenario, or an argument of `paceline.load`.
+        vary: the axes of the grid: values by path, such as ``{"cluster.nodes[0].count": [1, 2, 4]}`` or ``"1..4x2"``;
+            or texts ``path=values``, as on the command line.
+        overrides: changes ``path=value`` for all points.
+        algorithms: the algorithms to run, of the scenario or others.
+        scaling: ``strong``: the total batch stays when the number of workers changes; ``weak`` or None: that of each.
+        jobs: number of parallel processes; default: the number of cores.
+        records: a folder for the record of every run; None: records are not kept.
+        store: a folder for the results of runs, from which a later sweep takes those that it needs; None: none.
+        engine: ``processes`` of this machine, or ``dask``.
+        scheduler: with ``dask``: address of the scheduler; None: a cluster on this machine.
+        progress: called with the number of completed runs as text, and their fraction.
+
+    Returns:
+        The sweep, with the runs that failed.
+
+    Raises:
+        ScenarioError: a point is wrong; with all mistakes of all points, before anything runs.
+    """
+    points = grid(scenario, vary, overrides, algorithms=algorithms, scaling=scaling)
+    kept = None if store is None else PointStore(store)
+    return run(points, jobs=jobs, records=records, store=kept, engine=engine, scheduler=scheduler, progress=progress)
+
+
 def run(
     points: Sequence[Point],
     *,
@@ -141,7 +244,7 @@ def run(
     scheduler: str | None = None,
     progress: Report | None = None,
     ended: Callable[[Entry], None] | None = None,
-) -> Sweep:
+) -> SweepResult:
     """Simulates every point, algorithm and seed, in processes of this machine or on a Dask cluster.
 
     Args:
@@ -186,7 +289,7 @@ def run(
     return assemble(points, entries, reused)
 
 
-def assemble(points: Sequence[Point], entries: Iterable[Entry], reused: int = 0) -> Sweep:
+def assemble(points: Sequence[Point], entries: Iterable[Entry], reused: int = 0) -> SweepResult:
     """Returns the sweep of runs that have ended.
 
     Args:
@@ -195,7 +298,7 @@ def assemble(points: Sequence[Point], entries: Iterable[Entry], reused: int = 0)
         reused: number of runs whose results were stored before.
     """
     entries = tuple(entries)
-    return Sweep(
+    return SweepResult(
         scenario=points[0].scenario.name,
         paths=tuple(points[0].values),
         target=common_aim(entry.summary for entry in entries if not entry.error),

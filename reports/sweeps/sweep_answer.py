@@ -47,7 +47,7 @@ from paceline.records.figures import (
 from paceline.reports.blocks import Answer, Axis, Cell, Chart, Claim, Column, Plot, Section, Series, Table
 from paceline.reports.comparison.ranking import MARK
 from paceline.reports.sweeps.crossings import Crossing, crossings
-from paceline.reports.sweeps.sweep import Sweep
+from paceline.reports.sweeps.sweep import SweepResult
 from paceline.reports.sweeps.sweep_table import BOUNDS, SweepTable, brief, label, short_names, value_of
 from paceline.reports.sweeps.sweep_words import sweep_words
 from paceline.reports.words import listed
@@ -80,7 +80,7 @@ VALUE_DIGITS = 12
 """significant digits of a varied number, which is shown as it was given"""
 
 
-def sweep_answer(table: SweepTable, sweep: Sweep | None = None) -> Answer:
+def sweep_answer(table: SweepTable, sweep: SweepResult | None = None) -> Answer:
     """Returns the answer of a sweep.
 
     Args:
@@ -97,7 +97,7 @@ def sweep_answer(table: SweepTable, sweep: Sweep | None = None) -> Answer:
     )
 
 
-def sweep_document(sweep: Sweep, table: SweepTable) -> dict[str, Any]:
+def sweep_document(sweep: SweepResult, table: SweepTable) -> dict[str, Any]:
     """Returns the JSON document of ``paceline sweep``: the runs, and where the order of algorithms changes.
 
     Args:

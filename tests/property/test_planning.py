@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.reports.planning.evaluation import TUNING_SEEDS, nodes_for, reported_seeds, tuning_seeds
-from paceline.reports.planning.objectives import Limits, bound_s, dominates, pareto_front, values_of
+from paceline.reports.planning.request import Limits, bound_s, dominates, pareto_front, values_of
+from paceline.reports.planning.search_space import TUNING_SEEDS, nodes_for, reported_seeds, tuning_seeds
 from paceline.reports.run_cost import Rates
 
 FIGURE = st.floats(0.001, 1000.0)

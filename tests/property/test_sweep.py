@@ -20,7 +20,7 @@ from paceline.reports.png import figure_of
 from paceline.reports.sweeps import sweep as sweep_module
 from paceline.reports.sweeps.parallel_tasks import Done, Failure
 from paceline.reports.sweeps.point_store import PointStore
-from paceline.reports.sweeps.sweep import Entry, Sweep
+from paceline.reports.sweeps.sweep import Entry, SweepResult
 from paceline.reports.sweeps.sweep_answer import charts, sweep_answer
 from paceline.reports.sweeps.sweep_table import SweepTable, tabulate
 from paceline.reports.text import as_text
@@ -43,7 +43,7 @@ BASE: dict[str, Any] = dict(run("sync-sgd").summary)
 
 
 @st.composite
-def sweeps(draw: st.DrawFn) -> Sweep:
+def sweeps(draw: st.DrawFn) -> SweepResult:
     """Artificial runs at all points of a small grid, some of them missing as if they had failed."""
     axes = draw(st.lists(VALUES, min_size=1, max_size=2))
     paths = ["cluster.nodes[0].count", "cluster.network.link", "workload.batch_per_worker"][: len(axes)]
@@ -68,7 +68,7 @@ def sweeps(draw: st.DrawFn) -> Sweep:
                     )
                 )
     target = draw(st.sampled_from([None, Aim("accuracy", 0.93)]))
-    return Sweep(scenario="made-up", paths=tuple(paths), target=target, entries=tuple(entries))
+    return SweepResult(scenario="made-up", paths=tuple(paths), target=target, entries=tuple(entries))
 
 
 @given(st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True), min_size=1, max_size=3))
@@ -158,7 +158,7 @@ def test_any_subset_before_a_kill_gives_the_same_table(order: list[int], end: in
 
 @given(sweeps().filter(lambda sweep: sweep.entries))
 @examples(25, 200)
-def test_anything_can_be_told_and_derived_figures_hold(sweep: Sweep) -> None:
+def test_anything_can_be_told_and_derived_figures_hold(sweep: SweepResult) -> None:
     table = tabulate(sweep)
     assert len(table.frame) == len(sweep.entries)
     answer = sweep_answer(table, sweep)
@@ -168,7 +168,7 @@ def test_anything_can_be_told_and_derived_figures_hold(sweep: Sweep) -> None:
 
 @given(sweeps().filter(lambda sweep: sweep.entries))
 @examples(5, 40)
-def test_anything_can_be_drawn(sweep: Sweep) -> None:
+def test_anything_can_be_drawn(sweep: SweepResult) -> None:
     table = tabulate(sweep)
     for rows in (table.frame, table.frame.head(4)):
         if shown := charts(table, rows):

@@ -20,7 +20,7 @@ from paceline.reports.sweeps.crossings import (
     resamples,
     tail,
 )
-from paceline.reports.sweeps.sweep import Entry, Sweep
+from paceline.reports.sweeps.sweep import Entry, SweepResult
 from paceline.reports.sweeps.sweep_table import SweepTable, tabulate
 from paceline.reports.sweeps.sweep_words import crossing_words, first_words
 from paceline.scenarios.values.units import RATE
@@ -57,7 +57,7 @@ def table_of(
         for name, made in times.items()
         for seed in range(seeds)
     ]
-    return tabulate(Sweep(scenario="s", paths=("gpus",), target=target, entries=tuple(entries)))
+    return tabulate(SweepResult(scenario="s", paths=("gpus",), target=target, entries=tuple(entries)))
 
 
 def only(table: SweepTable) -> Crossing:
@@ -241,7 +241,7 @@ def bandwidth_table(bandwidths: Sequence[str], times: Mapping[str, Callable[[flo
         for name, step_s in times.items()
     ]
     paths = ("cluster.network.link.bandwidth",)
-    return tabulate(Sweep(scenario="s", paths=paths, target=Aim("loss", 0.8), entries=tuple(entries)))
+    return tabulate(SweepResult(scenario="s", paths=paths, target=Aim("loss", 0.8), entries=tuple(entries)))
 
 
 def test_the_bandwidth_at_which_two_methods_are_equal_is_that_of_the_formula() -> None:

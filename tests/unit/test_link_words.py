@@ -15,7 +15,7 @@ from paceline.records.store import read_run, save
 from paceline.reports.blocks import Chart, Claim, Table
 from paceline.reports.link_words import link_sentences
 from paceline.reports.run_report import links_section
-from paceline.reports.sweeps.sweep import Entry, Sweep
+from paceline.reports.sweeps.sweep import Entry, SweepResult
 from paceline.reports.sweeps.sweep_table import tabulate
 from paceline.reports.sweeps.sweep_words import link_words, sweep_words
 from tests.report_samples import as_measured, simulated_runs
@@ -82,7 +82,7 @@ def entry(number: int, algorithm: str, link: str, utilisation: float | None) -> 
 
 def words_of(*used: tuple[str, str, float | None]) -> str:
     entries = tuple(entry(number, *one) for number, one in enumerate(used))
-    table = tabulate(Sweep(scenario="s", paths=("cluster.network.link",), target=None, entries=entries))
+    table = tabulate(SweepResult(scenario="s", paths=("cluster.network.link",), target=None, entries=entries))
     said = link_words(table, table.means())
     assert not said or said in sweep_words(table)
     return said

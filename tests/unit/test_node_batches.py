@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from paceline.records.figures import significant
-from paceline.reports.planning.evaluation import offered_nodes, scenario_of
-from paceline.reports.planning.search_space import OWN_NODES, Choice
+from paceline.reports.planning.search_space import OWN_NODES, Choice, offered_nodes, scenario_of
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.resolution.grid import grid
 from paceline.scenarios.values.mistakes import ScenarioError

@@ -23,7 +23,7 @@ from paceline.reports.comparison.comparison import assemble
 from paceline.reports.comparison.conclusion import conclusion
 from paceline.reports.comparison.predict import WRONG_MODELS
 from paceline.reports.comparison.ranking import say_unfinished_runs, soonest
-from paceline.reports.sweeps.sweep import Entry, Sweep
+from paceline.reports.sweeps.sweep import Entry, SweepResult
 from paceline.reports.sweeps.sweep_answer import charts, means_table
 from paceline.reports.sweeps.sweep_table import SweepTable, tabulate
 from paceline.reports.sweeps.sweep_words import sweep_words
@@ -96,7 +96,7 @@ def made(rates: Mapping[str, Mapping[int, float]], *, periods: Mapping[str, floa
         for name, rates_of in rates.items()
         for workers, rate in rates_of.items()
     )
-    return tabulate(Sweep(scenario="made-up", paths=("n",), target=None, entries=entries))
+    return tabulate(SweepResult(scenario="made-up", paths=("n",), target=None, entries=entries))
 
 
 def words_of(table: SweepTable) -> str:

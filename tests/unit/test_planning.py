@@ -18,11 +18,18 @@ from typer.testing import CliRunner
 
 from paceline.algorithms.core.errors import InputError
 from paceline.cli.app import app
-from paceline.reports.planning.evaluation import nodes_for, offered_nodes, scenario_of
-from paceline.reports.planning.objectives import Limits, Target, bound_s, parse_objectives, parse_target
 from paceline.reports.planning.plan_answer import candidates_of
+from paceline.reports.planning.request import Limits, Target, bound_s, parse_objectives, parse_target
 from paceline.reports.planning.search import JOURNAL, PlanStudy, Trial, only_process
-from paceline.reports.planning.search_space import Choice, Interval, Values, space_of
+from paceline.reports.planning.search_space import (
+    Choice,
+    Interval,
+    Values,
+    nodes_for,
+    offered_nodes,
+    scenario_of,
+    space_of,
+)
 from paceline.reports.run_cost import Rates, rates_of, run_cost
 from paceline.scenarios import Scenario, ScenarioError, load
 from paceline.topologies.catalogue.device_catalogue import SPECS

@@ -18,12 +18,11 @@ from paceline.reports.check_result import CheckResult
 from paceline.reports.comparison.comparison import ComparisonResult, assemble
 from paceline.reports.comparison.predict import WRONG_MODELS
 from paceline.reports.comparison.ranking import Aim
-from paceline.reports.planning.plan_answer import PlanAnswer
+from paceline.reports.planning.plan_answer import PlanResult
+from paceline.reports.planning.planner import names_of_arguments
 from paceline.reports.result import Result
-from paceline.reports.results.plan_result import names_of_arguments
-from paceline.reports.results.sweep_result import SweepResult
 from paceline.reports.run_results import MeasuredRuns, SimulatedRuns
-from paceline.reports.sweeps.sweep import Entry, Sweep
+from paceline.reports.sweeps.sweep import Entry, SweepResult
 from paceline.scenarios.resolution.axes import axes_of
 from tests.buggy_methods import SkipsTheMean
 from tests.made_up import run
@@ -49,8 +48,8 @@ def swept(runs: SimulatedRuns) -> SweepResult:
         for at, one in enumerate(runs)
     )
     failed = Entry(vary={"stop.epochs": 2}, algorithm="agd", seed=1, workers=2, number=2, error="no memory")
-    return SweepResult.of(
-        Sweep(scenario="tiny", paths=("stop.epochs",), target=Aim("accuracy", 0.9), entries=entries, failed=(failed,))
+    return SweepResult(
+        scenario="tiny", paths=("stop.epochs",), target=Aim("accuracy", 0.9), entries=entries, failed=(failed,)
     )
 
 
@@ -149,7 +148,7 @@ def test_a_sweep_keeps_failed_runs(swept: SweepResult) -> None:
 
 def test_a_sweep_that_failed_says_why() -> None:
     failed = Entry(vary={"stop.epochs": 2}, algorithm="agd", seed=1, workers=2, error="no memory")
-    sweep = SweepResult.of(Sweep(scenario="tiny", paths=("stop.epochs",), target=None, entries=(), failed=(failed,)))
+    sweep = SweepResult(scenario="tiny", paths=("stop.epochs",), target=None, entries=(), failed=(failed,))
     assert repr(sweep) == "tiny: all 1 runs failed; no memory"
     with pytest.raises(InputError, match="all 1 runs failed; no memory"):
         sweep.frame()
@@ -211,7 +210,7 @@ def test_a_plan_has_the_scenario_of_its_best_candidate(tmp_path: Path, monkeypat
         QUADRATIC, target=paceline.Target(loss=0.05), algorithms=["sync-sgd"], minimise=["time", "cost"],
         workers=[2], batches=[8], trials=2, tuning_seeds=1, seeds=2, within=3600, jobs=1,
     )  # fmt: skip
-    assert isinstance(found, PlanAnswer) and found.scenario().algorithms[0].name == "sync-sgd"
+    assert isinstance(found, PlanResult) and found.scenario().algorithms[0].name == "sync-sgd"
     assert found.scenario(found.best).cluster.workers == found.best.choice.workers
     frame = found.frame()
     assert {"time_s", "time_s_low", "cost_usd", "learning_rate"} <= set(frame.columns)
