@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from paceline.algorithms.core.errors import InputError
-from paceline.cli.options import Json, Quiet, complete_algorithms, listed, output
+from paceline.cli.options import Json, Quiet, complete_algorithms, output, split_names
 
 DEFAULT_FILE = Path("scenario.yaml")
 NewFile = Annotated[Path, typer.Argument(metavar="[FILE]", help="The new file; an existing file is never overwritten.")]
@@ -63,7 +63,7 @@ def init(
         mistakes.append(f"found {str(file)!r}; expected a name that ends in .yaml")
     if not file.parent.is_dir():
         mistakes.append(f"found no folder {str(file.parent)!r}; expected one")
-    names = listed(algorithms)
+    names = split_names(algorithms)
     text = ""
     try:
         text = new_scenario(valid_name(file.stem), cluster, names)

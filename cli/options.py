@@ -187,10 +187,10 @@ Network = Annotated[
 ]
 
 
-def listed(text: str | None) -> list[str]:
+def split_names(text: str | None) -> list[str]:
     """Returns the names in ``A,B,…``.
 
-    >>> listed("sync-sgd, agd"), listed(None)
+    >>> split_names("sync-sgd, agd"), split_names(None)
     (['sync-sgd', 'agd'], [])
     """
     return [name for part in (text or "").split(",") if (name := part.strip())]
@@ -198,9 +198,9 @@ def listed(text: str | None) -> list[str]:
 
 def names_in(text: str | None) -> list[str] | None:
     """Returns the names in ``--algorithms``; None for those of the scenario."""
-    if text is not None and not listed(text):
+    if text is not None and not split_names(text):
         raise InputError(f"--algorithms: found {text!r}, expected names such as sync-sgd,async-sgd")
-    return None if text is None else listed(text)
+    return None if text is None else split_names(text)
 
 
 def output(

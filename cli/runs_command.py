@@ -17,9 +17,9 @@ from paceline.cli.options import (
     complete_algorithms,
     complete_stored_runs,
     folder_of,
-    listed,
     output,
     read,
+    split_names,
 )
 from paceline.records.figures import significant
 
@@ -106,9 +106,9 @@ def runs(
     """
     to = output(ctx, as_json, quiet, as_csv=as_csv)
     from paceline.records.stored_runs import filter_of, find_runs, sorted_by
-    from paceline.reports.stored_runs import answer_of_stored_runs, compare_runs, comparison_answer
+    from paceline.reports.stored_run_tables import answer_of_stored_runs, compare_runs, comparison_answer
 
-    asked = filter_of(scenarios or (), listed(algorithms), seeds or (), kind, older_than, where or ())
+    asked = filter_of(scenarios or (), split_names(algorithms), seeds or (), kind, older_than, where or ())
     if compare and delete:
         raise InputError("found --compare and --delete; expected one of them")
     if yes and not delete:
@@ -159,7 +159,7 @@ def show(ctx: typer.Context, run: RunArgument, as_json: Json = False, quiet: Qui
     """
     to = output(ctx, as_json, quiet)
     from paceline.records.stored_runs import find_runs
-    from paceline.reports.stored_runs import answer_of_stored_run
+    from paceline.reports.stored_run_tables import answer_of_stored_run
 
     found = read(run)
     (stored,) = find_runs([folder_of(run)]).runs

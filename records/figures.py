@@ -297,7 +297,7 @@ STEP_TIME_MEDIAN = Figure(
 )
 STEP_TIME_95 = Figure("step_s.p95", "step time, 95 %", "95 %", MILLISECONDS, "95 % of the steps are shorter.", "low")
 ACTIVITY_LABELS: Mapping[str, str] = {
-    "compute": "computing", "load": "loading", "update": "updating", "communication": "communication",
+    "compute": "computing", "load": "loading", "update": "updating", "communication": "communicating",
     "wait": "waiting",
 }  # fmt: skip
 ACTIVITY_HEADERS: Mapping[str, str] = {
@@ -306,7 +306,7 @@ ACTIVITY_HEADERS: Mapping[str, str] = {
 TIME_FRACTIONS: Mapping[str, Figure] = {
     activity: Figure(
         f"time_fraction.{activity}", f"time {ACTIVITY_LABELS[activity]}", ACTIVITY_HEADERS[activity], PERCENT,
-        f"Share of the workers' time for {ACTIVITY_LABELS[activity]}; during a gradient, all counts as computing.",
+        f"Share of the workers' time spent {ACTIVITY_LABELS[activity]}; during a gradient, all counts as computing.",
         "high" if activity == "compute" else "low",
     )
     for activity in ACTIVITIES

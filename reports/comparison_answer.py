@@ -25,7 +25,7 @@ from paceline.reports.blocks import Answer, Axis, Block, Cell, Chart, Claim, Col
 from paceline.reports.comparison.comparison import ComparisonResult, Line
 from paceline.reports.comparison.conclusion import conclusion
 from paceline.reports.comparison.error_table import error_tables
-from paceline.reports.comparison.run_table import comparison_tables, error_cell
+from paceline.reports.comparison.run_table import SIMPLER, comparison_tables, error_cell
 from paceline.reports.provenance import terms
 from paceline.reports.run_answer import broken_promises, introduction, notes_of
 from paceline.reports.run_charts import learning_chart, step_times_chart
@@ -36,7 +36,6 @@ FIGURES = (
     STEP_TIME, THROUGHPUT, STALENESS_OF_RANKS, TIME_TO_ACCURACY, TIME_TO_LOSS, FINAL_ACCURACY, FINAL_LOSS,
 )  # fmt: skip
 """the figures of the section of errors"""
-SIMPLER = {"no_message_cost": "without messages", "no_spread": "without spread", "alpha_beta": "α–β model"}
 
 
 def answer_of_comparison(

@@ -41,8 +41,8 @@ from paceline.reports.comparison.ranking import aim_of, by_algorithm, figures, m
 from paceline.reports.text import RowByRow
 from paceline.reports.words import kind_of, worst
 
-SIMPLER = ("without messages", "without spread", "α–β model")
-"""headers of the errors of the simpler models"""
+SIMPLER = {"no_message_cost": "without messages", "no_spread": "without spread", "alpha_beta": "α–β model"}
+"""headers of the errors of the simpler models, by their keys in the errors of a comparison"""
 NUMBER, RANGE = "0.0000", "00.0–00.0"
 """figures and ranges of the usual width, for the columns of a table that is printed row by row"""
 GOOD, FAIR = 0.05, 0.15
@@ -70,7 +70,7 @@ def step_table(comparison: ComparisonResult) -> Table:
 def _both_sides(comparison: ComparisonResult, title: str, figure: Figure) -> Table:
     """Returns the table of a figure: simulated, measured, our error and the errors of the simpler models."""
     columns = [
-        *_sides(figure), Column("error", signed=True), *(Column(header, signed=True) for header in SIMPLER),
+        *_sides(figure), Column("error", signed=True), *(Column(header, signed=True) for header in SIMPLER.values()),
     ]  # fmt: skip
     rows = [
         (
@@ -104,7 +104,7 @@ def accuracy_table(comparison: ComparisonResult) -> Table:
 
 def staleness_table(comparison: ComparisonResult) -> Table:
     """Returns the table of the ranks' mean staleness, with the total-variation distance of the distributions."""
-    distances = ("distance", *SIMPLER[: len(PARTIAL_MODELS)])
+    distances = ("distance", *list(SIMPLER.values())[: len(PARTIAL_MODELS)])
     columns = [
         Column("algorithm"), *_sides(STALENESS_OF_RANKS), Column("worst rank", signed=True),
         *(Column(header, PLAIN) for header in distances),

@@ -22,7 +22,7 @@ from pydantic_core import PydanticCustomError
 from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.checking.own_methods import check_own_methods
 from paceline.records import store
-from paceline.records.figures import significant
+from paceline.records.figures import SECONDS, significant
 from paceline.records.store import slug
 from paceline.reports.planning.plan_answer import Candidate, PlanResult, candidates_of
 from paceline.reports.planning.request import (
@@ -324,7 +324,7 @@ def _unreached(request: Request, trials: Sequence[Trial]) -> str:
     said = f"none of {len(trials)} trials reaches {request.target.words} inside the limits"
     if best is not None:
         one, row = best[1]
-        figures = f"{significant(row['best'], 4)} after {significant(row['wall_s'])} s"
+        figures = f"{significant(row['best'], 4)} after {SECONDS.with_symbol(row['wall_s'])}"
         said += f"; the closest is {one.choice.words}: {request.target.aim} {figures}"
     limits = [
         option

@@ -30,7 +30,7 @@ import numpy as np
 from paceline.algorithms.core.job import Budget
 from paceline.backend.status.progress_counters import RankTotals, Scored, Totals, Window
 from paceline.records import Run
-from paceline.records.figures import significant
+from paceline.records.figures import DURATION, significant
 from paceline.records.pace import TOLERANCE
 from paceline.reports.comparison.ranking import Aim
 from paceline.reports.watching.predict_runs import PredictedProgress, Seconds
@@ -327,10 +327,8 @@ def seconds(value: float) -> str:
     >>> [seconds(value) for value in (0.00123, 0.0412, 2.345, 98.7, 7100.0)]
     ['1.23 ms', '41.2 ms', '2.35 s', '98.7 s', '1 h 58 min']
     """
-    if value < 0.9995:
-        return f"{significant(value * 1e3)} ms"
     if value < 600:
-        return f"{significant(value)} s"
+        return DURATION.text(value)
     minutes = round(value / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 

@@ -16,7 +16,7 @@ from paceline.cli.app import app
 from paceline.records.store import save
 from paceline.records.stored_runs import Filter, RunFolders, condition, delete_runs, find_runs, seconds_of
 from paceline.reports.blocks import Table
-from paceline.reports.stored_runs import compare_runs, comparison_tables, rank_rows
+from paceline.reports.stored_run_tables import compare_runs, comparison_tables, rank_rows
 from tests.made_up import run
 from tests.stored import flip
 
