@@ -126,16 +126,15 @@ def calibrate(
             runs=run or [],
             import_only=import_only,
         )
-        if started is not None:
-            request.measured()
+        measured = None if started is None else request.measured()
         if (started is None or started.process == 0) and not out.parent.is_dir():  # no other process writes
             raise InputError(f"--out: found {str(out)!r}, expected a file in an existing folder")
-        if started is None:
+        if started is None or measured is None:
             with shown.progress() as stage:
                 machine: MachinePart | None = calibrated(request, seconds=seconds, stage=stage)
         else:
             with together(started, shown) as (world, speaking), speaking.progress() as stage:
-                machine = calibrate_joined(request, world, seconds=seconds, stage=stage)
+                machine = calibrate_joined(measured, world, batches=request.batches, seconds=seconds, stage=stage)
     if machine is None:
         return
     save_machine(machine, out)

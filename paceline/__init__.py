@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from paceline.records import Run
-    from paceline.reports.comparison.comparison import ComparisonResult
     from paceline.reports.check_result import CheckResult, check
     from paceline.reports.comparison.compare import compare
     from paceline.reports.comparison.comparison import ComparisonResult

@@ -251,7 +251,17 @@ def count_spans(
     nbytes: int | Integers,
     ready_s: Floats | None,
 ) -> None:
-    """Does for many spans what `Counters.add_span` does for one, without the gradients; arguments as in `add_spans`."""
+    """Does for many spans what `Counters.add_span` does for one, without the gradients.
+
+    Args:
+        counters: the counts of the run.
+        ranks: the rank of each span; a rank occurs once.
+        activity: the activity of all.
+        starts_s: the start of each.
+        ends_s: the end of each.
+        nbytes: the bytes, of all or of each.
+        ready_s: for receives, when each message was sent; for collectives, when the last member entered.
+    """
     counters.spans[activity] += len(ranks)
     at = places(ranks)
     if activity in ("collective", "receive"):

@@ -247,26 +247,23 @@ def calibrate(request: CalibrationRequest, *, seconds: float = 180.0, stage: Sta
 
 
 def calibrate_joined(
-    request: CalibrationRequest, world: World, *, seconds: float, stage: Stage = lambda _: None
+    scenario: Scenario, world: World, *, batches: Sequence[int], seconds: float, stage: Stage = lambda _: None
 ) -> MachinePart | None:
     """Measures as one process of several; returns the machine in the first one.
 
     Args:
-        request: what is calibrated, the same in all processes.
+        scenario: that of `CalibrationRequest.measured`, the same in all processes.
         world: the processes.
+        batches: the batch sizes to be measured; empty: by the scenario.
         seconds: as for `calibrate`.
         stage: as for `calibrate`.
-
-    Raises:
-        InputError: the request is wrong, or needs no launcher.
     """
     from paceline.backend.calibration.calibrate import calibrate_hosts
     from paceline.simulator.runs.dry_run import dry_run
 
-    scenario = request.measured()
     asked = dry_run(scenario.plans(), by_hosts=len(world.hosts) > 1)
     progress = stage("calibrating")
-    return calibrate_hosts(scenario, asked, world, batches=request.batches, seconds=seconds, progress=progress)
+    return calibrate_hosts(scenario, asked, world, batches=batches, seconds=seconds, progress=progress)
 
 
 def _run_costs(path: Path, scenario: Scenario) -> Imported:

@@ -133,7 +133,7 @@ def _legend_columns(plot: Plot) -> int:
 
 def _legend_lines(plot: Plot) -> int:
     names = _legend(plot)
-    return sum(name.count("\n") + 1 for name in names) // _legend_columns(plot) if len(names) > 1 else 0
+    return -(-sum(name.count("\n") + 1 for name in names) // _legend_columns(plot)) if len(names) > 1 else 0
 
 
 def _line(axes: Axes, one: Drawn, zorder: float) -> None:

@@ -21,7 +21,6 @@ from paceline.scenarios import Scenario, load
 from paceline.scenarios.values.mistakes import one_of
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from paceline.backend.multihost.world import World
@@ -93,7 +92,6 @@ class Runs(Result, list[Run]):
         Raises:
             InputError: there is no such table.
         """
-
         return summary_frame(self) if table == SUMMARY else table_frame(self, table)
 
     def plot(self, x: Axis = "time") -> Figure:

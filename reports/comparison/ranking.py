@@ -29,6 +29,7 @@ from paceline.records.figures import (
     TIME_TO_LOSS,
     TIME_TO_LOSS_RESOLUTION,
     Figure,
+    half_width,
     number,
 )
 from paceline.records.metrics import interval
@@ -219,12 +220,8 @@ def equal(one: Any, other: Any, figure: Figure) -> bool:
     >>> equal({"mean": 1.0, "low": 0.8, "high": 1.2}, wide, TIME_TO_LOSS), equal(1.0, 1.0, TIME_TO_LOSS)
     (False, True)
     """
-    ends = ([_half(one), _half(other)], [number(one) or 0.0, number(other) or 0.0])
+    ends = ([half_width(one) or 0.0, half_width(other) or 0.0], [number(one) or 0.0, number(other) or 0.0])
     return all(figure.text(a) == figure.text(b) or math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) for a, b in ends)
-
-
-def _half(value: Any) -> float:
-    return (value["high"] - value["low"]) / 2 if isinstance(value, Mapping) else 0.0
 
 
 def overlap(one: Any, other: Any) -> bool:

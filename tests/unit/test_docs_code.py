@@ -66,6 +66,10 @@ def test_readme_shows_the_scenario_of_the_tutorial() -> None:
     assert shown == {name: files_of(TUTORIAL)[name] for name in shown}
 
 
+def test_the_method_of_the_tutorial_is_as_short_as_the_readme_says() -> None:
+    assert len(files_of(TUTORIAL)["averaging.py"].partition("@dataclass")[2].splitlines()) <= 20
+
+
 def test_the_tutorial_has_the_commands_of_readme() -> None:
     shown = commands_of(README)
     assert len(shown) == 2
