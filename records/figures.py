@@ -7,14 +7,19 @@ Rules of this file:
 * A figure prints the same in every output, with the digits of its unit: three significant ones, if neither the unit nor
   the figure says otherwise; counts in full. Half of an interval has `UNCERTAIN` digits.
 * A value is a number, None if a run does not have it, or an interval ``{mean, low, high}`` over seeds.
+* `compute` says how a figure of one run follows from what was reduced from its record (`summary.Reduced`). Figures
+  without it compare several runs, or need prices.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from paceline.records.summary import Reduced
 
 ACTIVITIES: tuple[str, ...] = ("compute", "load", "update", "communication", "wait")
 """the activities to which a rank's time is assigned; rows of `spans` can also have those of `FAULTS`"""
@@ -206,6 +211,25 @@ def at(summary: Mapping[str, Any], key: str) -> Any:
     return found
 
 
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns values by key as a summary has them; the inverse of `at`.
+
+    Args:
+        values: values by names joined by points.
+
+    >>> nested({"wall_s": 2.0, "step_s.mean": 0.5, "step_s.p95": 0.7})
+    {'wall_s': 2.0, 'step_s': {'mean': 0.5, 'p95': 0.7}}
+    """
+    summary: dict[str, Any] = {}
+    for key, value in values.items():
+        *way, name = key.split(".")
+        place = summary
+        for one in way:
+            place = place.setdefault(one, {})
+        place[name] = value
+    return summary
+
+
 Better = Literal["low", "high"]
 Error = Literal["relative", "difference"]
 Type = Literal["Float64", "Int64", "boolean", "string"]
@@ -226,6 +250,7 @@ class Figure:
             if no error is shown.
         digits: significant digits; None: those of its unit.
         type: the type of its column in data frames and files.
+        compute: how it is computed from what was reduced from the record of a run; None if that is not enough.
 
     >>> STEP_TIME.column, STEP_TIME.of({"step_s": {"mean": 0.0467}}), STEP_TIME.text(0.0467), STEP_TIME.title
     ('step_s_mean', 0.0467, '46.7', 'step time, ms')
@@ -242,6 +267,7 @@ class Figure:
     error: Error | None = "relative"
     digits: int | None = None
     type: Type = "Float64"
+    compute: Callable[[Reduced], Any] | None = None
 
     @property
     def column(self) -> str:
@@ -267,35 +293,53 @@ class Figure:
         return f"{text} {self.unit.in_header}" if self.unit.in_header and text != MISSING else text
 
 
-WALL_TIME = Figure("wall_s", "time of the run", "wall", SECONDS, "Length of the whole run on its own clock.", "low")
-STEPS = Figure("steps", "steps", "steps", COUNT, "Gradients of all workers.", type="Int64")
+WALL_TIME = Figure(
+    "wall_s", "time of the run", "wall", SECONDS, "Length of the whole run on its own clock.", "low",
+    compute=lambda run: run.wall_s,
+)  # fmt: skip
+STEPS = Figure(
+    "steps", "steps", "steps", COUNT, "Gradients of all workers.", type="Int64", compute=lambda run: run.steps
+)
 LONGEST_PERIOD = Figure(
     "longest_period", "longest period of the method", "period", COUNT,
     "Steps of a worker after which the method has done everything once.", error=None, type="Int64",
+    compute=lambda run: run.longest_period,
 )  # fmt: skip
 PERIODS = Figure(
     "periods", "periods of the method", "periods", PLAIN,
     "Steps of a worker over the longest period; below 1, the run ended before the method had done everything once.",
-    error=None,
+    error=None, compute=lambda run: run.steps / run.workers / run.longest_period,
 )  # fmt: skip
-UPDATE_COUNT = Figure("updates", "updates", "updates", COUNT, "Changes of the weights being learned.", type="Int64")
+UPDATE_COUNT = Figure(
+    "updates", "updates", "updates", COUNT, "Changes of the weights being learned.", type="Int64",
+    compute=lambda run: run.updates,
+)  # fmt: skip
 EVALUATIONS = Figure(
     "evaluations", "evaluations", "evaluations", COUNT, "Evaluations of the weights on test samples.",
-    error=None, type="Int64",
+    error=None, type="Int64", compute=lambda run: len(run.losses),
 )  # fmt: skip
-SAMPLES = Figure("samples", "samples", "samples", COUNT, "Training samples of all applied gradients.", type="Int64")
+SAMPLES = Figure(
+    "samples", "samples", "samples", COUNT, "Training samples of all applied gradients.", type="Int64",
+    compute=lambda run: run.samples,
+)  # fmt: skip
 THROUGHPUT = Figure(
     "samples_per_s", "throughput", "throughput", RATE,
     "Training samples per second of all workers together, whatever they learn from them.", "high",
+    compute=lambda run: run.samples / run.wall_s if run.wall_s > 0 else None,
 )  # fmt: skip
 STEP_TIME = Figure(
     "step_s.mean", "step time", "step", MILLISECONDS,
     "Mean time from the start of a worker's gradient to that of its next one.", "low",
+    compute=lambda run: run.step_s["mean"],
 )  # fmt: skip
 STEP_TIME_MEDIAN = Figure(
-    "step_s.p50", "step time, median", "median", MILLISECONDS, "Half of the steps are shorter.", "low"
-)
-STEP_TIME_95 = Figure("step_s.p95", "step time, 95 %", "95 %", MILLISECONDS, "95 % of the steps are shorter.", "low")
+    "step_s.p50", "step time, median", "median", MILLISECONDS, "Half of the steps are shorter.", "low",
+    compute=lambda run: run.step_s["p50"],
+)  # fmt: skip
+STEP_TIME_95 = Figure(
+    "step_s.p95", "step time, 95 %", "95 %", MILLISECONDS, "95 % of the steps are shorter.", "low",
+    compute=lambda run: run.step_s["p95"],
+)  # fmt: skip
 ACTIVITY_LABELS: Mapping[str, str] = {
     "compute": "computing", "load": "loading", "update": "updating", "communication": "communicating",
     "wait": "waiting",
@@ -303,33 +347,37 @@ ACTIVITY_LABELS: Mapping[str, str] = {
 ACTIVITY_HEADERS: Mapping[str, str] = {
     "compute": "compute", "load": "load", "update": "update", "communication": "comm.", "wait": "wait",
 }  # fmt: skip
-TIME_FRACTIONS: Mapping[str, Figure] = {
-    activity: Figure(
+
+
+def _time_fraction(activity: str) -> Figure:
+    """Returns the figure of the time that workers spend on an activity."""
+    return Figure(
         f"time_fraction.{activity}", f"time {ACTIVITY_LABELS[activity]}", ACTIVITY_HEADERS[activity], PERCENT,
         f"Share of the workers' time spent {ACTIVITY_LABELS[activity]}; during a gradient, all counts as computing.",
-        "high" if activity == "compute" else "low",
-    )
-    for activity in ACTIVITIES
-}  # fmt: skip
+        "high" if activity == "compute" else "low", compute=lambda run: run.time_fraction[activity],
+    )  # fmt: skip
+
+
+TIME_FRACTIONS: Mapping[str, Figure] = {activity: _time_fraction(activity) for activity in ACTIVITIES}
 COMPUTING, COMMUNICATION, WAITING = (TIME_FRACTIONS[name] for name in ("compute", "communication", "wait"))
-BYTES_SENT = Figure("bytes_sent", "bytes sent", "sent", MEGABYTES, "Sent by all ranks together.", "low", type="Int64")
+BYTES_SENT = Figure(
+    "bytes_sent", "bytes sent", "sent", MEGABYTES, "Sent by all ranks together.", "low", type="Int64",
+    compute=lambda run: run.bytes_sent,
+)  # fmt: skip
 STALENESS = Figure(
     "staleness.mean", "staleness, mean of updates", "staleness", UPDATES,
     "How many changes of the weights a gradient misses when it is applied: the mean over all inputs of updates, as "
-    "each method counts it.",
+    "each method counts it.", compute=lambda run: run.staleness["mean"],
 )  # fmt: skip
 STALENESS_OF_RANKS = Figure(
     "staleness.mean_of_ranks", "staleness, mean of ranks", "staleness of ranks", UPDATES,
     "The mean of the ranks' own mean staleness: every rank counts alike, however many gradients it has.",
+    compute=lambda run: run.staleness["mean_of_ranks"],
 )  # fmt: skip
 STALENESS_MAX = Figure(
-    "staleness.max",
-    "staleness, largest",
-    "largest staleness",
-    UPDATES,
-    "The largest staleness of an update.",
-    type="Int64",
-)
+    "staleness.max", "staleness, largest", "largest staleness", UPDATES, "The largest staleness of an update.",
+    type="Int64", compute=lambda run: run.staleness["max"],
+)  # fmt: skip
 
 
 def _at_target(aim: Literal["accuracy", "loss"]) -> tuple[Figure, ...]:
@@ -338,18 +386,22 @@ def _at_target(aim: Literal["accuracy", "loss"]) -> tuple[Figure, ...]:
         Figure(
             f"time_to_{aim}_s", f"time to the target {aim}", "target", SECONDS,
             f"Time until the target {aim} is reached; speed and learning count.", "low",
+            compute=lambda run: run.at_target(aim, run.axes.times_s),
         ),
         Figure(
             f"time_to_{aim}_resolution_s", f"resolution of the time to the target {aim}", "resolution", SECONDS,
             "Time between the two evaluations around the target.", error=None,
+            compute=lambda run: run.resolution_s(aim),
         ),
         Figure(
             f"samples_to_{aim}", f"samples to the target {aim}", "samples needed", COUNT,
             f"Training samples until the target {aim} is reached.", "low",
+            compute=lambda run: run.at_target(aim, run.axes.samples),
         ),
         Figure(
             f"updates_to_{aim}", f"updates to the target {aim}", "updates needed", COUNT,
             f"Changes of the weights until the target {aim} is reached.", "low",
+            compute=lambda run: run.at_target(aim, run.axes.updates),
         ),
     )  # fmt: skip
 
@@ -358,18 +410,20 @@ TIME_TO_ACCURACY, TIME_TO_ACCURACY_RESOLUTION, SAMPLES_TO_ACCURACY, UPDATES_TO_A
 TIME_TO_LOSS, TIME_TO_LOSS_RESOLUTION, SAMPLES_TO_LOSS, UPDATES_TO_LOSS = _at_target("loss")
 FINAL_ACCURACY = Figure(
     "final_accuracy", "accuracy at the end", "accuracy", PERCENT, "Accuracy on test samples at the end of the run.",
-    "high", "difference",
+    "high", "difference", compute=lambda run: run.last(run.accuracies),
 )  # fmt: skip
 FINAL_LOSS = Figure(
-    "final_loss", "loss at the end", "loss", PLAIN, "Loss on test samples at the end of the run.", "low", digits=4
-)
+    "final_loss", "loss at the end", "loss", PLAIN, "Loss on test samples at the end of the run.", "low", digits=4,
+    compute=lambda run: run.last(run.losses),
+)  # fmt: skip
 DIVERGED = Figure(
     "diverged", "diverged", "diverged", PLAIN, "Whether the loss became infinite, or ten times the first one.",
-    error=None, type="boolean",
+    error=None, type="boolean", compute=lambda run: run.diverged,
 )  # fmt: skip
 STOP_REASON = Figure(
-    "stop_reason", "reason for the end", "ended by", PLAIN, "Why the run ended.", error=None, type="string"
-)
+    "stop_reason", "reason for the end", "ended by", PLAIN, "Why the run ended.", error=None, type="string",
+    compute=lambda run: run.stop_reason,
+)  # fmt: skip
 
 IN_SUMMARY: tuple[Figure, ...] = (
     WALL_TIME, STEPS, LONGEST_PERIOD, PERIODS, UPDATE_COUNT, EVALUATIONS, SAMPLES, THROUGHPUT, STEP_TIME,

@@ -14,10 +14,11 @@ from paceline.records.faults import Slowed
 from paceline.records.figures import SECONDS
 from paceline.records.links import link_figures
 from paceline.records.machine import machine_facts, package_versions
-from paceline.records.pace import Asked
-from paceline.records.sampled_figures import activities_of_counters, rank_table
-from paceline.records.summary import Kind, Summary, summarise
+from paceline.records.pace import Asked, pace_figures
+from paceline.records.sampled_figures import rank_table, reduce_counters
+from paceline.records.summary import Kind, Summary, reduce_tables, summarise
 from paceline.records.tables import Tables, assemble, frame
+from paceline.records.targets import Targets
 from paceline.records.trace import Snapshot, Trace
 
 
@@ -98,30 +99,32 @@ class Run:
         """
         trace.snapshots = [evaluated(shot, job.learner) for shot in trace.snapshots]
         tables = assemble(trace, num_samples=job.learner.num_samples, measured=kind == "measured")
-        activities = None
-        if trace.counters is not None:
-            activities = activities_of_counters(trace, tables, job)
+        targets = Targets(accuracy=target, loss=target_loss)
+        if trace.counters is None:
+            reduced = reduce_tables(
+                tables,
+                wall_s=trace.wall_s,
+                workers=job.workers,
+                staleness_kind=job.method.staleness_kind,
+                longest_period=job.method.longest_period(job.workers),
+                targets=targets,
+                stop_reason=trace.stop_reason,
+                slowed=slowed,
+                each_counts=job.method.independent,
+            )
+        else:
+            reduced = reduce_counters(trace, tables, job, targets)
             tables = kept_tables(tables, trace)
         summary = summarise(
-            tables,
+            reduced,
             kind=kind,
-            wall_s=trace.wall_s,
-            workers=job.workers,
-            staleness_kind=job.method.staleness_kind,
-            target=target,
-            target_loss=target_loss,
-            stop_reason=trace.stop_reason,
             paced=paced,
             emulated_network=emulated_network,
-            slowed=slowed,
             lost_updates=trace.lost_updates,
-            each_counts=job.method.independent,
-            longest_period=job.method.longest_period(job.workers),
             reads=trace.reads,
             failed_ranks=trace.failed_ranks,
             ended=trace.ended,
-            asked=asked,
-            activities=activities,
+            pace=None if asked is None else pace_figures(tables.spans, asked),
             links=None if trace.links is None else link_figures(trace.links, trace.wall_s),
             stand_in=stand_in,
         )

@@ -23,32 +23,41 @@ from paceline.records.figures import ACTIVITIES
 from paceline.records.keeping import LayerCount, RecordFigures
 from paceline.records.metrics import Histogram
 from paceline.records.staleness import CLOCK_GAP, NAMES, NotionFigures
-from paceline.records.summary import Activities, Staleness, StepTime, rank_seconds
+from paceline.records.summary import Reduced, Staleness, StepTime, rank_seconds
 from paceline.records.tables import Tables, frame
-from paceline.records.targets import Axes
+from paceline.records.targets import Axes, Targets
 from paceline.records.trace import Trace
 from paceline.records.value_counts import Floats, RankedCounts, view
 
 
-def activities_of_counters(trace: Trace, tables: Tables, job: Job) -> Activities:
-    """Returns the figures of a run whose records were sampled.
+def reduce_counters(trace: Trace, tables: Tables, job: Job, targets: Targets) -> Reduced:
+    """Reduces the counters of a run whose records were sampled.
 
     Args:
         trace: the record of the run.
         tables: its tables, with the kept records.
         job: the run's job.
+        targets: what the run aims at.
     """
     counters, keeping = trace.counters, trace.keeping
     assert counters is not None and keeping.ranks is not None, "records are sampled"
     kept = sorted(int(rank) for rank in keeping.ranks)
     kinds = _kinds(counters, NAMES[job.method.staleness_kind])
     fraction, error = _fractions(counters, tables.spans, kept, trace.wall_s)
-    updates, times_s = counters.updates, tables.evaluations["time_s"].tolist()
-    return Activities(
+    updates, evaluations = counters.updates, tables.evaluations
+    times_s = evaluations["time_s"].tolist()
+    return Reduced(
+        wall_s=trace.wall_s,
+        workers=job.workers,
+        longest_period=job.method.longest_period(job.workers),
         steps=sum(counters.gradients.number),
         updates=updates.progress.number,
         samples=updates.samples,
-        axes=Axes(times_s, tables.evaluations["samples"].tolist(), updates.progress.at(times_s)),
+        axes=Axes(times_s, evaluations["samples"].tolist(), updates.progress.at(times_s)),
+        losses=evaluations["loss"].tolist(),
+        accuracies=evaluations["accuracy"].tolist(),
+        targets=targets,
+        stop_reason=trace.stop_reason,
         step_s=_step_times(counters, trace.wall_s),
         time_fraction=fraction,
         bytes_sent=counters.bytes_sent,

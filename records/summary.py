@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast
 
 import numpy as np
 import pandas as pd
@@ -22,15 +23,15 @@ from paceline.algorithms.core.method import StalenessKind
 from paceline.algorithms.core.values import Rank
 from paceline.records.extrapolated import Extrapolated
 from paceline.records.faults import FaultFigures, Slowed, fault_figures
-from paceline.records.figures import ACTIVITIES
+from paceline.records.figures import ACTIVITIES, IN_SUMMARY, nested
 from paceline.records.keeping import RecordFigures
 from paceline.records.links import LinkFigures
 from paceline.records.metrics import Histogram, finite, histogram
-from paceline.records.pace import Asked, PaceFigures, pace_figures
+from paceline.records.pace import PaceFigures
 from paceline.records.prediction_interval import PredictionInterval
 from paceline.records.staleness import NAMES, NotionFigures, figures, measured, records_of, workers_of
 from paceline.records.tables import Tables
-from paceline.records.targets import SMOOTHING, Axes, TargetFigures, axes_of, has_diverged, target_figures
+from paceline.records.targets import NO_TARGETS, Axes, Crossing, Targets, axes_of, has_diverged, reading
 from paceline.records.trace import LostRank, LostUpdates, Reads
 
 if TYPE_CHECKING:
@@ -67,8 +68,24 @@ class Staleness(TypedDict):
     """every kind of staleness that applies to the method, by name, its own included"""
 
 
-class RunFigures(TypedDict):
-    """Figures of all runs. Times are in seconds of the run's own clock, shares have no unit."""
+class ReadingFigures(TypedDict):
+    """The requests of all ranks to storage."""
+
+    requests: int
+    seeks: int
+    """requests that did not begin where their reader's last one ended"""
+    bytes: int
+    bytes_per_s: float | None
+    stall_share: float | None
+    """share of all workers' time in which they waited for batches"""
+
+
+class Summary(TypedDict):
+    """All figures of one run, by their keys, and what belongs to them.
+
+    Times are in seconds of the run's own clock, shares have no unit. `figures.IN_SUMMARY` says how the figures are
+    named, printed and computed.
+    """
 
     kind: Kind
     paced: bool
@@ -91,23 +108,23 @@ class RunFigures(TypedDict):
     staleness: Staleness
     lost_updates: LostUpdates | None
     """null if nothing was added to shared memory"""
-
-
-class ReadingFigures(TypedDict):
-    """The requests of all ranks to storage."""
-
-    requests: int
-    seeks: int
-    """requests that did not begin where their reader's last one ended"""
-    bytes: int
-    bytes_per_s: float | None
-    stall_share: float | None
-    """share of all workers' time in which they waited for batches"""
-
-
-class Summary(RunFigures, TargetFigures):
-    """All figures of one run."""
-
+    evaluations: int
+    """how many there are, those at the start and at the end included"""
+    target_accuracy: float | None
+    target_loss: float | None
+    smoothing: int
+    """number of evaluations in the trailing mean from which figures at targets are computed"""
+    interpolation: str
+    """a description of how they are computed"""
+    time_to_accuracy_s: float | None
+    time_to_accuracy_resolution_s: float | None
+    """time between the two evaluations around it"""
+    samples_to_accuracy: float | None
+    updates_to_accuracy: float | None
+    time_to_loss_s: float | None
+    time_to_loss_resolution_s: float | None
+    samples_to_loss: float | None
+    updates_to_loss: float | None
     final_loss: float | None
     final_accuracy: float | None
     diverged: bool
@@ -140,159 +157,182 @@ class Summary(RunFigures, TargetFigures):
     """only if the scenario asks for it; these are not figures of this run alone"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activities:
-    """The figures of a summary that depend on all spans and updates: from complete tables, or from counters."""
+@dataclass(frozen=True, kw_only=True)  # without slots: a cached property is stored
+class Reduced:
+    """What the record of a run is reduced to, from complete tables or from counters: figures are computed from it.
 
+    Args:
+        wall_s: the run's own clock at its end.
+        workers: number of workers, ranks 0 … workers − 1.
+        longest_period: steps of a worker after which the method has done everything once.
+        steps: gradients of all ranks.
+        updates: updates that count.
+        samples: training samples of all updates.
+        step_s: seconds of the steps.
+        time_fraction: share of the workers' time of each activity.
+        bytes_sent: bytes that all ranks sent.
+        staleness: that of the inputs of updates.
+        axes: time, samples and updates at each evaluation.
+        losses: one for each evaluation.
+        accuracies: the same; NaN if the problem has none.
+        targets: what the run aims at.
+        stop_reason: why the run ended.
+        faults: sums of slowdowns and crashes; None if the scenario has none.
+        records: what was kept; None if all spans and updates were.
+    """
+
+    wall_s: float
+    workers: int
+    longest_period: int
     steps: int
     updates: int
     samples: int
-    axes: Axes
     step_s: StepTime
     time_fraction: dict[str, float]
     bytes_sent: int
     staleness: Staleness
+    axes: Axes
+    losses: Sequence[float]
+    accuracies: Sequence[float]
+    targets: Targets = NO_TARGETS
+    stop_reason: Reason | None = None
     faults: FaultFigures | None = None
     records: RecordFigures | None = None
-    """None if all spans and updates were kept"""
+
+    @cached_property
+    def _crossings(self) -> Mapping[str, Crossing | None]:
+        return self.targets.crossings(losses=self.losses, accuracies=self.accuracies)
+
+    def at_target(self, aim: str, axis: Sequence[float]) -> float | None:
+        """Returns the position on an axis where a target is first reached; None if it is not.
+
+        Args:
+            aim: accuracy or loss.
+            axis: one of `axes`.
+        """
+        crossing = self._crossings[aim]
+        return None if crossing is None else crossing.at(axis)
+
+    def resolution_s(self, aim: str) -> float | None:
+        """Returns the time between the two evaluations around a target; None if it is not reached."""
+        crossing = self._crossings[aim]
+        return None if crossing is None else crossing.resolution(self.axes.times_s)
+
+    def last(self, values: Sequence[float]) -> float | None:
+        """Returns the last value of losses or accuracies; None if there is none, or if it is not finite."""
+        return finite(values[-1]) if values else None
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the loss became infinite, or ten times the first one."""
+        return has_diverged(self.losses)
 
 
-def activities_of_tables(
+def reduce_tables(
     tables: Tables,
     *,
     wall_s: float,
     workers: int,
     staleness_kind: StalenessKind,
+    longest_period: int = 1,
+    targets: Targets = NO_TARGETS,
+    stop_reason: Reason | None = None,
     slowed: Slowed | None = None,
     each_counts: bool = False,
-) -> Activities:
-    """Returns the figures of complete tables.
+) -> Reduced:
+    """Reduces complete tables; the arguments that are not below are those of `Reduced`.
 
     Args:
         tables: the tables of the run.
-        wall_s: the run's own clock at its end.
-        workers: number of workers, ranks 0 … workers − 1.
+        wall_s: see `Reduced`.
+        workers: see `Reduced`.
         staleness_kind: the kind in the staleness column.
+        longest_period: see `Reduced`.
+        targets: see `Reduced`.
+        stop_reason: see `Reduced`.
         slowed: the seconds that slowdowns added to work, for a run with slowdowns or crashes.
         each_counts: whether each input is a separate update, even if two have replaced the same version.
     """
-    spans, updates = tables.spans, tables.updates
+    spans, updates, evaluations = tables.spans, tables.updates, tables.evaluations
     steps = steps_of(spans, workers, wall_s)
     counted = updates if each_counts else counting(updates, staleness_kind)
-    return Activities(
+    return Reduced(
+        wall_s=wall_s,
+        workers=workers,
+        longest_period=longest_period,
         steps=len(steps),
         updates=len(counted),
         samples=int(updates["samples"].sum()),
-        axes=axes_of(tables.evaluations, counted),
         step_s=step_times(steps),
         time_fraction=shares(spans, wall_s=wall_s, workers=workers),
         bytes_sent=int(spans["bytes"].sum()),
         staleness=staleness(tables, staleness_kind, workers),
+        axes=axes_of(evaluations, counted),
+        losses=evaluations["loss"].tolist(),
+        accuracies=evaluations["accuracy"].tolist(),
+        targets=targets,
+        stop_reason=stop_reason,
         faults=None if slowed is None else fault_figures(spans, slowed),
     )
 
 
 def summarise(
-    tables: Tables,
+    reduced: Reduced,
     *,
     kind: Kind,
-    wall_s: float,
-    workers: int,
-    staleness_kind: StalenessKind,
-    target: float | None = None,
-    target_loss: float | None = None,
-    stop_reason: Reason | None = None,
-    smoothing: int = SMOOTHING,
     paced: bool = False,
     emulated_network: bool = False,
-    slowed: Slowed | None = None,
     lost_updates: LostUpdates | None = None,
-    each_counts: bool = False,
-    longest_period: int = 1,
     reads: Mapping[Rank, Reads] | None = None,
     failed_ranks: Sequence[LostRank] = (),
     ended: str | None = None,
-    asked: Asked | None = None,
-    activities: Activities | None = None,
+    pace: PaceFigures | None = None,
     links: LinkFigures | None = None,
     stand_in: str | None = None,
 ) -> Summary:
-    """Returns the summary of a run.
+    """Returns the summary of a run: every figure of `IN_SUMMARY`, and what belongs to them.
 
     Args:
-        tables: the tables of the run.
+        reduced: what its record was reduced to.
         kind: simulated or measured.
-        wall_s: the run's own clock at its end.
-        workers: number of workers, ranks 0 … workers − 1.
-        staleness_kind: the kind in the staleness column.
-        target: the accuracy for time to accuracy.
-        target_loss: the loss for time to loss.
-        stop_reason: why the run ended.
-        smoothing: number of evaluations in the trailing mean.
         paced: whether a measured run was paced to device times.
         emulated_network: whether a measured run used an emulated network.
-        slowed: the seconds that slowdowns added to work, for a run with slowdowns or crashes.
         lost_updates: the additions to shared cells, and the share that was lost.
-        each_counts: whether each input is a separate update, even if two have replaced the same version.
-        longest_period: steps of a worker after which the method has done everything once.
         reads: the requests of each rank to storage.
         failed_ranks: ranks that died.
         ended: why the run ended, if a death that the scenario has planned ended it.
-        asked: the modelled seconds of a gradient, for a paced run.
-        activities: the figures of a run whose tables are not complete; None: they are computed from the tables.
+        pace: how well a paced run held its pace.
         links: what the links of a cluster's graph carried, for a simulated run on one.
         stand_in: which problem was learned in place of the scenario's model, and for what; None if the model itself.
     """
-    evaluations = tables.evaluations
-    found = activities or activities_of_tables(
-        tables,
-        wall_s=wall_s,
-        workers=workers,
-        staleness_kind=staleness_kind,
-        slowed=slowed,
-        each_counts=each_counts,
-    )
-    summary = Summary(
-        kind=kind,
-        paced=paced,
-        emulated_network=emulated_network,
-        wall_s=wall_s,
-        steps=found.steps,
-        longest_period=longest_period,
-        periods=found.steps / workers / longest_period,
-        updates=found.updates,
-        samples=found.samples,
-        samples_per_s=found.samples / wall_s if wall_s > 0 else None,
-        step_s=found.step_s,
-        time_fraction=found.time_fraction,
-        bytes_sent=found.bytes_sent,
-        staleness=found.staleness,
-        lost_updates=lost_updates,
-        **target_figures(  # type: ignore[typeddict-item]  # its result has no key "faults"
-            evaluations, found.axes, accuracy=target, loss=target_loss, smoothing=smoothing
-        ),
-        final_loss=_last(evaluations["loss"]),
-        final_accuracy=_last(evaluations["accuracy"]),
-        diverged=has_diverged(evaluations["loss"].tolist()),
-        stop_reason=stop_reason,
-    )
-    if found.records is not None:
-        summary["records"] = found.records
-    if found.faults is not None:
-        summary["faults"] = found.faults
-    if failed_ranks:
-        summary["failed_ranks"] = [{**one, "absent_s": max(0.0, wall_s - one["time_s"])} for one in failed_ranks]
-    if ended is not None:
-        summary["ended"] = ended
-    if stand_in is not None:
-        summary["stand_in"] = stand_in
-    if reads:
-        summary["reads"] = reading_figures(reads.values(), wall_s=wall_s, workers=workers)
-    if links is not None:
-        summary["links"] = links
-    if asked is not None and (pace := pace_figures(tables.spans, asked)) is not None:
-        summary["pace"] = pace
-    return summary
+    values = nested({figure.key: figure.compute(reduced) for figure in IN_SUMMARY if figure.compute is not None})
+    values["staleness"] = {**reduced.staleness, **values["staleness"]}
+    wall_s = reduced.wall_s
+    absent = [{**one, "absent_s": max(0.0, wall_s - one["time_s"])} for one in failed_ranks]
+    read = reading_figures(reads.values(), wall_s=wall_s, workers=reduced.workers) if reads else None
+    optional = {
+        "records": reduced.records,
+        "faults": reduced.faults,
+        "failed_ranks": absent or None,
+        "ended": ended,
+        "stand_in": stand_in,
+        "reads": read,
+        "links": links,
+        "pace": pace,
+    }
+    summary = {
+        "kind": kind,
+        "paced": paced,
+        "emulated_network": emulated_network,
+        **values,
+        "lost_updates": lost_updates,
+        "target_accuracy": reduced.targets.accuracy,
+        "target_loss": reduced.targets.loss,
+        "smoothing": reduced.targets.smoothing,
+        "interpolation": reading(reduced.targets.smoothing),
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+    return cast(Summary, summary)
 
 
 def reading_figures(reads: Iterable[Reads], *, wall_s: float, workers: int) -> ReadingFigures:
@@ -427,10 +467,6 @@ def _sweep(kinds: Numbers, start: Seconds, end: Seconds, wall_s: float) -> dict[
         free &= ~covered
     seconds["wait"] += float(lengths[free].sum())
     return seconds
-
-
-def _last(column: Any) -> float | None:
-    return finite(column.iloc[-1]) if len(column) else None
 
 
 def step_seconds(run: Run) -> dict[int, float]:

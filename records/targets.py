@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -147,26 +147,38 @@ def _reaches(target: float | None, values: Sequence[float], *, falling: bool = F
     return crossing(target, [_last_smoothed(values)], falling=falling) is not None
 
 
-class TargetFigures(TypedDict):
-    """The targets, and the time, samples and updates to reach them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """What a run aims at.
 
-    evaluations: int
-    """how many there are, those at the start and at the end included"""
-    target_accuracy: float | None
-    target_loss: float | None
-    smoothing: int
-    """number of evaluations in the trailing mean from which figures are computed"""
-    interpolation: str
-    """a description of how they are computed"""
-    time_to_accuracy_s: float | None
-    time_to_accuracy_resolution_s: float | None
-    """time between the two evaluations around it"""
-    samples_to_accuracy: float | None
-    updates_to_accuracy: float | None
-    time_to_loss_s: float | None
-    time_to_loss_resolution_s: float | None
-    samples_to_loss: float | None
-    updates_to_loss: float | None
+    Args:
+        accuracy: the target accuracy, reached from below; None without one.
+        loss: the target loss, reached from above; None without one.
+        smoothing: number of evaluations in the trailing mean that is compared with them.
+    """
+
+    accuracy: float | None = None
+    loss: float | None = None
+    smoothing: int = SMOOTHING
+
+    def crossings(self, *, losses: Sequence[float], accuracies: Sequence[float]) -> dict[str, Crossing | None]:
+        """Returns where the smoothed curves of a run first reach the targets; None where they do not, or none is set.
+
+        Args:
+            losses: one for each evaluation.
+            accuracies: the same.
+
+        >>> Targets(accuracy=0.5, smoothing=1).crossings(losses=[2.0, 1.0], accuracies=[0.0, 1.0])
+        {'accuracy': Crossing(index=1, share=0.5), 'loss': None}
+        """
+        up, down = (smoothed(values, self.smoothing).tolist() for values in (accuracies, losses))
+        return {
+            "accuracy": None if self.accuracy is None else crossing(self.accuracy, up),
+            "loss": None if self.loss is None else crossing(self.loss, down, falling=True),
+        }
+
+
+NO_TARGETS = Targets()
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,39 +200,3 @@ def axes_of(evaluations: pd.DataFrame, updates: pd.DataFrame) -> Axes:
     times_s = evaluations["time_s"].to_numpy()
     done = np.searchsorted(np.sort(updates["time_s"].to_numpy()), times_s, side="right")
     return Axes(times_s.tolist(), evaluations["samples"].tolist(), done.tolist())
-
-
-def target_figures(
-    evaluations: pd.DataFrame, axes: Axes, *, accuracy: float | None, loss: float | None, smoothing: int
-) -> TargetFigures:
-    """Returns the figures at a target accuracy and a target loss.
-
-    Args:
-        evaluations: the table.
-        axes: of its rows.
-        accuracy: the target accuracy, reached from below; None without one.
-        loss: the target loss, reached from above; None without one.
-        smoothing: number of evaluations in the trailing mean.
-    """
-    curves = {name: smoothed(evaluations[name].tolist(), smoothing).tolist() for name in ("accuracy", "loss")}
-    up = None if accuracy is None else crossing(accuracy, curves["accuracy"])
-    down = None if loss is None else crossing(loss, curves["loss"], falling=True)
-    return TargetFigures(
-        evaluations=len(evaluations),
-        target_accuracy=accuracy,
-        target_loss=loss,
-        smoothing=smoothing,
-        interpolation=reading(smoothing),
-        time_to_accuracy_s=_at(up, axes.times_s),
-        time_to_accuracy_resolution_s=None if up is None else up.resolution(axes.times_s),
-        samples_to_accuracy=_at(up, axes.samples),
-        updates_to_accuracy=_at(up, axes.updates),
-        time_to_loss_s=_at(down, axes.times_s),
-        time_to_loss_resolution_s=None if down is None else down.resolution(axes.times_s),
-        samples_to_loss=_at(down, axes.samples),
-        updates_to_loss=_at(down, axes.updates),
-    )
-
-
-def _at(found: Crossing | None, positions: Sequence[float]) -> float | None:
-    return None if found is None else found.at(positions)

@@ -9,8 +9,9 @@ from paceline.algorithms.core.method import StalenessKind
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.update_log import Update
 from paceline.records import Run
-from paceline.records.summary import Kind, summarise
+from paceline.records.summary import Kind, reduce_tables, summarise
 from paceline.records.tables import assemble
+from paceline.records.targets import Targets
 from paceline.records.trace import Snapshot, Span, Trace
 
 
@@ -35,13 +36,14 @@ def run(
         trace.snapshots.append(Snapshot(float(second), second, 10 * second, None, Evaluation(1 - accuracy, accuracy)))
     tables = assemble(trace, num_samples=40)
     summary = summarise(
-        tables,
+        reduce_tables(
+            tables,
+            wall_s=trace.wall_s,
+            workers=2,
+            staleness_kind=StalenessKind.VERSION_LAG,
+            targets=Targets(accuracy=target, smoothing=1),
+        ),
         kind=kind,
-        wall_s=trace.wall_s,
-        workers=2,
-        staleness_kind=StalenessKind.VERSION_LAG,
-        target=target,
-        smoothing=1,
         paced=kind == "measured",
     )
     return Run(scenario={"name": "tiny"}, name="tiny", algorithm=algorithm, seed=seed, summary=summary, tables=tables)

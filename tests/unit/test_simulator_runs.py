@@ -22,7 +22,7 @@ from paceline.algorithms.methods.delayed import Agd
 from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.records.metrics import smoothed
 from paceline.records.store import read_run, save
-from paceline.records.summary import summarise
+from paceline.records.summary import reduce_tables, summarise
 from paceline.records.tables import assemble
 from paceline.records.targets import SMOOTHING, has_diverged
 from paceline.records.trace import Schedule, Trace
@@ -63,12 +63,14 @@ def test_the_times_of_steps_add_up_to_the_wall_time(name: str) -> None:
     job = job_of(method, nodes=(nodes := nodes_for(method)), steps=12)
     trace = simulate_job(job, UNLIKE, ClusterNetwork(star(*map(len, nodes), latency_s=0.015625)), Schedule(1))
     figures = summarise(
-        assemble(trace, num_samples=job.learner.num_samples),
+        reduce_tables(
+            assemble(trace, num_samples=job.learner.num_samples),
+            wall_s=trace.wall_s,
+            workers=job.workers,
+            staleness_kind=method.staleness_kind,
+            each_counts=method.independent,
+        ),
         kind="simulated",
-        wall_s=trace.wall_s,
-        workers=job.workers,
-        staleness_kind=method.staleness_kind,
-        each_counts=method.independent,
     )
     begun, ended = dict[int, float](), dict[int, float]()
     for span in trace.spans:

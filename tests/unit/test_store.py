@@ -22,7 +22,7 @@ from paceline.records import Run
 from paceline.records import store as store_module
 from paceline.records.document import to_json
 from paceline.records.store import place, read_run, save, write_run
-from paceline.records.summary import summarise
+from paceline.records.summary import reduce_tables, summarise
 from paceline.records.tables import assemble
 from paceline.records.trace import Snapshot, Span, Trace
 from tests.stored import flip, rewrite, seal_run
@@ -39,7 +39,9 @@ def a_run(weights: object = None) -> Run:
         wall_s=2.0,
     )
     tables = assemble(trace, num_samples=8)
-    summary = summarise(tables, kind="simulated", wall_s=2.0, workers=1, staleness_kind=StalenessKind.STEPS)
+    summary = summarise(
+        reduce_tables(tables, wall_s=2.0, workers=1, staleness_kind=StalenessKind.STEPS), kind="simulated"
+    )
     return Run(
         scenario={"name": "tiny"},
         name="tiny",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -11,10 +12,11 @@ from paceline.algorithms.core.job import Evaluation
 from paceline.algorithms.core.method import StalenessKind
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.update_log import Update
+from paceline.records.figures import IN_SUMMARY, THROUGHPUT
 from paceline.records.metrics import total_variation
-from paceline.records.summary import Summary, summarise
+from paceline.records.summary import Summary, reduce_tables, summarise
 from paceline.records.tables import assemble
-from paceline.records.targets import axes_of, crossing
+from paceline.records.targets import Targets, axes_of, crossing
 from paceline.records.trace import Activity, Snapshot, Span, Trace
 
 
@@ -42,13 +44,14 @@ def summary(
 ) -> Summary:
     tables = assemble(trace, num_samples=100)
     return summarise(
-        tables,
+        reduce_tables(
+            tables,
+            wall_s=trace.wall_s,
+            workers=workers,
+            staleness_kind=staleness_kind,
+            targets=Targets(accuracy=target, smoothing=smoothing),
+        ),
         kind="simulated",
-        wall_s=trace.wall_s,
-        workers=workers,
-        staleness_kind=staleness_kind,
-        target=target,
-        smoothing=smoothing,
     )
 
 
@@ -229,13 +232,15 @@ def test_in_shared_memory_each_row_is_an_update_even_of_the_same_version() -> No
     trace = Trace(updates=[Update(1.0, Rank(rank), 0, 0, 1, 1, 10) for rank in (0, 1)], wall_s=1.0)
     trace.lost_updates = {"adds": 2, "lost_share": 0.25}
     found = summarise(
-        assemble(trace, num_samples=100),
+        reduce_tables(
+            assemble(trace, num_samples=100),
+            wall_s=1.0,
+            workers=2,
+            staleness_kind=StalenessKind.VERSION_LAG,
+            each_counts=True,
+        ),
         kind="measured",
-        wall_s=1.0,
-        workers=2,
-        staleness_kind=StalenessKind.VERSION_LAG,
         lost_updates=trace.lost_updates,
-        each_counts=True,
     )
     assert (found["updates"], found["lost_updates"]) == (2, {"adds": 2, "lost_share": 0.25})
     assert summary(trace, staleness_kind=StalenessKind.VERSION_LAG)["updates"] == 1
@@ -246,3 +251,15 @@ def test_an_evaluation_comes_after_the_updates_of_its_time() -> None:
     evaluations = pd.DataFrame({"time_s": [0.0, 1.0, 2.0], "samples": [0, 20, 30]})
     updates = pd.DataFrame({"time_s": [1.0, 1.0, 1.5]})
     assert list(axes_of(evaluations, updates).updates) == [0, 2, 3]
+
+
+def test_every_figure_of_a_run_is_computed_and_stands_at_its_key() -> None:
+    """A figure is added to all outputs by its declaration alone."""
+    found = summary(two_steps_of_two_workers())
+    for figure in IN_SUMMARY:
+        *way, name = figure.key.split(".")
+        place: Any = found
+        for one in way:
+            place = place[one]
+        assert figure.compute is not None and name in place, figure.key
+    assert THROUGHPUT.of(found) == found["samples_per_s"] == found["samples"] / found["wall_s"]
