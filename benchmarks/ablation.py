@@ -32,10 +32,9 @@ from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.node_memory import NodeMemory
+from paceline.simulator.runs.cost_model import cluster_network, receiving_of, supply_of
 from paceline.simulator.runs.interference import processors_of
 from paceline.simulator.runs.plan_timing import PlanTiming
-from paceline.simulator.runs.run import cluster_network, supply_of
-from paceline.simulator.runs.servers import receiving_of
 
 SCENARIOS = {
     "dgx1-p100": ("sync-sgd", "async-sgd", "easgd", "async-easgd", "hogwild-sgd"),

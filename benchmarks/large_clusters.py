@@ -36,7 +36,7 @@ from rich.table import Table
 from paceline.algorithms.core.values import Rank
 from paceline.scenarios import load
 from paceline.simulator.collectives.pattern_time import alone_s
-from paceline.simulator.runs.run import cluster_network
+from paceline.simulator.runs.cost_model import cluster_network
 
 A = TypeVar("A")
 PER_NODE = 8

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from paceline.backend.multihost.world import World
     from paceline.backend.status.rank_logs import Echo
     from paceline.backend.training.run import Watcher
-    from paceline.simulator.network.network import Network
     from paceline.simulator.runs.engine import Engine
-    from paceline.simulator.runs.run import Measured
+    from paceline.topologies.catalogue.machine_profile import MeasuredCosts
 
 Source = Scenario | Mapping[str, Any] | str | Path
 """a scenario, or an argument of `paceline.load`"""
@@ -141,7 +140,7 @@ def table_names() -> list[str]:
 def simulate(
     scenario: Source,
     *,
-    network: Network | Measured | None = None,
+    machine: MeasuredCosts | None = None,
     jitter: bool = True,
     message_cost: bool = True,
     progress: Report | None = None,
@@ -153,7 +152,7 @@ def simulate(
 
     Args:
         scenario: a scenario, or an argument of `paceline.load`.
-        network: the network or measured machine to use instead of the scenario's.
+        machine: the measured costs to use instead of the scenario's cluster.
         jitter: whether step times vary; if not, each step takes the mean.
         message_cost: whether messages and collectives take time.
         progress: called with the algorithm and the completed share of all runs.
@@ -177,7 +176,7 @@ def simulate(
     loaded, broken = _checked(scenario)
     runs = run(
         loaded,
-        network=network,
+        machine=machine,
         jitter=jitter,
         message_cost=message_cost,
         progress=progress,

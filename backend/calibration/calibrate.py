@@ -24,9 +24,9 @@ from scipy.stats import t as student_t
 from paceline.algorithms.core.job import Job
 from paceline.backend.calibration.emulation_costs import (
     EmulationTask,
-    NetworkCosts,
     asked_inside,
     emulation_task,
+    medians,
     without_overlap,
 )
 from paceline.backend.calibration.gradient_costs import (
@@ -47,7 +47,7 @@ from paceline.backend.calibration.step_time_laws import Correlations, correlatio
 from paceline.backend.multihost.host_loads import HostLoads
 from paceline.backend.multihost.world import World
 from paceline.records.machine import BUSY, QUIET, OtherLoad, machine_facts, package_versions
-from paceline.scenarios.resolution.emulated_machine import emulated_part
+from paceline.scenarios.resolution.machine_costs import emulated_part
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.sections.machine_details import RatePart, RatesPart, StartPart
 from paceline.scenarios.sections.machine_file import (
@@ -62,7 +62,7 @@ from paceline.scenarios.sections.machine_file import (
     costs_of,
     own_of,
 )
-from paceline.topologies.catalogue.machine_profile import Asked, Profile
+from paceline.topologies.catalogue.machine_profile import Asked, EmulationCosts
 
 Progress = Callable[[str, float], None]
 FEWEST_ROUNDS = 3
@@ -154,13 +154,13 @@ class _Found:
     copies: CopyTask
     rounds: int
     emulation: EmulationTask | None
-    network: list[NetworkCosts]
+    network: list[EmulationCosts]
 
-    def emulated(self, machine: Profile) -> EmulatedPart | None:
-        """Returns the costs of the emulated network, given those of the machine alone; None if there is none."""
+    def emulated(self) -> EmulatedPart | None:
+        """Returns the costs of the emulated network; None if there is none."""
         if self.emulation is None:
             return None
-        return emulated_part(self.emulation.plan, self.emulation.profile(machine, self.network))
+        return emulated_part(self.emulation.plan, medians(self.network))
 
 
 def _measured(
@@ -184,7 +184,7 @@ def _measured(
     copies = CopyTask(job.learner.initial().nbytes)
     steps = {task: task.steps() for task in gradients}
     launches: dict[GradientTask, list[Gradients]] = {task: [] for task in gradients}
-    costs, network, rounds = list[Costs](), list[NetworkCosts](), 0
+    costs, network, rounds = list[Costs](), list[EmulationCosts](), 0
 
     def goes_on() -> bool:
         return rounds < FEWEST_ROUNDS or (widest(launches) > NARROW and time.monotonic() - begun_s < seconds)
@@ -250,7 +250,7 @@ def _machine(
         costs=costs_of(profile, between, max(2, len(found.runner.workers_of_hosts(found.job)))),
         rates=rates_of(found.copies, found.costs, found.job.learner.initial().nbytes),
         startup=start_of(starts),
-        emulated=found.emulated(profile),
+        emulated=found.emulated(),
     )
 
 

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import trim_mean
@@ -31,7 +30,7 @@ from paceline.records.trace import Trace
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.gradient_times import GradientTimes
-from paceline.topologies.catalogue.machine_profile import MESSAGE_LEGS, Asked, EmulatedProfile, Profile
+from paceline.topologies.catalogue.machine_profile import MESSAGE_LEGS, Asked, EmulationCosts, MeasuredCosts
 from paceline.workloads.learners.timing_only import TimingOnly
 
 
@@ -78,16 +77,6 @@ FEW = 16
 """numbers in a message whose transfer time is negligible"""
 
 
-class NetworkCosts(NamedTuple):
-    """What one launch of each probe found on the emulated network; the fields are those of `EmulatedProfile`."""
-
-    message_s: float
-    all_reduce_s: float
-    leads_s: tuple[float, ...]
-    start_s: float
-    packet_bytes: int
-
-
 @dataclass(frozen=True, eq=False)
 class EmulationTask:
     """The probes of an emulated network, launched again in every round.
@@ -99,7 +88,7 @@ class EmulationTask:
     plan: Plan
     name = "the emulated network"
 
-    def measure(self, turn: int) -> NetworkCosts:
+    def measure(self, turn: int) -> EmulationCosts:
         """Launches every probe once.
 
         Args:
@@ -119,26 +108,33 @@ class EmulationTask:
             reduced = run_job(_launch(reducing, plan, pace, network)) if workers > 1 else None
             started = run_job(_launch(starting, plan, pace, network)) if workers > 1 else None
         if reduced is None or started is None:
-            return NetworkCosts(message_s, 0.0, (), 0.0, network.packet_bytes)
+            return EmulationCosts(
+                message_s=message_s, all_reduce_s=0.0, few_bytes=_few_bytes(job), packet_bytes=network.packet_bytes
+            )
         all_reduce_s = float(np.mean(costs(reducing, reduced, pace)[Cost("AllReduce", workers, all_reduce.nbytes)]))
-        return NetworkCosts(message_s, all_reduce_s, _leads_s(reduced), start_s(started), network.packet_bytes)
-
-    def profile(self, machine: Profile, found: Sequence[NetworkCosts]) -> EmulatedProfile:
-        """Returns the medians over launches.
-
-        Args:
-            machine: the costs of this machine alone.
-            found: the costs of each launch.
-        """
-        return EmulatedProfile(
-            machine=machine,
-            message_s=max(0.0, median(one.message_s for one in found)),
-            all_reduce_s=median(one.all_reduce_s for one in found),
-            few_bytes=_few_bytes(self.plan.job),
-            packet_bytes=found[0].packet_bytes,
-            leads_s=tuple(median(leads) for leads in zip(*(one.leads_s for one in found), strict=True)),
-            start_s=median(one.start_s for one in found),
+        return EmulationCosts(
+            message_s=message_s,
+            all_reduce_s=all_reduce_s,
+            few_bytes=_few_bytes(job),
+            packet_bytes=network.packet_bytes,
+            leads_s=_leads_s(reduced),
+            start_s=start_s(started),
         )
+
+
+def medians(launches: Sequence[EmulationCosts]) -> EmulationCosts:
+    """Returns the medians over launches.
+
+    Args:
+        launches: the costs of each launch.
+    """
+    return replace(
+        launches[0],
+        message_s=max(0.0, median(one.message_s for one in launches)),
+        all_reduce_s=median(one.all_reduce_s for one in launches),
+        leads_s=tuple(median(leads) for leads in zip(*(one.leads_s for one in launches), strict=True)),
+        start_s=median(one.start_s for one in launches),
+    )
 
 
 def emulation_task(scenario: Scenario) -> EmulationTask:
@@ -172,7 +168,7 @@ def without_overlap(times: GradientTimes) -> GradientTimes:
     return replace(times, overlap=1.0)
 
 
-def probe_emulated(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | None = None) -> EmulatedProfile:
+def probe_emulated(scenario: Scenario, asked: Sequence[Asked], *, progress: Progress | None = None) -> MeasuredCosts:
     """Returns a profile of this machine and of the network that it emulates for a scenario.
 
     Gradients are measured, too, if the scenario's runs are not paced.
@@ -195,7 +191,7 @@ def probe_emulated(scenario: Scenario, asked: Sequence[Asked], *, progress: Prog
     if scenario.train.pace == "none":
         (times,) = gradient_times(scenario, progress=lambda what, _: report(what, 1.0))
         machine = replace(machine, gradients=(without_overlap(times),), cores=available_cores())
-    return task.profile(machine, found)
+    return MeasuredCosts(machine, medians(found))
 
 
 def _few_bytes(job: Job) -> int:

@@ -15,7 +15,7 @@ from paceline.backend.multihost.rank_mapping import refuse
 from paceline.backend.multihost.world import World
 from paceline.backend.transports.launch_environment import RefusedElsewhere
 from paceline.scenarios.resolution.schema import Scenario
-from paceline.topologies.catalogue.machine_profile import Asked, LinkedProfile, Profile
+from paceline.topologies.catalogue.machine_profile import Asked, JoinedHosts, MeasuredCosts
 
 
 def probe_hosts(
@@ -25,7 +25,7 @@ def probe_hosts(
     *,
     progress: Progress | None = None,
     name: str = "probes",
-) -> Profile | LinkedProfile | None:
+) -> MeasuredCosts | None:
     """Returns the costs of the hosts for the runs of a scenario; None in processes other than the leading one.
 
     Args:
@@ -48,7 +48,8 @@ def probe_hosts(
     profile = replace(pooled(found), gradients=gradients, cores=cores_of(world))
     plan = max(scenario.plans(paced=not unpaced), key=lambda plan: plan.job.workers)
     placement = tuple(map(len, runner.workers_of_hosts(plan.job).values()))
-    return LinkedProfile(profile, pooled(found, between=True), placement) if placement else profile
+    joined = JoinedHosts(pooled(found, between=True), placement) if placement else None
+    return MeasuredCosts(profile, joined=joined)
 
 
 def refuse_probes(scenario: Scenario, world: World) -> None:

@@ -21,13 +21,12 @@ from paceline.backend.calibration.emulation_costs import emulation_task
 from paceline.records.machine import OtherLoad, machine_facts
 from paceline.reports.comparison.compare import probed
 from paceline.scenarios import Scenario
-from paceline.scenarios.resolution.emulated_machine import emulated_part, emulated_profile
+from paceline.scenarios.resolution.machine_costs import emulated_costs, emulated_part
 from paceline.scenarios.sections.machine_file import MachinePart, MadePart, costs_of, own_of
 from paceline.scenarios.sections.machine_store import save_machine
 from paceline.simulator.runs.dry_run import dry_run
-from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
+from paceline.topologies.catalogue.machine_profile import MeasuredCosts, Profile
 
-Costs = Profile | EmulatedProfile
 NOTABLE_LOAD = 0.05
 """share of other programs in the processor time from which on a calibration is reported as disturbed; as in
 `paceline compare`"""
@@ -43,7 +42,7 @@ class Calibration:
         other_load: the fraction of all cores that other programs used while they were measured.
     """
 
-    costs: Costs
+    costs: MeasuredCosts
     other_load: float
 
 
@@ -98,10 +97,11 @@ def measure(cell: Cell, scenario: Scenario, seconds: float) -> MachinePart:
         return calibrate(scenario, dry_run(scenario.plans()), batches=CALIBRATED, seconds=seconds)
     with OtherLoad() as other:
         costs = probed(scenario)
-    if isinstance(costs, EmulatedProfile):
-        network = emulated_part(emulation_task(scenario).plan, costs)
-        return _part(cell, costs.machine, other.share).model_copy(update={"emulated": network})
-    return _part(cell, costs, other.share)
+    part = _part(cell, costs.host, other.share)
+    if costs.emulation is None:
+        return part
+    network = emulated_part(emulation_task(scenario).plan, costs.emulation)
+    return part.model_copy(update={"emulated": network})
 
 
 def _part(cell: Cell, profile: Profile, load: float) -> MachinePart:
@@ -126,5 +126,5 @@ def _part(cell: Cell, profile: Profile, load: float) -> MachinePart:
 def read(path: Path) -> Calibration:
     """Returns the calibration in a file."""
     machine = MachinePart.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    costs = machine.profile() if machine.emulated is None else emulated_profile(machine)
+    costs = MeasuredCosts(machine.profile()) if machine.emulated is None else emulated_costs(machine)
     return Calibration(costs, machine.made.other_load)

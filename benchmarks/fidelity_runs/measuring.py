@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fidelity_runs.calibrations import Calibrations, Costs
+from fidelity_runs.calibrations import Calibrations
 from fidelity_runs.configurations import Configuration
 from fidelity_runs.results import Place, Row, append, finished, row
 from fidelity_runs.settings import Cell, Setting
@@ -19,8 +19,9 @@ from paceline.records.machine import OtherLoad, machine_facts, package_versions
 from paceline.reports.comparison.comparison import ComparisonResult, assemble
 from paceline.reports.comparison.predict import predict
 from paceline.scenarios import Scenario
+from paceline.topologies.catalogue.machine_profile import MeasuredCosts
 
-Compare = Callable[[Scenario, Costs, Path], ComparisonResult]
+Compare = Callable[[Scenario, MeasuredCosts, Path], ComparisonResult]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +148,7 @@ def measured(
     ]
 
 
-def predict_then_measure(scenario: Scenario, costs: Costs, out: Path) -> ComparisonResult:
+def predict_then_measure(scenario: Scenario, costs: MeasuredCosts, out: Path) -> ComparisonResult:
     """Predicts all seeds of a scenario, measures them, and compares both.
 
     Args:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.checking.own_methods import check_own_methods
@@ -38,12 +38,10 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
 from paceline.scenarios.sections.machine_file import MachinePart
 from paceline.scenarios.sections.machine_store import load_machine
-from paceline.topologies.catalogue.machine_profile import EmulatedProfile, LinkedProfile, Profile
+from paceline.topologies.catalogue.machine_profile import MeasuredCosts
 
 if TYPE_CHECKING:
     from paceline.backend.multihost.world import World
-
-Probed = TypeVar("Probed", Profile, EmulatedProfile, LinkedProfile, Profile | EmulatedProfile, Profile | LinkedProfile)
 
 
 def compare(
@@ -71,7 +69,7 @@ def compare(
         RunsFailed: a measured run failed.
     """
     from paceline.backend.training.run import train
-    from paceline.simulator.runs.machines import this_host
+    from paceline.scenarios.resolution.machine_costs import this_host
 
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     refuse_simulated_only(scenario)
@@ -91,20 +89,13 @@ def compare(
     )
 
 
-def probed_quietly(scenario: Scenario, stage: Stage = lambda _: None) -> Profile | EmulatedProfile:
+def probed_quietly(scenario: Scenario, stage: Stage = lambda _: None) -> MeasuredCosts:
     """Returns the result of `probed`, repeated if other programs disturbed it; its verdict says so."""
-    return judged(*least_disturbed(lambda: probed(scenario, stage)))
+    costs, verdict = least_disturbed(lambda: probed(scenario, stage))
+    return costs.judged(verdict)
 
 
-def judged(found: Probed, verdict: str) -> Probed:
-    """Returns probed costs with their verdict."""
-    one: Any = found
-    linked = isinstance(found, EmulatedProfile | LinkedProfile)
-    made: Probed = replace(one, machine=judged(one.machine, verdict)) if linked else replace(one, verdict=verdict)
-    return made
-
-
-def probed(scenario: Scenario, stage: Stage = lambda _: None) -> Profile | EmulatedProfile:
+def probed(scenario: Scenario, stage: Stage = lambda _: None) -> MeasuredCosts:
     """Probes this machine, or its costs on top of the emulated network if the scenario requests one.
 
     Args:
@@ -122,11 +113,11 @@ def probed(scenario: Scenario, stage: Stage = lambda _: None) -> Profile | Emula
 
         profile = probe(scenario, dry_run(plans), progress=stage("probing this machine"))
         if scenario.train.pace == "device":
-            return profile
+            return MeasuredCosts(profile)
         from paceline.backend.calibration.gradient_costs import available_cores, gradient_times
 
         times = gradient_times(scenario, progress=stage("measuring gradients"))
-        return replace(profile, gradients=times, cores=available_cores())
+        return MeasuredCosts(replace(profile, gradients=times, cores=available_cores()))
     from paceline.backend.calibration.emulation_costs import probe_emulated
     from paceline.backend.emulation.emulated_network import refuse_emulation
 
@@ -193,7 +184,7 @@ def compare_hosts(
             load=lambda number: HostLoads(world, f"probe {number}"),
             decide=Runner(world, name="probe again").decide,
         )
-        costs = None if found is None else judged(found, verdict)
+        costs = None if found is None else found.judged(verdict)
     predicted: list[Prediction] = []
     if costs is not None and world.leads:
         predicted.append(predict(scenario, costs, stage=stage, keep=keep))
@@ -212,17 +203,17 @@ def compare_hosts(
     )
 
 
-def _calibrated(scenario: Scenario, plans: Sequence[Plan], world: World) -> Profile | LinkedProfile | None:
+def _calibrated(scenario: Scenario, plans: Sequence[Plan], world: World) -> MeasuredCosts | None:
     """Returns the costs of the scenario's machine file; None if it has none."""
     if scenario.cluster.machine is None:
         return None
-    from paceline.simulator.runs.machines import these_hosts, this_host
+    from paceline.scenarios.resolution.machine_costs import these_hosts, this_host
 
     machine = load_machine(scenario.cluster.machine)
     if _several(plans, world):
         return these_hosts(machine, scenario)
     found = this_host(machine, scenario)
-    assert isinstance(found, Profile), "runs of joined processes have no emulated network"
+    assert found.emulation is None, "runs of joined processes have no emulated network"
     return found
 
 
@@ -252,7 +243,7 @@ class Measured:
 
     run: Run
     scenario: Scenario
-    costs: Profile | EmulatedProfile | LinkedProfile
+    costs: MeasuredCosts
 
 
 def compare_measured(
@@ -316,7 +307,7 @@ def measured_runs(folders: Sequence[Path], machine: MachinePart) -> list[Measure
 
 
 def _read(folder: Path, machine: MachinePart) -> Measured:
-    from paceline.simulator.runs.machines import hosts_like, this_host
+    from paceline.scenarios.resolution.machine_costs import hosts_like, this_host
 
     run = read_run(folder.parent if folder.name == "run.json" else folder)
     if run.kind != "measured":

@@ -25,8 +25,7 @@ from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.plan import Plan
 from paceline.topologies.catalogue.gradient_times import shared_cores
 from paceline.topologies.catalogue.machine_profile import (
-    EmulatedProfile,
-    LinkedProfile,
+    MeasuredCosts,
     Points,
     Profile,
     seconds_of_members,
@@ -60,7 +59,7 @@ class Prediction:
 
 def predict(
     scenario: Scenario,
-    costs: Costs,
+    costs: MeasuredCosts,
     *,
     stage: Stage = lambda _: None,
     keep: Callable[[Run], Run] = lambda run: run,
@@ -75,17 +74,15 @@ def predict(
     """
     from paceline.simulator.runs.run import simulate
 
-    simulated = simulate(scenario, network=costs, progress=stage("predicting"), records="full", keep=keep)
+    simulated = simulate(scenario, machine=costs, progress=stage("predicting"), records="full", keep=keep)
     progress = stage("predicting without message cost")
-    free = simulate(scenario, network=costs, message_cost=False, progress=progress)
-    even = simulate(scenario, network=costs, jitter=False, progress=stage("predicting without spread"))
+    free = simulate(scenario, machine=costs, message_cost=False, progress=progress)
+    even = simulate(scenario, machine=costs, jitter=False, progress=stage("predicting without spread"))
     lines = alpha_beta_runs(scenario, costs, simulated)
     return Prediction(simulated=simulated, wrong=dict(zip(WRONG_MODELS, (free, even, lines), strict=True)))
 
 
 ALL_REDUCE = "AllReduce"
-Costs = Profile | EmulatedProfile | LinkedProfile
-"""measured costs of a machine, alone or with a network"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +178,7 @@ def ring(alpha_s: float, beta_s: float, members: int) -> tuple[float, float]:
     return rounds * alpha_s, rounds / members * beta_s
 
 
-def model_of(plan: Plan, costs: Costs) -> AlphaBeta:
+def model_of(plan: Plan, costs: MeasuredCosts) -> AlphaBeta:
     """Returns the model of a run.
 
     Args:
@@ -191,7 +188,7 @@ def model_of(plan: Plan, costs: Costs) -> AlphaBeta:
     Raises:
         KeyError: neither all-reduces nor messages were measured, and there are several workers.
     """
-    machine = costs if isinstance(costs, Profile) else costs.machine
+    machine = costs.host
     workers = plan.job.workers
     alpha_s, beta_s = (0.0, 0.0) if workers < 2 else _all_reduce(plan, costs)
     return AlphaBeta(
@@ -226,21 +223,20 @@ def mean_gradient_s(plan: Plan, machine: Profile) -> float:
     )
 
 
-def _all_reduce(plan: Plan, costs: Costs) -> tuple[float, float]:
+def _all_reduce(plan: Plan, costs: MeasuredCosts) -> tuple[float, float]:
     """Returns α and β of an all-reduce of all workers."""
     workers = plan.job.workers
-    if isinstance(costs, Profile):
-        return _on_host(plan, costs)
-    if isinstance(costs, LinkedProfile):
-        between = costs.measured_between(tuple(len(node) for node in plan.cluster.placement))
-        if between is not None and (between.collectives or between.messages):
-            return _on_host(plan, between)
+    if costs.emulation is None and costs.joined is None:
+        return _on_host(plan, costs.host)
+    between = costs.between(tuple(len(node) for node in plan.cluster.placement))
+    if between is not None and (between.collectives or between.messages):
+        return _on_host(plan, between)
     lines = _lines(plan)
     if lines.slowest is None:
-        return _on_host(plan, costs.machine)
+        return _on_host(plan, costs.host)
     alpha_s, beta_s = ring(lines.longest_s, 1 / lines.slowest.bytes_per_s, workers)
-    if isinstance(costs, EmulatedProfile):  # the measured all-reduce of a few bytes includes all latencies
-        alpha_s = max(0.0, costs.all_reduce_s - costs.few_bytes * beta_s)
+    if costs.emulation is not None:  # the measured all-reduce of a few bytes includes all latencies
+        alpha_s = max(0.0, costs.emulation.all_reduce_s - costs.emulation.few_bytes * beta_s)
     return alpha_s, beta_s
 
 
@@ -266,7 +262,7 @@ def _lines(plan: Plan) -> Lines:
     return lines_of(plan.cluster, ranks, routing, plan.time_dilation)
 
 
-def alpha_beta_runs(scenario: Scenario, costs: Costs, simulated: Sequence[Run]) -> list[Run]:
+def alpha_beta_runs(scenario: Scenario, costs: MeasuredCosts, simulated: Sequence[Run]) -> list[Run]:
     """Returns the simulated runs with the times of the α–β model.
 
     The time to a target is the number of steps of a worker until then, in the simulation, times the step time.
@@ -280,7 +276,7 @@ def alpha_beta_runs(scenario: Scenario, costs: Costs, simulated: Sequence[Run]) 
     return [_with_times(run, plans[run.algorithm, run.seed], costs) for run in simulated]
 
 
-def _with_times(run: Run, plan: Plan, costs: Costs) -> Run:
+def _with_times(run: Run, plan: Plan, costs: MeasuredCosts) -> Run:
     summary: Mapping[str, Any] = with_times(run.summary, model_of(plan, costs), plan.job.workers, plan.job.global_batch)
     return replace(run, summary=summary)  # type: ignore[arg-type]  # a summary without the keys that it lacks
 

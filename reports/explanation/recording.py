@@ -32,8 +32,9 @@ from paceline.reports.attribution.timeline import Piece, Timelines, from_trace
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.kernel.simpy_events import upon
 from paceline.simulator.network.network import ClusterNetwork
+from paceline.simulator.runs.cost_model import cluster_network
 from paceline.simulator.runs.plan_timing import PlanTiming
-from paceline.simulator.runs.run import cluster_network, perform
+from paceline.simulator.runs.run import perform
 from paceline.simulator.runs.short_runs import Length, Window, mean_of, shortened, windows_of
 
 

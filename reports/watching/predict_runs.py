@@ -24,11 +24,11 @@ from paceline.algorithms.core.job import Reason
 from paceline.records import Run
 from paceline.reports.comparison.ranking import Aim, aim_of
 from paceline.scenarios import Scenario
+from paceline.scenarios.resolution.machine_costs import check
 from paceline.scenarios.sections.machine_store import load_machine
 from paceline.simulator.kernel.garbage_collection import collected_seldom
-from paceline.simulator.runs.machines import check
-from paceline.simulator.runs.run import Measured, perform
-from paceline.topologies.catalogue.machine_profile import LinkedProfile
+from paceline.simulator.runs.run import perform
+from paceline.topologies.catalogue.machine_profile import JoinedHosts, MeasuredCosts
 from paceline.workloads.models.threads import torch_threads
 
 Seconds = NDArray[np.float64]
@@ -112,7 +112,7 @@ Report = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class PredictionCosts:
     """The costs that predictions use.
 
     Args:
@@ -120,11 +120,11 @@ class Costs:
         words: a description.
     """
 
-    machine: Measured | None
+    machine: MeasuredCosts | None
     words: str
 
 
-def costs_of(scenario: Scenario, machine: Path | None, *, joined: bool) -> Costs:
+def costs_of(scenario: Scenario, machine: Path | None, *, joined: bool) -> PredictionCosts:
     """Returns the costs for the predictions of a scenario's real runs.
 
     Args:
@@ -138,7 +138,7 @@ def costs_of(scenario: Scenario, machine: Path | None, *, joined: bool) -> Costs
     paced, path = scenario.train.pace == "device", machine or scenario.cluster.machine
     if path is None:
         hint = "--machine with a file of `paceline calibrate` adds the costs of this machine"
-        return Costs(None, f"the scenario's devices and links; nothing was measured here; {hint}")
+        return PredictionCosts(None, f"the scenario's devices and links; nothing was measured here; {hint}")
     calibrated = load_machine(path)
     mistakes = []
     if scenario.train.network != "local":
@@ -151,10 +151,12 @@ def costs_of(scenario: Scenario, machine: Path | None, *, joined: bool) -> Costs
     words = f"the calibrated machine {path}"
     if paced:
         words = f"the scenario's devices, and messages and updates of {words}"
-    return Costs(LinkedProfile(profile) if joined else profile, words)
+    return PredictionCosts(MeasuredCosts(profile, joined=JoinedHosts() if joined else None), words)
 
 
-def predict_runs(scenario: Scenario, costs: Costs, report: Report | None = None) -> dict[Key, PredictedProgress]:
+def predict_runs(
+    scenario: Scenario, costs: PredictionCosts, report: Report | None = None
+) -> dict[Key, PredictedProgress]:
     """Predicts every algorithm and seed of a scenario.
 
     Args:
@@ -176,7 +178,7 @@ def predict_runs(scenario: Scenario, costs: Costs, report: Report | None = None)
                 report(name, (number + spent) / len(plans))
 
         with collected_seldom(), torch_threads(scenario.train.torch_threads):  # the same number gives the same bits
-            trace = perform(replace(plan, job=job), plan.schedule(), progress, network=costs.machine)
+            trace = perform(replace(plan, job=job), plan.schedule(), progress, machine=costs.machine)
             run = Run.of(
                 trace,
                 job=job,

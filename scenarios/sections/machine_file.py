@@ -18,7 +18,7 @@ from paceline.scenarios.values import fields
 from paceline.scenarios.values.section import Part
 from paceline.topologies import NO_JITTER, Jitter
 from paceline.topologies.catalogue.gradient_times import GradientTimes
-from paceline.topologies.catalogue.machine_profile import Handled, LinkedProfile, Points, Profile
+from paceline.topologies.catalogue.machine_profile import Handled, JoinedHosts, MeasuredCosts, Points, Profile
 
 Format = Annotated[Literal[1], Field(description="the version of the file's layout")]
 LAW_SLICES = 1000
@@ -222,10 +222,11 @@ class MachinePart(Part):
                 return self.model_copy(update={"model": model, "own": one.own, "gradients": one.gradients})
         raise InputError(f"found gradients of {', '.join(self.names())}, expected those of workload.model, {model}")
 
-    def linked(self) -> LinkedProfile:
+    def joined(self) -> MeasuredCosts:
         """Returns the costs of a host, and those between hosts if there are such."""
         between = self._costs(between=True) if any(curve.hosts > 1 for curve in self.costs) else None
-        return LinkedProfile(self.profile(), between, tuple(host.ranks for host in self.hosts), tuple(self.assumed))
+        hosts = JoinedHosts(between, tuple(host.ranks for host in self.hosts), tuple(self.assumed))
+        return MeasuredCosts(self.profile(), joined=hosts)
 
     def profile(self) -> Profile:
         """Returns the costs of a host."""

@@ -27,7 +27,7 @@ from paceline.simulator.kernel.simpy_events import after, happen, upon
 from paceline.simulator.network.gloo import WORD_BYTES, ProcessGroups
 from paceline.simulator.network.network import MeasuredNetwork
 from paceline.simulator.network.store_and_forward import StoreAndForward
-from paceline.topologies.catalogue.machine_profile import MESSAGE_LEGS, EmulatedProfile
+from paceline.topologies.catalogue.machine_profile import MESSAGE_LEGS, EmulationCosts
 from paceline.topologies.packet_lines import Lines, lines_of
 
 
@@ -36,22 +36,22 @@ class EmulatedNetwork:
 
     Args:
         plan: the run.
-        profile: the overheads of this machine.
+        emulation: the overheads of this machine.
         here: the costs of messages and collectives inside a host.
     """
 
-    def __init__(self, plan: Plan, profile: EmulatedProfile, here: MeasuredNetwork) -> None:
-        self._plan, self._profile, self._here = plan, profile, here
+    def __init__(self, plan: Plan, emulation: EmulationCosts, here: MeasuredNetwork) -> None:
+        self._plan, self._emulation, self._here = plan, emulation, here
         routing = plan.scenario.cluster.network.routing
         self._lines = lines_of(plan.cluster, [me.rank for me in plan.job.team], routing, plan.time_dilation)
-        self._leg_s = leg_s(plan, profile, self._lines)
-        self._message_s = max(0.0, profile.message_s - MESSAGE_LEGS * self._leg_s)
+        self._leg_s = leg_s(plan, emulation, self._lines)
+        self._message_s = max(0.0, emulation.message_s - MESSAGE_LEGS * self._leg_s)
 
     def attach(self, env: simpy.Environment) -> None:
         self._env = env
         self._here.attach(env)
-        self._carrier = Carrier(env, self._lines, self._profile.packet_bytes, self._leg_s)
-        self._groups = ProcessGroups(env, self._carrier.carry, self._profile.start_s)
+        self._carrier = Carrier(env, self._lines, self._emulation.packet_bytes, self._leg_s)
+        self._groups = ProcessGroups(env, self._carrier.carry, self._emulation.start_s)
         self._inboxes = defaultdict[Rank, Inbox](Inbox)
 
     def standing(self) -> list[str]:
@@ -168,7 +168,7 @@ class Inbox:
             self.waiting.popleft()()
 
 
-def leg_s(plan: Plan, profile: EmulatedProfile, lines: Lines) -> float:
+def leg_s(plan: Plan, emulation: EmulationCosts, lines: Lines) -> float:
     """Returns the seconds that gloo's threads add to everything that arrives.
 
     This is the part of the probed all-reduce that its lines do not account for, divided by the number of its legs. A
@@ -176,30 +176,30 @@ def leg_s(plan: Plan, profile: EmulatedProfile, lines: Lines) -> float:
 
     Args:
         plan: the run.
-        profile: the probes of this machine.
+        emulation: the probes of this machine.
         lines: the emulated lines.
     """
     workers = plan.job.team[0].workers
     if len(workers) < 2:
         return 0.0
-    leads_s = profile.leads_s or (0.0,) * len(workers)
-    bare_s = all_reduce_s(plan, profile, lines, leads_s)
-    return max(0.0, profile.all_reduce_s - bare_s) / (4 * (len(workers) - 1))
+    leads_s = emulation.leads_s or (0.0,) * len(workers)
+    bare_s = all_reduce_s(plan, emulation, lines, leads_s)
+    return max(0.0, emulation.all_reduce_s - bare_s) / (4 * (len(workers) - 1))
 
 
-def all_reduce_s(plan: Plan, profile: EmulatedProfile, lines: Lines, leads_s: Sequence[float]) -> float:
+def all_reduce_s(plan: Plan, emulation: EmulationCosts, lines: Lines, leads_s: Sequence[float]) -> float:
     """Returns the time of the probed all-reduce due to its lines alone: the mean from the last entry to an exit.
 
     Args:
         plan: the run.
-        profile: the probes of this machine.
+        emulation: the probes of this machine.
         lines: the emulated lines.
         leads_s: for each member, how long before the last one it enters, seconds.
     """
     clock, group = Clock(), plan.job.team[0].workers
-    groups = ProcessGroups(clock, Carrier(clock, lines, profile.packet_bytes, 0.0).carry)
+    groups = ProcessGroups(clock, Carrier(clock, lines, emulation.packet_bytes, 0.0).carry)
     item_bytes = int(plan.job.learner.initial().nbytes) // plan.job.learner.layout.size
-    op = AllReduce(value=Null(profile.few_bytes // item_bytes, item_bytes), group=group, key="few")
+    op = AllReduce(value=Null(emulation.few_bytes // item_bytes, item_bytes), group=group, key="few")
     last_s, exits_s = max(leads_s), list[float]()
 
     def enter(rank: Rank) -> None:

@@ -50,9 +50,10 @@ def test_hosts_are_calibrated_and_runs_on_them_predicted(tmp_path: Path) -> None
     loaded = load_machine(machine)
     assert [host.ranks for host in loaded.hosts] == [1, 1] and loaded.ranks == 1
     assert all(host.cores >= 1 and 0 <= host.other_load <= 1 for host in loaded.hosts)
-    linked = loaded.linked()
-    assert linked.between is not None and linked.between.collectives.keys() == {("AllReduce", 2)}
-    assert linked.between.messages and linked.machine.inside_messages
+    linked = loaded.joined()
+    between = linked.between((1, 1))
+    assert between is not None and between.collectives.keys() == {("AllReduce", 2)}
+    assert between.messages and linked.host.inside_messages
     assert [busy.ranks for busy in loaded.gradients[0].busy] == [1]
 
     out = ("--out", str(tmp_path / "runs"), "--json")

@@ -8,11 +8,10 @@ import pytest
 
 from paceline.backend.calibration import calibrate, emulation_costs, gradient_costs, message_costs
 from paceline.scenarios import load
+from paceline.scenarios.resolution.machine_costs import this_host
 from paceline.scenarios.sections.machine_store import load_machine, save_machine
 from paceline.simulator.runs.dry_run import dry_run
-from paceline.simulator.runs.machines import this_host
 from paceline.simulator.runs.run import simulate
-from paceline.topologies.catalogue.machine_profile import EmulatedProfile
 from tests.backend.test_hosts import LACKING, left_alone  # noqa: F401  # a fixture
 
 pytestmark = [
@@ -52,12 +51,12 @@ def test_a_calibration_on_an_emulated_network_predicts_its_runs(
     made = calibrate.calibrate(scenario, dry_run(scenario.plans()), batches=[8], seconds=0.1)
     save_machine(made, tmp_path / "machine.yaml")
     costs = this_host(load_machine(tmp_path / "machine.yaml"), scenario)
-    assert isinstance(costs, EmulatedProfile)
-    (times,) = costs.machine.gradients
+    assert costs.emulation is not None
+    (times,) = costs.host.gradients
     assert [ranks for ranks, _ in times.busy] == [1, 2] and times.overlap == 1.0 and 0 < times.beside <= 1
     # an all-reduce of two takes two rounds of an announcement and data, of which the first is announced early
-    assert costs.all_reduce_s > 2 * LATENCY_S and costs.message_s >= 0.0
-    (run,) = simulate(scenario, network=costs)
+    assert costs.emulation.all_reduce_s > 2 * LATENCY_S and costs.emulation.message_s >= 0.0
+    (run,) = simulate(scenario, machine=costs)
     step_s = run.summary["step_s"]["mean"]
     assert step_s is not None
     assert 2 * LATENCY_S + times.alone_s * min(times.factors) < step_s, "device times of the scenario are not used"

@@ -16,7 +16,7 @@ from paceline.records import Run, store
 from paceline.scenarios import load
 from paceline.scenarios.sections.machine_store import load_machine
 from paceline.topologies.catalogue.gradient_times import GradientTimes
-from paceline.topologies.catalogue.machine_profile import LinkedProfile, Profile, seconds_at
+from paceline.topologies.catalogue.machine_profile import JoinedHosts, MeasuredCosts, Profile, seconds_at
 from tests.logs import nccl_log, step_events, trace_text
 
 DATA = Path(__file__).parents[1] / "data/measurements"
@@ -142,7 +142,7 @@ def test_gradients_and_collectives_of_a_stored_run_are_predicted_again(tmp_path:
         load_s=0.5e-3,
         rest_s=0.25e-3,
     )
-    (made,) = simulate(load(scenario(2)), network=LinkedProfile(costs))
+    (made,) = simulate(load(scenario(2)), machine=MeasuredCosts(costs, joined=JoinedHosts()))
     measured = replace(made, summary={**made.summary, "kind": "measured"}, machine={"cores": 2, "processor": "any"})
     folder = store.save(measured, tmp_path).path
     machine = calibrated(tmp_path, None, "--run", str(folder))

@@ -25,7 +25,7 @@ from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.network.node_memory import NodeMemory
 from paceline.topologies.catalogue.device import Device
 from paceline.topologies.catalogue.host_memory import HostMemory
-from paceline.topologies.catalogue.machine_profile import Profile
+from paceline.topologies.catalogue.machine_profile import MeasuredCosts, Profile
 from paceline.topologies.catalogue.staging import Staging
 from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.topologies.cluster import Cluster, Node
@@ -369,7 +369,7 @@ def test_a_prediction_of_a_measured_machine_copies_nothing() -> None:
     runs = []
     for batches in ("none", "pageable"):
         changes = [f"cluster.staging.batches={batches}", "cluster.network.library=gloo", "stop={samples: 4096}"]
-        (one,) = simulate(load("dgx1-p100", changes, algorithms=["sync-sgd"]), network=machine)
+        (one,) = simulate(load("dgx1-p100", changes, algorithms=["sync-sgd"]), machine=MeasuredCosts(machine))
         runs.append(one.summary["step_s"]["mean"])
     assert runs[0] == runs[1]
 

@@ -128,6 +128,6 @@ def test_a_worker_with_one_step_has_no_interval() -> None:
 @pytest.mark.parametrize("algorithm", ["sync-sgd", "layerwise-sgd", "easgd"])
 def test_a_network_that_served_a_run_serves_another_alike(algorithm: str) -> None:
     plan = plan_of(algorithm)
-    network = reusable_network(plan, None)
+    network = reusable_network(plan)
     runs = [perform(plan, Schedule(every=1.0), network=one) for one in (None, network, network)]
     assert runs[0].spans == runs[1].spans == runs[2].spans

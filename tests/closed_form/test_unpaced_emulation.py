@@ -24,7 +24,7 @@ from paceline.simulator.network.interference import Demand, Processors
 from paceline.simulator.runs.interference import host_law
 from paceline.simulator.runs.run import perform
 from paceline.topologies.catalogue.gradient_times import GradientTimes
-from paceline.topologies.catalogue.machine_profile import EmulatedProfile, LinkedProfile, Profile
+from paceline.topologies.catalogue.machine_profile import EmulationCosts, JoinedHosts, MeasuredCosts, Profile
 from tests.clusters import Written, answer
 from tests.support import FixedTiming, job_of
 
@@ -47,9 +47,9 @@ SCENARIO: dict[str, Any] = {
 def test_ranks_of_all_emulated_hosts_share_the_cores(emulated: bool, step_s: float) -> None:
     """50 ms with two busy ranks on one machine, 40 ms on a machine each; messages take no time."""
     (plan,) = load(SCENARIO).plans()
-    profile = EmulatedProfile(machine=MACHINE, message_s=0.0, all_reduce_s=0.0, few_bytes=64, packet_bytes=1500)
-    network = profile if emulated else LinkedProfile(MACHINE)
-    trace = perform(plan, Schedule(every=math.inf), network=network, message_cost=False)
+    emulation = EmulationCosts(message_s=0.0, all_reduce_s=0.0, few_bytes=64, packet_bytes=1500)
+    machine = MeasuredCosts(MACHINE, emulation) if emulated else MeasuredCosts(MACHINE, joined=JoinedHosts())
+    trace = perform(plan, Schedule(every=math.inf), machine=machine, message_cost=False)
     ends = sorted(span.end_s for span in trace.spans if span.activity == "compute" and span.rank == Rank(0))
     assert ends[:3] == pytest.approx([step_s, 2 * step_s, 3 * step_s])
 

@@ -7,7 +7,7 @@ import pytest
 from paceline import load
 from paceline.algorithms.core.values import Group, Rank
 from paceline.simulator.network.network import ClusterNetwork
-from paceline.simulator.runs.run import cluster_network
+from paceline.simulator.runs.cost_model import cluster_network
 
 
 def network(*changes: str) -> ClusterNetwork:

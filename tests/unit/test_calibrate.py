@@ -20,10 +20,11 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import InMemory, MeasuredNetwork
+from paceline.simulator.runs.cost_model import handling_of
 from paceline.simulator.runs.dry_run import without_numbers
 from paceline.simulator.runs.plan_timing import PlanTiming
-from paceline.simulator.runs.run import handling_of, simulate
-from paceline.topologies.catalogue.machine_profile import Asked, Profile
+from paceline.simulator.runs.run import simulate
+from paceline.topologies.catalogue.machine_profile import Asked, MeasuredCosts, Profile
 
 NBYTES = 4810 * 4
 MS = 1e-3
@@ -124,7 +125,7 @@ def predicted(algorithm: str, *, workers: int, message_cost: bool = True) -> tup
     device = "{name: even, overhead: 4 ms, per_sample: 0.5 ms}"
     cluster = f"cluster={{nodes: [{{device: {device}, workers_per_node: {workers}}}]}}"
     scenario = load("quickstart", [cluster, "stop={updates: 12}"], algorithms=[algorithm])
-    (run,) = simulate(scenario, network=MACHINE, jitter=False, message_cost=message_cost)
+    (run,) = simulate(scenario, machine=MeasuredCosts(MACHINE), jitter=False, message_cost=message_cost)
     rows = run.tables.spans.query("rank == 0")
     lasted = rows.assign(lasted=1e3 * (rows["end_s"] - rows["start_s"])).groupby("activity")["lasted"]
     return run, {str(activity): times.tolist() for activity, times in lasted}

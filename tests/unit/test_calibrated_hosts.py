@@ -26,10 +26,10 @@ from paceline.scenarios.sections.machine_store import load_machine, save_machine
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
+from paceline.simulator.runs.cost_model import measured
 from paceline.simulator.runs.dry_run import dry_run, without_numbers
 from paceline.simulator.runs.plan_timing import PlanTiming
-from paceline.simulator.runs.run import _network, handling_of
-from paceline.topologies.catalogue.machine_profile import Asked, Consulted, LinkedProfile, Profile
+from paceline.topologies.catalogue.machine_profile import Asked, JoinedHosts, MeasuredCosts, Profile
 from tests.unit.test_calibrate import MS, NBYTES, of, relabelled, with_words
 from tests.unit.test_machine_files import PROFILE, SCENARIO, machine_of
 
@@ -43,7 +43,7 @@ BETWEEN = Profile(
     messages=with_words(2.0 * MS, 3.0 * MS),
     handling={("send", False): with_words(0.5 * MS, 0.7 * MS), ("start", False): of(0.9 * MS)},
 )
-LINKED = LinkedProfile(HOST, BETWEEN, (2, 2))
+LINKED = MeasuredCosts(HOST, joined=JoinedHosts(BETWEEN, (2, 2)))
 PLACES = {Rank(0): 0, Rank(1): 0, Rank(2): 1, Rank(3): 1, Rank(4): 0}
 
 
@@ -57,9 +57,9 @@ def probed(method: Method) -> Costs:
     plan = plan_of()
     job = without_numbers(job_of(plan.job, plan.cluster.placement, method, 60))
     plan = replace(plan, job=job)
-    network = _network(plan, LINKED, Consulted(HOST))
-    hosts = HostCosts(handling=handling_of(plan, HOST, BETWEEN))
-    trace = simulate_job(job, PlanTiming(plan, HOST), network, never(), hosts=hosts)
+    model = measured(plan, LINKED)
+    hosts = HostCosts(handling=model.hosts.handling)
+    trace = simulate_job(job, model.timing, model.network, never(), hosts=hosts)
     trace.spans = [relabelled(span) for span in trace.spans]
     return costs(job, trace, plan, hosts=PLACES)
 
@@ -130,13 +130,13 @@ def predicted(file: Path, *changes: str) -> Run:
 def test_a_file_keeps_the_costs_between_hosts_and_the_hosts(file: Path) -> None:
     machine = load_machine(file)
     assert machine == two_hosts()
-    assert machine.linked() == LinkedProfile(PROFILE, BETWEEN, (2, 2))
+    assert machine.joined() == MeasuredCosts(PROFILE, joined=JoinedHosts(BETWEEN, (2, 2)))
     assert machine.profile() == PROFILE
 
 
 def test_a_file_of_one_host_has_no_costs_between_hosts(tmp_path: Path) -> None:
     save_machine(machine_of(), tmp_path / "machine.yaml")
-    assert load_machine(tmp_path / "machine.yaml").linked() == LinkedProfile(PROFILE)
+    assert load_machine(tmp_path / "machine.yaml").joined() == MeasuredCosts(PROFILE, joined=JoinedHosts())
 
 
 def test_the_measured_placement_uses_the_costs_between_hosts(file: Path) -> None:
@@ -183,7 +183,7 @@ def test_an_operation_that_was_not_measured_inside_a_host_uses_the_links(tmp_pat
 
 def test_a_comparison_names_what_the_machine_lacks() -> None:
     with pytest.raises(InputError, match=r"no AllReduce.*run `paceline calibrate` with the algorithms and ranks"):
-        simulate(load(SCENARIO), network=replace(PROFILE, inside={}, collectives={}))
+        simulate(load(SCENARIO), machine=MeasuredCosts(replace(PROFILE, inside={}, collectives={})))
 
 
 @pytest.mark.parametrize(

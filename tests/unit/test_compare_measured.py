@@ -15,7 +15,6 @@ from paceline.cli.app import app
 from paceline.records import Run
 from paceline.records.machine import least_disturbed, probe_verdict
 from paceline.records.store import read_run, save
-from paceline.reports.comparison.compare import judged
 from paceline.reports.comparison.conclusion import say_calibration
 from paceline.reports.run_answer import answer_of_runs
 from paceline.reports.words import kind_of
@@ -30,7 +29,7 @@ from paceline.scenarios.sections.machine_file import (
 )
 from paceline.scenarios.sections.machine_store import save_machine
 from paceline.simulator.runs.run import simulate
-from paceline.topologies.catalogue.machine_profile import LinkedProfile, Profile, is_poor
+from paceline.topologies.catalogue.machine_profile import JoinedHosts, MeasuredCosts, Profile, is_poor
 
 SCENARIO = {
     "name": "measured-before",
@@ -81,7 +80,9 @@ def measured(out: Path, *changes: str, gradient_s: float = 0.025, hosts: int = 1
     """Stores what a machine with these gradients would have measured; `summary` are further changes of the summary."""
     machine = machine_part(gradient_s).profile()
     found: list[Path] = []
-    for run in simulate(load(SCENARIO, changes), network=LinkedProfile(machine) if hosts > 1 else machine):
+    for run in simulate(
+        load(SCENARIO, changes), machine=MeasuredCosts(machine, joined=JoinedHosts() if hosts > 1 else None)
+    ):
         seats = [{"rank": rank, "host": rank % hosts} for rank in range(2)]
         facts = {**run.machine, "other_load": 0.5, "seats": seats}
         real: Any = {**run.summary, "kind": "measured", **summary}
@@ -251,8 +252,8 @@ def test_a_disturbed_probe_is_repeated_a_bounded_number_of_times(loads: list[flo
 
 def test_the_verdict_of_a_probe_is_in_the_conclusion() -> None:
     said = probe_verdict([0.4, 0.3, 0.5])
-    profile = judged(COSTS, said)
-    (run,) = simulate(load(SCENARIO, algorithms=["sync-sgd"]), network=replace(profile, gradients=()))
+    costs = MeasuredCosts(replace(COSTS, gradients=())).judged(said)
+    (run,) = simulate(load(SCENARIO, algorithms=["sync-sgd"]), machine=costs)
     assert run.summary.get("calibration") == said
     assert "from a poor calibration" in kind_of(run.summary)
     assert say_calibration(said).startswith(

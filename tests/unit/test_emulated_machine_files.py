@@ -9,16 +9,14 @@ import pytest
 
 from paceline.algorithms.core.errors import InputError
 from paceline.scenarios import load
-from paceline.scenarios.resolution.emulated_machine import emulated_part, emulated_profile
+from paceline.scenarios.resolution.machine_costs import emulated_costs, emulated_part, this_host
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.sections.machine_file import MachinePart
 from paceline.scenarios.sections.machine_store import load_machine, save_machine
-from paceline.simulator.runs.machines import this_host
-from paceline.topologies.catalogue.machine_profile import EmulatedProfile
+from paceline.topologies.catalogue.machine_profile import EmulationCosts, MeasuredCosts
 from tests.unit.test_machine_files import PROFILE, SCENARIO, machine_of
 
-COSTS = EmulatedProfile(
-    machine=PROFILE,
+COSTS = EmulationCosts(
     message_s=1e-3,
     all_reduce_s=0.03,
     few_bytes=64,
@@ -44,10 +42,10 @@ def machine(tmp_path: Path) -> MachinePart:
 
 
 def test_a_file_keeps_the_costs_of_an_emulated_network(machine: MachinePart) -> None:
-    assert emulated_profile(machine) == COSTS == this_host(machine, scenario())
+    assert emulated_costs(machine) == MeasuredCosts(PROFILE, COSTS) == this_host(machine, scenario())
     assert machine.emulated is not None and machine.emulated.hosts == (0, 1)
     with pytest.raises(ValueError, match="no emulated network"):
-        emulated_profile(machine_of())
+        emulated_costs(machine_of())
 
 
 @pytest.mark.parametrize(

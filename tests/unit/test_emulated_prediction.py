@@ -18,7 +18,7 @@ from paceline.simulator.network.emulated import Carrier, EmulatedNetwork, all_re
 from paceline.simulator.network.gloo import SEGMENT_BYTES, WORD_BYTES, ProcessGroups
 from paceline.simulator.network.network import MeasuredNetwork
 from paceline.simulator.runs.plan_timing import PlanTiming
-from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
+from paceline.topologies.catalogue.machine_profile import EmulationCosts
 from paceline.topologies.packet_lines import HEADERS, Line, Lines
 from tests.thorough import cases
 from tests.unit.test_emulation import plan
@@ -38,12 +38,11 @@ def sent_s(nbytes: int) -> float:
 
 def network(*, all_reduce_s: float = 0.0) -> EmulatedNetwork:
     one = plan({"topology": "ring"})
-    machine = Profile(collectives={("AllReduce", 4): ((19240, 1e-3),)})
-    profile = EmulatedProfile(
-        machine=machine, message_s=ADDED_S, all_reduce_s=all_reduce_s, few_bytes=64,
+    emulation = EmulationCosts(
+        message_s=ADDED_S, all_reduce_s=all_reduce_s, few_bytes=64,
         packet_bytes=PACKET,
     )  # fmt: skip
-    return EmulatedNetwork(one, profile, MeasuredNetwork(lambda *_: 9.0, lambda _: 0.25))
+    return EmulatedNetwork(one, emulation, MeasuredNetwork(lambda *_: 9.0, lambda _: 0.25))
 
 
 def arrivals(wires: EmulatedNetwork, *messages: tuple[int, int, int]) -> list[float]:
@@ -90,10 +89,10 @@ def test_inside_a_host_it_takes_what_it_takes_there() -> None:
 def test_what_the_probed_all_reduce_took_beside_its_lines_is_shared_out_among_its_legs() -> None:
     one = plan({"topology": "ring"})
     bare = network()
-    profile = bare._profile
+    profile = bare._emulation
     lines_s = all_reduce_s(one, profile, bare._lines, [0.0] * 4)
     assert lines_s > 12 * LATENCY_S
-    slower = network(all_reduce_s=lines_s + 12e-3)._profile
+    slower = network(all_reduce_s=lines_s + 12e-3)._emulation
     assert leg_s(one, slower, bare._lines) == pytest.approx(1e-3)
 
 

@@ -15,10 +15,10 @@ import pytest
 from paceline.algorithms.core.errors import RunFailed
 from paceline.backend.posix.network_namespaces import NoHosts
 from paceline.reports.comparison.comparison import ComparisonResult, assemble
-from paceline.scenarios.resolution.emulated_machine import emulated_part
+from paceline.scenarios.resolution.machine_costs import emulated_part
 from paceline.scenarios.sections.machine_file import MachinePart, MadePart, OwnPart
 from paceline.scenarios.sections.machine_store import save_machine
-from paceline.topologies.catalogue.machine_profile import EmulatedProfile, Profile
+from paceline.topologies.catalogue.machine_profile import EmulationCosts, MeasuredCosts, Profile
 from tests.made_up import run
 
 ROOT = Path(__file__).parents[2]
@@ -303,15 +303,17 @@ def test_a_calibration_is_read_as_it_was_written(tmp_path: Path) -> None:
     calibrations, settings = part("fidelity_runs.calibrations"), part("fidelity_runs.configurations").SETTINGS
     setting = next(setting for setting in settings if setting.link is not None)
     plan = setting.scenario(("sync-sgd",)).plans()[0]
-    costs = EmulatedProfile(
-        machine=machine_part().profile(), message_s=0.1, all_reduce_s=0.2, few_bytes=64, packet_bytes=1500,
+    emulation = EmulationCosts(
+        message_s=0.1, all_reduce_s=0.2, few_bytes=64, packet_bytes=1500,
         leads_s=(0.0, 0.5), start_s=0.25,
     )  # fmt: skip
-    machine = machine_part().model_copy(update={"emulated": emulated_part(plan, costs)})
+    machine = machine_part().model_copy(update={"emulated": emulated_part(plan, emulation)})
     save_machine(machine, tmp_path / "m.yaml")
-    assert calibrations.read(tmp_path / "m.yaml") == calibrations.Calibration(costs, 0.5)
+    assert calibrations.read(tmp_path / "m.yaml") == calibrations.Calibration(
+        MeasuredCosts(machine_part().profile(), emulation), 0.5
+    )
     save_machine(machine_part(), tmp_path / "m.yaml")
-    assert calibrations.read(tmp_path / "m.yaml").costs == costs.machine
+    assert calibrations.read(tmp_path / "m.yaml").costs == MeasuredCosts(machine_part().profile())
 
 
 def test_a_prediction_is_made_before_the_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

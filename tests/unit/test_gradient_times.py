@@ -32,7 +32,7 @@ from paceline.simulator.network.network import NoCost
 from paceline.simulator.runs.interference import host_law
 from paceline.simulator.runs.run import perform
 from paceline.topologies.catalogue.gradient_times import GradientTimes, SharedCores, shared_cores, slices
-from paceline.topologies.catalogue.machine_profile import Profile
+from paceline.topologies.catalogue.machine_profile import MeasuredCosts, Profile
 from tests.clusters import fixed_costs
 from tests.support import FixedTiming, job_of
 
@@ -114,7 +114,7 @@ def test_a_gradient_takes_longer_after_a_pause() -> None:
     times = GradientTimes(batch=8, busy=((1, 0.04),), pauses=((0.01, 0.005), (0.1, 0.02)))
     machine = Profile(gradients=(times,), cores=2, inside={("AllReduce", 2): ((0, 0.01),)})
     (plan,) = load(UNPACED).plans()
-    spans = perform(plan, Schedule(every=math.inf), network=machine).spans
+    spans = perform(plan, Schedule(every=math.inf), machine=MeasuredCosts(machine)).spans
     seconds = [span.end_s - span.start_s for span in spans if span.activity == "compute" and span.rank == Rank(0)]
     assert seconds == pytest.approx([0.04] + [0.045] * (len(seconds) - 1))
 
@@ -147,7 +147,7 @@ def test_a_server_takes_a_core_from_gradients() -> None:
         serve_s=0.02,
     )
     (plan,) = load({**UNPACED, "algorithms": ["async-sgd"]}).plans()
-    trace = perform(plan, Schedule(every=math.inf), network=machine)
+    trace = perform(plan, Schedule(every=math.inf), machine=MeasuredCosts(machine))
     longest = max(span.end_s - span.start_s for span in trace.spans if span.activity == "compute")
     served = [span.end_s - span.start_s for span in trace.spans if span.activity == "update" and span.rank == Rank(2)]
     assert served == pytest.approx([0.02] * len(served))
@@ -179,6 +179,6 @@ def test_a_prediction_takes_the_measured_gradients(cores: int, step_s: float) ->
         inside={("AllReduce", 2): ((1, 0.0),)},
     )
     (plan,) = load(UNPACED).plans()
-    trace = perform(plan, Schedule(every=math.inf), network=machine)
+    trace = perform(plan, Schedule(every=math.inf), machine=MeasuredCosts(machine))
     ends = sorted(span.end_s for span in trace.spans if span.activity == "compute" and span.rank == Rank(0))
     assert ends[:3] == pytest.approx([step_s, 2 * step_s, 3 * step_s])

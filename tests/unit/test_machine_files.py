@@ -16,9 +16,9 @@ from paceline.backend.calibration.several_models import joined
 from paceline.cli.app import app
 from paceline.cli.calibrate_command import batches_of
 from paceline.scenarios import load
+from paceline.scenarios.resolution.machine_costs import hosts_like, this_host
 from paceline.scenarios.sections.machine_file import MachinePart, MadePart, costs_of, own_of
 from paceline.scenarios.sections.machine_store import load_machine, save_machine
-from paceline.simulator.runs.machines import hosts_like, this_host
 from paceline.topologies.catalogue.gradient_times import GradientTimes
 from paceline.topologies.catalogue.machine_profile import Profile
 
@@ -228,7 +228,7 @@ def test_a_file_of_several_models_predicts_each(tmp_path: Path) -> None:
     read = load_machine(tmp_path / "both.yaml")
     assert read.names() == ["digits-mlp", "digits-cnn"]
     assert read.of_model("digits-mlp").profile() == PROFILE
-    assert hosts_like(read, load(SCENARIO, ["workload.model=digits-cnn"])).machine == slow
+    assert hosts_like(read, load(SCENARIO, ["workload.model=digits-cnn"])).host == slow
     with pytest.raises(InputError, match=r"found gradients of digits-mlp, digits-cnn, expected those of .* lenet"):
         hosts_like(read, load(SCENARIO, ["workload.model=lenet", "workload.dataset=mnist"]))
 

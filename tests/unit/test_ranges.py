@@ -16,7 +16,7 @@ from paceline.scenarios.resolution.fitted_ranges import outside
 from paceline.scenarios.sections.published_rows import covered
 from paceline.simulator.runs.run import simulate
 from paceline.topologies.catalogue.device_catalogue import SPECS
-from paceline.topologies.catalogue.machine_profile import Profile
+from paceline.topologies.catalogue.machine_profile import MeasuredCosts, Profile
 from paceline.topologies.compute.device_parameters import chip_key
 from paceline.topologies.graphs.links import LINKS
 
@@ -115,7 +115,7 @@ def test_a_measured_machine_is_held_against_what_was_measured() -> None:
     points = ((0, 1e-4), (100, 1e-3))
     allreduce = {("AllReduce", 2): ((1000, 1e-4), (10_000, 2e-4))}
     small = Profile(collectives=allreduce, messages=points, inside_messages=points)
-    (sync,) = simulate(load("quickstart", ["stop.epochs=0.1"], algorithms=["sync-sgd"]), network=small)
+    (sync,) = simulate(load("quickstart", ["stop.epochs=0.1"], algorithms=["sync-sgd"]), machine=MeasuredCosts(small))
     found = "network: found AllReduce of 4 ranks"
     ranks = "the bytes that each rank of 4 sends at the speed of 2, and a latency by log2 of the ranks"
     sizes = "0.09 GB/s for the bytes above them, as between the largest sizes"
@@ -124,7 +124,7 @@ def test_a_measured_machine_is_held_against_what_was_measured() -> None:
         f"{found}; measured was AllReduce of 2 ranks; assumed: {ranks}",
         f"{found} of 19240 bytes; measured were 1000 to 10000 bytes; assumed: {sizes}",
     ]
-    (server,) = simulate(load("quickstart", ["stop.epochs=1"], algorithms=["async-sgd"]), network=small)
+    (server,) = simulate(load("quickstart", ["stop.epochs=1"], algorithms=["async-sgd"]), machine=MeasuredCosts(small))
     size = server.tables.spans["bytes"].max()
     assert server.machine["warnings"] == [
         f"network: found messages{where} of {size} bytes; measured were 0 to 100 bytes; assumed: 0.000111 GB/s for "
@@ -132,7 +132,7 @@ def test_a_measured_machine_is_held_against_what_was_measured() -> None:
         for where in (" in a node's memory", "")
     ]
     wide = Profile(messages=((size, 1e-3),), inside_messages=((size, 1e-3),))
-    (server,) = simulate(load("quickstart", ["stop.epochs=1"], algorithms=["async-sgd"]), network=wide)
+    (server,) = simulate(load("quickstart", ["stop.epochs=1"], algorithms=["async-sgd"]), machine=MeasuredCosts(wide))
     assert server.machine["warnings"] == []  # the last messages of the server carry no vector
 
 
@@ -141,13 +141,13 @@ def test_what_is_done_in_a_nodes_memory_is_held_against_what_was_measured_there(
     known = {(operation, 2): points for operation, points in both.items()}
     inside = {("Reduce", 2): both["Reduce"], ("Broadcast", 2): ((1000, 1e-4),)}
     machine = Profile(collectives=known, inside=inside, messages=((0, 1e-4),))
-    (run,) = simulate(load("quickstart", ["stop.epochs=1"], algorithms=["hsgd"]), network=machine)
+    (run,) = simulate(load("quickstart", ["stop.epochs=1"], algorithms=["hsgd"]), machine=MeasuredCosts(machine))
     size = 4810 * 4
     assumed = "measured were 1000 bytes; assumed: a time in proportion to the bytes"
     said = f"network: found Broadcast of 2 ranks in a node's memory of {size} bytes; {assumed}"
     assert run.machine["warnings"][-1:] == [said]
     apart = load("quickstart", ["stop.epochs=1", "train.shared_memory=false"], algorithms=["hsgd"])
-    (run,) = simulate(apart, network=machine)
+    (run,) = simulate(apart, machine=MeasuredCosts(machine))
     assert not [text for text in run.machine["warnings"] if text.startswith("network: ")]
 
 

@@ -22,7 +22,8 @@ from paceline.scenarios.values.mistakes import ScenarioError
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.network.varying_links import VaryingLinks
-from paceline.simulator.runs.run import cluster_network, perform, simulate
+from paceline.simulator.runs.cost_model import cluster_network
+from paceline.simulator.runs.run import perform, simulate
 from paceline.topologies import LINKS
 from paceline.topologies.graphs import variation as processes
 from paceline.topologies.graphs.graph_registry import build

@@ -14,7 +14,7 @@ from paceline.scenarios.values.mistakes import ScenarioError
 from paceline.simulator.flows.fabric import MANY_WORKERS
 from paceline.simulator.interpreter.cpu_overheads import Handling
 from paceline.simulator.network.network import ClusterNetwork
-from paceline.simulator.runs.servers import receiving_of
+from paceline.simulator.runs.cost_model import receiving_of
 
 BIG, SMALL = 10**6, 1000
 SERVER, WORKER = Rank(4), Rank(3)

@@ -35,7 +35,7 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork, NoCost
 from paceline.simulator.runs.run import simulate
 from paceline.simulator.runs.short_runs import length_of
-from paceline.topologies.catalogue.machine_profile import Profile
+from paceline.topologies.catalogue.machine_profile import MeasuredCosts, Profile
 from tests.clusters import fixed_costs, star
 from tests.support import ONE_NODE, FixedTiming, built, job_of, nodes_for
 from tests.thorough import FAMILIES, WAYS, examples, sampled
@@ -193,9 +193,10 @@ def test_a_scenario_ends_at_divergence_unless_it_says_otherwise() -> None:
 def test_a_prediction_of_a_real_run_ends_as_that_does() -> None:
     """Accuracy is evaluated during a run only if it may end the run."""
     ends = ["algorithms.agd.learning_rate=40", "evaluate.every=32 samples", "stop.epochs=1"]
-    machine = Profile(collectives={("AllReduce", 4): ((0, 1e-4), (10**6, 1e-3))}, messages=((0, 1e-4), (10**6, 1e-3)))
-    (free,) = simulate(load("quickstart", ends, algorithms=["agd"]), network=machine)
-    (watched,) = simulate(load("quickstart", [*ends, "stop.loss=0.01"], algorithms=["agd"]), network=machine)
+    points = ((0, 1e-4), (10**6, 1e-3))
+    machine = MeasuredCosts(Profile(collectives={("AllReduce", 4): points}, messages=points))
+    (free,) = simulate(load("quickstart", ends, algorithms=["agd"]), machine=machine)
+    (watched,) = simulate(load("quickstart", [*ends, "stop.loss=0.01"], algorithms=["agd"]), machine=machine)
     assert (free.summary["stop_reason"], watched.summary["stop_reason"]) == ("epochs", "divergence")
 
 
@@ -405,7 +406,7 @@ def test_a_profile_predicts_its_machine() -> None:
         serve_s=2.0,
     )
     scenario = scenario_of("sync-sgd", "async-sgd")
-    sync, server = simulate(scenario, network=machine, jitter=False)
+    sync, server = simulate(scenario, machine=MeasuredCosts(machine), jitter=False)
     assert sync.summary["wall_s"] == pytest.approx(STEPS * (0.04 + 0.5 + 0.25 + 0.125))
     # the server is the bottleneck: 2 s each, the first after loading, a gradient of 20 ms and the way there
     updates = server.tables.updates

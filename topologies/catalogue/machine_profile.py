@@ -308,11 +308,10 @@ MESSAGE_LEGS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmulatedProfile:
-    """Costs that this machine adds to a network that it emulates, whose rates and latencies are known.
+class EmulationCosts:
+    """Costs that a machine adds to a network that it emulates, whose rates and latencies are known.
 
     Args:
-        machine: this machine alone: the ranks' own work, and messages and collectives inside a host.
         message_s: a message between hosts without a vector, in addition to `MESSAGE_LEGS` latencies of its route.
         all_reduce_s: an all-reduce of `few_bytes` by all workers, with its route.
         few_bytes: the size of its value.
@@ -321,7 +320,6 @@ class EmulatedProfile:
         start_s: the time that a program needs to start a collective, until it can start the next.
     """
 
-    machine: Profile
     message_s: float
     all_reduce_s: float
     few_bytes: int
@@ -331,30 +329,61 @@ class EmulatedProfile:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkedProfile:
-    """The profile of one host, for runs on hosts like it.
+class JoinedHosts:
+    """What joins several hosts that are alike.
 
     Args:
-        machine: the costs of a host.
         between: the costs of messages and collectives between the hosts, as of a network; None: they were not measured,
             and the links of a scenario join the hosts.
         placement: the number of workers on each host when `between` was measured; empty: imported, for all placements.
         assumed: sentences on what was assumed when files were imported.
     """
 
-    machine: Profile
     between: Profile | None = None
     placement: tuple[int, ...] = ()
     assumed: tuple[str, ...] = ()
 
-    def measured_between(self, placement: tuple[int, ...]) -> Profile | None:
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCosts:
+    """What was measured of one host, and what joins several: nothing, a network that it emulates, or other hosts.
+
+    Args:
+        host: the costs of a host: the ranks' own work, and messages and collectives inside it.
+        emulation: the costs that it adds to a network that it emulates; None: it emulates none.
+        joined: what joins hosts like it; None: all ranks are on this host, be it as emulated hosts.
+
+    >>> alone, several = MeasuredCosts(Profile()), MeasuredCosts(Profile(), joined=JoinedHosts())
+    >>> alone.paced, several.paced
+    (True, False)
+    """
+
+    host: Profile
+    emulation: EmulationCosts | None = None
+    joined: JoinedHosts | None = None
+
+    @property
+    def paced(self) -> bool:
+        """Whether real runs on it are paced to the devices of their scenario, since it has no gradients of its own."""
+        return self.joined is None and not self.host.gradients
+
+    def between(self, placement: tuple[int, ...]) -> Profile | None:
         """Returns the costs between hosts if they were measured with this number of workers on each host.
 
-        >>> linked = LinkedProfile(Profile(), Profile(messages=((8, 1e-3),)), (2, 2))
-        >>> linked.measured_between((2, 2)).messages, linked.measured_between((2, 2, 2))
+        >>> costs = MeasuredCosts(Profile(), joined=JoinedHosts(Profile(messages=((8, 1e-3),)), (2, 2)))
+        >>> costs.between((2, 2)).messages, costs.between((2, 2, 2))
         (((8, 0.001),), None)
         """
-        return self.between if self.placement in ((), placement) else None
+        joined = self.joined
+        return joined.between if joined is not None and joined.placement in ((), placement) else None
+
+    def without_spread(self) -> MeasuredCosts:
+        """Returns the costs with every gradient in its mean time."""
+        return replace(self, host=self.host.without_spread())
+
+    def judged(self, verdict: str) -> MeasuredCosts:
+        """Returns the costs with a verdict on their measurement."""
+        return replace(self, host=replace(self.host, verdict=verdict))
 
 
 CALIBRATED = "calibrated, "

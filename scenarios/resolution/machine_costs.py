@@ -1,0 +1,190 @@
+"""The costs in the file of a calibrated machine: whether they fit a scenario, and those of its emulated network."""
+
+from __future__ import annotations
+
+from math import isclose
+from typing import TYPE_CHECKING
+
+from paceline.algorithms.core.errors import InputError
+from paceline.scenarios.resolution.plan import Plan
+from paceline.scenarios.sections.machine_file import EmulatedPart, LinePart, MachinePart
+from paceline.topologies.catalogue.machine_profile import EmulationCosts, MeasuredCosts
+from paceline.topologies.packet_lines import Lines, lines_of
+
+if TYPE_CHECKING:
+    from paceline.scenarios.resolution.schema import Scenario
+
+ROUNDING = 1e-9
+"""relative difference of quantities that are the same except for their text in a file"""
+
+
+def hosts_like(machine: MachinePart, scenario: Scenario) -> MeasuredCosts:
+    """Returns a network of hosts like the machine, joined by what was measured between them, or by a scenario's links.
+
+    Args:
+        machine: the calibrated host, or several.
+        scenario: the scenario.
+
+    Raises:
+        InputError: the machine was calibrated for another model or number of threads; all mistakes are reported.
+    """
+    return check(machine, scenario).joined()
+
+
+def these_hosts(machine: MachinePart, scenario: Scenario) -> MeasuredCosts:
+    """Returns the machine for a run whose nodes are hosts like it; arguments and errors are those of `this_host`."""
+    return _comparable(machine, scenario).joined()
+
+
+def this_host(machine: MachinePart, scenario: Scenario) -> MeasuredCosts:
+    """Returns the machine alone, or with the network that it emulates, for a run all of whose ranks are on it.
+
+    Args:
+        machine: the calibrated host.
+        scenario: the scenario, whose runs are not paced.
+
+    Raises:
+        InputError: the machine does not fit the scenario; all mistakes are reported.
+    """
+    machine = _comparable(machine, scenario)
+    return MeasuredCosts(machine.profile()) if machine.emulated is None else emulated_costs(machine)
+
+
+def _comparable(machine: MachinePart, scenario: Scenario) -> MachinePart:
+    """Returns the machine with the gradients of a scenario's model, after checking that its real runs are like it."""
+    mistakes = []
+    if scenario.train.pace != "none":
+        mistakes.append(
+            f"train.pace: found {scenario.train.pace!r} with --machine, expected none: a calibrated machine predicts "
+            "its own gradients; without --machine, paced runs are probed"
+        )
+    if (network := scenario.train.network) != (measured := "local" if machine.emulated is None else "emulated"):
+        mistakes.append(
+            f"train.network: found {network!r}, expected {measured!r} as in the calibration that wrote --machine; or "
+            f"run `paceline calibrate` with `--set train.network={network}`"
+        )
+    elif machine.emulated is not None:
+        found = (line for plan in scenario.plans() for line in differences(machine.emulated, plan))
+        mistakes += dict.fromkeys(found)
+    if not machine.gradients:
+        mistakes.append(
+            "--machine: found no gradients, which measured runs are compared by; expected the file of a calibration "
+            "with gradients"
+        )
+    return check(machine, scenario, mistakes)
+
+
+def check(machine: MachinePart, scenario: Scenario, mistakes: list[str] | None = None) -> MachinePart:
+    """Returns a machine with the gradients of a scenario's model, after checking that it was calibrated for it.
+
+    Args:
+        machine: the machine.
+        scenario: the scenario.
+        mistakes: mistakes that were found before.
+
+    Raises:
+        InputError: there are mistakes; with all of them.
+    """
+    found = list(mistakes or [])
+    try:
+        machine = machine.of_model(str(scenario.workload.model))
+    except InputError as error:
+        found.append(f"--machine: {error}")
+    if machine.gradients and (threads := scenario.train.torch_threads) != machine.torch_threads:
+        found.append(
+            f"--machine: found {machine.torch_threads} threads per rank, expected train.torch_threads, {threads}"
+        )
+    if found:
+        raise InputError("\n".join(f"{scenario.name}: {line}" for line in found))
+    return machine
+
+
+def emulated_part(plan: Plan, costs: EmulationCosts) -> EmulatedPart:
+    """Returns the costs of an emulated network as a section of a file.
+
+    Args:
+        plan: the run for which the network was emulated.
+        costs: what was measured.
+    """
+    lines = emulated_lines(plan)
+    return EmulatedPart.model_construct(
+        hosts=_hosts(plan, lines),
+        lines=tuple(
+            LinePart.model_construct(name=line.name, bandwidth=line.bytes_per_s, latency=line.latency_s)
+            for line in lines.lines
+        ),
+        message=costs.message_s,
+        all_reduce=costs.all_reduce_s,
+        bytes=costs.few_bytes,
+        packet=costs.packet_bytes,
+        leads=costs.leads_s,
+        start=costs.start_s,
+    )
+
+
+def emulated_costs(machine: MachinePart) -> MeasuredCosts:
+    """Returns the costs of a machine with its emulated network.
+
+    Raises:
+        ValueError: the machine emulated no network.
+    """
+    found = machine.emulated
+    if found is None:
+        raise ValueError("the machine has no emulated network")
+    emulation = EmulationCosts(
+        message_s=found.message,
+        all_reduce_s=found.all_reduce,
+        few_bytes=found.bytes,
+        packet_bytes=found.packet,
+        leads_s=found.leads,
+        start_s=found.start,
+    )
+    return MeasuredCosts(machine.profile(), emulation)
+
+
+def differences(found: EmulatedPart, plan: Plan) -> list[str]:
+    """Returns how the network of a run differs from a measured one; empty if it is the same.
+
+    Args:
+        found: the measured network.
+        plan: the run.
+    """
+    lines = emulated_lines(plan)
+    mistakes = []
+    if (hosts := _hosts(plan, lines)) != found.hosts:
+        mistakes.append(
+            f"--machine: found workers on the emulated hosts {_listed(found.hosts)}, expected those of cluster.nodes, "
+            f"{_listed(hosts)}"
+        )
+    known = {line.name: line for line in found.lines}
+    if known.keys() != {line.name for line in lines.lines}:
+        names = _listed(line.name for line in lines.lines)
+        mistakes.append(f"--machine: found the lines {_listed(known)}, expected those of cluster.network, {names}")
+        return mistakes
+    for line in lines.lines:
+        one = known[line.name]
+        same = isclose(one.bandwidth, line.bytes_per_s, rel_tol=ROUNDING)
+        if not (same and isclose(one.latency, line.latency_s, rel_tol=ROUNDING)):
+            mistakes.append(
+                f"--machine: found {_words(one.bandwidth, one.latency)} on {line.name}, expected those of "
+                f"cluster.network, {_words(line.bytes_per_s, line.latency_s)}"
+            )
+    return mistakes
+
+
+def emulated_lines(plan: Plan) -> Lines:
+    """Returns the lines between the hosts of a run."""
+    routing = plan.scenario.cluster.network.routing
+    return lines_of(plan.cluster, [me.rank for me in plan.job.team], routing, plan.time_dilation)
+
+
+def _hosts(plan: Plan, lines: Lines) -> tuple[int, ...]:
+    return tuple(lines.places[rank] for rank in plan.job.team[0].workers)
+
+
+def _listed(values: object) -> str:
+    return ", ".join(map(str, values)) or "none"  # type: ignore[call-overload]
+
+
+def _words(bytes_per_s: float, latency_s: float) -> str:
+    return f"{8e-6 * bytes_per_s:.4g} Mbit/s and {1e3 * latency_s:.4g} ms"

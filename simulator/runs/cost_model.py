@@ -1,0 +1,362 @@
+"""The cost model of a run: what work, messages, collectives and copies cost, in seconds, and where each cost is from.
+
+* `modelled` takes devices, links and hosts from the catalogue and the scenario. `measured` takes what was measured of a
+  machine: all ranks on it, or on hosts that it emulates, or on several hosts like it. No other place distinguishes
+  these four; interpreters get a `CostModel` and read neither scenario nor measurements.
+* The times of messages are those of a network, because messages share links; `CostModel.network` is that network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TypeVar
+
+import numpy as np
+
+from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.values import Group, Rank
+from paceline.records.trace import Trace
+from paceline.scenarios.resolution.fitted_ranges import outside
+from paceline.scenarios.resolution.plan import Plan
+from paceline.scenarios.resolution.predicted_times import predicted_times
+from paceline.simulator.collectives.protocols import transport_of
+from paceline.simulator.flows.fabric import MANY_WORKERS
+from paceline.simulator.flows.path_tables import SLOWNESS
+from paceline.simulator.interpreter.cpu_overheads import Handling
+from paceline.simulator.interpreter.host_costs import HostCosts
+from paceline.simulator.interpreter.loading import Supply
+from paceline.simulator.kernel.timing import Timing
+from paceline.simulator.network.emulated import EmulatedNetwork
+from paceline.simulator.network.link_use import links_of
+from paceline.simulator.network.linked_hosts import LinkedHosts
+from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
+from paceline.simulator.network.node_memory import NodeMemory
+from paceline.simulator.runs.interference import host_processors, processors_of
+from paceline.simulator.runs.plan_timing import PlanTiming
+from paceline.topologies.catalogue.libraries import LIBRARIES
+from paceline.topologies.catalogue.machine_profile import Consulted, Handled, MeasuredCosts, Profile, caution
+
+N = TypeVar("N", bound=ClusterNetwork)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostModel:
+    """What everything in a run costs.
+
+    Args:
+        job: the job as it is timed; a measured run stops where a real one does.
+        timing: the seconds of each rank's own work.
+        network: the times of messages and collectives.
+        hosts: what hosts cost and share.
+        links: the network of the cluster's graph, whose links are counted; None if messages do not take its links.
+        not_counted: why links are not counted; "" if they are.
+        free_on: the devices and hosts on which updates and copies take no time; None if the machine was measured.
+        warnings: returns what a record of the run takes from outside of what was measured or fitted.
+    """
+
+    job: Job
+    timing: Timing
+    network: Network
+    hosts: HostCosts
+    links: ClusterNetwork | None = None
+    not_counted: str = ""
+    free_on: list[str] | None = None
+    warnings: Callable[[Trace], list[str]]
+
+    def describe(self, trace: Trace, plan: Plan) -> None:
+        """Adds to a record what its costs are from, what links carried, and warnings.
+
+        Args:
+            trace: the record.
+            plan: the run.
+        """
+        if self.links is not None:
+            trace.links = links_of(self.links)
+            trace.notes["collectives"] = [choice.record() for choice in self.links.tuner.choices.values()]
+        if trace.links is None:
+            why = self.not_counted or "the interpreter of this run does not count them"
+            trace.notes["links"] = f"not counted: {why}"
+        trace.free_on = self.free_on if self.free_on is not None else trace.free_on
+        if times := predicted_times(plan):
+            trace.notes["gradient_times"] = times
+        trace.notes["warnings"] = [*outside(plan), *self.warnings(trace)]
+
+
+def modelled(
+    plan: Plan, *, network: ClusterNetwork | None = None, timing: Timing | None = None, message_cost: bool = True
+) -> CostModel:
+    """Returns the costs of the scenario's cluster.
+
+    Args:
+        plan: the run.
+        network: the network of its graph, if it exists; see `reusable_network`.
+        timing: the seconds of each rank's own work; None: those of the plan.
+        message_cost: whether messages and collectives take time.
+    """
+    wires = (network or cluster_network(plan)) if message_cost else None
+    memory = None if wires is None else NodeMemory(wires)
+    return CostModel(
+        job=plan.job,
+        timing=timing or PlanTiming(plan),
+        network=NoCost() if wires is None else wires,
+        hosts=HostCosts(
+            supply=supply_of(plan),
+            handling=receiving_of(plan, wires),
+            cells=memory,
+            staging=memory,
+            processors=processors_of(plan),
+        ),
+        links=wires,
+        not_counted="" if message_cost else NO_LINKS,
+        free_on=free_places(plan),
+        warnings=lambda trace: [] if wires is None else larger_than_fitted(trace, wires),
+    )
+
+
+def measured(plan: Plan, costs: MeasuredCosts, *, timing: Timing | None = None, message_cost: bool = True) -> CostModel:
+    """Returns the costs of a machine on which the run is, or will be, measured.
+
+    Args:
+        plan: the run.
+        costs: what was measured.
+        timing: the seconds of each rank's own work; None: those that were measured.
+        message_cost: whether messages and collectives take time.
+    """
+    host, asked = costs.host, Consulted(costs.host)
+    between = costs.between(placement_of(plan))
+    network = _measured_network(plan, costs, asked) if message_cost else NoCost()
+
+    def warnings(_: Trace) -> list[str]:
+        poor = caution(host.verdict)
+        return [
+            *asked.outside(),
+            *extrapolated(plan, costs),
+            *(network.extrapolated() if isinstance(network, LinkedHosts) else ()),
+            *([f"cluster.machine: the calibration is {poor}"] if poor else ()),
+        ]
+
+    return CostModel(
+        job=plan.measured_job,
+        timing=timing or PlanTiming(plan, host),
+        network=network,
+        hosts=HostCosts(
+            handling=handling_of(plan, host, between, message_cost=message_cost),
+            processors=host_processors(plan, host, one_machine=costs.emulation is not None),
+            snapshot_s=host.snapshot_s,
+        ),
+        not_counted="the times of messages are not those of the links of the scenario's cluster"
+        if message_cost
+        else NO_LINKS,
+        warnings=warnings,
+    )
+
+
+NO_LINKS = "messages take no time in this run, so they take no links"
+
+
+def _measured_network(plan: Plan, costs: MeasuredCosts, asked: Consulted) -> Network:
+    """Returns the network of a measured machine: inside a host as measured, between hosts as `costs` says."""
+    memory = InMemory(
+        collective_s=partial(asked.collective_s, inside=True),
+        holds=plan.inside,
+        message_s=partial(asked.message_s, inside=True),
+        joins=plan.same_host,
+    )
+    here = MeasuredNetwork(asked.collective_s, asked.message_s, memory)
+    if costs.joined is not None:
+        return LinkedHosts(plan, costs.host, here, cluster_network(plan), costs.between(placement_of(plan)))
+    return here if costs.emulation is None else EmulatedNetwork(plan, costs.emulation, here)
+
+
+def cluster_network(plan: Plan, kind: type[N] = ClusterNetwork) -> N:  # type: ignore[assignment]
+    """Returns the network of a plan's scenario.
+
+    Args:
+        plan: the run.
+        kind: the class of the network.
+    """
+    wires = plan.scenario.cluster.network
+    return kind(plan.cluster, wires.allreduce_algorithm, wires.routing, wires.library, seed=plan.seed)
+
+
+def supply_of(plan: Plan) -> Supply | None:
+    """Returns the storage from which a plan's batches are read; None if reading takes no time."""
+    cluster, workload = plan.cluster, plan.scenario.workload
+    if cluster.storage is None or workload.reading is None:
+        return None
+    reading, record_bytes = workload.reading.settings(), workload.record_bytes
+    assert record_bytes is not None, "a scenario with storage has a record size"
+    return Supply(
+        storage=cluster.storage,
+        order=reading.order(workload.num_samples, plan.seed),
+        record_bytes=record_bytes,
+        prefetch=reading.prefetch,
+        nodes=[cluster.node_of(Rank(rank)) for rank in range(cluster.workers)],
+    )
+
+
+def receiving_of(plan: Plan, network: ClusterNetwork | None) -> Handling:
+    """Returns what receiving messages costs on a modelled cluster, and the threads of the server.
+
+    * Messages that came over a network are copied by a core of the receiver if the library says so. Within a node, the
+      copies are part of the link between its ranks, and GPUs copy themselves.
+    * Large messages to the server wait for their receives if `cluster.server.receive` or the library says so. Messages
+      to workers do not: their programs know the sender, so a real program posts its receives early.
+
+    Args:
+        plan: the run.
+        network: the cluster's network; None if messages take no time.
+    """
+    server, cluster = plan.scenario.cluster.server, plan.cluster
+    if network is None:
+        return Handling(threads=server.threads)
+    receiving = LIBRARIES[plan.scenario.cluster.network.library].receiving
+    transport, server_rank = transport_of(cluster.graph), plan.job.team[0].server
+    in_order = (receiving.order if server.receive == "auto" else server.receive) == "in-order"
+
+    @cache
+    def networked(source: Rank, to: Rank) -> bool:
+        if max(source, to) == server_rank and cluster.workers >= MANY_WORKERS:
+            paths = network.fabric.server_paths(0, to_server=to == server_rank)
+            if paths is not None:
+                return bool(paths.medium[min(source, to)] == SLOWNESS.index("network"))
+        return network.fabric.path(source, to, 0).medium == "network"
+
+    def cost_s(source: Rank, to: Rank, nbytes: int) -> float:
+        if not networked(source, to):
+            return 0.0
+        if not receiving.copied(nbytes, transport):
+            return receiving.overhead_s
+        own = cluster.nodes[cluster.node_of(to)].memory.copy_bytes_per_s
+        return receiving.overhead_s + nbytes / min(own, receiving.core_bytes_per_s)
+
+    def receive_s(source: Rank, to: Rank, nbytes: int) -> float:
+        """The copy into a receive that a worker has posted runs while the message arrives."""
+        return cost_s(source, to, nbytes) if in_order and to != server_rank else 0.0
+
+    def copy_s(source: Rank, to: Rank, nbytes: int) -> float:
+        return 0.0 if in_order and to != server_rank else cost_s(source, to, nbytes)
+
+    def waits(to: Rank, nbytes: int) -> bool:
+        return in_order and to == server_rank and not receiving.eager(nbytes, transport)
+
+    def alike() -> Sequence[int] | None:
+        """The costs depend on the slowest medium of each path, and on the memory of the receiver."""
+        if server_rank is None or cluster.workers < MANY_WORKERS:
+            return None
+        to, back = (network.fabric.server_paths(0, to_server=to_server) for to_server in (True, False))
+        if to is None or back is None:
+            return None
+        memories: dict[float, int] = {}
+        of_node = [memories.setdefault(node.memory.copy_bytes_per_s, len(memories)) for node in cluster.nodes]
+        memory = np.repeat(of_node, [node.workers for node in cluster.nodes])
+        found: list[int] = ((memory * len(SLOWNESS) + to.medium) * len(SLOWNESS) + back.medium).tolist()
+        return found
+
+    return Handling(receive_s=receive_s, copy_s=copy_s, waits=waits, threads=server.threads, alike=alike)
+
+
+def handling_of(plan: Plan, costs: Profile, between: Profile | None = None, *, message_cost: bool = True) -> Handling:
+    """Returns the processor time of ranks for messages and starts on a measured machine.
+
+    Args:
+        plan: the run.
+        costs: the machine's profile.
+        between: the costs between hosts, if they were measured.
+        message_cost: whether messages cost processor time.
+    """
+    if not message_cost:
+        return Handling(lane_s=costs.lane_s, wait_s=costs.wait_s)
+
+    node_of = plan.cluster.node_of
+
+    def costs_of(*ranks: Rank) -> Profile:
+        return costs if between is None or len(set(map(node_of, ranks))) == 1 else between
+
+    def message_s(kind: Handled, source: Rank, to: Rank, nbytes: int) -> float:
+        return costs_of(source, to).handling_s(kind, nbytes, inside=plan.same_host(source, to))
+
+    def start_s(group: Group, nbytes: int) -> float:
+        return costs_of(*group.ranks).handling_s("start", nbytes, inside=plan.inside(group))
+
+    return Handling(partial(message_s, "send"), partial(message_s, "receive"), start_s, costs.lane_s, costs.wait_s)
+
+
+def free_places(plan: Plan) -> list[str]:
+    """Returns the devices and hosts on which updates and copies take no time."""
+    devices = {node.device.name for node in plan.cluster.nodes if node.device.rates is None}
+    hosts = any(node.host_rates is None for node in plan.cluster.nodes) and plan.job.team[0].server is not None
+    return [*sorted(devices), *(["their hosts"] if hosts else [])]
+
+
+def placement_of(plan: Plan) -> tuple[int, ...]:
+    """Returns the number of workers of each node."""
+    return tuple(len(node) for node in plan.cluster.placement)
+
+
+def extrapolated(plan: Plan, costs: MeasuredCosts) -> list[str]:
+    """Returns sentences on what a prediction from a calibrated machine takes from outside its measurements.
+
+    Args:
+        plan: the run.
+        costs: those of the calibrated host, or several.
+    """
+    machine, joined, placement = costs.host, costs.joined, placement_of(plan)
+    if joined is None:
+        return []
+    found, own = [f"cluster.machine: {line}" for line in joined.assumed], sorted(set(plan.job.batches))
+    if not machine.gradients:
+        return [*found, "cluster.machine: gradients take the times of the scenario's devices; the file has none"]
+    batches = [one.batch for one in machine.gradients]
+    for batch in own:
+        if batches[0] <= batch <= batches[-1]:
+            continue
+        measured = " to ".join(str(size) for size in sorted({batches[0], batches[-1]}))
+        found.append(f"cluster.machine: gradients of {batch} samples are extrapolated; measured were {measured}")
+    ranks = max(placement)
+    most = machine.gradient(own[0]).busy[-1][0]
+    if ranks > most:
+        found.append(f"cluster.machine: {ranks} ranks of a host are extrapolated; measured were up to {most}")
+    if len(placement) > 1 and costs.between(placement) is None:
+        only = "only one host was measured"
+        if joined.placement:
+            only = f"found {_ranks_of(placement)}; measured were {_ranks_of(joined.placement)}"
+        found.append(
+            "cluster.machine: messages between hosts take the scenario's links, without the work of processors for "
+            f"them; {only}"
+        )
+    return found
+
+
+def _ranks_of(placement: tuple[int, ...]) -> str:
+    """Returns the placement in words.
+
+    >>> _ranks_of((2, 2)), _ranks_of((1, 2))
+    ('2 hosts with 2 workers', '2 hosts with 1, 2 workers')
+    """
+    each = ", ".join(str(count) for count in (placement[:1] if len(set(placement)) == 1 else placement))
+    return f"{len(placement)} hosts with {each} worker{'s' * (each != '1')}"
+
+
+def larger_than_fitted(trace: Trace, network: ClusterNetwork) -> list[str]:
+    """Returns warnings about messages that are larger than those to which the links of a network were fitted.
+
+    Sizes are those of the messages that the run sent, so warnings are made at its end.
+
+    Args:
+        trace: the record of the run.
+        network: the network of the run.
+    """
+    links = {one.link for one in network.cluster.graph.connections if one.link.fitted_bytes is not None}
+    if not links:
+        return []
+    sent = max((span.bytes for span in trace.spans if span.activity == "send"), default=0)
+    nbytes = max(network.tuner.largest_message, sent)
+    return [
+        f"cluster.network: found messages of up to {nbytes:.0f} bytes; those that {link.name} was fitted to "
+        f"had up to {link.fitted_bytes:.0f} bytes ({link.provenance})"
+        for link in sorted(links, key=lambda link: link.name)
+        if link.fitted_bytes is not None and nbytes > link.fitted_bytes
+    ]
