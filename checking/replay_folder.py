@@ -116,7 +116,7 @@ def replay_run(run: Run, progress: Progress = lambda _: None) -> Replayed:
         plan = plan_of(run)
         recording = Recording.of_tables(run.tables)
     job = _as_long(plan.measured_job, recording)
-    with torch_threads(plan.scenario.train.torch_threads):
+    with torch_threads(plan.real.torch_threads):
         trace = replay(job, recording, progress)
     return Replayed(
         run=run,

@@ -15,7 +15,7 @@ from paceline.cli.actions import reported, together
 from paceline.cli.options import Algorithms, Json, Quiet, Set, Verbose, complete_scenarios, names_in, output
 
 if TYPE_CHECKING:
-    from paceline.scenarios.sections.machine_file import MachinePart
+    from paceline.scenarios.machines.machine_file import MachinePart
 
 
 def calibrate(
@@ -111,7 +111,7 @@ def calibrate(
     started = joined(os.environ)
     from paceline.reports.machine_answer import CalibrationRequest, calibrate_joined, calibration_answer
     from paceline.reports.machine_answer import calibrate as calibrated
-    from paceline.scenarios.sections.machine_store import save_machine
+    from paceline.scenarios.machines.machine_store import save_machine
 
     with nullcontext() if started is None else reported(started):
         request = CalibrationRequest(

@@ -202,7 +202,7 @@ def show_measured(
     if mistakes or options.machine is None:
         raise InputError("\n".join(mistakes))
     from paceline.reports.comparison.compare import compare_measured, unlike
-    from paceline.scenarios.sections.machine_store import load_machine
+    from paceline.scenarios.machines.machine_store import load_machine
 
     machine = load_machine(options.machine)
     options.make_out()

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from paceline.backend.machine_checks.result import MachineCheck
     from paceline.backend.multihost.world import World
     from paceline.reports.comparison.predict import Stage
+    from paceline.scenarios.machines.machine_file import MachinePart
     from paceline.scenarios.resolution.schema import Scenario
-    from paceline.scenarios.sections.machine_file import MachinePart
 
 TONES: dict[str, Tone] = {"ok": "good", "limited": "fair", "missing": "fair"}
 METHODS = ("sync-sgd", {"name": "layerwise-sgd", "bucket": None}, "easgd", "async-sgd")

@@ -47,10 +47,8 @@ from paceline.backend.calibration.step_time_laws import Correlations, correlatio
 from paceline.backend.multihost.host_loads import HostLoads
 from paceline.backend.multihost.world import World
 from paceline.records.machine import BUSY, QUIET, OtherLoad, machine_facts, package_versions
-from paceline.scenarios.resolution.machine_costs import emulated_part
-from paceline.scenarios.resolution.schema import Scenario
-from paceline.scenarios.sections.machine_details import RatePart, RatesPart, StartPart
-from paceline.scenarios.sections.machine_file import (
+from paceline.scenarios.machines.machine_details import RatePart, RatesPart, StartPart
+from paceline.scenarios.machines.machine_file import (
     BesidePart,
     BusyPart,
     EmulatedPart,
@@ -62,6 +60,8 @@ from paceline.scenarios.sections.machine_file import (
     costs_of,
     own_of,
 )
+from paceline.scenarios.resolution.machine_costs import emulated_part
+from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.machine_profile import Asked, EmulationCosts
 
 Progress = Callable[[str, float], None]
@@ -284,7 +284,7 @@ def widest(launches: Mapping[GradientTask, Sequence[Gradients]]) -> float:
 
 def _gradient_part(task: GradientTask, found: Sequence[Gradients]) -> GradientPart:
     times = pooled_gradients(task.batch, found)
-    if task.scenario.train.network == "emulated":
+    if task.plan.real.network == "emulated":
         times = without_overlap(times)
     busy = []
     for count, mean_s in times.busy:

@@ -95,7 +95,7 @@ class EmulationTask:
             turn: the number of the round, from 1; rounds of paced probes draw different step times.
         """
         plan, job = self.plan, self.plan.job
-        pace = Later(plan, 20_000 * turn) if plan.scenario.train.pace == "device" else None
+        pace = Later(plan, 20_000 * turn) if plan.real.pace == "device" else None
         few = TimingOnly(Layout((Layer("few", 0, FEW),)), job.learner.num_samples)
         placement, workers = plan.cluster.placement, job.workers
         asking = job_of(replace(job, learner=few), placement, ProbeMessages(), STEPS * workers)
@@ -211,7 +211,7 @@ def _leads_s(trace: Trace) -> tuple[float, ...]:
 
 
 def _launch(job: Job, plan: Plan, pace: Later | None, network: Emulation) -> Launch:
-    train = plan.scenario.train
+    train = plan.real
     return Launch(
         job=job,
         schedule=never,

@@ -44,13 +44,11 @@ class GradientTask:
     """A probe of gradients at one batch size, launched again in every round.
 
     Args:
-        scenario: the scenario of the runs to be predicted.
         plan: the run with the most ranks.
         batch: samples of a gradient.
         runner: the processes that perform it.
     """
 
-    scenario: Scenario
     plan: Plan
     batch: int
     runner: Runner = field(default_factory=Runner)
@@ -71,7 +69,7 @@ class GradientTask:
         like, method = self.plan.job, ProbeGradients(hosts=hosts, cores=cores)
         steps *= len(method.phases(like.team[0].workers))
         job = job_of(like, self.plan.cluster.placement, method, steps, self.batch)
-        trace = self.runner.run(launch_of(self.scenario, job), self.plan)
+        trace = self.runner.run(launch_of(self.plan, job), self.plan)
         if trace is None:
             return []
         first_s = min((span.start_s for span in trace.spans), default=0.0)
@@ -103,9 +101,7 @@ def gradient_tasks(scenario: Scenario, batches: Sequence[int] = (), runner: Runn
         runner: the processes that perform them; by default each launch forks its own.
     """
     plan = max(scenario.plans(paced=False), key=lambda plan: plan.job.workers)
-    return [
-        GradientTask(scenario, plan, batch, runner or Runner()) for batch in batches or sorted(set(plan.job.batches))
-    ]
+    return [GradientTask(plan, batch, runner or Runner()) for batch in batches or sorted(set(plan.job.batches))]
 
 
 def gradient_times(

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from paceline.records.machine import package_versions
+from paceline.scenarios.machines.machine_details import OriginPart
+from paceline.scenarios.machines.machine_file import CurvePart, GradientPart, MachinePart, MadePart, OwnPart
 from paceline.scenarios.resolution.schema import Scenario
-from paceline.scenarios.sections.machine_details import OriginPart
-from paceline.scenarios.sections.machine_file import CurvePart, GradientPart, MachinePart, MadePart, OwnPart
 from paceline.topologies.catalogue.machine_profile import Asked
 
 

@@ -80,7 +80,6 @@ class MessageTask:
     """A probe of messages or of collectives, launched again in every round.
 
     Args:
-        scenario: the scenario of the runs to be predicted.
         plan: the run with the most ranks.
         method: the program of the probe.
         steps: its steps.
@@ -88,7 +87,6 @@ class MessageTask:
         runner: the processes that perform it.
     """
 
-    scenario: Scenario
     plan: Plan
     method: Method
     steps: int
@@ -111,10 +109,10 @@ class MessageTask:
         Args:
             turn: the number of the round, from 1; rounds draw different step times.
         """
-        train, job = self.scenario.train, self.job
-        later = Later(self.plan, 10_000 * turn) if train.pace == "device" else None
-        inside = self.method.inside if isinstance(self.method, ProbeCollectives) else train.shared_memory
-        launch = replace(launch_of(self.scenario, job), pace=later, shared_memory=inside)
+        real, job = self.plan.real, self.job
+        later = Later(self.plan, 10_000 * turn) if real.pace == "device" else None
+        inside = self.method.inside if isinstance(self.method, ProbeCollectives) else real.shared_memory
+        launch = replace(launch_of(self.plan, job), pace=later, shared_memory=inside)
         trace = self.runner.run(launch)
         if trace is None:
             return []
@@ -127,7 +125,7 @@ class MessageTask:
 def message_tasks(scenario: Scenario, asked: Sequence[Asked], runner: Runner | None = None) -> list[MessageTask]:
     """Returns the probes for the runs of a scenario, as for `probe_costs`."""
     plan, runner = max(scenario.plans(paced=True), key=lambda plan: plan.job.workers), runner or Runner()
-    talking = MessageTask(scenario, plan, ProbeMessages(), MESSAGE_STEPS * plan.job.workers, runner=runner)
+    talking = MessageTask(plan, ProbeMessages(), MESSAGE_STEPS * plan.job.workers, runner=runner)
     # paced gradients leave the cores to messages, and one worker of several hosts measures nothing between them
     busy = scenario.train.pace == "none" and not runner.hosts_of(talking.job)
     times = UNPACED if busy else 1
@@ -157,17 +155,17 @@ def job_of(like: Job, nodes: Sequence[Sequence[Rank]], method: Method, steps: in
     return replace(job, budget=Budget(samples=job.samples_in(steps)))
 
 
-def launch_of(scenario: Scenario, job: Job) -> Launch:
-    """Returns the launch of a probe with the settings of a scenario's real runs, not paced."""
-    train = scenario.train
+def launch_of(plan: Plan, job: Job) -> Launch:
+    """Returns the launch of a probe with the settings of a plan's real run, not paced."""
+    real = plan.real
     return Launch(
         job=job,
         schedule=never,
-        prefetch=scenario.prefetch,
-        torch_threads=train.torch_threads,
-        cpu_affinity=train.cpu_affinity,
-        shared_memory=train.shared_memory,
-        interfaces=train.interfaces,
+        prefetch=plan.prefetch,
+        torch_threads=real.torch_threads,
+        cpu_affinity=real.cpu_affinity,
+        shared_memory=real.shared_memory,
+        interfaces=real.interfaces,
     )
 
 

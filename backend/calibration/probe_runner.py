@@ -59,7 +59,7 @@ class Runner:
         """
         if self.world is not None:
             return run_external(launch, self.world)
-        if plan is None or plan.scenario.train.network == "local":
+        if plan is None or plan.real.network == "local":
             return run_job(launch)
         with emulated(replace(plan, job=launch.job)) as network:
             return run_job(replace(launch, hosts=network.hosts))

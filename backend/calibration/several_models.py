@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from paceline.scenarios.sections.machine_details import OriginPart
-from paceline.scenarios.sections.machine_file import BytesPart, CurvePart, MachinePart, ModelPart
+from paceline.scenarios.machines.machine_details import OriginPart
+from paceline.scenarios.machines.machine_file import BytesPart, CurvePart, MachinePart, ModelPart
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.backend.emulation.emulated_hosts import MOST, Hosts, Spoke, has_netem, star
 from paceline.backend.posix.network_namespaces import refuse
 from paceline.scenarios.resolution.plan import Plan
-from paceline.topologies.packet_lines import Lines, Spokes, lines_of
+from paceline.topologies.packet_lines import Lines, Spokes
 
 if TYPE_CHECKING:
     from paceline.backend.emulation.forwarder import Forwarder  # imports a compiler, so only where it is needed
@@ -111,12 +111,6 @@ def said(record: dict[str, Any] | None) -> list[str]:
     return words
 
 
-def lines_for(plan: Plan) -> Lines:
-    """Returns the lines between the hosts of a plan's ranks."""
-    rule = plan.scenario.cluster.network.routing
-    return lines_of(plan.cluster, [me.rank for me in plan.job.team], rule, plan.time_dilation)
-
-
 @contextmanager
 def emulated(plan: Plan) -> Iterator[Emulation]:
     """Creates the hosts of a plan's ranks for the block.
@@ -124,7 +118,7 @@ def emulated(plan: Plan) -> Iterator[Emulation]:
     Raises:
         InputError: root rights, iproute2 or a kernel feature is missing, or the network is too fast to emulate.
     """
-    lines = lines_for(plan)
+    lines = plan.lines
     refuse_emulation(plan)
     spokes = spokes_by_tc(lines)
     if spokes is not None:
@@ -140,20 +134,19 @@ def emulated(plan: Plan) -> Iterator[Emulation]:
 def refuse_emulation(plan: Plan) -> None:
     """Raises `InputError` if a plan's network cannot be emulated here, before anything has run."""
     refuse()
-    network = plan.scenario.cluster.network
-    if network.faults:
+    if plan.cluster.link_faults:
         raise InputError(
-            f"{plan.scenario.name}: cluster.network.faults: found links that fail, which an emulated network does not "
+            f"{plan.scenario_name}: cluster.network.faults: found links that fail, which an emulated network does not "
             "support; expected none (`--set cluster.network.faults=[]`)"
         )
-    lines = lines_for(plan)
+    lines = plan.lines
     if len(lines.hosts) > MOST:
         raise InputError(
-            f"{plan.scenario.name}: cluster.nodes: found {len(lines.hosts)} hosts; expected at most {MOST}"
+            f"{plan.scenario_name}: cluster.nodes: found {len(lines.hosts)} hosts; expected at most {MOST}"
         )
     fastest = lines.fastest
     if fastest is not None and fastest.bytes_per_s > CEILING_BYTES_PER_S and spokes_by_tc(lines) is None:
-        raise InputError(f"{plan.scenario.name}: {_too_fast(plan, fastest.name, fastest.bytes_per_s)}")
+        raise InputError(f"{plan.scenario_name}: {_too_fast(plan, fastest.name, fastest.bytes_per_s)}")
 
 
 def _too_fast(plan: Plan, name: str, bytes_per_s: float) -> str:

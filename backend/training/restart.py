@@ -37,10 +37,10 @@ def going(plan: Plan, number: int, out: Path, world: World, start: Checkpoint | 
         world: the processes.
         start: a checkpoint that the user has named; None: none.
     """
-    if plan.scenario.train.checkpoint is None:
+    if plan.real.checkpoint is None:
         yield Going(start=_checked(start, number, world))
         return
-    stem = f"{slug(plan.scenario.name)}-{slug(plan.name)}-{plan.seed}-unfinished"
+    stem = f"{slug(plan.scenario_name)}-{slug(plan.name)}-{plan.seed}-unfinished"
     folder = Path(world.agreed(f"folder{number}", lambda: str(place(out, stem).absolute())))
     if stored := world.noted(f"stored{number}"):
         yield Going(stored=stored)
@@ -81,13 +81,13 @@ def _checked(point: Checkpoint | None, number: int, world: World) -> Checkpoint 
 
 def refuse_joined(plan: Plan, world: World) -> None:
     """Raises `InputError` for features that processes started by a launcher do not support."""
-    if plan.scenario.train.network == "emulated":
+    if plan.real.network == "emulated":
         raise InputError(
             f"train.network: found emulated in processes that {world.joined.launcher} has started, which use the "
             "real network; expected local"
         )
     hosts = {map_ranks(world.hosts, plan.job.team).host_of(rank) for rank in plan.job.team[0].workers}
-    if plan.scenario.train.checkpoint is not None and plan.job.method.independent and len(hosts) > 1:
+    if plan.real.checkpoint is not None and plan.job.method.independent and len(hosts) > 1:
         raise InputError(
             f"train.checkpoint: found checkpoints of {plan.name} on {len(hosts)} hosts, whose workers count steps "
             "together; expected one host, or no checkpoints (`--set train.checkpoint=null`)"

@@ -54,7 +54,7 @@ def plan_of(checkpoint: Checkpoint, plans: Sequence[Plan]) -> Plan:
         plans: the plans of the scenario.
     """
     expected = checkpoint.manifest["scenario"]
-    found = [(differences(plan.scenario.dump(), expected), plan) for plan in plans]
+    found = [(differences(plan.document, expected), plan) for plan in plans]
     wrong, plan = min(found, key=lambda one: len(one[0]))
     if wrong:
         lines = "\n".join(f"  {one}" for one in wrong)
@@ -83,12 +83,12 @@ def resume_point(plan: Plan, folder: Path) -> Checkpoint | None:
 
 def saving_of(plan: Plan, folder: Path) -> Saving | None:
     """Returns how a plan's checkpoints are made in a run's folder; None if the scenario has none."""
-    asked = plan.scenario.train.checkpoint
+    asked = plan.real.checkpoint
     if asked is None:
         return None
     job = plan.job
     steps = asked.steps(num_samples=job.learner.num_samples, samples_in=job.samples_in)
-    about = {"scenario": plan.scenario.dump(), "algorithm": plan.name, "seed": plan.seed}
+    about = {"scenario": plan.document, "algorithm": plan.name, "seed": plan.seed}
     return Saving(folder=folder / CHECKPOINTS, every=steps, keep=asked.keep, about=about)
 
 
@@ -114,10 +114,10 @@ def unfinished(plan: Plan, out: Path, start: Checkpoint | None = None) -> Iterat
     Complete checkpoints remain, whatever ends the run. If they have not been moved to a stored run, the error says
     where they are.
     """
-    if plan.scenario.train.checkpoint is None:
+    if plan.real.checkpoint is None:
         yield Going(start=start)
         return
-    folder = _make(out, f"{slug(plan.scenario.name)}-{slug(plan.name)}-{plan.seed}-unfinished")
+    folder = _make(out, f"{slug(plan.scenario_name)}-{slug(plan.name)}-{plan.seed}-unfinished")
     try:
         yield Going(saving_of(plan, folder), start)
     except BaseException as error:

@@ -182,7 +182,7 @@ def _perform(plan: Plan, launch: Launch, world: World | None) -> Trace | None:
     """Performs a run, on an emulated network if configured; returns None if another process has the record."""
     if world is not None:
         return run_external(launch, world)
-    if plan.scenario.train.network == "local":
+    if plan.real.network == "local":
         return run_job(launch)
     with emulated(plan) as network:
         try:
@@ -203,17 +203,17 @@ def _launch(
     saving: Saving | None = None,
     start: Checkpoint | None = None,
 ) -> Launch:
-    scenario, real = plan.scenario, plan.scenario.train
+    real = plan.real
     return Launch(
         job=plan.measured_job,
         schedule=plan.schedule,
         pace=plan if paced else None,
-        prefetch=scenario.prefetch,
+        prefetch=plan.prefetch,
         torch_threads=real.torch_threads,
         device=real.device,
         share_gpus=real.share_gpus,
         processes=real.start_method,
-        scenario=scenario.dump(),
+        scenario=plan.document,
         cpu_affinity=real.cpu_affinity,
         shared_memory=real.shared_memory,
         interfaces=real.interfaces,
@@ -259,8 +259,8 @@ def _run(plan: Plan, trace: Trace, paced: bool, launch: Launch, *, goes_on: bool
         trace,
         job=plan.job,
         kind="measured",
-        scenario=plan.scenario.dump(),
-        name=plan.scenario.name,
+        scenario=plan.document,
+        name=plan.scenario_name,
         algorithm=plan.name,
         target=plan.target,
         target_loss=plan.target_loss,

@@ -27,14 +27,14 @@ def layers(container: str) -> list[list[str]]:
     ['core']
     """
     contracts = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
-    (found,) = (each["layers"] for each in contracts if each["containers"] == [container])
+    (found,) = (each["layers"] for each in contracts if each.get("containers") == [container])
     return [[name.strip() for name in layer.split("|")] for layer in found]
 
 
 def contained() -> list[str]:
     """Returns the packages that have layers of their own, `paceline` excluded."""
     contracts = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
-    names = [name.removeprefix("paceline.") for each in contracts for name in each["containers"]]
+    names = [name.removeprefix("paceline.") for each in contracts for name in each.get("containers", ())]
     return [name for name in names if name != "paceline"]
 
 

@@ -55,8 +55,9 @@ def trained(
     assert loaded.extrapolate is not None and loaded.extrapolate.stand_in is not None
     part, (plan,) = loaded.extrapolate.stand_in, loaded.plans()
     problem = part.learner(seed)
-    run = (alone if one_worker else stood_in)(plan, part, problem)
+    run = stood_in(plan, part, problem)
     if one_worker:
+        run = alone(plan, part, problem, loaded.extrapolate.reference.batch)
         own = replace(run.job.method, learning_rate=method.learning_rate)  # type: ignore[call-arg]
         run = replace(run, job=replace(run.job, method=own))
     learner = run.job.learner

@@ -30,7 +30,6 @@ from paceline.topologies.catalogue.machine_profile import (
     Profile,
     seconds_of_members,
 )
-from paceline.topologies.packet_lines import Lines, lines_of
 
 PARTIAL_MODELS = ("no_message_cost", "no_spread")
 """names of the simulations that leave a part out"""
@@ -214,7 +213,7 @@ def mean_gradient_s(plan: Plan, machine: Profile) -> float:
     if not machine.gradients:
         even = replace(plan, cluster=plan.cluster.without_jitter())
         return fmean(even.compute_s(me.rank, 0, batches[me.rank]) for me in workers)
-    one_machine = plan.scenario.train.network == "emulated"  # whose cores the ranks of all hosts share
+    one_machine = plan.real.network == "emulated"  # whose cores the ranks of all hosts share
     places = [0 if one_machine else me.host for me in workers]
     speeds = {batch: shared_cores(machine.cores, machine.gradient(batch)) for batch in set(batches)}
     busy = Counter(places)
@@ -231,7 +230,7 @@ def _all_reduce(plan: Plan, costs: MeasuredCosts) -> tuple[float, float]:
     between = costs.between(tuple(len(node) for node in plan.cluster.placement))
     if between is not None and (between.collectives or between.messages):
         return _on_host(plan, between)
-    lines = _lines(plan)
+    lines = plan.lines
     if lines.slowest is None:
         return _on_host(plan, costs.host)
     alpha_s, beta_s = ring(lines.longest_s, 1 / lines.slowest.bytes_per_s, workers)
@@ -254,12 +253,6 @@ def _on_host(plan: Plan, machine: Profile) -> tuple[float, float]:
         if points := machine.measured_messages(shared):
             return ring(*line_through(points), workers)
     raise KeyError("the profile has neither all-reduces nor messages")
-
-
-def _lines(plan: Plan) -> Lines:
-    """Returns the lines between the hosts of a run."""
-    ranks, routing = [me.rank for me in plan.job.team], plan.scenario.cluster.network.routing
-    return lines_of(plan.cluster, ranks, routing, plan.time_dilation)
 
 
 def alpha_beta_runs(scenario: Scenario, costs: MeasuredCosts, simulated: Sequence[Run]) -> list[Run]:

@@ -145,16 +145,11 @@ def changes(run: Recorded) -> Iterator[Change]:
     if server in costly:
         yield Change("work of the server at half its cost", plan, RecordedTiming(plan, server=0.5))
     if processors_of(plan) is not None:
-        yield Change("communication that takes nothing from gradients", _without_interference(plan))
+        yield Change("communication that takes nothing from gradients", replace(plan, interference=0.0))
     yield from _unstaged(run)
-    if cluster.storage is not None and plan.scenario.workload.reading is not None:
+    if cluster.storage is not None and plan.work.reading is not None:
         quick = replace(cluster, storage=_quicker(cluster.storage))
         yield Change("storage twice as fast", replace(plan, cluster=quick))
-
-
-def _without_interference(plan: Plan) -> Plan:
-    section = plan.scenario.cluster.model_copy(update={"interference": 0.0})
-    return replace(plan, scenario=plan.scenario.model_copy(update={"cluster": section}))
 
 
 def _unstaged(run: Recorded) -> Iterator[Change]:
@@ -165,7 +160,7 @@ def _unstaged(run: Recorded) -> Iterator[Change]:
     if not staging.ahead and any(span.activity == "copy" and span.key == "batch" for span in run.trace.spans):
         ahead = replace(staging, batches="pinned", prefetch=1)
         yield Change("batches copied ahead from pinned memory", replace(plan, cluster=replace(cluster, staging=ahead)))
-    buffers, library = run.network.fabric.buffers, LIBRARIES[plan.scenario.cluster.network.library]
+    buffers, library = run.network.fabric.buffers, LIBRARIES[plan.wiring.library]
     if library.gpudirect and (buffers.copied or buffers.passed):
         direct = replace(staging, gpudirect="on")
         yield Change("GPUDirect RDMA", replace(plan, cluster=replace(cluster, staging=direct)))

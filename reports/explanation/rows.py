@@ -303,7 +303,7 @@ class Rows:
     def _copy_provenance(self, copies: list[Span], what: str) -> str:
         links = joined(self._copy_route(span).provenance for span in copies)
         plan = self._run.plan
-        staging, library = plan.cluster.staging, LIBRARIES[plan.scenario.cluster.network.library]
+        staging, library = plan.cluster.staging, LIBRARIES[plan.wiring.library]
         if what == "batch" and staging is not None:
             return f"{links}; {staging.provenance}"
         if staging is not None and library.gpudirect and staging.gpudirect == "auto":

@@ -151,7 +151,7 @@ class TensorBoard:
     def watch(self, plan: Plan, now: Totals) -> None:
         """Writes the progress of a run."""
         if self._events is None or plan is not self._plan:
-            stem = f"{slug(plan.scenario.name)}-{slug(plan.name)}-{plan.seed}-live"
+            stem = f"{slug(plan.scenario_name)}-{slug(plan.name)}-{plan.seed}-live"
             self._plan, self._events = plan, LiveEvents(place(self._out, stem), plan.job.workers)
         self._events.look(now)
 

@@ -6,10 +6,10 @@ from math import isclose
 from typing import TYPE_CHECKING
 
 from paceline.algorithms.core.errors import InputError
+from paceline.scenarios.machines.machine_file import EmulatedPart, LinePart, MachinePart
 from paceline.scenarios.resolution.plan import Plan
-from paceline.scenarios.sections.machine_file import EmulatedPart, LinePart, MachinePart
 from paceline.topologies.catalogue.machine_profile import EmulationCosts, MeasuredCosts
-from paceline.topologies.packet_lines import Lines, lines_of
+from paceline.topologies.packet_lines import Lines
 
 if TYPE_CHECKING:
     from paceline.scenarios.resolution.schema import Scenario
@@ -106,7 +106,7 @@ def emulated_part(plan: Plan, costs: EmulationCosts) -> EmulatedPart:
         plan: the run for which the network was emulated.
         costs: what was measured.
     """
-    lines = emulated_lines(plan)
+    lines = plan.lines
     return EmulatedPart.model_construct(
         hosts=_hosts(plan, lines),
         lines=tuple(
@@ -149,7 +149,7 @@ def differences(found: EmulatedPart, plan: Plan) -> list[str]:
         found: the measured network.
         plan: the run.
     """
-    lines = emulated_lines(plan)
+    lines = plan.lines
     mistakes = []
     if (hosts := _hosts(plan, lines)) != found.hosts:
         mistakes.append(
@@ -170,12 +170,6 @@ def differences(found: EmulatedPart, plan: Plan) -> list[str]:
                 f"cluster.network, {_words(line.bytes_per_s, line.latency_s)}"
             )
     return mistakes
-
-
-def emulated_lines(plan: Plan) -> Lines:
-    """Returns the lines between the hosts of a run."""
-    routing = plan.scenario.cluster.network.routing
-    return lines_of(plan.cluster, [me.rank for me in plan.job.team], routing, plan.time_dilation)
 
 
 def _hosts(plan: Plan, lines: Lines) -> tuple[int, ...]:

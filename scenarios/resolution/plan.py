@@ -7,19 +7,25 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.core.job import Budget, Counted, Death, Job, Learner
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Group, Rank
 from paceline.records.figures import significant
+from paceline.records.keeping import Choice
 from paceline.records.trace import Schedule
+from paceline.scenarios.sections.clusters import ServerPart
 from paceline.scenarios.sections.devices import LayerSplit, split_of_given_time
 from paceline.scenarios.sections.methods import Algorithms
+from paceline.scenarios.sections.train import TrainPart
 from paceline.scenarios.values.mistakes import Problem, raise_all
 from paceline.topologies import Cluster, Device, Jitter
 from paceline.topologies.faults.slowdowns import Speed
+from paceline.topologies.graphs.routing import Rule
+from paceline.topologies.packet_lines import Lines, lines_of
 from paceline.workloads.models.layer_tables import find_model
+from paceline.workloads.reading.settings import Reading
 
 if TYPE_CHECKING:
     from paceline.scenarios.resolution.schema import Scenario
@@ -30,15 +36,65 @@ FORWARD = 1 / 3
 """the forward pass's fraction of a step; the backward pass computes two products for each of the forward pass"""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """How messages use the graph of the cluster.
+
+    Args:
+        all_reduce: the pattern of an all-reduce; "auto": the fastest predicted one.
+        routing: the rule that chooses paths.
+        library: the library whose protocols collectives use, a name of `LIBRARIES`.
+    """
+
+    all_reduce: str
+    routing: Rule
+    library: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a run needs to know of its workload besides the learner.
+
+    Args:
+        model: the name of the model.
+        samples: the samples of an epoch of its data set.
+        batch: the samples of a worker's gradient that the scenario gives.
+        reading: how samples are read from storage; None: they are in memory.
+        record_bytes: the bytes of one sample in the file; None if unknown.
+        stands_in: which problem is learned in place of the model, in words; None: the model itself.
+    """
+
+    model: str
+    samples: int
+    batch: int
+    reading: Reading | None
+    record_bytes: int | None
+    stands_in: str | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One planned run. It is cheap: plans of the same seed share the learner."""
+    """One planned run, resolved: what engines need of a scenario are its fields.
+
+    It is cheap: plans of the same seed share the learner. Only what is above the engines reads `scenario`: to store it
+    with a run, to change it, or to explain it.
+    """
 
     scenario: Scenario
     """the scenario with only this algorithm and seed, so that its dump repeats this run"""
     name: str
     job: Job
     cluster: Cluster
+    wiring: Wiring
+    work: Work
+    server: ServerPart
+    """how the server handles messages"""
+    interference: float | None
+    """the share of a device that communication takes; None: as the library and the device are known to do"""
+    records: Choice
+    """which spans and updates a simulation keeps"""
+    real: TrainPart
+    """how real runs are made"""
     time_dilation: float = 1.0
     """factor on device times: 1, or `train.time_dilation` in a paced run and its prediction"""
     _speeds: dict[Rank, Speed] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -51,6 +107,25 @@ class Plan:
     @property
     def seed(self) -> int:
         return self.job.seed
+
+    @property
+    def scenario_name(self) -> str:
+        return self.scenario.name
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The scenario of this run alone as plain data, which is stored with the run and repeats it."""
+        return self.scenario.dump()
+
+    @property
+    def prefetch(self) -> int | None:
+        """Number of batches that are read ahead; None if samples are in memory."""
+        return None if self.work.reading is None else self.work.reading.prefetch
+
+    @cached_property
+    def lines(self) -> Lines:
+        """The lines between the hosts of the ranks, for an emulated network."""
+        return lines_of(self.cluster, [me.rank for me in self.job.team], self.wiring.routing, self.time_dilation)
 
     @property
     def target(self) -> float | None:
@@ -72,13 +147,13 @@ class Plan:
         if group not in self._inside:
             nodes = {me.node for me in self.job.team if me.role == "worker"}
             own = any(all(rank in node for rank in group) for node in nodes)
-            self._inside[group] = own and self.scenario.train.shared_memory
+            self._inside[group] = own and self.real.shared_memory
         return self._inside[group]
 
     def same_host(self, one: Rank, other: Rank) -> bool:
         """Whether two ranks, workers or servers, are on one host, so that a real run uses memory for their messages."""
         team = self.job.team
-        return self.scenario.train.shared_memory and team[one].host == team[other].host
+        return self.real.shared_memory and team[one].host == team[other].host
 
     def schedule(self) -> Schedule:
         """Returns a new schedule of evaluations and other records; a schedule has state, since it counts updates."""
@@ -168,12 +243,28 @@ def plans(scenario: Scenario, *, paced: bool) -> list[Plan]:
     clusters = {each: scenario.cluster.build(scenario.workload, each) for each in sorted(set(copies))}
     seeds = range(scenario.seed, scenario.seed + scenario.seeds)
     learners = {seed: scenario.workload.learner(seed) for seed in seeds}
+    network, workload = scenario.cluster.network, scenario.workload
+    wiring = Wiring(all_reduce=network.allreduce_algorithm, routing=network.routing, library=network.library)
+    work = Work(
+        model=workload.model,
+        samples=workload.num_samples,
+        batch=workload.batch_per_worker,
+        reading=None if workload.reading is None else workload.reading.settings(),
+        record_bytes=None if workload.reading is None else workload.record_bytes,
+        stands_in=workload.stood_in_words,
+    )
     return [
         Plan(
             scenario=scenario.model_copy(update={"algorithms": algorithms.only(index), "seed": seed, "seeds": 1}),
             name=name,
             job=_job(scenario, method, clusters[copies[index]], learners[seed], seed),
             cluster=clusters[copies[index]],
+            wiring=wiring,
+            work=work,
+            server=scenario.cluster.server,
+            interference=scenario.cluster.interference,
+            records=scenario.records,
+            real=scenario.train,
             time_dilation=scenario.train.time_dilation if paced else 1.0,
         )
         for index, (name, method) in enumerate(zip(algorithms.labels, algorithms, strict=True))

@@ -283,11 +283,6 @@ class Scenario(Part):
         """The target of the time to a loss."""
         return self.stop.loss if self.target.loss is None else self.target.loss
 
-    @property
-    def prefetch(self) -> int | None:
-        """Number of batches that are read ahead; None if samples are in memory."""
-        return None if self.workload.reading is None else self.workload.reading.prefetch
-
     def dump(self) -> dict[str, Any]:
         """Returns the resolved scenario as plain data; loading it gives an equal scenario."""
         return self.model_dump(mode="json")

@@ -77,6 +77,15 @@ class StandInPart(WorkloadPart):
             complain([(("name",), expected("a method of one worker, such as sequential-sgd"), alone.name)])
         return alone
 
+    def stand_for(self, model_batch: int, batch: int) -> float:
+        """Returns the number of the stand-in's samples that correspond to a batch of the model.
+
+        Args:
+            model_batch: samples of the model's gradient to which `batch_per_worker` of the stand-in corresponds.
+            batch: samples of the model.
+        """
+        return batch * self.batch_per_worker / model_batch
+
 
 class ExtrapolatePart(Part):
     reference: ReferencePart = Field(description="a training of the model with known outcome")
@@ -84,17 +93,6 @@ class ExtrapolatePart(Part):
     relation: RelationPart | None = Field(
         default=None, description="a published relation of samples to batch size and staleness"
     )
-
-
-def stand_for(workload: WorkloadPart, stand_in: StandInPart, batch: int) -> float:
-    """Returns the number of the stand-in's samples that correspond to a batch of the model.
-
-    Args:
-        workload: the model's workload.
-        stand_in: the stand-in.
-        batch: samples of the model.
-    """
-    return batch * stand_in.batch_per_worker / workload.batch_per_worker
 
 
 def faults_of(
@@ -130,7 +128,7 @@ def _batches(part: ExtrapolatePart, stand_in: StandInPart, workload: WorkloadPar
             f"at most {most}, so that {workers} workers together take no more than all {stand_in.num_samples} samples"
         )
         yield ("stand_in", "batch_per_worker"), expected(words), stand_in.batch_per_worker
-    batch = stand_for(workload, stand_in, part.reference.batch)
+    batch = stand_in.stand_for(workload.batch_per_worker, part.reference.batch)
     if not batch.is_integer():
         words = f"a batch that is a whole number of the stand-in's samples; this is {batch:g}, as "
         words += f"{workload.batch_per_worker} stand for {stand_in.batch_per_worker}"

@@ -20,9 +20,9 @@ from pydantic import Field, PlainValidator, ValidationError, WithJsonSchema
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.traffic import COMBINE
+from paceline.scenarios.machines.machine_file import MachinePart
+from paceline.scenarios.machines.machine_store import load_machine
 from paceline.scenarios.sections.charges import given_rates
-from paceline.scenarios.sections.machine_file import MachinePart
-from paceline.scenarios.sections.machine_store import load_machine
 from paceline.scenarios.values.mistakes import complain, expected, problems_of, wrong
 from paceline.scenarios.values.section import Part
 from paceline.topologies import NO_JITTER, Device, Jitter

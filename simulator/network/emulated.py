@@ -28,7 +28,7 @@ from paceline.simulator.network.gloo import WORD_BYTES, ProcessGroups
 from paceline.simulator.network.network import MeasuredNetwork
 from paceline.simulator.network.store_and_forward import StoreAndForward
 from paceline.topologies.catalogue.machine_profile import MESSAGE_LEGS, EmulationCosts
-from paceline.topologies.packet_lines import Lines, lines_of
+from paceline.topologies.packet_lines import Lines
 
 
 class EmulatedNetwork:
@@ -42,8 +42,7 @@ class EmulatedNetwork:
 
     def __init__(self, plan: Plan, emulation: EmulationCosts, here: MeasuredNetwork) -> None:
         self._plan, self._emulation, self._here = plan, emulation, here
-        routing = plan.scenario.cluster.network.routing
-        self._lines = lines_of(plan.cluster, [me.rank for me in plan.job.team], routing, plan.time_dilation)
+        self._lines = plan.lines
         self._leg_s = leg_s(plan, emulation, self._lines)
         self._message_s = max(0.0, emulation.message_s - MESSAGE_LEGS * self._leg_s)
 
@@ -61,7 +60,7 @@ class EmulatedNetwork:
         """Sends by rendezvous: an announcement, a wait for the receiver, its request, and the message."""
         carry, inbox = self._carrier.carry, self._inboxes[to]
         if not self._carrier.apart(source, to):
-            if self._plan.scenario.train.shared_memory:
+            if self._plan.real.shared_memory:
                 return self._here.message(source, to, nbytes)
             return self._through(source, to, nbytes, inbox)
         arrival = self._env.event()

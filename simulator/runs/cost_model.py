@@ -126,16 +126,12 @@ def measured(plan: Plan, costs: MeasuredCosts, *, timing: Timing | None = None, 
     """
     host, asked = costs.host, Consulted(costs.host)
     between = costs.between(placement_of(plan))
-    network = _measured_network(plan, costs, asked) if message_cost else NoCost()
+    network, unmeasured = _measured_network(plan, costs, asked) if message_cost else (NoCost(), list[str])
 
     def warnings(_: Trace) -> list[str]:
         poor = caution(host.verdict)
-        return [
-            *asked.outside(),
-            *extrapolated(plan, costs),
-            *(network.extrapolated() if isinstance(network, LinkedHosts) else ()),
-            *([f"cluster.machine: the calibration is {poor}"] if poor else ()),
-        ]
+        judged = [f"cluster.machine: the calibration is {poor}"] if poor else []
+        return [*asked.outside(), *extrapolated(plan, costs), *unmeasured(), *judged]
 
     return CostModel(
         job=plan.measured_job,
@@ -156,8 +152,11 @@ def measured(plan: Plan, costs: MeasuredCosts, *, timing: Timing | None = None, 
 NO_LINKS = "messages take no time in this run, so they take no links"
 
 
-def _measured_network(plan: Plan, costs: MeasuredCosts, asked: Consulted) -> Network:
-    """Returns the network of a measured machine: inside a host as measured, between hosts as `costs` says."""
+def _measured_network(plan: Plan, costs: MeasuredCosts, asked: Consulted) -> tuple[Network, Callable[[], list[str]]]:
+    """Returns the network of a measured machine: inside a host as measured, between hosts as `costs` says.
+
+    The function returns, after the run, sentences on operations that were not measured.
+    """
     memory = InMemory(
         collective_s=partial(asked.collective_s, inside=True),
         holds=plan.inside,
@@ -166,8 +165,9 @@ def _measured_network(plan: Plan, costs: MeasuredCosts, asked: Consulted) -> Net
     )
     here = MeasuredNetwork(asked.collective_s, asked.message_s, memory)
     if costs.joined is not None:
-        return LinkedHosts(plan, costs.host, here, cluster_network(plan), costs.between(placement_of(plan)))
-    return here if costs.emulation is None else EmulatedNetwork(plan, costs.emulation, here)
+        linked = LinkedHosts(plan, costs.host, here, cluster_network(plan), costs.between(placement_of(plan)))
+        return linked, linked.extrapolated
+    return (here if costs.emulation is None else EmulatedNetwork(plan, costs.emulation, here)), list[str]
 
 
 def cluster_network(plan: Plan, kind: type[N] = ClusterNetwork) -> N:  # type: ignore[assignment]
@@ -177,20 +177,20 @@ def cluster_network(plan: Plan, kind: type[N] = ClusterNetwork) -> N:  # type: i
         plan: the run.
         kind: the class of the network.
     """
-    wires = plan.scenario.cluster.network
-    return kind(plan.cluster, wires.allreduce_algorithm, wires.routing, wires.library, seed=plan.seed)
+    wiring = plan.wiring
+    return kind(plan.cluster, wiring.all_reduce, wiring.routing, wiring.library, seed=plan.seed)
 
 
 def supply_of(plan: Plan) -> Supply | None:
     """Returns the storage from which a plan's batches are read; None if reading takes no time."""
-    cluster, workload = plan.cluster, plan.scenario.workload
-    if cluster.storage is None or workload.reading is None:
+    cluster, work = plan.cluster, plan.work
+    if cluster.storage is None or work.reading is None:
         return None
-    reading, record_bytes = workload.reading.settings(), workload.record_bytes
+    reading, record_bytes = work.reading, work.record_bytes
     assert record_bytes is not None, "a scenario with storage has a record size"
     return Supply(
         storage=cluster.storage,
-        order=reading.order(workload.num_samples, plan.seed),
+        order=reading.order(work.samples, plan.seed),
         record_bytes=record_bytes,
         prefetch=reading.prefetch,
         nodes=[cluster.node_of(Rank(rank)) for rank in range(cluster.workers)],
@@ -209,10 +209,10 @@ def receiving_of(plan: Plan, network: ClusterNetwork | None) -> Handling:
         plan: the run.
         network: the cluster's network; None if messages take no time.
     """
-    server, cluster = plan.scenario.cluster.server, plan.cluster
+    server, cluster = plan.server, plan.cluster
     if network is None:
         return Handling(threads=server.threads)
-    receiving = LIBRARIES[plan.scenario.cluster.network.library].receiving
+    receiving = LIBRARIES[plan.wiring.library].receiving
     transport, server_rank = transport_of(cluster.graph), plan.job.team[0].server
     in_order = (receiving.order if server.receive == "auto" else server.receive) == "in-order"
 

@@ -44,4 +44,4 @@ def keeping_of(plan: Plan, choice: Choice | None = None) -> Keeping:
     """
     job = plan.job
     parts = expected_steps(plan) * job.method.parts_per_step(job.team[0])
-    return Keeping.of(choice or plan.scenario.records, job.workers, parts, plan.seed)
+    return Keeping.of(choice or plan.records, job.workers, parts, plan.seed)

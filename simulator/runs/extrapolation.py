@@ -24,8 +24,8 @@ from paceline.records.extrapolated import (
     extrapolated,
     reference_sentences,
 )
+from paceline.scenarios import ExtrapolatePart, RelationPart, StandInPart
 from paceline.scenarios.resolution.plan import Plan
-from paceline.scenarios.sections.extrapolate import ExtrapolatePart, RelationPart, StandInPart
 from paceline.simulator.runs.stand_in_training import Perform, alone, needed, stood_in
 from paceline.workloads.models import published_relations
 
@@ -66,7 +66,7 @@ class Extrapolation:
             samples_per_s=run.summary["samples_per_s"],
             reference=reference,
             evidence=evidence,
-            assumptions=[*reference_sentences(plan.scenario.workload.model, reference), *assumed.sentences()],
+            assumptions=[*reference_sentences(plan.work.model, reference), *assumed.sentences()],
         )
         return dataclasses.replace(run, summary={**run.summary, "extrapolated": block})
 
@@ -75,7 +75,7 @@ class Extrapolation:
         return ReferenceFacts(
             reaches=known.reaches,
             epochs=known.epochs,
-            samples=known.epochs * plan.scenario.workload.num_samples,
+            samples=known.epochs * plan.work.samples,
             batch=known.batch,
             provenance=known.provenance,
         )
@@ -87,21 +87,21 @@ class Extrapolation:
             own = [stood_in(one, part, self._problems[one.seed]) for one in seeds]
             self._needed[plan.name] = needed(own, part, self._perform)
         if None not in self._needed:
-            own = [alone(one, part, self._problems[one.seed]) for one in seeds]
+            own = [alone(one, part, self._problems[one.seed], self.part.reference.batch) for one in seeds]
             self._needed[None] = needed(own, part, self._perform)
         mine, reference = self._needed[plan.name], self._needed[None]
         at = [one.seed for one in seeds].index(plan.seed)
         many, few = mine.samples[at], reference.samples[at]
-        workload, known = plan.scenario.workload, self.part.reference
+        work, known = plan.work, self.part.reference
         assumed = StandInAssumptions(
             method=plan.name,
-            model=workload.model,
+            model=work.model,
             stand_in=part.model,
             accuracy=part.accuracy,
-            model_batch=workload.batch_per_worker,
+            model_batch=work.batch,
             batch=part.batch_per_worker,
             reference_batch=known.batch,
-            reference_updates=known.epochs * workload.num_samples / known.batch,
+            reference_updates=known.epochs * work.samples / known.batch,
             evaluated=part.evaluate.text,
             epochs=part.epochs,
             rates=part.learning_rates,

@@ -93,14 +93,13 @@ def taken_of(plan: Plan, node: Node) -> Taken:
         plan: the run.
         node: a node of its cluster.
     """
-    section = plan.scenario.cluster
-    if section.interference is not None:
-        return Taken(section.interference, "given in the scenario")
+    if plan.interference is not None:
+        return Taken(plan.interference, "given in the scenario")
     try:
         spec = named(node.device.name)
     except InputError:
         return NOTHING
-    return taken(spec, LIBRARIES[section.network.library], collective_bytes_per_s(plan.cluster, node))
+    return taken(spec, LIBRARIES[plan.wiring.library], collective_bytes_per_s(plan.cluster, node))
 
 
 def collective_bytes_per_s(cluster: Cluster, node: Node) -> float:

@@ -19,9 +19,9 @@ from paceline.records.prediction_interval import prediction_interval
 from paceline.records.sampled import new_trace
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
+from paceline.scenarios.machines.machine_store import load_machine
 from paceline.scenarios.resolution.machine_costs import hosts_like
 from paceline.scenarios.resolution.plan import Plan
-from paceline.scenarios.sections.machine_store import load_machine
 from paceline.simulator.interpreter.weights_owner import Progress
 from paceline.simulator.kernel.garbage_collection import collected_seldom
 from paceline.simulator.kernel.timing import Timing
@@ -98,13 +98,13 @@ def simulate(
                 trace,
                 job=plan.job,
                 kind="simulated",
-                scenario=plan.scenario.dump(),
+                scenario=plan.document,
                 name=scenario.name,
                 algorithm=plan.name,
                 target=plan.target,
                 target_loss=plan.target_loss,
                 slowed=plan.slowed_s if plan.cluster.faults.shows else None,
-                stand_in=plan.scenario.workload.stood_in_words,
+                stand_in=plan.work.stands_in,
             )
             if uncertain and (factors := step_factors(plan, partial(run_plan, network=wires), run)) is not None:
                 found = prediction_interval(run.summary, factors)

@@ -19,8 +19,8 @@ from paceline.records.extrapolated import Needed
 from paceline.records.metrics import smoothed
 from paceline.records.targets import SMOOTHING, crossing
 from paceline.records.trace import Schedule, Snapshot, Trace
+from paceline.scenarios import StandInPart
 from paceline.scenarios.resolution.plan import Plan
-from paceline.scenarios.sections.extrapolate import StandInPart, stand_for
 from paceline.workloads.learners.stand_in import StandIn
 
 Perform = Callable[[Plan, Schedule], Trace]
@@ -35,22 +35,23 @@ def stood_in(plan: Plan, part: StandInPart, problem: Learner) -> Plan:
         part: the stand-in.
         problem: its learner.
     """
-    workload, model = plan.scenario.workload, plan.job.learner
+    model = plan.job.learner
     item_bytes = model.initial().nbytes // model.layout.size
-    learner = StandIn(problem, model.layout, workload.batch_per_worker, part.batch_per_worker, item_bytes)
+    learner = StandIn(problem, model.layout, plan.work.batch, part.batch_per_worker, item_bytes)
     return _until(plan, replace(plan.job, learner=learner), part)
 
 
-def alone(plan: Plan, part: StandInPart, problem: Learner) -> Plan:
+def alone(plan: Plan, part: StandInPart, problem: Learner, batch: int) -> Plan:
     """Returns a plan of one worker on the small problem, with the batch that corresponds to the reference's.
 
     Args:
         plan: the model's plan.
         part: the stand-in.
         problem: its learner.
+        batch: the reference's batch, samples of the model.
     """
-    batch = round(stand_for(plan.scenario.workload, part, _reference_batch(plan)))
-    job = Job.of(part.alone, [[Rank(0)]], problem, batch=batch, budget=Budget(), seed=plan.seed)
+    small = round(part.stand_for(plan.work.batch, batch))
+    job = Job.of(part.alone, [[Rank(0)]], problem, batch=small, budget=Budget(), seed=plan.seed)
     return _until(plan, job, part)
 
 
@@ -59,11 +60,6 @@ def _until(plan: Plan, job: Job, part: StandInPart) -> Plan:
         samples=max(1, round(part.epochs * job.learner.num_samples)), accuracy=part.accuracy, divergence=True
     )
     return replace(plan, job=replace(job, budget=budget))
-
-
-def _reference_batch(plan: Plan) -> int:
-    assert plan.scenario.extrapolate is not None
-    return plan.scenario.extrapolate.reference.batch
 
 
 def needed(plans: Sequence[Plan], part: StandInPart, perform: Perform) -> Needed:

@@ -19,7 +19,7 @@ from paceline.reports.comparison.conclusion import say_calibration
 from paceline.reports.run_answer import answer_of_runs
 from paceline.reports.words import kind_of
 from paceline.scenarios import load
-from paceline.scenarios.sections.machine_file import (
+from paceline.scenarios.machines.machine_file import (
     BusyPart,
     GradientPart,
     MachinePart,
@@ -27,7 +27,7 @@ from paceline.scenarios.sections.machine_file import (
     costs_of,
     own_of,
 )
-from paceline.scenarios.sections.machine_store import save_machine
+from paceline.scenarios.machines.machine_store import save_machine
 from paceline.simulator.runs.run import simulate
 from paceline.topologies.catalogue.machine_profile import JoinedHosts, MeasuredCosts, Profile, is_poor
 

@@ -9,10 +9,10 @@ import pytest
 
 from paceline.algorithms.core.errors import InputError
 from paceline.scenarios import load
+from paceline.scenarios.machines.machine_file import MachinePart
+from paceline.scenarios.machines.machine_store import load_machine, save_machine
 from paceline.scenarios.resolution.machine_costs import emulated_costs, emulated_part, this_host
 from paceline.scenarios.resolution.schema import Scenario
-from paceline.scenarios.sections.machine_file import MachinePart
-from paceline.scenarios.sections.machine_store import load_machine, save_machine
 from paceline.topologies.catalogue.machine_profile import EmulationCosts, MeasuredCosts
 from tests.unit.test_machine_files import PROFILE, SCENARIO, machine_of
 

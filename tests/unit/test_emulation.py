@@ -14,7 +14,6 @@ from paceline.algorithms.core.values import Rank
 from paceline.backend.emulation import emulated_network, forwarding
 from paceline.backend.emulation.emulated_hosts import Spoke, shaped
 from paceline.backend.emulation.emulated_network import (
-    lines_for,
     refuse_emulation,
     said,
     spokes_by_tc,
@@ -64,7 +63,7 @@ def plan(
 )
 def test_lines_are_the_simulators_routes(network: dict[str, Any], nodes: int, hops: dict[int, int]) -> None:
     one = plan(network, nodes=nodes)
-    found, fabric = lines_for(one), GraphFabric(one.cluster, "auto")
+    found, fabric = one.lines, GraphFabric(one.cluster, "auto")
     assert len(found.hosts) == nodes and found.places == {Rank(rank): rank for rank in range(nodes)}
     lengths = [len(route) for route in found.routes.values()]
     assert {length: lengths.count(length) for length in set(lengths)} == hops
@@ -76,22 +75,22 @@ def test_lines_are_the_simulators_routes(network: dict[str, Any], nodes: int, ho
 
 
 def test_ranks_of_a_node_share_a_host_and_the_server_is_on_its_own_node() -> None:
-    found = lines_for(plan({"topology": "star"}, nodes=2, workers_per_node=2, method="async-sgd"))
+    found = plan({"topology": "star"}, nodes=2, workers_per_node=2, method="async-sgd").lines
     assert found.places == {Rank(0): 0, Rank(1): 0, Rank(2): 1, Rank(3): 1, Rank(4): 1}
     assert len(found.hosts) == 2
 
 
 def test_time_is_stretched_as_in_a_paced_run() -> None:
-    plain, slow = (lines_for(plan({"topology": "ring"}, time_dilation=time_dilation)) for time_dilation in (1.0, 4.0))
+    plain, slow = (plan({"topology": "ring"}, time_dilation=time_dilation).lines for time_dilation in (1.0, 4.0))
     for one, other in zip(plain.lines, slow.lines, strict=True):
         assert other.bytes_per_s == pytest.approx(one.bytes_per_s / 4)
         assert other.latency_s == pytest.approx(one.latency_s * 4)
-    free = lines_for(plan({"topology": "ring"}, time_dilation=4.0, pace="none"))
+    free = plan({"topology": "ring"}, time_dilation=4.0, pace="none").lines
     assert free.lines == plain.lines
 
 
 def test_one_host_has_no_lines() -> None:
-    found = lines_for(plan({"topology": "star"}, nodes=1, workers_per_node=2))
+    found = plan({"topology": "star"}, nodes=1, workers_per_node=2).lines
     assert found.lines == () and found.fastest is None and found.longest_s == 0.0 and found.spokes() is None
 
 
@@ -107,7 +106,7 @@ NEAR = {"latency": "20 us", "bandwidth": "80 Mbit/s"}
 
 def test_a_star_within_this_machines_latency_is_for_token_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emulated_network, "has_netem", lambda: pytest.fail("netem is not needed for it"))
-    lines = lines_for(plan({"topology": "star", "link": NEAR}, nodes=2))
+    lines = plan({"topology": "star", "link": NEAR}, nodes=2).lines
     with_headers = pytest.approx(10e6 * 1514 / 1448)
     assert spokes_by_tc(lines) == [Spoke(with_headers, with_headers)] * 2  # type: ignore[arg-type]  # approx
 
@@ -115,7 +114,7 @@ def test_a_star_within_this_machines_latency_is_for_token_buckets(monkeypatch: p
 @pytest.mark.parametrize("netem", [True, False])
 def test_latency_is_for_netem_or_else_for_the_forwarder(netem: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emulated_network, "has_netem", lambda: netem)
-    found = spokes_by_tc(lines_for(plan({"topology": "star"}, nodes=2)))
+    found = spokes_by_tc(plan({"topology": "star"}, nodes=2).lines)
     if not netem:
         assert found is None
         return
@@ -127,7 +126,7 @@ def test_latency_is_for_netem_or_else_for_the_forwarder(netem: bool, monkeypatch
 def test_other_topologies_are_for_the_forwarder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emulated_network, "has_netem", lambda: True)
     for topology in ("ring", "fat-tree"):
-        assert spokes_by_tc(lines_for(plan({"topology": topology, "link": NEAR}))) is None
+        assert spokes_by_tc(plan({"topology": topology, "link": NEAR}).lines) is None
 
 
 # --- permissions ------------------------------------------------------------------------------------------------------

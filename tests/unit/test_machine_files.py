@@ -16,9 +16,9 @@ from paceline.backend.calibration.several_models import joined
 from paceline.cli.app import app
 from paceline.cli.calibrate_command import batches_of
 from paceline.scenarios import load
+from paceline.scenarios.machines.machine_file import MachinePart, MadePart, costs_of, own_of
+from paceline.scenarios.machines.machine_store import load_machine, save_machine
 from paceline.scenarios.resolution.machine_costs import hosts_like, this_host
-from paceline.scenarios.sections.machine_file import MachinePart, MadePart, costs_of, own_of
-from paceline.scenarios.sections.machine_store import load_machine, save_machine
 from paceline.topologies.catalogue.gradient_times import GradientTimes
 from paceline.topologies.catalogue.machine_profile import Profile
 

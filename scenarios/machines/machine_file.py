@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from paceline.algorithms.core.errors import InputError
-from paceline.scenarios.sections.machine_details import FitPart, OriginPart, RatesPart, StartPart
+from paceline.scenarios.machines.machine_details import FitPart, OriginPart, RatesPart, StartPart
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.section import Part
 from paceline.topologies import NO_JITTER, Jitter

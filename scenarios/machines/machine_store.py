@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.files import write_whole
-from paceline.scenarios.sections.machine_file import MachinePart
+from paceline.scenarios.machines.machine_file import MachinePart
 from paceline.scenarios.values.mistakes import problems_of, raise_all
 from paceline.scenarios.values.text import read
 
