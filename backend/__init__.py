@@ -9,7 +9,6 @@ from paceline.algorithms.core.lazy_imports import deferred
 
 if TYPE_CHECKING:
     from paceline.backend.local.launch import Launch, RankFailed, run_job
-    from paceline.backend.training.run import train
 else:
     __getattr__, __dir__ = deferred(
         __name__,
@@ -17,8 +16,7 @@ else:
             "Launch": "local.launch",
             "RankFailed": "local.launch",
             "run_job": "local.launch",
-            "train": "training.run",
         },
     )
 
-__all__ = ["Launch", "RankFailed", "run_job", "train"]
+__all__ = ["Launch", "RankFailed", "run_job"]

@@ -1,4 +1,4 @@
-"""The `paceline` command: a thin layer over `simulate`, `train` and `compare`. Read `app` first, then `actions`."""
+"""The `paceline` command: a thin layer over the Python API. Read `app` first, then `options` and `actions`."""
 
 from __future__ import annotations
 

@@ -1,18 +1,16 @@
-"""What commands share: loading the scenario, storing runs, printing them, and processes that a launcher has started."""
+"""What commands share: storing runs, printing them, and processes that a launcher has started."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.backend.transports.launch_environment import Joined, SaidElsewhere, hasty, tell_torchrun
-from paceline.cli.options import names_in
 from paceline.cli.output import Output
 from paceline.records.figures import significant
 
@@ -22,62 +20,6 @@ if TYPE_CHECKING:
 
 HOW = {"events": "event by event", "cohort": "for all ranks at once"}
 """the interpreters, in words"""
-
-
-@dataclass(frozen=True, slots=True)
-class ScenarioOptions:
-    """The options of a command that say which scenario runs, with which changes, and where records are stored."""
-
-    scenario: str | Mapping[str, Any]
-    changes: Sequence[str] | None = None
-    algorithms: str | None = None
-    seed: int | None = None
-    seeds: int | None = None
-    out: Path = Path("runs")
-    pace: bool | None = None
-    network: str | None = None
-    resume: Path | None = None
-    machine: Path | None = None
-
-    def load(self) -> Any:
-        """Returns the changed and validated scenario, and makes the folder for records; raises `InputError`."""
-        scenario = self.read()
-        self.make_out()
-        return scenario
-
-    def read(self) -> Any:
-        """Returns the changed and validated scenario, without making the folder for records."""
-        from paceline.scenarios import load
-
-        return load(self.scenario, self.all_changes(), algorithms=self.names())
-
-    def all_changes(self) -> list[str]:
-        """Returns the changes, including those given as options."""
-        changes = list(self.changes or ())
-        if self.seed is not None:
-            changes.append(f"seed={self.seed}")
-        if self.seeds is not None:
-            changes.append(f"seeds={self.seeds}")
-        if self.pace is not None:
-            changes.append(f"train.pace={'device' if self.pace else 'none'}")
-        if self.network is not None:
-            changes.append(f"train.network={self.network}")
-        if self.machine is not None:
-            changes.append(f"cluster.machine={self.machine}")
-        return changes
-
-    def make_out(self) -> None:
-        """Makes the folder for records, so that a problem with it is found before anything runs."""
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryDirectory(prefix=".", dir=self.out).cleanup()
-        except OSError as error:
-            found = f"found {str(self.out)!r}, where nothing can be written ({error.strerror})"
-            raise InputError(f"--out: {found}; expected a folder for records") from error
-
-    def names(self) -> list[str] | None:
-        """Returns the requested algorithms; None for those of the scenario."""
-        return names_in(self.algorithms)
 
 
 def run_names(names: Sequence[str], seed: int, seeds: int) -> list[str]:
@@ -124,12 +66,11 @@ def naming_stored(kept: Sequence[Run], output: Output, *, speaks: bool = True) -
         raise
 
 
-def answer_runs(runs: Sequence[Run], options: ScenarioOptions, output: Output, *, streamed: bool = False) -> None:
+def answer_runs(runs: Sequence[Run], output: Output, *, streamed: bool = False) -> None:
     """Prints the figures of runs and where they are stored.
 
     Args:
         runs: all runs.
-        options: the scenario and changes to it.
         output: where the answer is printed.
         streamed: whether the first table has been printed already.
     """
@@ -137,15 +78,14 @@ def answer_runs(runs: Sequence[Run], options: ScenarioOptions, output: Output, *
 
     output.give(answer_of_runs(runs, each=output.verbose, links=output.verbose), streamed=int(streamed))
     if not output.as_json:
-        say_where(runs, options, output)
+        say_where(runs, output)
 
 
-def say_where(runs: Sequence[Run], options: ScenarioOptions, output: Output) -> None:
+def say_where(runs: Sequence[Run], output: Output) -> None:
     """Prints where runs are stored, and if requested what their machines and networks were.
 
     Args:
         runs: the stored runs.
-        options: the scenario and changes to it.
         output: where the notes are printed.
     """
     from paceline.reports.link_words import link_sentences
@@ -168,7 +108,7 @@ def say_where(runs: Sequence[Run], options: ScenarioOptions, output: Output) -> 
             if (links := run.machine.get("links")) is not None:
                 output.note(f"  bytes on links: {links}")
     else:
-        output.note(f"{len(runs)} run{'s' * (len(runs) != 1)} stored in {options.out}/")
+        output.note(f"{len(runs)} run{'s' * (len(runs) != 1)} stored in {output.folder}/")
 
 
 def _say_collective(one: Mapping[str, Any]) -> str:
@@ -201,16 +141,19 @@ def keeper(kept: list[Run], out: Path) -> Callable[[Run], Run]:
 
 
 @contextmanager
-def together(started: Joined, output: Output) -> Iterator[tuple[World, Output]]:
+def together(started: Joined | None, output: Output) -> Iterator[tuple[World | None, Output]]:
     """Connects the processes for the block; yields them, and the output, which is quiet in all but the first.
 
     Args:
-        started: how this process was started.
+        started: how this process was started; None: by no launcher, so there is nothing to connect.
         output: where the first process prints.
 
     Raises:
         RunFailed: some processes did not start.
     """
+    if started is None:
+        yield None, output
+        return
     # before torch is imported, as its store logs a long stack for every closed connection; Paceline reports the cause
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from paceline.backend.multihost.world import join
@@ -224,20 +167,18 @@ def together(started: Joined, output: Output) -> Iterator[tuple[World, Output]]:
 
 
 @contextmanager
-def reported(started: Joined) -> Iterator[None]:
+def reported(started: Joined | None) -> Iterator[None]:
     """Passes errors of the block on to torchrun; an input error of a process other than the first gets its number.
 
     Args:
-        started: how this process was started.
+        started: how this process was started; None: by no launcher.
     """
     try:
         yield
-    except SaidElsewhere as error:
-        tell_torchrun(str(error))
-        raise
-    except InputError as error:
-        tell_torchrun(str(error))
-        raise InputError(f"process {started.process}: {error}" if started.process else str(error)) from error
     except PacelineError as error:
+        if started is None:
+            raise
         tell_torchrun(str(error))
+        if started.process and isinstance(error, InputError) and not isinstance(error, SaidElsewhere):
+            raise InputError(f"process {started.process}: {error}") from error
         raise

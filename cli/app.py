@@ -2,8 +2,8 @@
 
 Rules of this file:
 
-* A command is in the file of its name: its options, and what it calls. What is slow to import is imported when the
-  command runs, so that ``--help`` does not import torch.
+* A command is in the file of its name, or of what it is about: its options, and what it calls. What is slow to import
+  is imported when the command runs, so that ``--help`` does not import torch.
 * Exit status: 0 done, 1 the run failed, 2 the input was wrong, 130 interrupted. Only `Guarded` sets it. An error that
   nobody foresaw is 1, in one sentence that names a file with the traceback.
 """
@@ -30,25 +30,30 @@ from typer.core import TyperGroup
 
 from paceline.algorithms.core.errors import InputError, MethodWarning, PacelineError
 from paceline.backend.transports.launch_environment import GLOO_THREAD, RANK_THREAD, SaidElsewhere
-from paceline.cli.calibrate_command import calibrate
+from paceline.cli.catalogue_commands import list_, topology
 from paceline.cli.check_command import check
 from paceline.cli.compare_command import compare
 from paceline.cli.convert_command import convert
-from paceline.cli.doctor_command import doctor
-from paceline.cli.explain_command import explain
 from paceline.cli.export_command import ExportCommand, export
 from paceline.cli.init_command import init
-from paceline.cli.list_command import list_
-from paceline.cli.options import EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED, HintingCommand, ScenarioCommand, help_text
+from paceline.cli.machine_commands import calibrate, doctor
+from paceline.cli.options import (
+    EXIT_FAILED,
+    EXIT_INPUT,
+    EXIT_INTERRUPTED,
+    HintingCommand,
+    ScenarioCommand,
+    help_text,
+    with_options_of_groups,
+)
 from paceline.cli.output import write_json
 from paceline.cli.plan_command import plan
 from paceline.cli.report_command import report as report_command
 from paceline.cli.reproduce_command import reproduce
 from paceline.cli.runs_command import runs, show
-from paceline.cli.simulate_command import simulate
+from paceline.cli.simulate_command import explain, simulate
 from paceline.cli.staleness_command import staleness
 from paceline.cli.sweep_command import sweep
-from paceline.cli.topology_command import topology
 from paceline.cli.train_command import train
 
 MOST_LETTERS = 200
@@ -167,25 +172,29 @@ def _paceline(
     """
 
 
-app.command(cls=ScenarioCommand)(simulate)
-app.command(cls=ScenarioCommand)(train)
-app.command(cls=ScenarioCommand)(compare)
-app.command("list", cls=HintingCommand)(list_)
-app.command(cls=ScenarioCommand)(calibrate)
-app.command(cls=HintingCommand)(check)
-app.command(cls=HintingCommand)(convert)
-app.command(cls=HintingCommand)(doctor)
-app.command(cls=ScenarioCommand)(explain)
-app.command(cls=ExportCommand)(export)
-app.command(cls=HintingCommand)(init)
-app.command(cls=ScenarioCommand)(plan)
-app.command("report", cls=HintingCommand)(report_command)
-app.command(cls=HintingCommand)(reproduce)
-app.command(cls=HintingCommand)(runs)
-app.command(cls=HintingCommand)(show)
-app.command(cls=HintingCommand)(staleness)
-app.command(cls=ScenarioCommand)(sweep)
-app.command(cls=HintingCommand)(topology)
+COMMANDS: dict[str, tuple[Callable[..., None], type[HintingCommand]]] = {
+    "simulate": (simulate, ScenarioCommand),
+    "train": (train, ScenarioCommand),
+    "compare": (compare, ScenarioCommand),
+    "list": (list_, HintingCommand),
+    "calibrate": (calibrate, ScenarioCommand),
+    "check": (check, HintingCommand),
+    "convert": (convert, HintingCommand),
+    "doctor": (doctor, HintingCommand),
+    "explain": (explain, ScenarioCommand),
+    "export": (export, ExportCommand),
+    "init": (init, HintingCommand),
+    "plan": (plan, ScenarioCommand),
+    "report": (report_command, HintingCommand),
+    "reproduce": (reproduce, HintingCommand),
+    "runs": (runs, HintingCommand),
+    "show": (show, HintingCommand),
+    "staleness": (staleness, HintingCommand),
+    "sweep": (sweep, ScenarioCommand),
+    "topology": (topology, HintingCommand),
+}
+for _name, (_command, _class) in COMMANDS.items():
+    app.command(_name, cls=_class)(with_options_of_groups(_command))
 
 
 @app.command(cls=HintingCommand)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,73 +12,37 @@ import typer
 
 from paceline.algorithms.core.errors import InputError
 from paceline.backend.transports.launch_environment import joined
-from paceline.cli.actions import ScenarioOptions, keeper, naming_stored, reported, say_where, together
-from paceline.cli.options import (
-    RUNS,
-    Algorithms,
-    Csv,
-    Json,
-    Machine,
-    Network,
-    Out,
-    Pace,
-    Quiet,
-    Report,
-    Seed,
-    Seeds,
-    Set,
-    Verbose,
-    output,
-    scenario_argument,
-)
+from paceline.cli.actions import keeper, naming_stored, reported, say_where, together
+from paceline.cli.options import ScenarioOptions, given, scenario_argument
+from paceline.cli.output import Output
 
 if TYPE_CHECKING:
-    from paceline.backend.transports.launch_environment import Joined
-    from paceline.cli.output import Output
     from paceline.records import Run
     from paceline.reports.comparison.comparison import ComparisonResult
 
-ScenarioOrMeasured = Annotated[str | None, scenario_argument(more="; not allowed with --measured")]
-MeasuredRuns = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--measured",
-        metavar="RUN",
-        help="Compare this stored run of [bold]paceline train[/] with a prediction from --machine, and start nothing; "
-        "may be repeated, for further seeds and algorithms of the same scenario.",
-        show_default=False,
-    ),
-]
-
-
-Explain = Annotated[
-    bool,
-    typer.Option(
-        "--explain",
-        help="Also show which activity, rank and phase is responsible for errors of step times above 3 %, and what to "
-        "calibrate.",
-    ),
-]
-
 
 def compare(
-    ctx: typer.Context,
-    scenario: ScenarioOrMeasured = None,
-    changes: Set = None,
-    algorithms: Algorithms = None,
-    seed: Seed = None,
-    seeds: Seeds = None,
-    pace: Pace = None,
-    network: Network = None,
-    machine: Machine = None,
-    measured: MeasuredRuns = None,
-    explain: Explain = False,
-    report: Report = True,
-    out: Out = RUNS,
-    as_json: Json = False,
-    as_csv: Csv = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    *,
+    scenario: Annotated[str | None, scenario_argument(more="; not allowed with --measured")] = None,
+    options: ScenarioOptions,
+    measured: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="RUN",
+            help="Compare this stored run of [bold]paceline train[/] with a prediction from --machine, and start "
+            "nothing; may be repeated, for further seeds and algorithms of the same scenario.",
+            show_default=False,
+        ),
+    ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Also show which activity, rank and phase is responsible for errors of step times above 3 %, and "
+            "what to calibrate.",
+        ),
+    ] = False,
+    output: Output,
 ) -> None:
     """Predict a scenario, measure it, and show both side by side, with the predictions of simpler models.
 
@@ -95,149 +60,86 @@ def compare(
       paceline compare my.yaml --json > answer.json
       paceline compare --measured runs/my-easgd-1-measured-1 --machine node.yaml
     """
-    shown = output(ctx, as_json, quiet, verbose, as_csv=as_csv)
-    given = {
-        "SCENARIO": scenario,
-        "--set": changes,
-        "--algorithms": algorithms,
-        "--seed": seed,
-        "--seeds": seeds,
-        "--pace": pace,
-        "--network": network,
-    }
-    options = ScenarioOptions(
-        scenario or "",
-        changes=changes,
-        algorithms=algorithms,
-        seed=seed,
-        seeds=seeds,
-        machine=machine,
-        out=out,
-        pace=pace,
-        network=network,
-    )
     if measured:
-        too_many = [name for name, value in given.items() if value not in (None, [])]
-        show_measured(measured, options, shown, too_many, explain, report)
+        others = given(scenario, replace(options, machine=None))
+        compare_stored(measured, options.machine, output, others, explain=explain)
         return
     if scenario is None:
         raise InputError("SCENARIO: missing; give a scenario file, the name of one, or --measured RUN")
-    if (started := joined(os.environ)) is not None:
-        show_joined(options, shown, started, explain=explain, report=report)
-        return
-    show(options, shown, explain=explain, report=report)
-
-
-def show(options: ScenarioOptions, shown: Output, *, explain: bool, report: bool = False) -> None:
-    """Predicts and measures every algorithm; stores the runs, the answer and the figure, and prints the answer.
-
-    Args:
-        options: the scenario and changes to it.
-        shown: where the answer is printed.
-        explain: whether to print the sources of errors, too; they are always in the JSON answer.
-        report: whether to write a report.
-    """
-    scenario = options.load()
-    from paceline.reports.comparison.compare import compare as run
-
     kept: list[Run] = []
-    with naming_stored(kept, shown):
-        with shown.progress() as stage:
-            comparison = run(scenario, stage=stage, keep=keeper(kept, options.out))
-        folder = _store_comparison(comparison, kept, options.out, report=report)
-    _answer(comparison, kept, folder, options, shown, explain=explain)
-
-
-def show_joined(
-    options: ScenarioOptions, output: Output, started: Joined, *, explain: bool, report: bool = False
-) -> None:
-    """Predicts and measures as one process of several, of which only the first writes files and prints.
-
-    Args:
-        options: the scenario and changes to it.
-        output: where the answer is printed.
-        started: how this process was started.
-        explain: whether to print the sources of errors, too.
-        report: whether to write a report.
-    """
+    started = joined(os.environ)
     with reported(started):
-        scenario = options.load() if started.process == 0 else options.read()
-        with together(started, output) as (world, shown):
-            from paceline.reports.comparison.compare import compare_hosts
+        loaded = options.read(scenario)
+        if started is None or started.process == 0:
+            output.make_folder()
+        from paceline.reports.comparison.compare import compare as compare_here
+        from paceline.reports.comparison.compare import compare_hosts
 
-            kept: list[Run] = []
-            with naming_stored(kept, shown, speaks=world.leads):
-                with shown.progress() as stage:
-                    keep = keeper(kept, options.out)
-                    comparison = compare_hosts(scenario, world, stage=stage, keep=keep, note=shown.note)
-                folder = None if comparison is None else _store_comparison(comparison, kept, options.out, report=report)
-    if comparison is not None and folder is not None:
-        _answer(comparison, kept, folder, options, output, explain=explain)
+        with (
+            together(started, output) as (world, speaking),
+            naming_stored(kept, speaking, speaks=world is None or world.leads),
+        ):
+            keep = keeper(kept, output.folder)
+            with speaking.progress() as stage:
+                comparison = (
+                    compare_here(loaded, stage=stage, keep=keep)
+                    if world is None
+                    else compare_hosts(loaded, world, stage=stage, keep=keep, note=speaking.note)
+                )
+            folder = None if comparison is None else _store(comparison, kept, output)
+    if comparison is not None and folder is not None:  # the other processes of a launcher have no answer
+        _answer(comparison, kept, folder, output, explain=explain)
 
 
-def show_measured(
-    folders: Sequence[Path],
-    options: ScenarioOptions,
-    shown: Output,
-    given: Sequence[str],
-    explain: bool = False,
-    report: bool = False,
+def compare_stored(
+    folders: Sequence[Path], machine_file: Path | None, output: Output, others: Sequence[str], *, explain: bool
 ) -> None:
     """Predicts stored runs; stores the simulated runs, the answer and the figure, and prints the answer.
 
     Args:
         folders: the folders of the measured runs.
-        options: the scenario and changes to it, of which only the machine and the folder for records are used.
-        shown: where the answer is printed.
-        given: the names of further options that were given, none of which goes with stored runs.
-        explain: whether to print the sources of errors, too.
-        report: whether to write a report.
+        machine_file: the calibrated machine.
+        output: where the answer is printed.
+        others: the names of further options that were given, none of which goes with stored runs.
+        explain: whether to print the sources of errors, too; they are always in the JSON answer.
 
     Raises:
         InputError: an option is missing or too many, or a run or the machine file is wrong.
     """
-    mistakes = [f"{name}: found beside --measured; the scenario is that of the measured runs" for name in given]
-    if options.machine is None:
+    mistakes = [f"{name}: found beside --measured; the scenario is that of the measured runs" for name in others]
+    if machine_file is None:
         mistakes.append("--machine: missing; --measured needs the file of `paceline calibrate` for the same machine")
-    if mistakes or options.machine is None:
+    if mistakes or machine_file is None:
         raise InputError("\n".join(mistakes))
     from paceline.reports.comparison.compare import compare_measured, unlike
     from paceline.scenarios.machines.machine_store import load_machine
 
-    machine = load_machine(options.machine)
-    options.make_out()
+    machine = load_machine(machine_file)
+    output.make_folder()
     kept: list[Run] = []
-    with naming_stored(kept, shown):
-        with shown.progress() as stage:
-            comparison = compare_measured(folders, machine, stage=stage, keep=keeper(kept, options.out))
+    with naming_stored(kept, output):
+        with output.progress() as stage:
+            comparison = compare_measured(folders, machine, stage=stage, keep=keeper(kept, output.folder))
         measured = [run for line in comparison.lines for run in line.measured_runs]
-        folder = _store_comparison(comparison, [*kept, *measured], options.out, report=report)
-    _answer(comparison, kept, folder, options, shown, explain=explain)
+        folder = _store(comparison, [*kept, *measured], output)
+    _answer(comparison, kept, folder, output, explain=explain)
     for text in dict.fromkeys(text for run in measured for text in unlike(run, machine)):
-        shown.note(text)
+        output.note(text)
 
 
-def _answer(
-    comparison: ComparisonResult,
-    kept: Sequence[Run],
-    folder: Path,
-    options: ScenarioOptions,
-    shown: Output,
-    *,
-    explain: bool,
-) -> None:
+def _answer(comparison: ComparisonResult, kept: Sequence[Run], folder: Path, output: Output, *, explain: bool) -> None:
     """Prints the tables, the conclusion and where everything is stored."""
     from paceline.cli.report_command import say_report
     from paceline.reports.comparison_answer import answer_of_comparison
 
-    shown.give(answer_of_comparison(comparison, kept, explain=explain))
-    if not shown.as_json:
-        shown.note(f"{'Figure and answer' if comparison.has_accuracy else 'Answer'} stored in {folder}/")
-        say_report(folder, shown)
-        say_where(kept, options, shown)
+    output.give(answer_of_comparison(comparison, kept, explain=explain))
+    if not output.as_json:
+        output.note(f"{'Figure and answer' if comparison.has_accuracy else 'Answer'} stored in {folder}/")
+        say_report(folder, output)
+        say_where(kept, output)
 
 
-def _store_comparison(comparison: ComparisonResult, runs: Sequence[Run], out: Path, *, report: bool) -> Path:
+def _store(comparison: ComparisonResult, runs: Sequence[Run], output: Output) -> Path:
     """Writes the answer, the figure and the report to a new folder; returns the folder."""
     from paceline.cli.report_command import add_report
     from paceline.records import store
@@ -246,7 +148,7 @@ def _store_comparison(comparison: ComparisonResult, runs: Sequence[Run], out: Pa
     from paceline.reports.comparison_answer import answer_of_comparison, comparison_chart
     from paceline.reports.png import save
 
-    folder = store.place(out, f"{store.slug(comparison.scenario)}-comparison")
+    folder = store.place(output.folder, f"{store.slug(comparison.scenario)}-comparison")
     with store.new_folder(folder) as building:
         record: Mapping[str, Any] = {
             **comparison.document(),
@@ -256,6 +158,6 @@ def _store_comparison(comparison: ComparisonResult, runs: Sequence[Run], out: Pa
         (building / "comparison.json").write_text(to_json(record) + "\n", encoding="utf-8")
         if comparison.has_accuracy:
             save([comparison_chart(comparison)], building / "accuracy.png", title=comparison.scenario)
-        if report:
+        if output.report:
             add_report(building, lambda: answer_of_comparison(comparison))
     return folder

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.algorithms.core.errors import InputError
-from paceline.cli.options import Json, Quiet, Verbose, complete_data, output
+from paceline.cli.options import Only, complete_data
+from paceline.cli.output import Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def convert(
-    ctx: typer.Context,
     data: Annotated[
         str,
         typer.Argument(
@@ -28,6 +28,7 @@ def convert(
             autocompletion=complete_data,
         ),
     ],
+    *,
     data_dir: Annotated[
         Path | None,
         typer.Option(
@@ -58,9 +59,7 @@ def convert(
         bool,
         typer.Option("--keep-order", help="Write them in the order of the data set, which for folders is by class."),
     ] = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    output: Annotated[Output, Only("as_json", "quiet", "verbose")],
 ) -> None:
     """Write a data set as record files: train.npy, test.npy and dataset.json in a new folder.
 
@@ -76,13 +75,12 @@ def convert(
           --set workload.data_dir=mnist-records
     """
     made = out or Path(f"{data}-records")
-    shown = output(ctx, as_json, quiet, verbose)
-    with shown.progress() as stage:
+    with output.progress() as stage:
         there = _converted(data, data_dir, made, size, None if keep_order else seed, stage)
     from paceline.reports.catalogue_answer import data_set_answer
 
-    shown.give(data_set_answer(there, made))
-    shown.note(f"to use it: workload: {{dataset: records, data_dir: {made.resolve()}}}")
+    output.give(data_set_answer(there, made))
+    output.note(f"to use it: workload: {{dataset: records, data_dir: {made.resolve()}}}")
 
 
 def _converted(

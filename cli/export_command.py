@@ -8,22 +8,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from paceline.algorithms.core.errors import InputError
-from paceline.cli.options import HintingCommand, Json, Quiet, RunArgument, Verbose, output, read, value_of
+from paceline.cli.options import HintingCommand, Only, RunArgument, read, value_of
+from paceline.cli.output import Output
 from paceline.records.figures import significant
 
-Form = Annotated[
-    Literal["chrome", "csv", "tensorboard"],
-    typer.Option("--format", help="The format; see above.", show_default=False),
-]
-NewName = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="PATH",
-        help="The new file, or with csv and tensorboard the new folder. Default: the name of the run, in this folder.",
-        show_default=False,
-    ),
-]
 MANY_SPANS = 100_000
 """DERIVED: a trace of 1.2 million spans took 24 s of processor time, so this many take two"""
 OPENED: dict[str, str] = {
@@ -44,13 +32,22 @@ class ExportCommand(HintingCommand):
 
 
 def export(
-    ctx: typer.Context,
     run: RunArgument,
-    form: Form,
-    out: NewName = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    form: Annotated[
+        Literal["chrome", "csv", "tensorboard"],
+        typer.Option("--format", help="The format; see above.", show_default=False),
+    ],
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="The new file, or with csv and tensorboard the new folder. Default: the name of the run, in this "
+            "folder.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[Output, Only("as_json", "quiet", "verbose")],
 ) -> None:
     """Write a stored run, simulated or measured, in the format of another program.
 
@@ -69,15 +66,14 @@ def export(
       paceline export runs/my-agd-1-measured-1 --format chrome --out measured.json
       paceline export runs/my-agd-1-simulated-1 --format csv --out tables
     """
-    to = output(ctx, as_json, quiet, verbose)
     from paceline.reports.blocks import Answer, Claim
     from paceline.reports.export.export_run import export_run
 
     found = read(run)
     if (spans := len(found.tables.spans)) >= MANY_SPANS:
-        to.note(f"writing {spans:,} spans; a million of them take about half a minute")
+        output.note(f"writing {spans:,} spans; a million of them take about half a minute")
     written = export_run(found, form, out)
     size = sum(file.stat().st_size for file in ([written] if written.is_file() else written.rglob("*")))
     answer = {"run": str(found.path), "format": form, "path": str(written), "bytes": size}
-    to.give(Answer("Export", [Claim(f"{written}: {significant(size / 1e6)} MB")], lambda: answer))
-    to.note(f"{OPENED[form]} {written}" if form == "tensorboard" else OPENED[form])
+    output.give(Answer("Export", [Claim(f"{written}: {significant(size / 1e6)} MB")], lambda: answer))
+    output.note(f"{OPENED[form]} {written}" if form == "tensorboard" else OPENED[form])

@@ -8,32 +8,31 @@ from typing import Annotated, Literal
 import typer
 
 from paceline.algorithms.core.errors import InputError
-from paceline.cli.options import Json, Quiet, complete_algorithms, output, split_names
+from paceline.cli.options import Only, complete_algorithms, split_names
+from paceline.cli.output import Output
 
 DEFAULT_FILE = Path("scenario.yaml")
-NewFile = Annotated[Path, typer.Argument(metavar="[FILE]", help="The new file; an existing file is never overwritten.")]
 ClusterKind = Annotated[
     Literal["described", "gpu-nodes", "fat-tree", "dgx1", "cori-knl"],
     typer.Option("--cluster", help="The kind of cluster; see above."),
 ]
-Methods = Annotated[
-    str,
-    typer.Option(
-        "--algorithms",
-        metavar="A,B,…",
-        help="The algorithms. Your own methods are module:Class or path/to/file.py:Class.",
-        autocompletion=complete_algorithms,
-    ),
-]
 
 
 def init(
-    ctx: typer.Context,
-    file: NewFile = DEFAULT_FILE,
+    file: Annotated[
+        Path, typer.Argument(metavar="[FILE]", help="The new file; an existing file is never overwritten.")
+    ] = DEFAULT_FILE,
+    *,
     cluster: ClusterKind = "described",
-    algorithms: Methods = "sync-sgd,async-sgd,easgd",
-    as_json: Json = False,
-    quiet: Quiet = False,
+    algorithms: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,…",
+            help="The algorithms. Your own methods are module:Class or path/to/file.py:Class.",
+            autocompletion=complete_algorithms,
+        ),
+    ] = "sync-sgd,async-sgd,easgd",
+    output: Annotated[Output, Only("as_json", "quiet")],
 ) -> None:
     """Write a commented scenario to begin with. It is valid as it is: run it, then change it.
 
@@ -50,7 +49,6 @@ def init(
       paceline init my.yaml
       paceline init my.yaml --cluster fat-tree --algorithms sync-sgd,diloco
     """
-    to = output(ctx, as_json, quiet)
     from paceline.algorithms.core.files import write_whole
     from paceline.reports.blocks import Answer, Claim
     from paceline.scenarios import load
@@ -75,5 +73,5 @@ def init(
         raise InputError("\n".join(mistakes))
     write_whole(file, text)
     document = {"path": str(file), "cluster": cluster, "algorithms": names}
-    to.give(Answer("New scenario", [Claim(f"{file} written")], lambda: document))
-    to.note(f"next: paceline simulate {file}")
+    output.give(Answer("New scenario", [Claim(f"{file} written")], lambda: document))
+    output.note(f"next: paceline simulate {file}")

@@ -1,13 +1,21 @@
-"""Options of several commands, their completion by the shell, and the hints on options that a command does not have."""
+"""Options of several commands, their completion by the shell, and the hints on options that a command does not have.
+
+Rules of this file:
+
+* An option of several commands is described once. Options that belong together are the fields of a frozen dataclass,
+  `ScenarioOptions` here and `Output` in `output`; a command takes the group as one value, all of it or `Only` a part.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import typer
 from rich.markup import escape
@@ -16,13 +24,11 @@ from typer.core import TyperCommand
 from paceline.algorithms.core.errors import InputError
 
 if TYPE_CHECKING:
-    from paceline.cli.output import Output
     from paceline.records import Run
+    from paceline.scenarios import Scenario as ValidScenario
 
 EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 RUNS = Path("runs")
-NetworkName = Literal["local", "emulated"]
-EngineName = Literal["auto", "events", "cohort"]
 
 
 def complete_scenarios(incomplete: str) -> list[str]:
@@ -103,46 +109,6 @@ RunArgument = Annotated[
         autocompletion=complete_stored_runs,
     ),
 ]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Change a value of the scenario; may be repeated."),
-]
-Algorithms = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B,…",
-        help="Run only these algorithms; those that the scenario lacks get their defaults. Your own methods are "
-        "module:Class or path/to/file.py:Class.",
-        autocompletion=complete_algorithms,
-    ),
-]
-Seed = Annotated[int | None, typer.Option(help="The seed, instead of the scenario's.", show_default=False)]
-Seeds = Annotated[
-    int | None,
-    typer.Option(min=1, help="Number of seeds, counted up from the first; figures then have 95 % intervals."),
-]
-Machine = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="A machine that [bold]paceline calibrate[/] measured: predict unpaced runs on hosts like it.",
-        show_default=False,
-    ),
-]
-Out = Annotated[
-    Path,
-    typer.Option(
-        metavar="DIR", help="Folder for the new folders of runs; nothing in it is overwritten.", file_okay=False
-    ),
-]
-Report = Annotated[
-    bool,
-    typer.Option(
-        "--report/--no-report",
-        envvar="PACELINE_REPORT",
-        help="Write a report, one HTML file with charts and tables, or leave it out.",
-    ),
-]
 Jobs = Annotated[
     int | None,
     typer.Option(
@@ -151,40 +117,155 @@ Jobs = Annotated[
         show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
-Csv = Annotated[
-    bool,
-    typer.Option("--csv", help="Print the main table as CSV on standard output, in SI units; not allowed with --json."),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the figures: no progress, no notes.")]
-Verbose = Annotated[
-    bool,
-    typer.Option("--verbose", "-v", help="Also print where runs are stored, times of collectives, and tracebacks."),
-]
-Engine = Annotated[
-    EngineName,
-    typer.Option(
-        help="The interpreter: event by event, or vectorised over ranks (cohort) where the run allows it; auto chooses "
-        "by the number of ranks. The records are the same.",
-    ),
-]
-Pace = Annotated[
-    bool | None,
-    typer.Option(
-        "--pace/--no-pace",
-        help="Pace each step to the scenario's device time, or run as fast as this machine can; "
-        "default: as in the scenario.",
-        show_default=False,
-    ),
-]
-Network = Annotated[
-    NetworkName | None,
-    typer.Option(
-        help="The network of real messages: this machine only, or a network of the scenario's links, emulated between "
-        "network namespaces (needs root; see docs/emulation.md).",
-        show_default=False,
-    ),
-]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioOptions:
+    """The options that change a scenario."""
+
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Change a value of the scenario; may be repeated."),
+    ] = None
+    algorithms: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,…",
+            help="Run only these algorithms; those that the scenario lacks get their defaults. Your own methods are "
+            "module:Class or path/to/file.py:Class.",
+            autocompletion=complete_algorithms,
+        ),
+    ] = None
+    seed: Annotated[int | None, typer.Option(help="The seed, instead of the scenario's.", show_default=False)] = None
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of seeds, counted up from the first; figures then have 95 % intervals."),
+    ] = None
+    pace: Annotated[
+        bool | None,
+        typer.Option(
+            "--pace/--no-pace",
+            help="Pace each step to the scenario's device time, or run as fast as this machine can; "
+            "default: as in the scenario.",
+            show_default=False,
+        ),
+    ] = None
+    network: Annotated[
+        Literal["local", "emulated"] | None,
+        typer.Option(
+            help="The network of real messages: this machine only, or a network of the scenario's links, emulated "
+            "between network namespaces (needs root; see docs/emulation.md).",
+            show_default=False,
+        ),
+    ] = None
+    machine: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A machine that [bold]paceline calibrate[/] measured: predict unpaced runs on hosts like it.",
+            show_default=False,
+        ),
+    ] = None
+
+    def read(self, scenario: str | Mapping[str, Any]) -> ValidScenario:
+        """Returns the changed and validated scenario.
+
+        Args:
+            scenario: the argument SCENARIO, or a scenario that was read before.
+
+        Raises:
+            InputError: the scenario or a change is wrong.
+        """
+        from paceline.scenarios import load
+
+        return load(scenario, self.all_changes(), algorithms=self.names())
+
+    def all_changes(self) -> list[str]:
+        """Returns the changes, including those that have an option of their own."""
+        pace = None if self.pace is None else "device" if self.pace else "none"
+        own = {
+            "seed": self.seed,
+            "seeds": self.seeds,
+            "train.pace": pace,
+            "train.network": self.network,
+            "cluster.machine": self.machine,
+        }
+        return [*(self.changes or ()), *(f"{path}={value}" for path, value in own.items() if value is not None)]
+
+    def names(self) -> list[str] | None:
+        """Returns the requested algorithms; None for those of the scenario."""
+        if self.algorithms is not None and not split_names(self.algorithms):
+            raise InputError(f"--algorithms: found {self.algorithms!r}, expected names such as sync-sgd,async-sgd")
+        return None if self.algorithms is None else split_names(self.algorithms)
+
+
+def given(scenario: str | None, options: Any, **others: Any) -> list[str]:
+    """Returns the names of the arguments and options that were given, as a user writes them.
+
+    Args:
+        scenario: the argument SCENARIO.
+        options: a group of options.
+        others: further options, by the name of their parameter.
+
+    >>> given("quickstart", ScenarioOptions(changes=["seed=2"], pace=False), budget=None)
+    ['SCENARIO', '--set', '--pace']
+    """
+    names = {"scenario": "SCENARIO", "changes": "--set"}
+    values = {"scenario": scenario, **{field.name: getattr(options, field.name) for field in fields(options)}, **others}
+    return [names.get(name, f"--{name}") for name, value in values.items() if value not in (None, [])]
+
+
+class Only:
+    """Says which options of a group a command has, as in ``Annotated[ScenarioOptions, Only("changes", "seed")]``.
+
+    Args:
+        names: the names of their fields.
+    """
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+
+def with_options_of_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Returns a command as typer needs it: with each option of its groups as a parameter.
+
+    A group is a frozen dataclass whose fields are annotated as typer's parameters are. So an option of several commands
+    is described once, and they receive it in one value.
+
+    Args:
+        command: a function with parameters of typer, and with groups, all or `Only` some of their options.
+
+    >>> def command(*, steps: int, options: Annotated[ScenarioOptions, Only("seed", "seeds")]) -> None:
+    ...     print(steps, options.seed, options.seeds)
+    >>> list(inspect.signature(with_options_of_groups(command)).parameters)
+    ['steps', 'seed', 'seeds']
+    >>> with_options_of_groups(command)(steps=2, seed=7, seeds=None)
+    2 7 None
+    """
+    groups: dict[str, tuple[type, list[str]]] = {}
+    parameters = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        group, *marks = get_args(parameter.annotation) or (parameter.annotation,)
+        if not is_dataclass(group):
+            parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY))
+            continue
+        hints = get_type_hints(group, include_extras=True)
+        defaults = {each.name: each.default for each in fields(group) if get_origin(hints[each.name]) is Annotated}
+        names = [name for mark in marks if isinstance(mark, Only) for name in mark.names] or list(defaults)
+        parameters += [
+            inspect.Parameter(name, parameter.KEYWORD_ONLY, default=defaults[name], annotation=hints[name])
+            for name in names
+        ]
+        groups[parameter.name] = cast("type", group), names
+
+    @wraps(command)
+    def grouping(**values: Any) -> None:
+        for name, (group, names) in groups.items():
+            values[name] = group(**{each: values.pop(each) for each in names})
+        command(**values)
+
+    grouping.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return grouping
 
 
 def split_names(text: str | None) -> list[str]:
@@ -194,36 +275,6 @@ def split_names(text: str | None) -> list[str]:
     (['sync-sgd', 'agd'], [])
     """
     return [name for part in (text or "").split(",") if (name := part.strip())]
-
-
-def names_in(text: str | None) -> list[str] | None:
-    """Returns the names in ``--algorithms``; None for those of the scenario."""
-    if text is not None and not split_names(text):
-        raise InputError(f"--algorithms: found {text!r}, expected names such as sync-sgd,async-sgd")
-    return None if text is None else split_names(text)
-
-
-def output(
-    ctx: typer.Context, as_json: bool, quiet: bool = False, verbose: bool = False, *, as_csv: bool = False
-) -> Output:
-    """Returns the output of a command, as its options request.
-
-    Args:
-        ctx: the command's context.
-        as_json: the option ``--json``.
-        quiet: the option of this name.
-        verbose: the option of this name.
-        as_csv: the option ``--csv``.
-
-    Raises:
-        InputError: both formats are requested.
-    """
-    from paceline.cli.output import Output
-
-    if as_json and as_csv:
-        raise InputError("--csv: found beside --json, expected one of them")
-    ctx.meta["verbose"] = verbose
-    return Output(as_json=as_json, as_csv=as_csv, quiet=quiet, verbose=verbose)
 
 
 def folder_of(path: Path) -> Path:
@@ -284,6 +335,11 @@ class HintingCommand(TyperCommand):
             if not (hint := self.hint(name, given)):
                 raise
             raise InputError(f"No such option: {name}{hint}") from error
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command; whoever prints its error knows whether the output is verbose."""
+        ctx.meta["verbose"] = ctx.params.get("verbose", False)
+        return super().invoke(ctx)
 
     def hint(self, name: str, args: Sequence[str]) -> str:
         """Returns a suggestion for an unknown option, to follow its name; empty if there is none.

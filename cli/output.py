@@ -7,14 +7,19 @@ colours and progress bars appear only on terminals.
 from __future__ import annotations
 
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console, RenderableType
 
+from paceline.algorithms.core.errors import InputError, MethodWarning
+from paceline.cli.options import RUNS
 from paceline.records.document import to_json
 
 if TYPE_CHECKING:
@@ -24,14 +29,56 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """Standard output and standard error, as the options request."""
+    """Where and how a command answers, as its options request.
 
-    as_json: bool = False
-    as_csv: bool = False
-    quiet: bool = False
-    verbose: bool = False
+    Raises:
+        InputError: both formats are requested.
+    """
+
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report/--no-report",
+            envvar="PACELINE_REPORT",
+            help="Write a report, one HTML file with charts and tables, or leave it out.",
+        ),
+    ] = True
+    folder: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Folder for the new folders of runs; nothing in it is overwritten.",
+            file_okay=False,
+        ),
+    ] = RUNS
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")] = False
+    as_csv: Annotated[
+        bool,
+        typer.Option(
+            "--csv", help="Print the main table as CSV on standard output, in SI units; not allowed with --json."
+        ),
+    ] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the figures: no progress, no notes.")] = False
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Also print where runs are stored, times of collectives, and tracebacks."),
+    ] = False
     out: Console = field(default_factory=Console)
     err: Console = field(default_factory=lambda: Console(stderr=True))
+
+    def __post_init__(self) -> None:
+        if self.as_json and self.as_csv:
+            raise InputError("--csv: found beside --json, expected one of them")
+
+    def make_folder(self) -> None:
+        """Makes the folder for records, so that a problem with it is found before anything runs."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryDirectory(prefix=".", dir=self.folder).cleanup()
+        except OSError as error:
+            found = f"found {str(self.folder)!r}, where nothing can be written ({error.strerror})"
+            raise InputError(f"--out: {found}; expected a folder for records") from error
 
     def give(self, answer: Answer, *, streamed: int = 0) -> None:
         """Prints a command's answer, and its notes on standard error.
@@ -84,9 +131,12 @@ class Output:
             return
         shown, count = warnings.showwarning, 0
 
-        def hide(*_: Any, **__: Any) -> None:
+        def hide(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
             nonlocal count
-            count += 1
+            if issubclass(category, MethodWarning):  # of the user's method, before any rank starts
+                shown(message, category, *place, **more)
+            else:
+                count += 1
 
         # filters that convert warnings to errors still work
         warnings.showwarning = hide

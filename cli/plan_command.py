@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,22 +12,7 @@ import typer
 
 from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.algorithms.core.files import write_whole
-from paceline.cli.actions import ScenarioOptions
-from paceline.cli.options import (
-    RUNS,
-    Algorithms,
-    Csv,
-    Jobs,
-    Json,
-    Out,
-    Quiet,
-    Report,
-    Seed,
-    Set,
-    Verbose,
-    output,
-    scenario_argument,
-)
+from paceline.cli.options import Jobs, Only, ScenarioOptions, given, scenario_argument
 from paceline.cli.output import Output
 from paceline.cli.report_command import add_report, say_report
 from paceline.records.document import to_json
@@ -37,109 +22,89 @@ if TYPE_CHECKING:
     from paceline.reports.planning.plan_answer import PlanResult
     from paceline.reports.planning.request import Request
 
-PlannedScenario = Annotated[str | None, scenario_argument(more="; not allowed with --resume")]
-TargetOption = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        metavar="accuracy=A|loss=L",
-        help="What every plan must reach; default: the target of the scenario.",
-        show_default=False,
-    ),
-]
-Budget = Annotated[
-    str | None,
-    typer.Option(metavar="USD", help="The most that a run may cost, such as '200 USD'.", show_default=False),
-]
-Within = Annotated[
-    str | None, typer.Option(metavar="TIME", help="The longest time of a run, such as '2 h'.", show_default=False)
-]
-Minimise = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B,…",
-        help="time, cost, energy: the most important first; default: time, and cost if all prices are known.",
-        show_default=False,
-    ),
-]
-Workers = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RANGE",
-        help="Numbers of workers, such as 1..64x2; default: 1, 2, 4, … up to those of the cluster.",
-        show_default=False,
-    ),
-]
-Devices = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B,…",
-        help="Devices of [bold]paceline list devices[/] instead of those of the cluster; plan.nodes gives them prices.",
-        show_default=False,
-    ),
-]
-Batches = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RANGE", help="Batches per worker, such as 16..64x2; default: half, once and twice the scenario's."
-    ),
-]
-Tune = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=LOW..HIGH",
-        help="A hyper-parameter to tune on a logarithmic scale, or NAME=A,B,C; METHOD.NAME for one method; may be "
-        "repeated. Default: learning_rate and periods.",
-        show_default=False,
-    ),
-]
-Trials = Annotated[
-    int | None, typer.Option(min=1, help="Number of trials; default: 15 for each method.", show_default=False)
-]
-TuningSeeds = Annotated[int, typer.Option(min=1, max=100, help="Number of seeds of a trial; they are never reported.")]
-ReportedSeeds = Annotated[
-    int, typer.Option("--seeds", min=1, max=1000, help="Number of fresh seeds of a reported plan.")
-]
-ResumePlan = Annotated[
-    Path | None,
-    typer.Option(
-        "--resume",
-        metavar="FOLDER",
-        help="Continue an interrupted plan from its folder; only --trials, --jobs and --verify may be given with it.",
-        show_default=False,
-    ),
-]
-Verify = Annotated[
-    bool, typer.Option("--verify", help="Then train the best two plans for real, paced, and compare their times.")
-]
-
 
 def plan(
-    ctx: typer.Context,
-    scenario: PlannedScenario = None,
-    target: TargetOption = None,
-    budget: Budget = None,
-    within: Within = None,
-    minimise: Minimise = None,
-    changes: Set = None,
-    algorithms: Algorithms = None,
-    workers: Workers = None,
-    devices: Devices = None,
-    batches: Batches = None,
-    tune: Tune = None,
-    trials: Trials = None,
-    tuning_seeds: TuningSeeds = 2,
-    seeds: ReportedSeeds = 5,
-    seed: Seed = None,
+    *,
+    scenario: Annotated[str | None, scenario_argument(more="; not allowed with --resume")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="accuracy=A|loss=L",
+            help="What every plan must reach; default: the target of the scenario.",
+            show_default=False,
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="USD", help="The most that a run may cost, such as '200 USD'.", show_default=False),
+    ] = None,
+    within: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The longest time of a run, such as '2 h'.", show_default=False)
+    ] = None,
+    minimise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,…",
+            help="time, cost, energy: the most important first; default: time, and cost if all prices are known.",
+            show_default=False,
+        ),
+    ] = None,
+    options: Annotated[ScenarioOptions, Only("changes", "algorithms", "seed")],
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RANGE",
+            help="Numbers of workers, such as 1..64x2; default: 1, 2, 4, … up to those of the cluster.",
+            show_default=False,
+        ),
+    ] = None,
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,…",
+            help="Devices of [bold]paceline list devices[/] instead of those of the cluster; plan.nodes gives them "
+            "prices.",
+            show_default=False,
+        ),
+    ] = None,
+    batches: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RANGE",
+            help="Batches per worker, such as 16..64x2; default: half, once and twice the scenario's.",
+        ),
+    ] = None,
+    tune: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=LOW..HIGH",
+            help="A hyper-parameter to tune on a logarithmic scale, or NAME=A,B,C; METHOD.NAME for one method; may be "
+            "repeated. Default: learning_rate and periods.",
+            show_default=False,
+        ),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Number of trials; default: 15 for each method.", show_default=False)
+    ] = None,
+    tuning_seeds: Annotated[
+        int, typer.Option(min=1, max=100, help="Number of seeds of a trial; they are never reported.")
+    ] = 2,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Number of fresh seeds of a reported plan.")] = 5,
     jobs: Jobs = None,
-    resume: ResumePlan = None,
-    verify: Verify = False,
-    report: Report = True,
-    out: Out = RUNS,
-    as_json: Json = False,
-    as_csv: Csv = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Continue an interrupted plan from its folder; only --trials, --jobs and --verify may be given with "
+            "it.",
+            show_default=False,
+        ),
+    ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Then train the best two plans for real, paced, and compare their times."),
+    ] = False,
+    output: Output,
 ) -> None:
     """Search methods, cluster sizes, devices, batches and hyper-parameters for the best way to a target.
 
@@ -164,7 +129,6 @@ def plan(
       paceline plan my.yaml --tune learning_rate=0.01..1 --tune agd.delay=1,2,4
       paceline plan --resume runs/my-plan-unfinished-1
     """
-    shown = output(ctx, as_json, quiet, verbose, as_csv=as_csv)
     arguments: dict[str, Any] = {
         "target": target,
         "budget": budget,
@@ -176,9 +140,7 @@ def plan(
         "tune": tune,
     }
     if resume is not None:
-        given = {"SCENARIO": scenario, "--set": changes, "--algorithms": algorithms, "--seed": seed}
-        given |= {f"--{name}": value for name, value in arguments.items()}
-        _resume(resume, given, trials, shown, jobs=jobs, verify=verify, report=report)
+        _resume(resume, given(scenario, options, **arguments), trials, output, jobs=jobs, verify=verify)
         return
     if scenario is None:
         raise InputError("SCENARIO: missing; give a scenario file, the name of one, or --resume FOLDER")
@@ -186,13 +148,12 @@ def plan(
     from paceline.records import store
     from paceline.reports.planning.planner import request_of
 
-    options = ScenarioOptions(scenario, changes=changes, algorithms=algorithms, seed=seed, out=out)
     arguments |= {"tune": dict(map(_tuned, tune or [])), "trials": trials, "tuning_seeds": tuning_seeds, "seeds": seeds}
     request = request_of(scenario, options.all_changes(), options.names(), **arguments)
-    options.make_out()
-    with store.numbered_folder(out, f"{store.slug(request.scenario['name'])}-plan") as folder:
-        answer = _made(request, folder, shown, jobs, report=report)
-    _answer(answer, folder, shown, verify=verify)
+    output.make_folder()
+    with store.numbered_folder(output.folder, f"{store.slug(request.scenario['name'])}-plan") as folder:
+        answer = _made(request, folder, output, jobs)
+    _answer(answer, folder, output, verify=verify)
 
 
 def _tuned(text: str) -> tuple[str, str]:
@@ -206,19 +167,12 @@ def _tuned(text: str) -> tuple[str, str]:
 
 
 def _resume(
-    path: Path,
-    given: Mapping[str, Any],
-    trials: int | None,
-    output: Output,
-    *,
-    jobs: int | None,
-    verify: bool,
-    report: bool,
+    path: Path, others: Sequence[str], trials: int | None, output: Output, *, jobs: int | None, verify: bool
 ) -> None:
-    """Continues a plan in its folder; raises `InputError` if one of the other options is given."""
-    if named := [name for name, value in given.items() if value not in (None, [])]:
+    """Continues a plan in its folder; raises `InputError` if one of the `others`, names of options, is given."""
+    if others:
         raise InputError(
-            "\n".join(f"{name}: found beside --resume; the request is that of the folder" for name in named)
+            "\n".join(f"{name}: found beside --resume; the request is that of the folder" for name in others)
         )
     _check_optuna()
     from paceline.reports.planning.request import resumed_folder, stored_request
@@ -227,7 +181,7 @@ def _resume(
         request = stored_request(path)
         if trials is not None:
             request = dataclasses.replace(request, trials=trials)
-        answer = _made(request, folder, output, jobs, report=report)
+        answer = _made(request, folder, output, jobs)
     _answer(answer, folder, output, verify=verify)
 
 
@@ -236,7 +190,7 @@ def _check_optuna() -> None:
         raise InputError("paceline plan needs Optuna, which is not installed: pip install 'paceline[planning]'")
 
 
-def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | None, *, report: bool) -> PlanResult:
+def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | None) -> PlanResult:
     """Makes the plan in the folder and writes its files; keeps the folder if it is interrupted."""
     from paceline.reports.planning.plan_answer import plan_words
     from paceline.reports.planning.plan_blocks import answer_of_plan, plan_charts
@@ -262,7 +216,7 @@ def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | 
     trials = stored_trials(folder.building)
     title = f"{request.scenario['name']}: plans for {request.target.words}"
     save(plan_charts(document, trials), folder.building / "plan.png", title=title)
-    if report:
+    if output.report:
         shown = answer_of_plan(document, request.scenario["name"], trials)
         add_report(folder.building, lambda: with_provenance(shown, request.scenario))
     return answer

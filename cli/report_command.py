@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.cli.options import Json, Quiet, output
+from paceline.cli.options import Only
+from paceline.cli.output import Output
 
 if TYPE_CHECKING:
-    from paceline.cli.output import Output
     from paceline.records import Run
     from paceline.reports.blocks import Answer
 
@@ -19,26 +19,22 @@ REPORT = "report.html"
 MOST_RUNS = 200
 """runs of a simulation of which a report is written by default; provenance: ours"""
 
-Sources = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="SOURCE...",
-        help="Folders of runs, a folder that contains the runs of one scenario, the folder of one comparison, sweep or "
-        "plan, or counterexamples of [bold]paceline check[/].",
-        show_default=False,
-    ),
-]
-OutFile = Annotated[
-    Path, typer.Option("--out", metavar="FILE", help="The HTML file; an earlier report there is replaced.")
-]
-
 
 def report(
-    ctx: typer.Context,
-    sources: Sources = None,
-    out: OutFile = Path(REPORT),
-    as_json: Json = False,
-    quiet: Quiet = False,
+    *,
+    sources: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="SOURCE...",
+            help="Folders of runs, a folder that contains the runs of one scenario, the folder of one comparison, "
+            "sweep or plan, or counterexamples of [bold]paceline check[/].",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="The HTML file; an earlier report there is replaced.")
+    ] = Path(REPORT),
+    output: Annotated[Output, Only("as_json", "quiet")],
 ) -> None:
     """Write one HTML file that shows stored results, for a browser without a network.
 
@@ -59,13 +55,12 @@ def report(
     from paceline.reports.html import write_report
     from paceline.reports.stored_answers import stored_answer
 
-    to = output(ctx, as_json, quiet)
     made = stored_answer(sources or [])
     path = write_report(made, out)
     sections = [section.title for section in made.whole()]
     document = {"path": str(path), "bytes": path.stat().st_size, "title": made.title, "sections": sections}
     words = f"{path}: {made.title}; {', '.join(sections)}; {path.stat().st_size / 1e6:.1f} MB"
-    to.give(Answer("Report", [Claim(words)], lambda: document))
+    output.give(Answer("Report", [Claim(words)], lambda: document))
 
 
 def add_report(folder: Path, make: Callable[[], Answer]) -> None:
@@ -91,14 +86,13 @@ def say_report(folder: Path, shown: Output) -> None:
         shown.note(f"Report, for a browser: {folder / REPORT}")
 
 
-def report_of_simulation(runs: Sequence[Run], name: str, out: Path, shown: Output) -> None:
+def report_of_simulation(runs: Sequence[Run], name: str, shown: Output) -> None:
     """Writes the report of simulated runs into a new folder beside theirs, and names it.
 
     Args:
         runs: the stored runs.
         name: the scenario's name.
-        out: the folder for records.
-        shown: where the note is printed.
+        shown: where the runs are stored and the note is printed.
     """
     if len(runs) > MOST_RUNS:
         shown.note(f"no report of {len(runs)} runs is written; paceline report RUN... writes one of some of them")
@@ -106,7 +100,7 @@ def report_of_simulation(runs: Sequence[Run], name: str, out: Path, shown: Outpu
     from paceline.records import store
     from paceline.reports.run_answer import answer_of_runs
 
-    folder = store.place(out, f"{store.slug(name)}-simulation")
+    folder = store.place(shown.folder, f"{store.slug(name)}-simulation")
     with store.new_folder(folder) as building:
         add_report(building, lambda: answer_of_runs(runs))
     if not shown.as_json:

@@ -8,53 +8,44 @@ from typing import Annotated
 import typer
 
 from paceline.algorithms.core.errors import PacelineError
-from paceline.cli.options import Json, Quiet, Verbose, complete_papers, output
+from paceline.cli.options import Only, complete_papers
+from paceline.cli.output import Output
 
 RESULTS = Path("docs/results")
 
-Names = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[PAPER|CLAIM]...",
-        help="Papers (icmla17, dbs, sc17, pnnl, hsgd, softsync) or single claims; default: all.",
-        show_default=False,
-        autocompletion=complete_papers,
-    ),
-]
-Quick = Annotated[
-    bool, typer.Option("--quick", help="Fewer seeds and shorter runs: minutes instead of a quarter hour.")
-]
-OutFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="DIR",
-        help="Folder for papers.md, papers.json and figures, in which the computed claims are replaced; default: "
-        "docs/results, or nothing with --quick.",
-        file_okay=False,
-        show_default=False,
-    ),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option(min=1, help="Number of parallel processes; default: one per core.", show_default=False),
-]
-NumberOfSeeds = Annotated[
-    int | None,
-    typer.Option("--seeds", min=2, help="Number of seeds; default: 5, or 3 with --quick.", show_default=False),
-]
-
 
 def reproduce(
-    ctx: typer.Context,
-    names: Names = None,
-    quick: Quick = False,
-    seeds: NumberOfSeeds = None,
-    jobs: Jobs = None,
-    out: OutFolder = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    *,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PAPER|CLAIM]...",
+            help="Papers (icmla17, dbs, sc17, pnnl, hsgd, softsync) or single claims; default: all.",
+            show_default=False,
+            autocompletion=complete_papers,
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer seeds and shorter runs: minutes instead of a quarter hour.")
+    ] = False,
+    seeds: Annotated[
+        int | None, typer.Option(min=2, help="Number of seeds; default: 5, or 3 with --quick.", show_default=False)
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of parallel processes; default: one per core.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder for papers.md, papers.json and figures, in which the computed claims are replaced; default: "
+            "docs/results, or nothing with --quick.",
+            file_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[Output, Only("as_json", "quiet", "verbose")],
 ) -> None:
     """Compute the published claims of the papers, and show them beside the published figures with a verdict.
 
@@ -80,17 +71,16 @@ def reproduce(
     from paceline.papers.core.registry import claims_named
     from paceline.reports.sweeps.parallel_tasks import cores
 
-    shown = output(ctx, as_json, quiet, verbose)
     claims = claims_named(names or [])
     folder = out if out is not None or quick else RESULTS
     processes = jobs or cores()
     effort = Effort(quick=quick, seeds=seeds or (3 if quick else 5), workers=processes)
-    with shown.progress() as stage:
+    with output.progress() as stage:
         found = running.reproduce(claims, effort, jobs=processes, progress=stage("reproducing"))
     results = [one.answer() for one in found.results]
     page = None if folder is None else store.write(folder, store.merged(folder, results))
-    shown.give(answer_of_reproduction(found))
+    output.give(answer_of_reproduction(found))
     if page is not None:
-        shown.note(f"page: {page}")
+        output.note(f"page: {page}")
     if found.failed:
         raise PacelineError("\n".join(f"{name}: {error}" for name, error in found.failed.items()))

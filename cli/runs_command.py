@@ -10,86 +10,73 @@ import typer
 from paceline.algorithms.core.errors import InputError
 from paceline.cli.options import (
     RUNS,
-    Csv,
-    Json,
-    Quiet,
+    Only,
     RunArgument,
     complete_algorithms,
     complete_stored_runs,
     folder_of,
-    output,
     read,
     split_names,
 )
+from paceline.cli.output import Output
 from paceline.records.figures import significant
 
 if TYPE_CHECKING:
-    from paceline.cli.output import Output
     from paceline.records.stored_runs import StoredRun
-
-Places = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="[PATH]...",
-        help="Folders of runs, or folders in which runs are stored. Default: runs/.",
-        show_default=False,
-        autocompletion=complete_stored_runs,
-    ),
-]
-Scenarios = Annotated[list[str] | None, typer.Option("--scenario", help="Only runs of this scenario; may be repeated.")]
-Names = Annotated[
-    str | None,
-    typer.Option(
-        "--algorithm",
-        metavar="A,B,…",
-        help="Only runs of these algorithms.",
-        autocompletion=complete_algorithms,
-    ),
-]
-Seeds = Annotated[list[int] | None, typer.Option("--seed", help="Only runs with this seed; may be repeated.")]
-Kind = Annotated[
-    Literal["simulated", "measured"] | None,
-    typer.Option(help="Only simulated, or only measured runs.", show_default=False),
-]
-OlderThan = Annotated[
-    str | None, typer.Option(metavar="AGE", help="Only runs stored longer ago, such as '7 days' or '12 h'.")
-]
-Where = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="FIGURE<VALUE",
-        help="Only runs whose summary meets a condition with <, <=, >, >=, = or !=, such as 'step_s.mean<0.03'; may be "
-        "repeated.",
-    ),
-]
-Sort = Annotated[
-    str | None,
-    typer.Option(metavar="FIGURE", help="Sort by a figure such as wall_s. Default: by time of storing."),
-]
-Compare = Annotated[
-    bool,
-    typer.Option("--compare", help="Show the runs side by side, and the keys of their scenarios that differ."),
-]
-Delete = Annotated[bool, typer.Option("--delete", help="Delete the runs, after a confirmation.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="With --delete: ask for no confirmation.")]
 
 
 def runs(
-    ctx: typer.Context,
-    places: Places = None,
-    scenarios: Scenarios = None,
-    algorithms: Names = None,
-    seeds: Seeds = None,
-    kind: Kind = None,
-    older_than: OlderThan = None,
-    where: Where = None,
-    sort: Sort = None,
-    compare: Compare = False,
-    delete: Delete = False,
-    yes: Yes = False,
-    as_json: Json = False,
-    as_csv: Csv = False,
-    quiet: Quiet = False,
+    *,
+    places: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PATH]...",
+            help="Folders of runs, or folders in which runs are stored. Default: runs/.",
+            show_default=False,
+            autocompletion=complete_stored_runs,
+        ),
+    ] = None,
+    scenarios: Annotated[
+        list[str] | None, typer.Option("--scenario", help="Only runs of this scenario; may be repeated.")
+    ] = None,
+    algorithms: Annotated[
+        str | None,
+        typer.Option(
+            "--algorithm",
+            metavar="A,B,…",
+            help="Only runs of these algorithms.",
+            autocompletion=complete_algorithms,
+        ),
+    ] = None,
+    seeds: Annotated[
+        list[int] | None, typer.Option("--seed", help="Only runs with this seed; may be repeated.")
+    ] = None,
+    kind: Annotated[
+        Literal["simulated", "measured"] | None,
+        typer.Option(help="Only simulated, or only measured runs.", show_default=False),
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Only runs stored longer ago, such as '7 days' or '12 h'.")
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIGURE<VALUE",
+            help="Only runs whose summary meets a condition with <, <=, >, >=, = or !=, such as 'step_s.mean<0.03'; "
+            "may be repeated.",
+        ),
+    ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(metavar="FIGURE", help="Sort by a figure such as wall_s. Default: by time of storing."),
+    ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="Show the runs side by side, and the keys of their scenarios that differ."),
+    ] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the runs, after a confirmation.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --delete: ask for no confirmation.")] = False,
+    output: Annotated[Output, Only("as_json", "as_csv", "quiet")],
 ) -> None:
     """List stored runs; with filters only some of them. Compare them, or delete them.
 
@@ -104,7 +91,6 @@ def runs(
       paceline runs runs/my-agd-1-simulated-1 runs/my-agd-1-simulated-2 --compare
       paceline runs --older-than '30 days' --where 'final_accuracy<0.5' --delete
     """
-    to = output(ctx, as_json, quiet, as_csv=as_csv)
     from paceline.records.stored_runs import filter_of, find_runs, sorted_by
     from paceline.reports.stored_run_tables import answer_of_stored_runs, compare_runs, comparison_answer
 
@@ -117,37 +103,39 @@ def runs(
         raise InputError(f"found no folder {RUNS}/ here; expected one, or the folder of runs as an argument")
     found = find_runs(places or [RUNS])
     for _, reason in found.damaged:
-        to.note(f"left out: {reason}")
+        output.note(f"left out: {reason}")
     selected = sorted_by(asked.select(found.runs), sort)
     if not selected and found.runs:
-        to.note(found.nothing_selected)
+        output.note(found.nothing_selected)
     if delete:
-        _delete(selected, to, yes=yes)
+        _delete(selected, output, yes=yes)
     else:
-        to.give(comparison_answer(compare_runs(selected)) if compare else answer_of_stored_runs(selected, found))
+        output.give(comparison_answer(compare_runs(selected)) if compare else answer_of_stored_runs(selected, found))
 
 
-def _delete(selected: list[StoredRun], to: Output, *, yes: bool) -> None:
+def _delete(selected: list[StoredRun], output: Output, *, yes: bool) -> None:
     """Deletes runs after a confirmation, which needs a terminal."""
     from paceline.records.stored_runs import check_deletable, delete_runs
     from paceline.reports.blocks import Answer, Claim
 
     check_deletable(selected)
     for run in selected:
-        to.note(f"{run.path}: {significant(run.bytes() / 1e6)} MB")
+        output.note(f"{run.path}: {significant(run.bytes() / 1e6)} MB")
     count = f"{len(selected)} run{'s' * (len(selected) != 1)}"
     if selected and not yes:
-        if not to.err.is_terminal or to.as_json:
+        if not output.err.is_terminal or output.as_json:
             raise InputError(f"--delete: found no terminal to ask on; expected --yes to delete {count}")
         if not typer.confirm(f"Delete {count}? This cannot be undone.", err=True):
-            to.note("nothing is deleted")
+            output.note("nothing is deleted")
             return
     freed = delete_runs(selected)
     answer = {"deleted": [str(run.path) for run in selected], "bytes": freed}
-    to.give(Answer("Deleted runs", [Claim(f"{count} deleted, {significant(freed / 1e6)} MB freed")], lambda: answer))
+    output.give(
+        Answer("Deleted runs", [Claim(f"{count} deleted, {significant(freed / 1e6)} MB freed")], lambda: answer)
+    )
 
 
-def show(ctx: typer.Context, run: RunArgument, as_json: Json = False, quiet: Quiet = False) -> None:
+def show(run: RunArgument, *, output: Annotated[Output, Only("as_json", "quiet")]) -> None:
     """Show one stored run: what it was, why it ended, its figures, ranks, evaluations and files.
 
     The checksums of all its files are verified first.
@@ -157,10 +145,9 @@ def show(ctx: typer.Context, run: RunArgument, as_json: Json = False, quiet: Qui
       paceline show runs/quickstart-async-sgd-1-simulated-1
       paceline show runs/my-agd-1-simulated-1 --json | jq .summary.step_s
     """
-    to = output(ctx, as_json, quiet)
     from paceline.records.stored_runs import find_runs
     from paceline.reports.stored_run_tables import answer_of_stored_run
 
     found = read(run)
     (stored,) = find_runs([folder_of(run)]).runs
-    to.give(answer_of_stored_run(found, stored))
+    output.give(answer_of_stored_run(found, stored))

@@ -1,30 +1,13 @@
-"""``paceline simulate``: one run in virtual time per algorithm and seed."""
+"""``paceline simulate`` and ``paceline explain``: runs in virtual time, and where the time of their steps goes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from paceline.cli.actions import ScenarioOptions, answer_runs, keeper, naming_stored, run_names
-from paceline.cli.options import (
-    RUNS,
-    Algorithms,
-    Csv,
-    Engine,
-    EngineName,
-    Json,
-    Machine,
-    Out,
-    Quiet,
-    Report,
-    Scenario,
-    Seed,
-    Seeds,
-    Set,
-    Verbose,
-    output,
-)
+from paceline.cli.actions import answer_runs, keeper, naming_stored, run_names
+from paceline.cli.options import Only, Scenario, ScenarioOptions
 from paceline.cli.output import Output
 from paceline.cli.report_command import report_of_simulation
 
@@ -35,20 +18,17 @@ if TYPE_CHECKING:
 
 
 def simulate(
-    ctx: typer.Context,
     scenario: Scenario,
-    changes: Set = None,
-    algorithms: Algorithms = None,
-    seed: Seed = None,
-    seeds: Seeds = None,
-    machine: Machine = None,
-    engine: Engine = "auto",
-    report: Report = True,
-    out: Out = RUNS,
-    as_json: Json = False,
-    as_csv: Csv = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    options: Annotated[ScenarioOptions, Only("changes", "algorithms", "seed", "seeds", "machine")],
+    *,
+    engine: Annotated[
+        Literal["auto", "events", "cohort"],
+        typer.Option(
+            help="The interpreter: event by event, or vectorised over ranks (cohort) where the run allows it; auto "
+            "chooses by the number of ranks. The records are the same.",
+        ),
+    ] = "auto",
+    output: Output,
 ) -> None:
     """Run a scenario in virtual time on its modelled cluster: one run per algorithm and seed.
 
@@ -62,50 +42,36 @@ def simulate(
       paceline simulate runs/quickstart-agd-1-simulated-1/run.json
       paceline simulate my.yaml --machine machine.yaml   # of paceline calibrate
     """
-    options = ScenarioOptions(
-        scenario, changes=changes, algorithms=algorithms, seed=seed, seeds=seeds, out=out, machine=machine
-    )
-    run(options, output(ctx, as_json, quiet, verbose, as_csv=as_csv), engine, with_report=report)
-
-
-def run(options: ScenarioOptions, output: Output, engine: EngineName = "auto", *, with_report: bool = False) -> None:
-    """Simulates one run per algorithm and seed; prints each row of the table when its runs have ended.
-
-    Args:
-        options: the scenario and changes to it.
-        output: where the answer is printed.
-        engine: the interpreter, see `paceline.simulator.runs.engine`.
-        with_report: whether to write a report of all runs.
-    """
-    scenario = options.load()
+    loaded = options.read(scenario)
+    output.make_folder()
     from paceline.cli.progress import ExpectedTime
     from paceline.reports.comparison.run_table import Rows
     from paceline.reports.run_results import simulate as simulated
     from paceline.scenarios.resolution.plan import names_of
 
-    names = names_of(scenario.algorithms)
-    rows = Rows(names, scenario.seeds, each=scenario.seeds == 1 or output.verbose, width=output.out.width)
-    expected = ExpectedTime([name for name in names for _ in range(scenario.seeds)])
+    names = names_of(loaded.algorithms)
+    rows = Rows(names, loaded.seeds, each=loaded.seeds == 1 or output.verbose, width=output.out.width)
+    expected = ExpectedTime([name for name in names for _ in range(loaded.seeds)])
 
     stored: list[Run] = []
-    save = keeper(stored, options.out)
+    save = keeper(stored, output.folder)
 
     def keep(run: Run) -> Run:
         saved = save(run)
         expected.ended()
-        if (row := rows.add(saved)) is not None:
+        if (row := rows.add(saved)) is not None:  # printed before the next runs begin
             output.row(row)
         return saved
 
     with naming_stored(stored, output), output.progress() as stage:
-        report = stage("simulating", run_names(names, scenario.seed, scenario.seeds))
-        runs = simulated(scenario, progress=_estimating(expected, report, output), keep=keep, engine=engine)
+        report = stage("simulating", run_names(names, loaded.seed, loaded.seeds))
+        runs = simulated(loaded, progress=_estimating(expected, report, output), keep=keep, engine=engine)
     output.end_of_rows()
     for table in rows.later:
         output.row(table)
-    answer_runs(runs, options, output, streamed=True)
-    if with_report:
-        report_of_simulation(runs, scenario.name, options.out, output)
+    answer_runs(runs, output, streamed=True)
+    if output.report:
+        report_of_simulation(runs, loaded.name, output)
 
 
 def _estimating(expected: ExpectedTime, report: ProgressReport | None, output: Output) -> ProgressReport | None:
@@ -134,3 +100,54 @@ def _estimating(expected: ExpectedTime, report: ProgressReport | None, output: O
         report(f"{name}, about {duration(left.seconds)}{rest} left" if said else name, done)
 
     return estimated
+
+
+def explain(
+    scenario: Scenario,
+    options: Annotated[ScenarioOptions, Only("changes", "algorithms")],
+    *,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Steps of each worker that are evaluated, rounded up to whole periods of the method; default: 4 to "
+            "100, and at least two periods.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[Output, Only("as_json", "quiet")],
+) -> None:
+    """Explain where the predicted time of a step goes, and which change would shorten it most.
+
+    The mean time of a step is divided into parts that add up to it:
+
+    \b
+      gradient     by layer
+      loading      batches that prefetching does not hide
+      charge       updates, compression, copies, access to shared memory
+      collective   by operation, size and number of members
+      message      by role of sender and receiver, and size
+      waiting      for the slowest worker
+      queue        for a server, a lock, or an earlier collective
+
+    Communication during a gradient costs no time and is shown as hidden. Each part has its formula with the numbers
+    put in, and the provenance of the values. Then each part of the cluster is changed alone and simulated again:
+    faster devices, links, storage and servers, no jitter, no stragglers.
+
+    \b
+    Examples:
+      paceline explain quickstart --algorithms sync-sgd,async-sgd
+      paceline explain dgx1-p100 --algorithms sync-sgd
+      paceline explain my.yaml --set cluster.network.link=ib-edr --steps 200
+      paceline explain my.yaml --json | jq '.algorithms[].conclusion'
+    """
+    loaded = options.read(scenario)
+    from paceline.checking.own_methods import check_own_methods
+    from paceline.reports.explanation.explain import answer_of_explanations
+    from paceline.reports.explanation.explain import explain as run
+
+    check_own_methods(loaded)
+    with output.progress() as stage:
+        found = run(loaded, steps=steps, progress=stage("explaining"))
+    output.give(answer_of_explanations(loaded.name, found))

@@ -8,46 +8,43 @@ from typing import Annotated
 import typer
 
 from paceline.algorithms.core.errors import InputError
-from paceline.cli.options import Json, Quiet, Verbose, output, read
-
-Runs = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="RUN...",
-        help="Folders that simulate, train or compare have stored, or the run.json in one.",
-        show_default=False,
-    ),
-]
-Layer = Annotated[bool, typer.Option("--layer", help="Also show each layer, if the method applies layers one by one.")]
-OverTime = Annotated[
-    bool, typer.Option("--over-time", help="Also show twenty intervals of the run, in a table for each notion.")
-]
-Why = Annotated[
-    bool,
-    typer.Option("--why", help="Also show staleness against change of loss and, if recorded, the drift of workers."),
-]
-FigureFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="FIGURE",
-        help="Draw the distribution and its course to this file: .png, .svg or .pdf.",
-        dir_okay=False,
-        show_default=False,
-    ),
-]
+from paceline.cli.options import Only, read
+from paceline.cli.output import Output
 
 
 def staleness(
-    ctx: typer.Context,
-    runs: Runs,
-    layer: Layer = False,
-    over_time: OverTime = False,
-    why: Why = False,
-    figure: FigureFile = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="Folders that simulate, train or compare have stored, or the run.json in one.",
+            show_default=False,
+        ),
+    ],
+    *,
+    layer: Annotated[
+        bool, typer.Option("--layer", help="Also show each layer, if the method applies layers one by one.")
+    ] = False,
+    over_time: Annotated[
+        bool, typer.Option("--over-time", help="Also show twenty intervals of the run, in a table for each notion.")
+    ] = False,
+    why: Annotated[
+        bool,
+        typer.Option(
+            "--why", help="Also show staleness against change of loss and, if recorded, the drift of workers."
+        ),
+    ] = False,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FIGURE",
+            help="Draw the distribution and its course to this file: .png, .svg or .pdf.",
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[Output, Only("as_json", "quiet", "verbose")],
 ) -> None:
     """Show how stale gradients were in stored runs, simulated or measured: by update, rank, layer and over time.
 
@@ -82,7 +79,6 @@ def staleness(
     from paceline.reports import staleness as report
 
     found = [report.Staleness.of(read(path)) for path in runs]
-    to = output(ctx, as_json, quiet, verbose)
     if figure is not None:
         from paceline.reports import png
         from paceline.reports.staleness import charts_of_runs
@@ -91,6 +87,6 @@ def staleness(
             raise InputError(f"--out: found {figure.name!r}, expected a name that ends in .png, .svg or .pdf")
         figure.parent.mkdir(parents=True, exist_ok=True)
         png.save(charts_of_runs(found), figure, columns=2)
-    to.give(report.answer_of_staleness(found, layer=layer, over_time=over_time, why=why))
+    output.give(report.answer_of_staleness(found, layer=layer, over_time=over_time, why=why))
     if figure is not None:
-        to.note(f"figure: {figure}")
+        output.note(f"figure: {figure}")

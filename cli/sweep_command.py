@@ -10,24 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from paceline.algorithms.core.errors import InputError, RunFailed
-from paceline.cli.actions import ScenarioOptions
-from paceline.cli.options import (
-    RUNS,
-    Algorithms,
-    Csv,
-    Jobs,
-    Json,
-    Machine,
-    Out,
-    Quiet,
-    Report,
-    Scenario,
-    Seed,
-    Seeds,
-    Set,
-    Verbose,
-    output,
-)
+from paceline.cli.options import Jobs, Only, Scenario, ScenarioOptions
 from paceline.cli.output import Output
 from paceline.cli.report_command import add_report, say_report
 from paceline.records.document import to_json
@@ -43,77 +26,61 @@ POINTS = "sweep-points"
 """the folder of the results of points in the folder of all runs"""
 MOST_NAMED = 20
 """largest number of failed runs that are listed; sweep.json has all of them"""
-EngineName = Literal["processes", "dask"]
-ScalingName = Literal["strong", "weak"]
-
-Vary = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATH=VALUES",
-        help="An axis of the grid: the values that a path takes; may be repeated, for all combinations.",
-        show_default=False,
-    ),
-]
-Gpus = Annotated[
-    str | None,
-    typer.Option(
-        metavar="VALUES",
-        help="An axis of cluster sizes, as 1..16x2: numbers of GPUs, each a worker, in nodes of the scenario's kind.",
-        show_default=False,
-    ),
-]
-ScalingOption = Annotated[
-    ScalingName | None,
-    typer.Option(
-        help="What stays when the number of workers changes. strong: the total batch of the scenario, divided among "
-        "the workers; weak: the batch of each worker, as without this option.",
-        show_default=False,
-    ),
-]
-Engine = Annotated[
-    EngineName,
-    typer.Option(help="Where runs are made: in processes of this machine, or on a Dask cluster (paceline\\[dask])."),
-]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ADDRESS",
-        help="With --engine dask: the scheduler of an existing cluster, as tcp://login1:8786; default: a cluster on "
-        "this machine for the duration of the sweep.",
-        show_default=False,
-    ),
-]
-KeepRuns = Annotated[
-    bool, typer.Option("--keep-runs", help="Also store the record of each run, in runs/ of the sweep's folder.")
-]
-Fresh = Annotated[
-    bool,
-    typer.Option("--fresh", help="Simulate every run, also those whose results earlier sweeps have left in --out."),
-]
 
 
 def sweep(
-    ctx: typer.Context,
+    *,
     scenario: Scenario,
-    vary: Vary = None,
-    gpus: Gpus = None,
-    scaling: ScalingOption = None,
-    changes: Set = None,
-    algorithms: Algorithms = None,
-    seed: Seed = None,
-    seeds: Seeds = None,
-    machine: Machine = None,
-    engine: Engine = "processes",
-    scheduler: Scheduler = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH=VALUES",
+            help="An axis of the grid: the values that a path takes; may be repeated, for all combinations.",
+            show_default=False,
+        ),
+    ] = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUES",
+            help="An axis of cluster sizes, as 1..16x2: numbers of GPUs, each a worker, in nodes of the scenario's "
+            "kind.",
+            show_default=False,
+        ),
+    ] = None,
+    scaling: Annotated[
+        Literal["strong", "weak"] | None,
+        typer.Option(
+            help="What stays when the number of workers changes. strong: the total batch of the scenario, divided "
+            "among the workers; weak: the batch of each worker, as without this option.",
+            show_default=False,
+        ),
+    ] = None,
+    options: Annotated[ScenarioOptions, Only("changes", "algorithms", "seed", "seeds", "machine")],
+    engine: Annotated[
+        Literal["processes", "dask"],
+        typer.Option(
+            help="Where runs are made: in processes of this machine, or on a Dask cluster (paceline\\[dask])."
+        ),
+    ] = "processes",
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="With --engine dask: the scheduler of an existing cluster, as tcp://login1:8786; default: a cluster "
+            "on this machine for the duration of the sweep.",
+            show_default=False,
+        ),
+    ] = None,
     jobs: Jobs = None,
-    keep_runs: KeepRuns = False,
-    fresh: Fresh = False,
-    report: Report = True,
-    out: Out = RUNS,
-    as_json: Json = False,
-    as_csv: Csv = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    keep_runs: Annotated[
+        bool, typer.Option("--keep-runs", help="Also store the record of each run, in runs/ of the sweep's folder.")
+    ] = False,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Simulate every run, also those whose results earlier sweeps have left in --out."),
+    ] = False,
+    output: Output,
 ) -> None:
     """Simulate a scenario at every point of a grid, in parallel, to see what scales.
 
@@ -149,16 +116,12 @@ def sweep(
           bandwidth: 40 Gbit/s}" --jobs 2 --keep-runs --json
       paceline sweep my.yaml --engine dask --scheduler tcp://login1:8786
     """
-    shown = output(ctx, as_json, quiet, verbose, as_csv=as_csv)
     _check(jobs, scheduler, engine)
     from paceline.scenarios.resolution.grid import grid
 
-    options = ScenarioOptions(
-        scenario, changes=changes, algorithms=algorithms, seed=seed, seeds=seeds, out=out, machine=machine
-    )
     axes = [*([] if gpus is None else [f"gpus={gpus}"]), *(vary or [])]
     points = grid(scenario, axes, options.all_changes(), algorithms=options.names(), scaling=scaling)
-    options.make_out()
+    output.make_folder()
     from paceline.checking.own_methods import check_own_methods
     from paceline.records import store
     from paceline.reports.sweeps.point_store import PointStore
@@ -168,15 +131,15 @@ def sweep(
 
     check_own_methods(*(point.scenario for point in points))
     stem = f"{store.slug(points[0].scenario.name)}-sweep"
-    with sweep_folder(out, stem, points) as folder:
+    with sweep_folder(output.folder, stem, points) as folder:
         partial = PartialTable(folder.building, points)
         try:
-            with shown.progress() as stage:
+            with output.progress() as stage:
                 swept = run(
                     points,
                     jobs=jobs,
                     records=folder.building / RECORDS if keep_runs else None,
-                    store=PointStore(out / POINTS),
+                    store=PointStore(output.folder / POINTS),
                     fresh=fresh,
                     engine=engine,
                     scheduler=scheduler,
@@ -185,24 +148,24 @@ def sweep(
                 )
             if swept.reused:
                 count = len(swept.entries) + len(swept.failed)
-                shown.note(f"{swept.reused} of {count} results are of earlier sweeps (--fresh computes them again)")
+                output.note(f"{swept.reused} of {count} results are of earlier sweeps (--fresh computes them again)")
             if not swept.entries:
-                raise RunFailed(_failures(swept, shown))
-            table, said = _keep(swept, folder.building, points[0].scenario.dump(), report=report)
+                raise RunFailed(_failures(swept, output))
+            table, said = _keep(swept, folder.building, points[0].scenario.dump(), report=output.report)
             partial.remove()
         except (KeyboardInterrupt, OSError) as error:
             folder.keep = partial.succeeded > 0
-            _say_unfinished(error, partial, points, shown)
+            _say_unfinished(error, partial, points, output)
             raise
-    shown.give(replace(sweep_answer(table, swept), notes=[text for one in swept.entries for text in one.warnings]))
-    shown.note(f"{said} stored in {folder.path}/")
-    if folder.path is not None and not shown.as_json:
-        say_report(folder.path, shown)
+    output.give(replace(sweep_answer(table, swept), notes=[text for one in swept.entries for text in one.warnings]))
+    output.note(f"{said} stored in {folder.path}/")
+    if folder.path is not None and not output.as_json:
+        say_report(folder.path, output)
     if swept.failed:
-        raise RunFailed(_failures(swept, shown))
+        raise RunFailed(_failures(swept, output))
 
 
-def _check(jobs: int | None, scheduler: str | None, engine: EngineName) -> None:
+def _check(jobs: int | None, scheduler: str | None, engine: str) -> None:
     """Raises `InputError` if options do not fit together."""
     from paceline.scenarios.values.limits import MOST_JOBS
 

@@ -13,32 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.algorithms.core.errors import InputError
-from paceline.backend.transports.launch_environment import Joined, RefusedElsewhere, joined
-from paceline.cli.actions import ScenarioOptions, answer_runs, naming_stored, reported, run_names, together
-from paceline.cli.options import (
-    EXIT_FAILED,
-    RUNS,
-    Algorithms,
-    Csv,
-    Json,
-    Network,
-    Out,
-    Pace,
-    Quiet,
-    Seed,
-    Seeds,
-    Set,
-    Verbose,
-    output,
-    scenario_argument,
-)
+from paceline.backend.transports.launch_environment import RefusedElsewhere, joined
+from paceline.cli.actions import answer_runs, keeper, naming_stored, reported, run_names, together
+from paceline.cli.options import EXIT_FAILED, Only, ScenarioOptions, scenario_argument
 from paceline.cli.output import Output
 
 if TYPE_CHECKING:
     from paceline.backend.multihost.world import World
     from paceline.backend.status.progress_counters import Totals
     from paceline.backend.training.run import Watcher
-    from paceline.checking.own_methods import BrokenPromises
     from paceline.cli.watch_display import WatchDisplay
     from paceline.records import Run
     from paceline.reports.export.tensorboard import TensorBoard
@@ -46,150 +29,36 @@ if TYPE_CHECKING:
     from paceline.scenarios import Scenario
     from paceline.scenarios.resolution.plan import Plan
 
-ScenarioOrRun = Annotated[
-    str | None,
-    scenario_argument(more=". Default with --resume: that of the run; not allowed with --replay"),
-]
-Resume = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="RUN",
-        help="Resume from the last checkpoint of this run, or from this checkpoint. Only [bold]stop[/] and "
-        "[bold]train.checkpoint[/] of its scenario may be changed.",
-        show_default=False,
-    ),
-]
-Replay = Annotated[
-    Path | None,
-    typer.Option(
-        "--replay",
-        metavar="RUN",
-        help="Repeat a recorded real run in the order of its record, and compare the weights bit for bit; "
-        "takes no scenario. Exit status 1 if they differ.",
-        show_default=False,
-    ),
-]
-TensorBoardFiles = Annotated[
-    bool,
-    typer.Option(
-        "--tensorboard",
-        help="Write TensorBoard event files: in --out during a run, in tensorboard/ of its folder afterwards. "
-        "Needs paceline\\[tensorboard].",
-    ),
-]
-Watch = Annotated[
-    bool,
-    typer.Option(
-        "--watch",
-        help="Predict the runs first, then show predicted and measured progress, the time left, and ranks that are "
-        "slower than predicted.",
-    ),
-]
-WatchMachine = Annotated[
-    Path | None,
-    typer.Option(
-        "--machine",
-        metavar="FILE",
-        help="With --watch: predict with the costs of this machine, which [bold]paceline calibrate[/] measured; "
-        "default: the scenario's devices and links.",
-        show_default=False,
-    ),
-]
-Slurm = Annotated[
-    bool, typer.Option("--slurm", help="Print a Slurm script that runs this on as many nodes as the cluster has.")
-]
-
-
-def train(
-    ctx: typer.Context,
-    scenario: ScenarioOrRun = None,
-    changes: Set = None,
-    algorithms: Algorithms = None,
-    seed: Seed = None,
-    seeds: Seeds = None,
-    pace: Pace = None,
-    network: Network = None,
-    resume: Resume = None,
-    watch: Watch = False,
-    machine: WatchMachine = None,
-    tensorboard: TensorBoardFiles = False,
-    replay: Replay = None,
-    out: Out = RUNS,
-    slurm: Slurm = False,
-    as_json: Json = False,
-    as_csv: Csv = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-) -> None:
-    """Run a scenario for real: one process per rank, with torch.distributed.
-
-    The command starts the ranks on this machine. If `torchrun`, `srun` or `mpirun` has started the command, each of
-    its processes is a rank, on one host or on several.
-
-    \b
-    Examples:
-      paceline train quickstart
-      paceline train quickstart --algorithms agd --set algorithms.agd.delay=2
-      paceline train my.yaml --no-pace --seed 7 --json
-      paceline train my.yaml --set train.checkpoint.every='100 updates'
-      paceline train --resume runs/my-sync-sgd-7-measured-1 --set stop.epochs=20
-      paceline train my.yaml --watch --machine machine.yaml
-      paceline train my.yaml --tensorboard --verbose
-      paceline train --replay runs/quickstart-async-sgd-1-measured-1
-      torchrun --standalone --nproc-per-node=5 --no-python paceline train my.yaml
-      paceline train my.yaml --slurm > my.sh
-    """
-    shown = output(ctx, as_json, quiet, verbose, as_csv=as_csv)
-    watching = Watching(tensorboard=tensorboard, predicted=watch, machine=machine)
-    watching.check(scenario, replay)
-    if replay is not None:
-        if not _replay(replay, shown):
-            raise typer.Exit(EXIT_FAILED)
-        return
-    options = ScenarioOptions(
-        _scenario_of(scenario, resume),
-        changes=changes,
-        algorithms=algorithms,
-        seed=seed,
-        seeds=seeds,
-        out=out,
-        pace=pace,
-        network=network,
-        resume=resume,
-    )
-    if slurm:
-        from paceline.backend.training.slurm import script
-
-        sys.stdout.write(script(options.read(), [argument for argument in sys.argv[1:] if argument != "--slurm"]))
-    else:
-        run(options, shown, watching)
-
-
-def _scenario_of(scenario: str | None, resume: Path | None) -> str | Mapping[str, Any]:
-    """Returns the given scenario, or that of the run to resume."""
-    if scenario is not None:
-        return scenario
-    if resume is None:
-        raise InputError("SCENARIO: missing; give a scenario file, the name of one, --resume RUN or --replay RUN")
-    from paceline.backend.rank.checkpoint import find_last
-
-    its_own: Mapping[str, Any] = find_last(resume).manifest["scenario"]
-    return its_own
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
-    """How real runs are watched.
+    """How real runs are watched."""
 
-    Args:
-        tensorboard: whether event files are written.
-        predicted: whether predicted progress is shown next to the measured one.
-        machine: the calibrated machine for the predictions, if one is given.
-    """
-
-    tensorboard: bool = False
-    predicted: bool = False
-    machine: Path | None = None
+    predicted: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Predict the runs first, then show predicted and measured progress, the time left, and ranks that are "
+            "slower than predicted.",
+        ),
+    ] = False
+    machine: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --watch: predict with the costs of this machine, which [bold]paceline calibrate[/] measured; "
+            "default: the scenario's devices and links.",
+            show_default=False,
+        ),
+    ] = None
+    tensorboard: Annotated[
+        bool,
+        typer.Option(
+            "--tensorboard",
+            help="Write TensorBoard event files: in --out during a run, in tensorboard/ of its folder afterwards. "
+            "Needs paceline\\[tensorboard].",
+        ),
+    ] = False
 
     def check(self, scenario: str | None, replay: Path | None) -> None:
         """Checks that the options go together.
@@ -212,55 +81,122 @@ class Watching:
             raise InputError("\n".join(mistakes))
 
 
-def run(options: ScenarioOptions, output: Output, watching: Watching) -> None:
-    """Trains one real run per algorithm and seed; the record of a failed run is stored too.
+def train(
+    *,
+    scenario: Annotated[
+        str | None,
+        scenario_argument(more=". Default with --resume: that of the run; not allowed with --replay"),
+    ] = None,
+    options: Annotated[ScenarioOptions, Only("changes", "algorithms", "seed", "seeds", "pace", "network")],
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Resume from the last checkpoint of this run, or from this checkpoint. Only [bold]stop[/] and "
+            "[bold]train.checkpoint[/] of its scenario may be changed.",
+            show_default=False,
+        ),
+    ] = None,
+    watching: Watching,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Repeat a recorded real run in the order of its record, and compare the weights bit for bit; "
+            "takes no scenario. Exit status 1 if they differ.",
+            show_default=False,
+        ),
+    ] = None,
+    slurm: Annotated[
+        bool, typer.Option("--slurm", help="Print a Slurm script that runs this on as many nodes as the cluster has.")
+    ] = False,
+    output: Annotated[Output, Only("folder", "as_json", "as_csv", "quiet", "verbose")],
+) -> None:
+    """Run a scenario for real: one process per rank, with torch.distributed.
 
-    Args:
-        options: the scenario and changes to it.
-        output: where the answer is printed.
-        watching: how the runs are watched.
+    The command starts the ranks on this machine. If `torchrun`, `srun` or `mpirun` has started the command, each of
+    its processes is a rank, on one host or on several.
+
+    \b
+    Examples:
+      paceline train quickstart
+      paceline train quickstart --algorithms agd --set algorithms.agd.delay=2
+      paceline train my.yaml --no-pace --seed 7 --json
+      paceline train my.yaml --set train.checkpoint.every='100 updates'
+      paceline train --resume runs/my-sync-sgd-7-measured-1 --set stop.epochs=20
+      paceline train my.yaml --watch --machine machine.yaml
+      paceline train my.yaml --tensorboard --verbose
+      paceline train --replay runs/quickstart-async-sgd-1-measured-1
+      torchrun --standalone --nproc-per-node=5 --no-python paceline train my.yaml
+      paceline train my.yaml --slurm > my.sh
     """
-    if (started := joined(os.environ)) is not None:
-        _train_joined(options, output, started, watching)
+    watching.check(scenario, replay)
+    if replay is not None:
+        if not _replay(replay, output):
+            raise typer.Exit(EXIT_FAILED)
         return
-    scenario = options.load()
-    from paceline.records.machine import OtherLoad
-    from paceline.reports.comparison.conclusion import say_load
+    source = _scenario_of(scenario, resume)
+    if slurm:
+        from paceline.backend.training.slurm import script
 
-    with OtherLoad() as other:
-        runs = _train(options, scenario, output, watching)
-    answer_runs(runs, options, output)
-    output.note(say_load(other.share))
+        sys.stdout.write(script(options.read(source), [argument for argument in sys.argv[1:] if argument != "--slurm"]))
+        return
+    started = joined(os.environ)
+    with reported(started):
+        loaded = options.read(source)
+        if started is None or started.process == 0:
+            output.make_folder()
+        from paceline.records.machine import OtherLoad
+
+        with together(started, output) as (world, speaking), OtherLoad() as other:
+            runs = _train(loaded, resume, watching, speaking, world)
+    if started is None or runs:  # of a launcher's processes one has the runs
+        answer_runs(runs, output)
+    if started is None:
+        from paceline.reports.comparison.conclusion import say_load
+
+        output.note(say_load(other.share))
+
+
+def _scenario_of(scenario: str | None, resume: Path | None) -> str | Mapping[str, Any]:
+    """Returns the given scenario, or that of the run to resume."""
+    if scenario is not None:
+        return scenario
+    if resume is None:
+        raise InputError("SCENARIO: missing; give a scenario file, the name of one, --resume RUN or --replay RUN")
+    from paceline.backend.rank.checkpoint import find_last
+
+    its_own: Mapping[str, Any] = find_last(resume).manifest["scenario"]
+    return its_own
 
 
 def _train(
-    options: ScenarioOptions, scenario: Scenario, output: Output, watching: Watching, world: World | None = None
+    scenario: Scenario, resume: Path | None, watching: Watching, output: Output, world: World | None
 ) -> list[Run]:
-    broken = _check(scenario, world)
+    """Trains one real run per algorithm and seed; the record of a failed run is stored too."""
     predicted = _predicted(scenario, output, watching, world)
-    from paceline.backend.posix.interrupts import uninterrupted
-    from paceline.backend.training.run import train as trained
-    from paceline.records import store
+    from paceline.cli.progress import silent
+    from paceline.reports.run_results import train as trained
     from paceline.scenarios.resolution.plan import names_of
 
     stored: list[Run] = []
+    save = keeper(stored, output.folder)
     with (
         naming_stored(stored, output, speaks=_speaks(world)),
-        _board(watching.tensorboard and _speaks(world), options, output) as board,
+        _board(watching.tensorboard and _speaks(world), output) as board,
         _display(predicted, output, joined=world is not None) as display,
-        output.progress() if display is None else nullcontext(_no_stage) as stage,
+        output.progress() if display is None else nullcontext(silent) as stage,
     ):
         watchers = [one.watch for one in (board, display) if one is not None]
 
         def keep(run: Run) -> Run:
             finished = run if board is None else board.finish(run)
-            with uninterrupted():  # a run that is stored is named
-                stored.append(store.save(finished, options.out))
+            saved = save(finished)
             if board is not None:
                 board.clear()
             if display is not None and finished.summary["stop_reason"] != "failure":
                 display.ended(finished)
-            return stored[-1]
+            return saved
 
         with output.aside() as echo:
             return trained(
@@ -268,24 +204,12 @@ def _train(
                 progress=stage("training", run_names(names_of(scenario.algorithms), scenario.seed, scenario.seeds)),
                 watch=_each(watchers) if watchers else None,
                 echo=echo,
-                keep=broken.marking(keep),
-                out=options.out,
-                resume=options.resume,
+                keep=keep,
+                out=output.folder,
+                resume=resume,
                 world=world,
                 note=output.note,
             )
-
-
-def _check(scenario: Scenario, world: World | None) -> BrokenPromises:
-    """Checks custom methods; of joined processes, which all find the same mistakes, the first one reports them."""
-    from paceline.checking.own_methods import check_own_methods
-
-    try:
-        return check_own_methods(scenario)
-    except InputError as error:
-        if world is None or world.leads:
-            raise
-        raise RefusedElsewhere(str(error)) from error
 
 
 def _predicted(
@@ -297,9 +221,11 @@ def _predicted(
     """
     if not watching.predicted:
         return None
+    from paceline.reports.run_results import load_checked
     from paceline.reports.watching.predict_runs import costs_of, predict_runs
     from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
 
+    load_checked(scenario, world)  # also a method that cannot be trained is found before a long prediction
     try:
         refuse_simulated_only(scenario)
         costs = costs_of(scenario, watching.machine, joined=world is not None)
@@ -330,10 +256,6 @@ def _display(
     return watch_display(output, predicted, joined=joined)
 
 
-def _no_stage(_: str, runs: Sequence[str] = ()) -> None:
-    """Begins a stage without a progress bar."""
-
-
 def _each(watchers: Sequence[Watcher]) -> Watcher:
     """Returns a function that calls all watchers."""
 
@@ -344,24 +266,14 @@ def _each(watchers: Sequence[Watcher]) -> Watcher:
     return watch
 
 
-def _train_joined(options: ScenarioOptions, output: Output, started: Joined, watching: Watching) -> None:
-    """Trains as one process of several, of which only the first writes files and prints."""
-    with reported(started):
-        scenario = options.load() if started.process == 0 else options.read()
-        with together(started, output) as (world, speaking):
-            runs = _train(options, scenario, speaking, watching, world)
-    if runs:
-        answer_runs(runs, options, output)
-
-
-def _board(wanted: bool, options: ScenarioOptions, output: Output) -> AbstractContextManager[TensorBoard | None]:
+def _board(wanted: bool, output: Output) -> AbstractContextManager[TensorBoard | None]:
     """Returns the writer of event files, if they are requested."""
     if not wanted:
         return nullcontext()
     from paceline.reports.export.tensorboard import tensorboard
 
-    output.note(f"to watch: tensorboard --logdir {options.out}")
-    return tensorboard(options.out)
+    output.note(f"to watch: tensorboard --logdir {output.folder}")
+    return tensorboard(output.folder)
 
 
 def _replay(folder: Path, output: Output) -> bool:

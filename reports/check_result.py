@@ -9,6 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from rich.table import Table as Grid
+from rich.text import Text
+
 from paceline.algorithms import METHODS, reference
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.files import write_whole
@@ -17,7 +20,7 @@ from paceline.algorithms.registry import built
 from paceline.checking.cases import Checked, Effort, Verdict, Violation, check_method, to_json
 from paceline.checking.cases.all_orders import check_all_orders
 from paceline.checking.cases.worst_values import Measured
-from paceline.checking.counterexamples import Counterexample, svg_diagram
+from paceline.checking.counterexamples import Counterexample, svg_diagram, text_diagram
 from paceline.checking.counterexamples.diagrams_as_svg import DARK, LIGHT, RULES, STYLE
 from paceline.checking.counterexamples.story_model import Story
 from paceline.checking.defaults import (
@@ -51,8 +54,9 @@ from paceline.reports.words import listed
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+    from rich.console import RenderableType
 
-    from paceline.checking.counterexamples import Counterexample, Story
+    from paceline.checking.counterexamples import Counterexample, Replayed, Story
     from paceline.reports.blocks import Answer
 
 ALL = "all"
@@ -507,3 +511,63 @@ def _again(one: Counterexample) -> Table:
         ("found by", f"Paceline {one.paceline}"),
     ]
     return Table("How to see it yourself", [Column(""), Column("")], rows)
+
+
+def story_parts(story: Story, files: Sequence[Path] = ()) -> list[RenderableType]:
+    """Returns what a terminal shows of a story: sentences, diagram, values and files.
+
+    Args:
+        story: the story.
+        files: the files that contain it; the first one can be replayed.
+    """
+    parts: list[RenderableType] = [_title(story), Text(story.setting), "", _sentences(story), ""]
+    parts.append(Text(text_diagram(story), no_wrap=True, overflow="crop"))
+    if story.differences:
+        parts += ["", Text("Values", style="bold"), *(Text(f"  {one.text}") for one in story.differences)]
+    if files:
+        parts += ["", Text(f"written to {', '.join(map(str, files))}; run it again with:")]
+        parts.append(Text(f"  paceline check --replay {files[0]}", no_wrap=True))
+    return parts
+
+
+def _title(story: Story) -> Text:
+    title = Text(f"{story.method} violates ", style="bold")
+    return title.append(story.guarantee, style="bold red").append(f": {story.first_words}", style="not bold")
+
+
+def _sentences(story: Story) -> Grid:
+    timed = any(sentence.time_s is not None for sentence in story.sentences)
+    table = Grid(box=None, pad_edge=False, padding=(0, 1), show_header=False)
+    table.add_column(justify="right", style="dim", no_wrap=True)
+    if timed:
+        table.add_column(justify="right", style="dim", no_wrap=True)
+    table.add_column(ratio=1, overflow="fold")
+    table.add_column(style="dim", overflow="fold")
+    for sentence in story.sentences:
+        words = Text(f"{sentence.subject}: ").append(
+            sentence.words, style="red" if sentence.label.startswith("✗") else ""
+        )
+        times = ["" if sentence.time_s is None else f"{sentence.time_s:g} s"] * timed
+        table.add_row(f"{sentence.number}.", *times, words, Text(sentence.line))
+        if story.left_out and sentence.number == story.left_out_after:
+            table.add_row("", *[""] * timed, Text(story.gap, style="dim"), "")
+    return table
+
+
+def replay_document(path: Path, replayed: Replayed) -> dict[str, Any]:
+    """Returns the JSON answer for a counterexample that was run again.
+
+    Args:
+        path: its file.
+        replayed: what happened.
+    """
+    return {
+        "path": str(path),
+        "guarantee": replayed.counterexample.violation.guarantee,
+        "violated": replayed.violation is not None,
+        "same": replayed.same,
+        "words": replayed.words,
+        "changed": list(replayed.changed),
+        "others": [{"guarantee": other.guarantee, "words": other.words} for other in replayed.others],
+        "story": None if replayed.story is None else asdict(replayed.story),
+    }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, overload
 import pandas as pd
 
 from paceline.algorithms.core.errors import InputError
+from paceline.backend.transports.launch_environment import RefusedElsewhere
 from paceline.checking.own_methods import BrokenPromises, check_own_methods
 from paceline.records import Run
 from paceline.records.figures import IN_SUMMARY
@@ -152,13 +153,15 @@ def simulate(
 
     Args:
         scenario: a scenario, or an argument of `paceline.load`.
-        machine: the measured costs to use instead of the scenario's cluster.
-        jitter: whether step times vary; if not, each step takes the mean.
+        machine: the measured costs to use instead of the scenario's cluster and of its `cluster.machine`: a real run on
+            this machine, on the network that it emulates, or on several hosts like it, is predicted.
+        jitter: whether step times vary as the scenario defines or as they were measured; if not, each step takes the
+            mean. Stragglers and slowdowns remain.
         message_cost: whether messages and collectives take time.
         progress: called with the algorithm and the completed share of all runs.
         records: which spans and updates are kept, instead of the scenario's `records`.
         keep: called with each run when it ends, to store it; returns the stored run.
-        engine: the interpreter: `events`, `cohort`, or the fastest that can do the run.
+        engine: the interpreter: `events`, `cohort`, or the fastest that can do the run; see docs/large-runs.md.
 
     Returns:
         The runs, one for each algorithm and seed.
@@ -173,7 +176,7 @@ def simulate(
     """
     from paceline.simulator.runs.run import simulate as run
 
-    loaded, broken = _checked(scenario)
+    loaded, broken = load_checked(scenario)
     runs = run(
         loaded,
         machine=machine,
@@ -199,29 +202,40 @@ def train(
     world: World | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> MeasuredRuns:
-    """Runs every algorithm and seed of a scenario with one process per rank; see `paceline.backend.training.run`.
+    """Runs every algorithm and seed of a scenario with one process per rank.
+
+    With ``train.pace: device`` each rank computes its true gradient and then waits until its device's modelled time is
+    over; the runs are labelled as paced. With ``train.network: emulated`` messages between the scenario's hosts cross
+    an emulated network of its links, and the runs are labelled as emulated.
 
     Args:
         scenario: a scenario, or an argument of `paceline.load`.
         progress: called with what is running and the completed share of all runs.
         watch: called some ten times per second with the progress of all ranks of a run.
         echo: called with each line that a rank writes to its log.
-        keep: called with each run when it ends, to store it; returns the stored run.
+        keep: called with each run when it ends, to store it before the next begins; returns the stored run.
         out: the folder of checkpoints until the run is stored, if the scenario has checkpoints.
-        resume: resumes the run in this folder from its latest checkpoint; no other run is made.
+        resume: resumes the run in this folder from its latest checkpoint, or the run of this checkpoint; no other run
+            of the scenario is made.
         world: the processes that are the ranks, if a launcher has started them; None: ranks are forked.
         note: called with lines about the placement of ranks, if a launcher has started them.
 
     Returns:
-        One measured run per algorithm and seed.
+        One measured run per algorithm and seed, ordered by algorithm; they are made seed by seed. A run is evaluated
+        after its end on its snapshots, so that evaluation costs no measured time. If a launcher has started the
+        processes, one of them has the runs; the others have none.
 
     Raises:
-        InputError: the scenario needs what only a simulation has, or what this machine does not have.
-        RunsFailed: a rank died or failed; the error has the earlier runs and what was recorded until then.
+        InputError: the scenario has crashes, probes or drift, which only a simulation supports; or it asks for more
+            cores than there are, for network interfaces that this machine does not have, or for an emulated network
+            that is not possible here; or there is no checkpoint to resume from, or it belongs to another run.
+        RefusedElsewhere: the same, and another of the processes reports it.
+        RunsFailed: a rank failed, or died other than by the scenario's deaths, or all waited for each other; the error
+            has the earlier runs and what was recorded until then.
     """
     from paceline.backend.training.run import train as run
 
-    loaded, broken = _checked(scenario)
+    loaded, broken = load_checked(scenario, world)
     runs = run(
         loaded,
         progress=progress,
@@ -236,13 +250,29 @@ def train(
     return MeasuredRuns(runs)
 
 
-def _checked(scenario: Source) -> tuple[Scenario, BrokenPromises]:
+def load_checked(scenario: Source, world: World | None = None) -> tuple[Scenario, BrokenPromises]:
     """Loads a scenario and refuses methods of the user's own that a checkpoint would break.
 
-    Returns it with the promises that its methods break. `compare` and `sweep` do so themselves.
+    `compare` and `sweep` do so themselves.
+
+    Args:
+        scenario: a scenario, or an argument of `paceline.load`.
+        world: the processes that a launcher has started, if one has.
+
+    Returns:
+        The scenario, and the promises that its methods break.
+
+    Raises:
+        InputError: the scenario or a method is wrong.
+        RefusedElsewhere: a method is wrong, and another of the processes, which all find the same, reports it.
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
-    return scenario, check_own_methods(scenario)
+    try:
+        return scenario, check_own_methods(scenario)
+    except InputError as error:
+        if world is None or world.leads:
+            raise
+        raise RefusedElsewhere(str(error)) from error
 
 
 def summary_frame(runs: Sequence[Run]) -> pd.DataFrame:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from paceline.simulator.network.emulated import EmulatedNetwork
     from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
     from paceline.simulator.network.store_and_forward import StoreAndForward
-    from paceline.simulator.runs.run import simulate
 else:
     __getattr__, __dir__ = deferred(
         __name__,
@@ -24,7 +23,6 @@ else:
             "Network": "network.network",
             "NoCost": "network.network",
             "StoreAndForward": "network.store_and_forward",
-            "simulate": "runs.run",
             "simulate_job": "interpreter.interpreter",
         },
     )
@@ -37,6 +35,5 @@ __all__ = [
     "Network",
     "NoCost",
     "StoreAndForward",
-    "simulate",
     "simulate_job",
 ]

@@ -53,35 +53,9 @@ def train(
     world: World | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> list[Run]:
-    """Runs every algorithm and seed of a scenario with one process per rank.
+    """Runs every algorithm and seed of a scenario with one process per rank; `paceline.train` describes the arguments.
 
-    With ``train.pace: device`` each rank computes its true gradient and then waits until its device's modelled time is
-    over; the runs are labelled as paced. With ``train.network: emulated`` messages between the scenario's hosts cross
-    an emulated network of its links, and the runs are labelled as emulated.
-
-    Args:
-        scenario: a scenario, or an argument of `paceline.scenarios.load`.
-        progress: called with a text about what is running and the completed share of all runs.
-        watch: called some ten times per second with the progress of all ranks of a run.
-        echo: called with each line that a rank writes to its log.
-        keep: called with each run when it ends, to store it before the next begins; returns the stored run.
-        out: the folder of checkpoints until the run is stored, if the scenario has checkpoints.
-        resume: resumes the run in this folder from its latest checkpoint, or the run of this checkpoint; no other run
-            of the scenario is made.
-        world: the processes that are the ranks, if a launcher has started them; None: ranks are forked.
-        note: called with lines about the placement of ranks, if a launcher has started them.
-
-    Returns:
-        One measured run per algorithm and seed, ordered by algorithm; they are made seed by seed. A run is evaluated
-        after its end on its snapshots, so that evaluation costs no measured time. If a launcher has started the
-        processes, one of them has the runs; the others have none.
-
-    Raises:
-        InputError: the scenario has crashes, probes or drift, which only a simulation supports; or it asks for more
-            cores than there are, for network interfaces that this machine does not have, or for an emulated network
-            that is not possible here; or there is no checkpoint to resume from, or it belongs to another run.
-        RunsFailed: a rank failed, or died other than by the scenario's deaths, or all waited for each other; the error
-            has the earlier runs and what was recorded until then.
+    That function also tries methods of the user's own first.
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     refuse_simulated_only(scenario)

@@ -49,25 +49,9 @@ def simulate(
     keep: Callable[[Run], Run] = lambda run: run,
     engine: Engine = "auto",
 ) -> list[Run]:
-    """Simulates every algorithm and seed of a scenario.
+    """Simulates every algorithm and seed of a scenario; `paceline.simulate` describes the arguments.
 
-    Args:
-        scenario: a scenario, or an argument of `paceline.scenarios.load`.
-        machine: the measured costs to use instead of the scenario's cluster and of its `cluster.machine`: a real run on
-            this machine, on the network that it emulates, or on several hosts like it, is predicted.
-        jitter: whether step times vary as the scenario defines or as they were measured; if not, each step takes the
-            mean. Stragglers and slowdowns remain.
-        message_cost: whether messages and collectives take time.
-        progress: called with the algorithm and the fraction of all runs that is done.
-        records: which spans and updates are kept, instead of the scenario's `records`.
-        keep: called with each run when it ends, to store it; returns the stored run.
-        engine: the interpreter: `events`, `cohort`, or the fastest that can do the run; see docs/large-runs.md.
-
-    Returns:
-        The runs, one for each algorithm and seed.
-
-    Raises:
-        ScenarioError: the scenario has errors; all are reported.
+    That function also tries methods of the user's own first.
 
     >>> from paceline import load, simulate
     >>> quick = load("quickstart", ["stop.epochs=1"], algorithms=["sync-sgd"])

@@ -143,7 +143,7 @@ def test_the_prediction_uses_the_probed_network(engines: Engines, tmp_path: Path
     whole = engines.simulate
 
     def watched(scenario: Any, **options: Any) -> Any:
-        networks.append(options["network"])
+        networks.append(options["machine"].host)
         return whole(scenario, **options)
 
     engines.simulate = watched

@@ -35,9 +35,9 @@ from paceline.checking.counterexamples import (
 )
 from paceline.checking.counterexamples.stories import recorded
 from paceline.checking.counterexamples.story_model import Act
-from paceline.cli.check_command import replay_file, story_parts
+from paceline.cli.check_command import replay_file
 from paceline.cli.output import Output
-from paceline.reports.check_result import write_files
+from paceline.reports.check_result import story_parts, write_files
 from tests.thorough import FAMILIES, sampled
 
 METHODS_FILE = Path(__file__).parents[1] / "buggy_methods.py"

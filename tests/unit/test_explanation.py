@@ -23,8 +23,8 @@ from paceline.reports.explanation.recording import Recorded, attribute, mean_ste
 from paceline.reports.explanation.rows import MOST_ROWS, Row, breakdown, total
 from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
-from paceline.simulator import simulate
 from paceline.simulator.runs.plan_timing import PlanTiming
+from paceline.simulator.runs.run import simulate
 from paceline.simulator.runs.short_runs import LONGEST, length_of, mean_of
 from paceline.topologies.closed_forms import ring_all_reduce_s
 

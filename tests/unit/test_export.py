@@ -171,7 +171,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 def test_a_simulated_run_has_an_arrow_to_every_application(tmp_path: Path) -> None:
     from paceline.scenarios import load
-    from paceline.simulator import simulate
+    from paceline.simulator.runs.run import simulate
 
     (found,) = simulate(load("quickstart", ["seed=1", "stop.epochs=1"], algorithms=["async-sgd"]))
     timeline = timeline_of(read_run(Path(str(save(found, tmp_path).path))))

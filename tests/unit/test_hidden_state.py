@@ -37,7 +37,6 @@ from paceline.checking.limits import interrupted_when_stuck, limited
 from paceline.checking.moves import Move, first
 from paceline.checking.own_methods import check_own_methods
 from paceline.checking.small_runs import trial_of
-from paceline.cli import train_command
 from paceline.cli.app import app
 from paceline.cli.options import EXIT_INPUT
 from paceline.scenarios import ScenarioError, load
@@ -326,7 +325,7 @@ def test_of_joined_processes_the_first_one_speaks(here: Path) -> None:
 
     for leads, kind in ((True, ScenarioError), (False, RefusedElsewhere)):
         with pytest.raises(InputError, match=FOUND) as caught:
-            train_command._check(load("small.yaml"), World(leads))  # type: ignore[arg-type]
+            paceline.train("small.yaml", world=World(leads))  # type: ignore[arg-type]
         assert caught.type is kind
 
 

@@ -14,7 +14,7 @@ from paceline import simulate
 from paceline.algorithms.core.errors import InputError
 from paceline.backend.calibration.several_models import joined
 from paceline.cli.app import app
-from paceline.cli.calibrate_command import batches_of
+from paceline.cli.machine_commands import batches_of
 from paceline.scenarios import load
 from paceline.scenarios.machines.machine_file import MachinePart, MadePart, costs_of, own_of
 from paceline.scenarios.machines.machine_store import load_machine, save_machine

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from paceline.cli import simulate_command
-from paceline.cli.actions import ScenarioOptions
+from paceline.cli.options import ScenarioOptions
 from paceline.cli.output import Output
 from paceline.cli.progress import ExpectedTime, Left
+from paceline.cli.simulate_command import _estimating, simulate
 from paceline.records import Run
 from paceline.reports.comparison.run_table import Rows, runs_table, seeds_table
 from paceline.reports.text import as_text
@@ -60,10 +60,12 @@ def test_a_row_is_printed_before_the_next_method_is_simulated(look: Any, tmp_pat
     out, err = io.StringIO(), io.StringIO()
     found = look(out.getvalue)
     told = Output(
+        report=False,
+        folder=tmp_path,
         out=Console(file=out, force_terminal=terminal, width=80),
         err=Console(file=err, force_terminal=terminal, width=80),
     )
-    simulate_command.run(ScenarioOptions("quickstart", algorithms="sync-sgd,agd,easgd", out=tmp_path), told)
+    simulate("quickstart", ScenarioOptions(algorithms="sync-sgd,agd,easgd"), output=told)
     assert [[name in text for name in ("sync-sgd", "agd", "easgd")] for text in found] == [
         [False, False, False],
         [True, False, False],
@@ -77,8 +79,8 @@ def test_a_row_is_printed_before_the_next_method_is_simulated(look: Any, tmp_pat
 def test_means_over_seeds_are_printed_when_the_last_seed_has_ended(look: Any, tmp_path: Path) -> None:
     out = io.StringIO()
     found = look(out.getvalue)
-    told = Output(quiet=True, out=Console(file=out, width=80))
-    simulate_command.run(ScenarioOptions("quickstart", algorithms="sync-sgd,agd", seeds=2, out=tmp_path), told)
+    told = Output(report=False, folder=tmp_path, quiet=True, out=Console(file=out, width=80))
+    simulate("quickstart", ScenarioOptions(algorithms="sync-sgd,agd", seeds=2), output=told)
     assert ["sync-sgd" in text for text in found] == [False, False, True, True, True]
     assert ["agd" in text for text in found] == [False, False, False, False, True]
     assert "Means over 2 seeds" in out.getvalue()
@@ -87,7 +89,8 @@ def test_means_over_seeds_are_printed_when_the_last_seed_has_ended(look: Any, tm
 def test_json_is_one_document_at_the_end(look: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed: list[str] = []
     look(lambda: printed.append(capsys.readouterr().out))
-    simulate_command.run(ScenarioOptions("quickstart", algorithms="sync-sgd,agd", out=tmp_path), Output(as_json=True))
+    told = Output(report=False, folder=tmp_path, as_json=True)
+    simulate("quickstart", ScenarioOptions(algorithms="sync-sgd,agd"), output=told)
     assert printed == ["", "", ""]
     assert len(json.loads(capsys.readouterr().out)["runs"]) == 2
 
@@ -195,7 +198,7 @@ def test_a_long_simulation_says_so_once() -> None:
     clock = Clock()
     stream, told = io.StringIO(), list[tuple[str, float]]()
     output = Output(err=Console(file=stream, width=200))
-    estimating = simulate_command._estimating(
+    estimating = _estimating(
         ExpectedTime(["sync-sgd", "agd"], clock), lambda name, done: told.append((name, done)), output
     )
     assert estimating is not None
@@ -211,7 +214,7 @@ def test_a_short_one_does_not() -> None:
     clock = Clock()
     stream = io.StringIO()
     output = Output(err=Console(file=stream, width=200))
-    estimating = simulate_command._estimating(ExpectedTime(["sync-sgd"], clock), lambda *_: None, output)
+    estimating = _estimating(ExpectedTime(["sync-sgd"], clock), lambda *_: None, output)
     assert estimating is not None
     for now_s in range(10):
         clock.now_s = float(now_s)

@@ -186,7 +186,7 @@ def test_show_verifies_all_files(folder: Path) -> None:
 
 def test_fractions_of_sampled_runs_come_from_the_table_of_ranks() -> None:
     from paceline.scenarios import load
-    from paceline.simulator import simulate
+    from paceline.simulator.runs.run import simulate
 
     scenario = load("quickstart", ["seed=1", "stop.updates=20", "records=sampled"], algorithms=["sync-sgd"])
     (sampled,) = simulate(scenario)

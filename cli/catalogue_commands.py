@@ -1,18 +1,45 @@
-"""``paceline topology``: describes and draws a cluster graph, by its name or from a file."""
+"""``paceline list`` and ``paceline topology``: what Paceline knows by name, and cluster graphs also from files."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from paceline.algorithms.core.errors import InputError
-from paceline.cli.options import RUNS, Json, complete_topologies, output
+from paceline.cli.options import RUNS, Only, complete_topologies
+from paceline.cli.output import Output
+
+Listing = Literal["algorithms", "devices", "links", "topologies", "models", "datasets", "scenarios", "storage"]
+
+
+def list_(
+    kind: Annotated[Listing, typer.Argument(help="What to list.", show_default=False)],
+    *,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Only these; algorithms with all that is known of them."),
+    ] = None,
+    output: Annotated[Output, Only("as_json", "as_csv")],
+) -> None:
+    """List algorithms, devices, links, topologies, models, data sets, scenarios or storage.
+
+    With names of algorithms, their hyper-parameters, defaults and guarantees are shown.
+
+    \b
+    Examples:
+      paceline list algorithms
+      paceline list algorithms diloco
+      paceline list scenarios --json
+    """
+    from paceline.reports.catalogue_answer import listing
+
+    output.give(listing(kind, names or []))
 
 
 def topology(
-    ctx: typer.Context,
     name: Annotated[
         str,
         typer.Argument(
@@ -23,6 +50,7 @@ def topology(
             autocompletion=complete_topologies,
         ),
     ],
+    *,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="PARAMETER=VALUE", help="Change a parameter; may be repeated."),
@@ -36,7 +64,7 @@ def topology(
             show_default=False,
         ),
     ] = None,
-    as_json: Json = False,
+    output: Annotated[Output, Only("as_json")],
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the figures: no notes.")] = False,
 ) -> None:
     """Describe and draw a cluster graph: nodes, links, diameter, bisection bandwidth.
@@ -50,13 +78,13 @@ def topology(
       nvidia-smi topo -m > mine.txt; paceline topology mine.txt --set link=nvlink3
       paceline topology platform.xml --out platform.png
     """
-    shown = output(ctx, as_json, quiet)
+    shown = replace(output, quiet=quiet)
     from paceline.reports.catalogue_answer import topology_answer
     from paceline.topologies.importing import named_graph
 
     graph = named_graph(name, dict(map(_pair, settings or [])))
     figures = graph.describe()
-    if out is not None or not as_json:
+    if out is not None or not output.as_json:
         from paceline.reports.picture import draw
 
         path = out or RUNS / f"{graph.name}.svg"

@@ -1,9 +1,8 @@
-"""``paceline calibrate``: measures this machine for predictions of runs on it and on more like it."""
+"""``paceline calibrate`` and ``paceline doctor``: measure this machine, and say what it can do."""
 
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,14 +11,15 @@ import typer
 from paceline.algorithms.core.errors import InputError
 from paceline.backend.transports.launch_environment import joined
 from paceline.cli.actions import reported, together
-from paceline.cli.options import Algorithms, Json, Quiet, Set, Verbose, complete_scenarios, names_in, output
+from paceline.cli.options import EXIT_FAILED, Only, ScenarioOptions, complete_scenarios
+from paceline.cli.output import Output
 
 if TYPE_CHECKING:
     from paceline.scenarios.machines.machine_file import MachinePart
 
 
 def calibrate(
-    ctx: typer.Context,
+    *,
     scenario: Annotated[
         str | None,
         typer.Argument(
@@ -30,8 +30,7 @@ def calibrate(
             autocompletion=complete_scenarios,
         ),
     ] = None,
-    changes: Set = None,
-    algorithms: Algorithms = None,
+    options: Annotated[ScenarioOptions, Only("changes", "algorithms")],
     workers: Annotated[
         int | None, typer.Option(min=1, help="Ranks on this host, for models; default: 2.", show_default=False)
     ] = None,
@@ -81,9 +80,7 @@ def calibrate(
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="The file to write; an existing one is replaced.", dir_okay=False)
     ] = Path("machine.yaml"),
-    as_json: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    output: Annotated[Output, Only("as_json", "quiet", "verbose")],
 ) -> None:
     """Measure gradients, messages and collectives on this machine, and write them to a file.
 
@@ -106,18 +103,16 @@ def calibrate(
       paceline simulate my.yaml --machine node.yaml
       paceline compare my.yaml --no-pace --machine node.yaml
     """
-
-    shown = output(ctx, as_json, quiet, verbose)
     started = joined(os.environ)
     from paceline.reports.machine_answer import CalibrationRequest, calibrate_joined, calibration_answer
     from paceline.reports.machine_answer import calibrate as calibrated
     from paceline.scenarios.machines.machine_store import save_machine
 
-    with nullcontext() if started is None else reported(started):
+    with reported(started):
         request = CalibrationRequest(
             source=scenario,
-            changes=changes or [],
-            algorithms=names_in(algorithms),
+            changes=options.changes or [],
+            algorithms=options.names(),
             workers=workers,
             batches=batches_of(batches),
             nccl_tests=nccl_tests or [],
@@ -129,20 +124,22 @@ def calibrate(
         measured = None if started is None else request.measured()
         if (started is None or started.process == 0) and not out.parent.is_dir():  # no other process writes
             raise InputError(f"--out: found {str(out)!r}, expected a file in an existing folder")
-        if started is None or measured is None:
-            with shown.progress() as stage:
+        with (
+            together(None if measured is None else started, output) as (world, speaking),
+            speaking.progress() as stage,
+        ):
+            if world is None or measured is None:
                 machine: MachinePart | None = calibrated(request, seconds=seconds, stage=stage)
-        else:
-            with together(started, shown) as (world, speaking), speaking.progress() as stage:
+            else:
                 machine = calibrate_joined(measured, world, batches=request.batches, seconds=seconds, stage=stage)
     if machine is None:
         return
     save_machine(machine, out)
-    shown.give(calibration_answer(machine))
+    output.give(calibration_answer(machine))
     for text in (machine.made.verdict, *machine.assumed):
-        shown.note(text)
-    if not as_json:
-        shown.note(f"stored in {out}")
+        output.note(text)
+    if not output.as_json:
+        output.note(f"stored in {out}")
 
 
 def batches_of(text: str | None) -> list[int]:
@@ -160,3 +157,30 @@ def batches_of(text: str | None) -> list[int]:
     if found[0] < 1:
         raise InputError(f"--batches: found {text!r}, expected whole numbers of 1 or more, such as 16,64")
     return found
+
+
+def doctor(
+    *,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also show what is needed for each part that is there.")
+    ] = False,
+    output: Annotated[Output, Only("as_json")],
+) -> None:
+    """Show what this machine can do: torch, gloo, NCCL, GPUs, emulated networks, launchers, optional packages.
+
+    For each missing part: the commands that need it, and how to install it.
+    Nothing is installed or changed. Exit status 1 if train and compare cannot
+    work, and 0 otherwise: most parts are optional.
+
+    \b
+    Examples:
+      paceline doctor
+      paceline doctor --json | jq '.checks[] | select(.status != "ok")'
+    """
+    from paceline.backend.machine_checks.checks import checks
+    from paceline.reports.machine_answer import doctor_answer
+
+    answer = doctor_answer(checks(), everything=everything)
+    output.give(answer)
+    if not answer.data()["ready"]:
+        raise typer.Exit(EXIT_FAILED)
