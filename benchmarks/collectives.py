@@ -19,9 +19,8 @@ is simulated twice: as in any run (`contention`, `pattern_time`), and message by
 2 (p − 1) hops, of which one in eight crosses the network. A tree moves S bytes over the cards of a node between two
 nodes and 2 S between more, or 2 S over the NVLinks of a GPU (7/8 of it if every GPU is the head of a chain), at the
 share of the rate that NCCL's tuner gives a tree, and pays the latency of 2 (7 hops inside + lg m between nodes). B is
-S/t · 2 (p − 1)/p. Where the ratio is not 1: a ring is faster than the sum, because bytes of its slow hops and latencies
-of the others overlap; a tree is slower by its first chunk, which passes hop by hop, and at eight nodes by up to 9 %,
-because flows that share links fairly leave some of them idle at the end.
+S/t · 2 (p − 1)/p. Where the ratio is not 1: a ring's latency is that of the slowest way around it, and a tree is slower
+at eight nodes by up to 9 %, because flows that share links fairly leave some of them idle at the end.
 
 Exits with 1 if the large case differs by more than 0.1 % from the closed form with the mean latency, or a small one by
 more than 1 % from its simulation message by message.
@@ -55,7 +54,7 @@ from paceline.simulator.collectives.tuning import Tuner
 from paceline.simulator.flows.fabric import GraphFabric, Path
 from paceline.simulator.flows.flow_engine import Flows
 from paceline.topologies.catalogue.device import Device
-from paceline.topologies.catalogue.libraries import LIBRARIES
+from paceline.topologies.catalogue.libraries import LIBRARIES, Members
 from paceline.topologies.closed_forms import ring_all_reduce_s
 from paceline.topologies.cluster import Cluster, Node, sites
 from paceline.topologies.graphs.compose import compose
@@ -281,11 +280,14 @@ def by_hand(box: Box, nodes: int) -> list[ByHand]:
 
 def formula_s(box: Box, inside: Graph, nodes: int, nbytes: float, algorithm: str, protocol: str) -> float:
     """Returns the seconds of an all-reduce by the formulas of this module's description."""
-    (known,) = [one for one in LIBRARIES["nccl"].protocols if (one.algorithm, one.name) == (algorithm, protocol)]
+    members = Members(ranks=GPUS * nodes, nodes=nodes, nvlink=True, switched=True)
+    adapted = LIBRARIES["nccl"].protocols_of(members, nbytes)
+    (known,) = [one for one in adapted if (one.algorithm, one.name) == (algorithm, protocol)]
     link, share = link_named(box.link), known.data_share(nbytes)
     nvlink = sum(one.bytes_per_s for one in inside.connections if "gpu0" in one.ends and one.link.medium == "nvlink")
     cards = box.cards * link.bytes_per_s
-    near_s, far_s = known.step_s["nvlink"], known.step_s["network"] + link.latency_s
+    near_s = known.step_s["nvlink"]
+    far_s = known.step_s["network"] + known.latency_factor * link.latency_s
     p = GPUS * nodes
     if algorithm == "ring":
         moved = 2 * (p - 1) / p * nbytes

@@ -50,6 +50,9 @@ class Uniform:
     def reduce_cost(self, ranks: object, nbytes: float, library: object) -> float:
         return self.reduce_s_per_byte
 
+    def architectures(self, ranks: object) -> set[str]:
+        return {""}
+
     def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
         here, there = self.node_of(source), self.node_of(to)
         if here == there:

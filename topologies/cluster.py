@@ -65,10 +65,12 @@ class Node:
         """Returns the time to add a received byte to a local one; 0 if it is not known.
 
         Args:
-            library: its `reduces` says which processor adds.
+            library: its `reduces` says which processor adds, if that takes time of its own.
             nbytes: the size of the local vector.
             ranks: the ranks of this node that add at the same time.
         """
+        if library.reduces == "fused":
+            return 0.0
         by_core = self.device.kind in ("cpu", "manycore") if library.reduces is None else library.reduces == "core"
         rates = self.host_rates if by_core else self.device.rates
         return 0.0 if rates is None else rates.reduce_s_per_byte(nbytes, ranks if by_core else 1)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from paceline.topologies.graphs.gpu_machines import HYBRID_CUBE_MESH
+from paceline.topologies.graphs.gpu_machines import HYBRID_CUBE_MESH, dgx1, nvswitch_node, pcie_tree
+from paceline.topologies.graphs.graph import Connection, Graph
+from paceline.topologies.graphs.links import Link
 from paceline.topologies.graphs.wires import link_named
 from published_timings.networks import Hop, between
 from published_timings.parsing import Chip, Row, Unread, chip_of, text_of, whole
@@ -58,12 +60,21 @@ class Machine:
     nodes: int
     inside: Hop
     between: Hop
+    node: Graph | Link
+    """what joins the ranks of a node: a graph of the product, or a link between ranks of one host"""
+    link: Link
+    """one cable of the network"""
+    cards: int
     switched: bool
     library: str
     version: tuple[int, int] | None
     algorithms: tuple[str, ...]
     """those that the row names; none: the library's choice"""
     assumed: tuple[str, ...]
+
+    @property
+    def host_link(self) -> Link:
+        return link_named("shared-memory")
 
     @property
     def workers_per_node(self) -> int:
@@ -106,6 +117,16 @@ def read(row: Row) -> Machine:
         nodes=nodes,
         inside=inside,
         between=outside,
+        node=_node(chip, words, max(1, ranks // nodes), switched, outside.cards if nodes > 1 else 0),
+        link=Link(
+            name="row",
+            latency_s=outside.latency_s,
+            bytes_per_s=outside.bytes_per_s / outside.cards,
+            provenance="a row",
+            medium="network",
+            hop_s=0.0,
+        ),
+        cards=outside.cards,
         switched=switched,
         library=_library(library, chip, assumed),
         version=version,
@@ -177,6 +198,59 @@ def _inside(chip: Chip, words: str, ranks: int, switched: bool, one_ring: bool, 
     if chip.nvlink and not pcie and (re.search(NODE_LINKS, words) or chip.year >= 2020):
         return _meshed(chip, ranks, one_ring)
     return _pcie(chip, words, ranks, assumed)
+
+
+def _node(chip: Chip, words: str, ranks: int, switched: bool, cards: int) -> Graph | Link:
+    """Returns what joins the ranks of one node."""
+    if chip.is_host or ranks < 2:
+        return link_named("shared-memory")
+    bridges = bool(re.search(r"\bnvl\b|bridge", words)) and chip.bridged
+    if chip.nvlink and switched:
+        gpus = ranks + ranks % 2
+        link = link_named(chip.nvlink)
+        if gpus > 16:
+            return replace(link, name="row", latency_s=2 * link.latency_s, bytes_per_s=chip.links * link.bytes_per_s)
+        switches = min(6, chip.links)
+        return nvswitch_node(
+            gpus=gpus, links_per_gpu=chip.links, switches=switches, link=link, generation=max(3, chip.pcie)
+        )
+    if chip.nvlink and "bridge" in words and "mix" not in words and ranks <= 2:
+        tree = pcie_tree(roots=1, switches=1, gpus_per_switch=2, nics=cards, generation=max(3, chip.pcie))
+        own = Connection(ends=("gpu0", "gpu1"), link=link_named(chip.nvlink), count=chip.bridged or 4)
+        return replace(tree, connections=(*tree.connections, own))
+    pcie = re.search(r"pcie|\bnvl\b|bridge", words) and not re.search(
+        r"sxm|hybrid cube|\bdgx|nvlink ?\d?-? ?mesh", words
+    )
+    if chip.nvlink and not pcie and (re.search(NODE_LINKS, words) or chip.year >= 2020):
+        if 2 <= ranks <= 8 and chip.generation in CUBE:
+            return dgx1(gpu={"pascal": "p100", "volta": "v100"}[chip.generation])
+        link = link_named(chip.nvlink)
+        return replace(link, name="row", latency_s=2 * link.latency_s, bytes_per_s=chip.links * link.bytes_per_s)
+    two = re.search(r"dual[- ]?(root|socket)|(2|two) ?x? ?(sockets|roots|cpus)\b|qpi|upi|2 cpu", words)
+    one = re.search(r"single[- ]?(root|socket)|(1|one) ?(cpu|socket|root)\b", words)
+    dual = bool(two) or (not one and ranks > 4)
+    switch = re.search(r"(\d+)\s*(?:plx|pcie|gpus?)?[^;,.]*?(?:x|×|with|of)\s*(\d+)\s*gpus?", words)
+    per_switch = int(switch[2]) if switch and "switch" in words and int(switch[2]) >= 1 else 2 if ranks <= 2 else 1
+    within = re.search(r"(\d+)\s*gpus?\s*(?:/|per|a)\s*(?:socket|cpu|root)", words)
+    per_socket = int(within[1]) if within else 4
+    roots = 2 if dual and ranks > per_socket else 1
+    each = -(-ranks // roots)
+    switches = 1 if ranks <= per_switch else -(-each // per_switch)
+    tree = pcie_tree(
+        roots=roots,
+        switches=switches,
+        gpus_per_switch=min(per_switch, each),
+        nics=cards,
+        generation=max(3, chip.pcie),
+        between=replace(link_named("qpi"), bytes_per_s=_across(chip)),
+    )
+    if bridges:
+        pairs = [
+            Connection(ends=(f"gpu{n}", f"gpu{n + 1}"), link=link_named(chip.nvlink), count=chip.bridged)
+            for n in range(0, ranks - 1, 2)
+        ]
+        tree = replace(tree, connections=(*tree.connections, *pairs))
+    return tree
 
 
 def _meshed(chip: Chip, ranks: int, one_ring: bool) -> Hop:

@@ -31,6 +31,7 @@ class Hop:
     latency_s: float
     words: str
     transport: str = "any"
+    cards: int = 1
     port_bytes_per_s: float | None = None
     """what the rank's own port carries, where the path behind it is slower and shared; None: no more than the path"""
 
@@ -80,7 +81,7 @@ def between(chip: Chip, row: Row, switched: bool, ranks: int, assumed: list[str]
     transport = "tcp" if "TCP" in name else "any"
     if name == "efa" and not chip.is_host and chip.year < 2020:
         bytes_per_s = min(bytes_per_s, EFA_STAGED_BYTES_PER_S / cards)
-    return Hop("network", cards * bytes_per_s, latency_s, f"{cards} x {name}", transport)
+    return Hop("network", cards * bytes_per_s, latency_s, f"{cards} x {name}", transport, cards)
 
 
 def _rate(words: str) -> tuple[int | None, float | None]:

@@ -35,6 +35,11 @@ class Chip:
     """NVLinks of the bridge that the card can carry"""
 
     @property
+    def architecture(self) -> str:
+        """The chip's architecture by the catalogue's name; "" if NVIDIA did not make it."""
+        return "" if self.generation in ("cdna", "cpu", "manycore") else self.generation
+
+    @property
     def is_host(self) -> bool:
         """Whether ranks are processes on a CPU, not GPUs."""
         return self.generation in ("cpu", "manycore")

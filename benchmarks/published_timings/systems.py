@@ -19,6 +19,8 @@ from published_timings.training import Job, LeftOut, gradient_parts_s, interval_
 
 MISS = 0.15
 """errors above this are listed"""
+CATALOGUE = (1.0, 1.0)
+"""factors that change nothing; then the product's own choice of a way counts"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Case:
     Args:
         system: The system of the row.
         size: The value by which the rows of a system are sorted.
-        ways: (latency_s, transfer_s) of each way to run it.
+        ways: (latency_s, transfer_s) of each way to run it, the library's choice first.
         measured_s: The published seconds.
         label: A short label of the row.
         remarks: The notes of the row and our assumptions.
@@ -105,14 +107,13 @@ def collective_case(row: Row) -> Case:
     machine, nbytes = read(row), number(row, "bytes")
     kind = kind_of(str(row.get("collective") or ""))
     ways = costs(machine, kind, nbytes)
-    least = min(ways, key=lambda cost: cost.seconds())
     notes = str(row.get("notes") or "").strip()
     return Case(
         system=_name(row, "system"),
         size=nbytes,
         ways=tuple((cost.latency_s, cost.transfer_s) for cost in ways),
         measured_s=number(row, "time_us") * 1e-6,
-        label=f"{kind} of {nbytes:.0f} B, {machine.ranks} ranks, {least.name}",
+        label=f"{kind} of {nbytes:.0f} B, {machine.ranks} ranks, {ways[0].name}",
         remarks="; ".join(filter(None, [*machine.assumed, notes])),
     )
 
@@ -167,7 +168,8 @@ def section(rows: Iterable[Row], make: Callable[[Row], Case], column: str) -> Se
 
 
 def _error(cases: Sequence[Case], factors: tuple[float, float]) -> float | None:
-    seconds = predicted_s([case.ways for case in cases], factors)
+    ways = [case.ways[:1] if factors == CATALOGUE else case.ways for case in cases]
+    seconds = predicted_s(ways, factors)
     pairs = [
         (1 / s, 1 / case.measured_s) if case.is_rate else (s, case.measured_s)
         for s, case in zip(seconds, cases, strict=True)
@@ -177,10 +179,10 @@ def _error(cases: Sequence[Case], factors: tuple[float, float]) -> float | None:
 
 def _system(name: str, cases: Sequence[Case]) -> System:
     split = halves([case.size for case in cases])
-    catalogue = _error(cases, (1.0, 1.0))
+    catalogue = _error(cases, CATALOGUE)
     assert catalogue is not None  # a system has at least one row
     if split is None:
-        return System(name, tuple(cases), catalogue, None, None, None, _misses(cases, cases, (1.0, 1.0)))
+        return System(name, tuple(cases), catalogue, None, None, None, _misses(cases, cases, CATALOGUE))
     fit, test = ([cases[place] for place in half] for half in split)
     factors, exchanged = (
         fitted([case.ways for case in half], [case.measured_s for case in half]) for half in (fit, test)
@@ -193,7 +195,7 @@ def _misses(shown: Sequence[Case], cases: Sequence[Case], factors: tuple[float, 
     """Returns the rows with errors above `MISS`, with hints on the cause."""
     lines = []
     for case in shown:
-        found = predicted_s([case.ways], factors)[0]
+        found = predicted_s([case.ways[:1] if factors == CATALOGUE else case.ways], factors)[0]
         if abs(found - case.measured_s) > MISS * case.measured_s:
             why = case.remarks or _why(case, cases, factors)
             lines.append(
@@ -212,7 +214,7 @@ def _why(case: Case, cases: Sequence[Case], factors: tuple[float, float]) -> str
         return "a smaller size took longer in the same table"
     latency_s, transfer_s = min(case.ways, key=lambda way: factors[0] * way[0] + way[1] / factors[1])
     bound = "latency" if factors[0] * latency_s > transfer_s / factors[1] else "bandwidth"
-    what = "the catalogue is off" if factors == (1.0, 1.0) else "two factors do not carry this size"
+    what = "the catalogue is off" if factors == CATALOGUE else "two factors do not carry this size"
     return f"bound by {bound}, as modelled; {what}"
 
 

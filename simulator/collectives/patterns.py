@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from paceline.simulator.collectives.pipelined import double_tree
+from paceline.simulator.collectives.pipelined import CHUNK_BYTES, double_tree, nvls_tree
 from paceline.simulator.collectives.rounds import Pattern, Round, Rounds, among, one_round, side_by_side
 
 Kind = Literal["AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter", "Barrier"]
@@ -226,6 +226,7 @@ class Setting:
         nodes: the places on each machine, in the order of a ring around them.
         order: the places in the order of a ring around all; empty: in ascending order.
         channels: parallel rings; empty: one ring in the order above.
+        chunk_bytes: the size of the first chunk of a double tree.
     """
 
     p: int
@@ -234,6 +235,7 @@ class Setting:
     nodes: tuple[tuple[int, ...], ...]
     order: tuple[int, ...] = ()
     channels: tuple[Channel, ...] = ()
+    chunk_bytes: float = CHUNK_BYTES
 
 
 def _parts(*parts: Rounds) -> Pattern:
@@ -252,7 +254,7 @@ def _double_tree(s: Setting) -> Pattern:
     rings = s.channels or (Channel(s.order or tuple(chain.from_iterable(nodes)), 1.0),)
     cuts = list(pairwise(accumulate(map(len, nodes), initial=0)))  # a ring visits the nodes in their order
     channels = [([one.order[first:last] for first, last in cuts], one.share) for one in rings]
-    return _parts(double_tree(channels, s.nbytes))
+    return _parts(double_tree(channels, s.nbytes, s.chunk_bytes))
 
 
 PATTERNS: dict[Kind, dict[str, Callable[[Setting], Pattern]]] = {
@@ -282,6 +284,11 @@ PATTERNS: dict[Kind, dict[str, Callable[[Setting], Pattern]]] = {
     "Barrier": {"dissemination": lambda s: _parts(dissemination(s.p))},
 }
 """the builders of each kind of collective, by name"""
+SWITCHED: dict[str, Callable[[Setting], Pattern]] = {
+    "nvls": lambda s: _parts(nvls_tree(s.nodes, s.nbytes)),
+    "nvls-tree": lambda s: _parts(nvls_tree(s.nodes, s.nbytes)),
+}
+"""those of an all-reduce that the switches of nodes add: messages stand for what their links carry, not for the data"""
 
 
 def build(kind: Kind, name: str, setting: Setting) -> Pattern:
@@ -289,7 +296,7 @@ def build(kind: Kind, name: str, setting: Setting) -> Pattern:
 
     Args:
         kind: the operation.
-        name: the algorithm, a key of `PATTERNS[kind]`.
+        name: the algorithm, a key of `PATTERNS[kind]` or of `SWITCHED`.
         setting: its arguments.
     """
-    return PATTERNS[kind][name](setting) if setting.p > 1 else Pattern(())
+    return (PATTERNS[kind].get(name) or SWITCHED[name])(setting) if setting.p > 1 else Pattern(())

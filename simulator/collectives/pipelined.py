@@ -1,4 +1,4 @@
-"""All-reduce over NCCL's trees: a chain inside each node, and two binary trees between the nodes.
+"""All-reduce over NCCL's trees: two binary trees between the nodes, and inside each a chain or a switch that adds.
 
 * Each channel has its own chain through every node. The chain's head, which sends to and receives from other nodes,
   does so through its own network card; the layout of the channels gives each card its share.
@@ -39,7 +39,7 @@ class Edges:
     first: Places
 
 
-def double_tree(channels: Sequence[tuple[Chains, float]], nbytes: float) -> Rounds:
+def double_tree(channels: Sequence[tuple[Chains, float]], nbytes: float, chunk_bytes: float = CHUNK_BYTES) -> Rounds:
     """Returns an all-reduce over two trees in each channel.
 
     With one rank in each of m nodes it takes 2 ⌈lg m⌉ α for few bytes and about 2 n β for many (O1, C16).
@@ -47,13 +47,14 @@ def double_tree(channels: Sequence[tuple[Chains, float]], nbytes: float) -> Roun
     Args:
         channels: the chains of each channel, and its share of the bytes.
         nbytes: bytes of one rank's vector.
+        chunk_bytes: the size of the first chunk; 0 if the protocol's rates include what it costs.
 
     >>> *chunk, others = double_tree([([(0,), (1,), (2,), (3,)], 1.0)], 2e6)
     >>> [float(one.nbytes[0]) for one in chunk], others.sources.tolist(), others.targets.tolist()
     ([524288.0, 524288.0, 524288.0], [0, 0, 1, 1, 1, 2, 2, 2, 3, 3], [1, 2, 0, 2, 3, 0, 1, 3, 1, 2])
     """
     trees = [(schedule(parents), share * nbytes / 2) for chains, share in channels for parents in joined(chains)]
-    chunk = min(trees[0][1], CHUNK_BYTES)  # of the first channel; all channels have as many hops
+    chunk = min(trees[0][1], chunk_bytes)  # of the first channel; all channels have as many hops
     whole = len(channels) == 1 and chunk == trees[0][1]
     chains = channels[0][0]
     kept = [
@@ -82,6 +83,39 @@ def double_tree(channels: Sequence[tuple[Chains, float]], nbytes: float) -> Roun
     )
 
 
+def nvls_tree(nodes: Chains, nbytes: float) -> Rounds:
+    """Returns an all-reduce that the switches inside nodes add, and trees between the nodes.
+
+    A GPU sends its n bytes to the switch, which adds them, and a part of the sum to all others; it receives as many. So
+    its links carry what a message of n (1 + 1/g) bytes to its neighbour would take. Each GPU is then the head of a tree
+    for its part of the sum. In a single node nothing follows.
+
+    Args:
+        nodes: the places of each node, as many on each.
+        nbytes: bytes of one rank's vector.
+
+    >>> [float(one.nbytes[0]) for one in nvls_tree([(0, 1, 2, 3)], 4e6)]
+    [5000000.0]
+    """
+    here = np.array(nodes, dtype=np.int64)
+    g = here.shape[1]
+    sources, targets = here.ravel(), np.roll(here, -1, axis=1).ravel()
+
+    def inside(moved: float) -> Round:
+        return Round(sources, targets, np.full(len(sources), moved * (1 + 1 / g)))
+
+    if len(nodes) == 1:
+        return (inside(nbytes),)
+    *hops, last = double_tree([(here[:, [gpu]].tolist(), 1 / g) for gpu in range(g)], nbytes, chunk_bytes=0.0)
+    left = inside(nbytes)
+    together = Round(
+        np.concatenate((last.sources, left.sources)),
+        np.concatenate((last.targets, left.targets)),
+        np.concatenate((last.nbytes, left.nbytes)),
+    )
+    return (inside(0.0), *hops, together)
+
+
 def _before(edges: Edges, chains: Chains, parents: Sequence[int]) -> NDArray[np.bool_]:
     """Returns which edges of a tree the first chunk passes before the other bytes.
 
@@ -106,9 +140,10 @@ def joined(chains: Chains) -> tuple[list[int], list[int]]:
     ([-1, 0, 3, 0], [3, 0, 3, -1])
     """
     one, other = two_trees(len(chains))
+    places = 1 + max(max(chain) for chain in chains)
     found = []
     for tree in (one, other):
-        parents = [-1] * sum(map(len, chains))
+        parents = [-1] * places
         for node, chain in enumerate(chains):
             parents[chain[0]] = -1 if tree[node] < 0 else chains[tree[node]][0]
             for below, above in zip(chain[1:], chain, strict=False):

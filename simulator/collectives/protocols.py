@@ -10,14 +10,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from paceline.algorithms.core.values import Rank
 from paceline.simulator.collectives.collective_plan import CollectivePlan
-from paceline.simulator.collectives.rounds import Amounts, Pattern
+from paceline.simulator.collectives.rounds import Amounts, Pattern, Rounds
 from paceline.simulator.flows.fabric import Path
 from paceline.simulator.flows.path_tables import SLOWNESS, PathTable
 from paceline.topologies.catalogue.libraries import Library, Protocol
@@ -48,6 +48,12 @@ def patterns_of(library: Library) -> list[str]:
     return [PATTERN_OF.get(name, name) for name in library.algorithms]
 
 
+def available(protocols: Sequence[Protocol], patterns: Sequence[str]) -> list[str]:
+    """Returns the patterns that have a protocol of their own, or one for all."""
+    known = {one.algorithm for one in protocols}
+    return [name for name in patterns if {"any", PROTOCOL_OF.get(name, name)} & known]
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """A protocol, or several for different sizes of messages."""
@@ -64,16 +70,17 @@ class Way:
         return "+".join(dict.fromkeys(self.of(size).name for size in sizes)) or self.protocols[0].name
 
 
-def ways(library: Library, pattern: str, transport: str) -> list[Way]:
+def ways(protocols: Sequence[Protocol], pattern: str, transport: str, otherwise: str) -> list[Way]:
     """Returns the protocols with which a library can execute a pattern.
 
     Args:
-        library: the library.
-        pattern: the name of the pattern; if no protocol fits, those of the library's first algorithm are used.
+        protocols: those that the members can use.
+        pattern: the name of the pattern.
         transport: `tcp` or `any`.
+        otherwise: the algorithm whose protocols are used if there are none for the pattern.
     """
-    for algorithm in (PROTOCOL_OF.get(pattern, pattern), library.algorithms[0]):
-        fits = [one for one in library.protocols if one.algorithm in ("any", algorithm)]
+    for algorithm in (PROTOCOL_OF.get(pattern, pattern), otherwise):
+        fits = [one for one in protocols if one.algorithm in ("any", algorithm)]
         fits = [one for one in fits if one.transport == transport] or [one for one in fits if one.transport == "any"]
         whole = [one for one in fits if one.from_bytes == 0 and one.below_bytes == float("inf")]
         by_size = [one for one in fits if one not in whole]
@@ -92,16 +99,17 @@ def governed(plan: CollectivePlan, way: Way, nbytes: float = math.inf) -> Collec
     """
     (share,) = {one.data_share(nbytes) for one in way.protocols}  # it is the same for all protocols by size
     rounds = tuple(tuple(replace(one, nbytes=one.nbytes / share) for one in part) for part in plan.pattern.parts)
+    part_of = _part_of(rounds) if any(one.limit_bytes_per_s < math.inf for one in way.protocols) else {}
     path_of: Callable[..., Path] = plan.path
 
     def path(source: int, to: int, sent_bytes: float) -> Path:
         protocol = way.of(nbytes := sent_bytes * share)
-        return _along(path_of(source, to, nbytes), protocol, share)
+        return _along(path_of(source, to, nbytes), protocol, part_of.get(sent_bytes, 1.0))
 
     def many(sources: Sequence[Rank], targets: Sequence[Rank], sent_bytes: Amounts) -> PathTable | None:
         nbytes = sent_bytes * share
         found = None if plan.many is None else plan.many(sources, targets, nbytes)
-        return found and _all_along(found, way, nbytes, share)
+        return found and _all_along(found, way, sent_bytes, share, part_of)
 
     return replace(
         plan,
@@ -113,29 +121,49 @@ def governed(plan: CollectivePlan, way: Way, nbytes: float = math.inf) -> Collec
     )
 
 
-def _along(path: Path, protocol: Protocol, share: float) -> Path:
+def _part_of(parts: Sequence[Rounds]) -> dict[float, float]:
+    """Returns for each size of messages its part of what the busiest rank sends in the same round of all parts.
+
+    A library's limit is for all messages of a rank together, such as those of several rings.
+    """
+    found: dict[float, float] = {}
+    for number in range(max(map(len, parts), default=0)):
+        now = [rounds[number] for rounds in parts if number < len(rounds)]
+        sources = np.concatenate([one.sources for one in now])
+        nbytes = np.concatenate([one.nbytes for one in now])
+        busiest = float(np.bincount(sources, nbytes).max(initial=0.0))
+        for size in set(nbytes.tolist()) - {0.0}:
+            found[size] = min(found.get(size, 1.0), size / busiest)
+    return found
+
+
+def _along(path: Path, protocol: Protocol, part: float) -> Path:
     step_s = protocol.step_s.get(path.medium)
     if step_s is None:
         step_s = protocol.latency_factor * path.latency_s + protocol.step_extra_s
     else:
-        step_s += path.beyond_usual_s
-    limit = min(path.limit_bytes_per_s, protocol.limit_bytes_per_s / share)
+        step_s += protocol.latency_factor * path.beyond_usual_s
+    limit = min(path.limit_bytes_per_s, part * protocol.limit_bytes_per_s / protocol.bandwidth_factor)
     return replace(path, latency_s=step_s, limit_bytes_per_s=limit)
 
 
-def _all_along(paths: PathTable, way: Way, nbytes: Amounts, share: float) -> PathTable:
+def _all_along(
+    paths: PathTable, way: Way, sent_bytes: Amounts, share: float, part_of: Mapping[float, float]
+) -> PathTable:
     """Returns the paths of messages with their protocols, the same as `_along` does for each.
 
     Args:
         paths: the paths without protocol.
         way: the protocols.
-        nbytes: the bytes of each message, as for `Way.of`.
-        share: the share of the bytes sent that is data.
+        sent_bytes: the bytes of each message.
+        share: the share of them that is data.
+        part_of: the part of a protocol's limit that a message of some bytes may use, if not all.
     """
-    sizes, size_of = np.unique(nbytes, return_inverse=True)
+    sizes, size_of = np.unique(sent_bytes, return_inverse=True)
     latency_s, limit = np.array(paths.latency_s), np.array(paths.limit_bytes_per_s)
     numbers = {id(protocol): number for number, protocol in enumerate(way.protocols)}
-    own = np.array([numbers[id(way.of(size))] for size in sizes.tolist()], dtype=np.int64)[size_of]
+    own = np.array([numbers[id(way.of(size * share))] for size in sizes.tolist()], dtype=np.int64)[size_of]
+    part = np.array([part_of.get(size, 1.0) for size in sizes.tolist()])[size_of]
     for number, protocol in enumerate(way.protocols):
         for place, medium in enumerate(SLOWNESS):
             rows = np.flatnonzero((own == number) & (paths.medium == place))
@@ -143,7 +171,8 @@ def _all_along(paths: PathTable, way: Way, nbytes: Amounts, share: float) -> Pat
             if step_s is None:
                 latency_s[rows] = protocol.latency_factor * latency_s[rows] + protocol.step_extra_s
             else:
-                latency_s[rows] = step_s + paths.beyond_usual_s[rows]
+                latency_s[rows] = step_s + protocol.latency_factor * paths.beyond_usual_s[rows]
         rows = np.flatnonzero(own == number)
-        limit[rows] = np.minimum(limit[rows], protocol.limit_bytes_per_s / share)
+        rate = protocol.limit_bytes_per_s / protocol.bandwidth_factor
+        limit[rows] = np.minimum(limit[rows], part[rows] * rate)
     return replace(paths, latency_s=latency_s, limit_bytes_per_s=limit)

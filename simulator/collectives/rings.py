@@ -41,6 +41,11 @@ class Layout:
     def __init__(self, fabric: Fabric, group: Group, nodes: Nodes) -> None:
         self._probes, self._nodes = Probes(fabric, group.ranks), nodes
 
+    @property
+    def places(self) -> Nodes:
+        """The places of each node as they were given."""
+        return self._nodes
+
     @cached_property
     def nodes(self) -> Nodes:
         """The places of each node in the order of its own best ring."""
@@ -55,6 +60,17 @@ class Layout:
                         orders[key] = widest_cycle(tuple(map(tuple, _with_diagonal(matrix).tolist())))
                     found[number] = tuple(self._nodes[number][at] for at in orders[key])
         return tuple(found)
+
+    @cached_property
+    def nvlinks(self) -> tuple[bool, bool]:
+        """Whether NVLinks join the ring of every node with several places, and whether they do through switches.
+
+        Of the nodes with as many places, the first is looked at.
+        """
+        firsts = {len(places): np.array(places) for places in reversed(self.nodes) if len(places) > 1}
+        found = [self._probes.find(places, np.roll(places, -1)) for places in firsts.values()]
+        nvlink = bool(found) and all(bool(paths.nvlink.all()) for paths in found)
+        return nvlink, nvlink and all(bool((paths.hops > 1).all()) for paths in found)
 
     @cached_property
     def order(self) -> tuple[int, ...]:

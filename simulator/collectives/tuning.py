@@ -12,24 +12,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from paceline.algorithms.core.errors import InputError
-from paceline.algorithms.core.values import Group
+from paceline.algorithms.core.values import Group, Rank
 from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.message_paths import MessagePaths
 from paceline.simulator.collectives.pattern_time import ENOUGH, messages_needed, recurrence, settles
-from paceline.simulator.collectives.patterns import PATTERNS, Kind, Setting, build
-from paceline.simulator.collectives.protocols import PATTERN_OF, governed, patterns_of, ways
+from paceline.simulator.collectives.patterns import PATTERNS, SWITCHED, Kind, Setting, build
+from paceline.simulator.collectives.protocols import PATTERN_OF, available, governed, patterns_of, ways
 from paceline.simulator.collectives.rings import Layout
 from paceline.simulator.collectives.rounds import Amounts
-from paceline.simulator.flows.fabric import Fabric
-from paceline.simulator.flows.path_tables import ManyPaths
-from paceline.topologies.catalogue.libraries import LIBRARIES
+from paceline.simulator.flows.fabric import Fabric, Path
+from paceline.simulator.flows.path_tables import ManyPaths, PathTable
+from paceline.topologies.catalogue.libraries import GENERATIONS, LATEST, LIBRARIES, RINGS_SINCE, Members, Protocol
 
 BETWEEN_NODES = ("two-level", "shared-memory")
 """patterns that need several nodes with several ranks to differ from the others"""
@@ -103,13 +103,19 @@ class Tuner:
             cheapest pattern of every kind is chosen.
         library: the library whose protocols are used.
         transport: the transport of the protocols: `tcp` or `any`.
+        version: (major, minor) of the library; the latest by default.
 
     Raises:
         InputError: the pattern or the library is unknown.
     """
 
     def __init__(
-        self, fabric: Fabric, all_reduce: str = "auto", library: str = "plain", transport: str = "any"
+        self,
+        fabric: Fabric,
+        all_reduce: str = "auto",
+        library: str = "plain",
+        transport: str = "any",
+        version: tuple[int, int] = LATEST,
     ) -> None:
         if all_reduce != "auto" and all_reduce not in PATTERNS["AllReduce"]:
             known = ", ".join(("auto", *PATTERNS["AllReduce"]))
@@ -117,7 +123,7 @@ class Tuner:
         if library not in LIBRARIES:
             raise InputError(f"found the library {library!r}, expected one of {', '.join(LIBRARIES)}")
         self._fabric, self._all_reduce, self._library = fabric, all_reduce, LIBRARIES[library]
-        self._transport = transport
+        self._transport, self._version = transport, version
         self._plans: dict[tuple[Kind, Group, float, int], CollectivePlan] = {}
         self._layouts: dict[Group, Layout] = {}
         self.choices: dict[tuple[Kind, Group, float], Choice] = {}
@@ -159,7 +165,7 @@ class Tuner:
         self._layouts.clear()
 
     def _picked(self, kind: Kind, group: Group, nbytes: float, root: int) -> CollectivePlan:
-        found = list(self._offers(kind, group, nbytes, root))
+        found = list(self.offers(kind, group, nbytes, root))
         sizes = {one.label: self._messages(one.plan) for one in found} if len(found) > 1 else {}
         left_out = {label: size for label, size in sizes.items() if size > MOST_MESSAGES}
         if len(left_out) == len(found):  # then the smallest is used
@@ -192,20 +198,24 @@ class Tuner:
         rows = ((part, self._rows(plan, paths, index, capacity)) for index, part in parts)
         return few if all(settles(part, own, plan.reduce_s_per_byte) for part, own in rows) else every
 
-    def _offers(self, kind: Kind, group: Group, nbytes: float, root: int) -> Iterator[Candidate]:
-        """Yields all candidates."""
+    def offers(self, kind: Kind, group: Group, nbytes: float, root: int = 0) -> Iterator[Candidate]:
+        """Yields all candidates of a collective; arguments as for `plan`."""
         if group not in self._layouts:
             self._layouts[group] = Layout(self._fabric, group, self._nodes(group))
         layout = self._layouts[group]
         setting = Setting(len(group), nbytes, root, layout.nodes)
-        names = self._candidates(kind, setting)
+        protocols = self._protocols(kind, group, nbytes, layout)
+        names = self._candidates(kind, setting, protocols)
         reduce_s_per_byte = self._fabric.reduce_cost(group.ranks, nbytes, self._library)
         for name in names:
-            one = replace(setting, order=layout.order) if name == "ring" else setting
+            one = replace(setting, order=layout.order) if name == "ring" and not self._one_ring else setting
             if name == "double-tree" and self._library.name != "nccl":
                 one = replace(setting, nodes=())  # chains inside nodes and a card for each channel are NCCL's
+            elif self._one_ring:
+                if name == "ring-channels" and len(names) > 1:
+                    continue
             elif name in CHANNELS or (name == "ring" and self._by_channels(kind)):
-                one = replace(setting, channels=layout.channels)
+                one = replace(setting, channels=layout.channels, chunk_bytes=0.0)
                 if name == "ring-channels" and len(layout.channels) == 1 < len(names):
                     continue  # the same as `ring`
             many = self._fabric.paths if isinstance(self._fabric, ManyPaths) else None
@@ -213,8 +223,30 @@ class Tuner:
             if self._library.name == "plain" or not plan.pattern.parts:
                 yield Candidate(name, None, plan)
                 continue
-            for way in ways(self._library, name, self._transport):
-                yield Candidate(name, way.name(plan.pattern), governed(plan, way, nbytes))
+            for way in ways(protocols, name, self._transport, self._library.algorithms[0]):
+                own = governed(plan, way, nbytes)
+                yield Candidate(name, way.name(plan.pattern), self._in_sum(own) if self._library.sums_steps else own)
+
+    def _protocols(self, kind: Kind, group: Group, nbytes: float, layout: Layout) -> tuple[Protocol, ...]:
+        """Returns the protocols that the members of a group can use."""
+        members = Members(ranks=len(group), nodes=len(layout.places))
+        if self._library.adapt is not None:
+            known = self._fabric.architectures(group.ranks)
+            nvlink, switched = layout.nvlinks
+            alike = len({len(places) for places in layout.places}) == 1
+            members = replace(
+                members,
+                architecture=min(known, key=lambda name: GENERATIONS.index(name) if name in GENERATIONS else -1),
+                nvlink=nvlink,
+                switched=switched and alike,
+            )
+        long_bytes = nbytes if kind == "AllReduce" else 0.0  # other rings have no plateau
+        return self._library.protocols_of(members, long_bytes, self._version)
+
+    @property
+    def _one_ring(self) -> bool:
+        """Whether the library has one ring, in the order of the ranks."""
+        return self._library.name == "nccl" and self._version < RINGS_SINCE
 
     def _by_channels(self, kind: Kind) -> bool:
         """Returns whether `ring` means several rings, as in NCCL; of auto, those are a candidate of their own."""
@@ -226,19 +258,19 @@ class Tuner:
             nodes.setdefault(self._fabric.node_of(rank), []).append(place)
         return tuple(tuple(places) for places in nodes.values())
 
-    def _candidates(self, kind: Kind, setting: Setting) -> list[str]:
+    def _candidates(self, kind: Kind, setting: Setting, protocols: Sequence[Protocol]) -> list[str]:
         if self._all_reduce != "auto":
             return [self._all_reduce if kind == "AllReduce" else next(iter(PATTERNS[kind]))]
         levels = 1 < len(setting.nodes) < setting.p
         names = [name for name in PATTERNS[kind] if levels or name not in BETWEEN_NODES]
         if kind != "AllReduce" or self._library.name == "plain":
             return names
-        decided = self._library.algorithm(setting.p, setting.nbytes)
+        decided = self._library.algorithm(setting.p, setting.nbytes, self._version)
         if decided is not None:
             return [PATTERN_OF.get(decided, decided)]
         own = patterns_of(self._library)
         own += ["ring-channels"] if self._library.name == "nccl" else []
-        return [name for name in names if name in own]
+        return available(protocols, [name for name in (*names, *SWITCHED) if name in own])
 
     def predicted_s(self, plan: CollectivePlan) -> float:
         """Returns the predicted seconds of a plan; infinity if a link is broken."""
@@ -255,6 +287,29 @@ class Tuner:
             for index, part in enumerate(plan.pattern.parts)
         ]
         return plan.base_s + float(np.max(ready))
+
+    def _in_sum(self, plan: CollectivePlan) -> CollectivePlan:
+        """Returns a plan whose steps are all paid before its bytes move, so that they do not overlap."""
+        paths, none = plan.message_paths, np.zeros(len(plan.ranks))
+        ready = [
+            recurrence(part, [(np.zeros(len(path)), paths.latency_s[path]) for path in of], none, 0.0)
+            for part, of in zip(plan.pattern.parts, paths.of, strict=True)
+        ]
+        path_of: Callable[..., Path] = plan.path
+
+        def path(source: Rank, to: Rank, sent_bytes: float) -> Path:
+            return replace(path_of(source, to, sent_bytes), latency_s=0.0)
+
+        def many(sources: Sequence[Rank], targets: Sequence[Rank], sent_bytes: Amounts) -> PathTable | None:
+            found = None if plan.many is None else plan.many(sources, targets, sent_bytes)
+            return found and replace(found, latency_s=np.zeros(len(found.latency_s)))
+
+        return replace(
+            plan,
+            path=path,
+            many=None if plan.many is None else many,
+            base_s=plan.base_s + float(np.max(ready, initial=0.0)),
+        )
 
     def _rows(
         self, plan: CollectivePlan, paths: MessagePaths, part: int, capacity: Amounts

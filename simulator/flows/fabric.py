@@ -20,7 +20,7 @@ from paceline.algorithms.core.values import Rank
 from paceline.simulator.flows.alike_groups import AlikeGroups
 from paceline.simulator.flows.flow_engine import Port
 from paceline.simulator.flows.host_buffers import HostBuffers
-from paceline.simulator.flows.path_tables import CARDS, SLOWNESS, Amounts, PathTable, PathTables, Routed
+from paceline.simulator.flows.path_tables import ACROSS_ROOT, CARDS, SLOWNESS, Amounts, PathTable, PathTables, Routed
 from paceline.topologies.catalogue.libraries import USUAL_LATENCY_S, Library
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.graphs.graph import Connection
@@ -83,6 +83,10 @@ class Fabric(Protocol):
 
     def node_of(self, rank: Rank) -> int:
         """Returns the index of a rank's node."""
+        ...
+
+    def architectures(self, ranks: Sequence[Rank]) -> set[str]:
+        """Returns the architectures of the devices of some ranks; "" for a device that is not in the catalogue."""
         ...
 
     def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
@@ -160,6 +164,10 @@ class GraphFabric:
 
     def node_of(self, rank: Rank) -> int:
         return self._cluster.node_of(rank)
+
+    def architectures(self, ranks: Sequence[Rank]) -> set[str]:
+        nodes = self._cluster.nodes
+        return {nodes[node].device.architecture for node in set(map(self._cluster.node_of, ranks))}
 
     def degrade(self, ends: tuple[str, str], rate: float) -> None:
         """Sets the bandwidth of a link in both directions.
@@ -275,7 +283,8 @@ class GraphFabric:
         hops = cache.known[key]
         pieces = tuple(hop.link.piece(nbytes).up_to_bytes for hop in hops if hop.link.pieces)
         if (known := cache.paths.get((*key, pieces))) is None:
-            known = cache.paths[*key, pieces] = self._along(here, hops, nbytes)
+            peers = not (apart and {source, to} & passed.keys())  # else data rest in host memory on their way
+            known = cache.paths[*key, pieces] = self._along(here, hops, nbytes, peers=peers)
         return known
 
     def _by_cards(self, here: str, there: str, stops: Stops, cards: Stops, flow: int) -> tuple[Connection, ...]:
@@ -333,7 +342,7 @@ class GraphFabric:
         beyond_s = beyond_usual_s([(link.medium, piece.latency_s)], hops=2)
         return Path(ports, piece.latency_s, link.medium, limit, link.send_s, link.receive_s, beyond_s)
 
-    def _along(self, here: str, hops: tuple[Connection, ...], nbytes: float) -> Path:
+    def _along(self, here: str, hops: tuple[Connection, ...], nbytes: float, *, peers: bool = True) -> Path:
         ports: list[Port] = []
         start = here
         for hop in hops:
@@ -347,6 +356,10 @@ class GraphFabric:
             for end, hop, piece in ((start, hops[0], pieces[0]), (here, hops[-1], pieces[-1]))
             if end in self._cluster.shares and hop.count > 1
         ]
+        if peers:
+            uplinks = [at for at, hop in enumerate(hops) if hop.link.peer_share < 1.0]
+            second = [hops[at] for before, at in pairwise(uplinks) if at - before <= ACROSS_ROOT]
+            limits += [hop.link.peer_share * hop.link.bytes_per_s * hop.count for hop in second]
         return Path(
             ports=tuple(ports),
             latency_s=sum(piece.latency_s for piece in pieces),

@@ -26,6 +26,9 @@ SLOWNESS: tuple[Medium, ...] = ("memory", "nvlink", "pcie", "network")
 """the media of hops, fastest first"""
 CARDS = ((True, True), (True, False), (False, True))
 """whether a message takes the card of its sender, and that of its receiver, in order of preference"""
+ACROSS_ROOT = 2
+"""hops from one uplink of a socket to the next one on the way of a message from device to device: 1, or 2 by way of the
+bus between sockets"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,7 +162,9 @@ class PathTables:
         latency_s, limit, send_s, receive_s, beyond_s = (np.zeros(len(one)) for _ in range(5))
         medium = np.zeros(len(one), dtype=np.int64)
         found = PathTable(latency_s, limit, medium, send_s, receive_s, beyond_s, np.r_[0, ends], passes, self.names)
-        latency_s[away], limit[away], medium[away], beyond_s[away] = self._along(first, routed.hops, nbytes[away])
+        latency_s[away], limit[away], medium[away], beyond_s[away] = self._along(
+            first, routed.hops, nbytes[away], self._peers(one[away], other[away])
+        )
         if self._cluster.shares:
             both = (
                 (self._vertex[one[away]], routed.hops[first[:-1]]),
@@ -275,7 +280,15 @@ class PathTables:
         counts = np.bincount(row, minlength=len(stops[0]))
         return np.r_[0, np.cumsum(counts)], hops[np.argsort(row, kind="stable")]
 
-    def _along(self, first: Numbers, hops: Numbers, nbytes: Amounts) -> tuple[Amounts, Amounts, Numbers, Amounts]:
+    def _peers(self, one: Numbers, other: Numbers) -> NDArray[np.bool_]:
+        """Returns whether messages do not rest in host memory on their way."""
+        rests = (self._stop[one] >= 0) | (self._stop[other] >= 0)
+        found: NDArray[np.bool_] = (self._node[one] == self._node[other]) | ~rests
+        return found
+
+    def _along(
+        self, first: Numbers, hops: Numbers, nbytes: Amounts, peers: NDArray[np.bool_]
+    ) -> tuple[Amounts, Amounts, Numbers, Amounts]:
         """Returns latency, limit, medium and the latency beyond the usual one of paths over the graph.
 
         They are added up hop by hop as `GraphFabric.path` does.
@@ -284,6 +297,7 @@ class PathTables:
         latency_s, limit = np.zeros(len(counts)), np.full(len(counts), math.inf)
         beyond_s = np.zeros(len(counts))
         medium = np.zeros(len(counts), dtype=np.int64)
+        uplink = np.full(len(counts), -ACROSS_ROOT - 1)
         for position in range(int(counts.max(initial=0))):
             rows = np.flatnonzero(counts > position)
             hop = hops[first[rows] + position]
@@ -296,6 +310,11 @@ class PathTables:
                 beyond_s[some] += np.maximum(0.0, latency - USUAL_LATENCY_S.get(link.medium, 0.0))
                 limit[some] = np.minimum(limit[some], rate * self._counts[hop[own]])
                 medium[some] = np.maximum(medium[some], SLOWNESS.index(link.medium))
+                if link.peer_share < 1.0:
+                    again = some[peers[some] & (position - uplink[some] <= ACROSS_ROOT)]
+                    counts_again = self._counts[hops[first[again] + position]]
+                    limit[again] = np.minimum(limit[again], link.peer_share * link.bytes_per_s * counts_again)
+                    uplink[some] = position
         return latency_s, limit, medium, beyond_s
 
     def _fill_inside(self, found: PathTable, rows: Numbers, nodes: Numbers, nbytes: Amounts) -> None:

@@ -178,11 +178,11 @@ def gamma(cluster: Cluster, library: str, nbytes: float = 1e9) -> float:
 def test_reductions_are_done_by_the_processors_of_the_library() -> None:
     gpus, chips = cluster({"device": "p100", "count": 2}), cluster({"device": "knl", "count": 2})
     device, core = 3 / P100.sustained_bytes_per_s, 3 / 12e9
-    assert gamma(gpus, "nccl") == gamma(gpus, "plain") == pytest.approx(device)
+    assert gamma(gpus, "plain") == pytest.approx(device)
+    assert gamma(gpus, "nccl") == gamma(chips, "nccl") == 0.0  # its kernels add what they pass on
     assert gamma(gpus, "mpi") == gamma(gpus, "gloo") == pytest.approx(core)
     assert gamma(gpus, "mpi", 1e6) == pytest.approx(3 / 30e9)  # inside the cache
     assert gamma(chips, "plain") == gamma(chips, "mpi") == pytest.approx(3 / 8e9)
-    assert gamma(chips, "nccl") == pytest.approx(3 / 480e9)
 
 
 def test_ranks_of_a_node_share_its_memory() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import PATTERNS
 from paceline.simulator.collectives.protocols import Way, governed, patterns_of, transport_of, ways
 from paceline.simulator.collectives.tuning import Choice, Tuner
-from paceline.topologies.catalogue.libraries import LATENCY_US, LIBRARIES, Protocol
+from paceline.topologies.catalogue.libraries import LATENCY_US, LAUNCH_S, LIBRARIES, Members, Protocol
 from paceline.topologies.graphs.links import LINKS
 from paceline.topologies.graphs.network_graphs import star
 from tests.closed_form.test_patterns import plan
@@ -79,13 +80,18 @@ def test_nccl_takes_the_cheapest_of_its_rings_and_trees(nbytes: float) -> None:
     p = 8
     choice, seconds = picked(p, nbytes, "nccl")
     expected_s = {}
-    for protocol, share in (("LL", 0.5), ("LL128", 0.92), ("Simple", 1.0)):
-        base_us, _, _, step_us = LATENCY_US["ring", protocol]
+    for protocol, share in (("LL", 0.5), ("Simple", 1.0)):
+        base_us = LATENCY_US["ring", protocol][0]
+        step_us = LATENCY_US["tree", protocol][3]  # not hidden, as every node has one rank
+        if protocol == "Simple" and nbytes >= 64 * 16 * p:
+            base_us, step_us = 1.4 * base_us, 1.4 * step_us
         moved = 2 * (p - 1) / p * nbytes
         steps_s = 2 * (p - 1) * step_us * 1e-6
-        expected_s[f"ring/{protocol}"] = base_us * 1e-6 + steps_s + moved / share / BYTES_PER_S + moved / 2 * GAMMA
+        expected_s[f"ring/{protocol}"] = (
+            LAUNCH_S + base_us * 1e-6 + steps_s + moved / share / BYTES_PER_S + moved / 2 * GAMMA
+        )
     known = {f"{choice.algorithm}/{choice.protocol}": choice.predicted_s, **choice.others_s}
-    assert len(known) == 6 and {label.split("/")[0] for label in known} == {"ring", "double-tree"}
+    assert len(known) == 4 and {label.split("/")[0] for label in known} == {"ring", "double-tree"}
     for label, expected in expected_s.items():
         assert known[label] == close(expected)
     assert choice.predicted_s == min(known.values())
@@ -96,6 +102,54 @@ def test_nccl_takes_the_cheapest_of_its_rings_and_trees(nbytes: float) -> None:
 def test_nccl_changes_protocol_with_size() -> None:
     small, large = picked(8, 256, "nccl")[0], picked(8, 1e8, "nccl")[0]
     assert (small.protocol, large.algorithm, large.protocol) == ("LL", "ring", "Simple")
+
+
+def of_nccl(algorithm: str, name: str, nbytes: float = 1e6, **members: Any) -> Protocol | None:
+    """Returns a protocol of NCCL as some members use it; None if they cannot."""
+    known = LIBRARIES["nccl"].protocols_of(Members(**{"ranks": 16, "nodes": 2} | members), nbytes)
+    return next((one for one in known if (one.algorithm, one.name) == (algorithm, name)), None)
+
+
+def test_long_messages_of_rings_between_nodes_are_later_by_a_factor() -> None:
+    short, long = of_nccl("ring", "Simple", 1e4), of_nccl("ring", "Simple", 1e8)
+    old = of_nccl("ring", "Simple", 1e8, architecture="pascal")
+    assert short is not None and long is not None and old is not None
+    assert short.step_s["network"] == close(14e-6)
+    assert long.step_s["network"] == close(1.4 * 14e-6) and long.base_s == close(LAUNCH_S + 1.4 * 8.4e-6)
+    assert old.step_s["network"] == close(1.9 * 14e-6)
+
+
+def test_the_cpu_posts_steps_of_rings_between_nodes() -> None:
+    several, single = of_nccl("ring", "LL"), of_nccl("ring", "LL", ranks=8, nodes=1)
+    assert several is not None and single is not None
+    assert (several.step_s["nvlink"], single.step_s["nvlink"]) == (1e-6, 0.6e-6)
+
+
+@pytest.mark.parametrize(("architecture", "limits"), [("volta", (39.0, 39.0, 20.4)), ("hopper", (141.0, 45.0, 35.0))])
+def test_ll_is_limited_by_generation_and_nodes(architecture: str, limits: tuple[float, ...]) -> None:
+    for nodes, limit in zip((1, 2, 4), limits, strict=True):
+        one = of_nccl("ring", "LL", ranks=8 * nodes, nodes=nodes, architecture=architecture)
+        assert one is not None and one.limit_bytes_per_s == limit * 1e9
+
+
+def test_protocols_that_need_hardware_are_left_out_without_it() -> None:
+    assert of_nccl("ring", "LL128") is None and of_nccl("ring", "LL128", nvlink=True) is not None
+    assert of_nccl("ring", "LL128", nvlink=True, architecture="pascal") is None
+    node = {"ranks": 8, "nodes": 1, "nvlink": True, "switched": True}
+    assert of_nccl("nvls", "Simple", architecture="ampere", **node) is None
+    shares = [of_nccl("nvls", "Simple", architecture=name, **node) for name in ("hopper", "blackwell")]
+    assert [one and one.bandwidth_factor for one in shares] == [0.85, 0.74]
+    assert of_nccl("nvls-tree", "Simple", architecture="hopper", **node) is None
+    assert of_nccl("nvls-tree", "Simple", architecture="hopper", nvlink=True, switched=True) is not None
+
+
+def test_versions_have_their_own_algorithms() -> None:
+    def names(version: tuple[int, int]) -> set[str]:
+        fabric = uniform(8)
+        return {one.label for one in Tuner(fabric, "auto", "nccl", version=version).offers("AllReduce", group(8), 1e6)}
+
+    assert names((1, 3)) == names((2, 0)) == {"ring/Simple"}
+    assert names((2, 4)) == {"ring/LL", "ring/Simple", "double-tree/LL", "double-tree/Simple"}
 
 
 def test_mpi_decides_by_its_table() -> None:
@@ -140,7 +194,8 @@ def test_every_library_can_do_every_kind(library: str) -> None:
         one = tuner.plan(kind, group(5), 1000.0)
         assert isinstance(one, CollectivePlan) and math.isfinite(alone_s(one, fabric).max())
     assert set(patterns_of(LIBRARIES[library])) & set(PATTERNS["AllReduce"])
-    assert all(ways(LIBRARIES[library], name, "tcp") for name in PATTERNS["AllReduce"])
+    known = LIBRARIES[library]
+    assert all(ways(known.protocols, name, "tcp", known.algorithms[0]) for name in PATTERNS["AllReduce"])
 
 
 def test_the_transport_is_told_from_the_links() -> None:

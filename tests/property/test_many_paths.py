@@ -129,7 +129,7 @@ def test_plans_have_the_same_paths_and_times(
     network = cluster(node, library, link, workers)
     fabric, tuner = network.fabric, network.tuner
     group = Group(tuple(map(Rank, range(fabric._cluster.workers))))
-    for candidate in tuner._offers("AllReduce", group, 1e6, 0):
+    for candidate in tuner.offers("AllReduce", group, 1e6, 0):
         plan = candidate.plan
         monkeypatch.setattr("paceline.simulator.collectives.message_paths.MANY", 1)
         one, other = (find_paths(plan.pattern, plan.ranks, plan.path, many) for many in (plan.many, None))
@@ -190,7 +190,7 @@ def test_repetitions_of_a_ring_in_closed_form(
 def test_a_plan_of_many_messages_has_the_same_number_to_simulate(monkeypatch: pytest.MonkeyPatch) -> None:
     network = cluster("pcie-tree", "plain", "ib-fdr")
     group = Group(tuple(map(Rank, range(network.cluster.workers))))
-    plans = [one.plan for one in network.tuner._offers("AllReduce", group, 1e6, 0)]
+    plans = [one.plan for one in network.tuner.offers("AllReduce", group, 1e6, 0)]
     expected = [pattern_time.messages_needed(plan) for plan in plans]
     for name, value in (("SEVERAL", 1), ("SOME", 50)):
         monkeypatch.setattr(pattern_time, name, value)

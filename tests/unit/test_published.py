@@ -171,8 +171,9 @@ def test_old_nccl_has_rings_of_one_protocol_and_new_has_more() -> None:
     row = COLLECTIVE | {"device": "V100-SXM2", "topology": "DGX-1"}
     old = model.costs(read(row | {"library": "NCCL 2.0"}), "allreduce", 1e6)
     new = model.costs(read(row | {"library": "NCCL 2.18"}), "allreduce", 1e6)
-    assert [cost.name for cost in old] == ["ring Simple"]
-    assert {cost.name for cost in new} == {f"{a} {p}" for a in ("ring", "tree") for p in ("LL", "LL128", "Simple")}
+    assert [cost.name for cost in old] == ["ring-channels/Simple", "ring/Simple"]
+    patterns = ("ring", "ring-channels", "double-tree")
+    assert {cost.name for cost in new} == {f"{a}/{p}" for a in patterns for p in ("LL", "LL128", "Simple")}
 
 
 @pytest.mark.parametrize(("nbytes", "formula"), [(4096.0, recursive_doubling_s), (1048576.0, halving_doubling_s)])
@@ -192,7 +193,7 @@ def test_rings_of_nccl_are_played_on_the_machine(ranks: int, nodes: int, slowest
     row = {"device": "RTX 3090", "nranks": str(ranks), "nnodes": str(nodes), "topology": "1 socket; InfiniBand FDR"}
     machine = part("machines").read(COLLECTIVE | row | {"library": "NCCL 2.0"})
     (cost,) = part("cost_model").costs(machine, "allreduce", 1e9)
-    assert cost.transfer_s == pytest.approx(2 * (ranks - 1) / ranks * 1e9 / slowest, rel=2e-3)
+    assert cost.transfer_s == pytest.approx(2 * (ranks - 1) / ranks * 1e9 / slowest, rel=2e-2)
     inside = machine.inside.bytes_per_s
     assert slowest == pytest.approx(min(inside, machine.between.bytes_per_s if nodes > 1 else inside), rel=1e-3)
 
@@ -201,24 +202,22 @@ def test_chains_pass_the_middle_of_a_node_once_in_each_direction_and_rings_almos
     row = {"device": "H200 NVL", "topology": "8 PCIe cards, NVL bridges", "library": "NCCL 2.28"}
     found = part("cost_model").costs(part("machines").read(COLLECTIVE | row), "allreduce", 1e10)
     transfer_s = {cost.name: cost.transfer_s for cost in found}
-    assert transfer_s["tree Simple"] == pytest.approx(1e10 / (0.92 * 40e9))
-    assert transfer_s["ring Simple"] == pytest.approx(1e10 * 2 * 7 / 8 / 40e9, rel=1e-3)
+    assert transfer_s["double-tree/Simple"] == pytest.approx(1e10 / (0.92 * 40e9))
+    assert transfer_s["ring/Simple"] == pytest.approx(1e10 * 2 * 7 / 8 / 40e9, rel=1e-3)
 
 
 def test_switches_of_several_nodes_add_and_a_tree_joins_them() -> None:
     row = {"device": "H100-SXM5", "topology": "NVSwitch, 4x NDR 400 Gb/s", "nranks": "32", "nnodes": "4"}
     costs, read = part("cost_model").costs, part("machines").read
     found = {cost.name: cost for cost in costs(read(COLLECTIVE | row), "allreduce", 1e10)}
-    assert found["nvls tree"].transfer_s == pytest.approx(
-        2 * 1e10 / (4 * 48e9)
-    )  # up and down, slower than the switches
+    # up and down, slower than the switches
+    assert found["nvls-tree/Simple"].transfer_s == pytest.approx(2 * 1e10 / (0.85 * 4 * 48e9), rel=0.01)
     two = {cost.name: cost for cost in costs(read(COLLECTIVE | row | {"nnodes": "2"}), "allreduce", 1e10)}
-    assert two["nvls tree"].transfer_s == pytest.approx(1e10 / (4 * 48e9))  # each byte leaves a node once
-    assert found["nvls tree"].latency_s - two["nvls tree"].latency_s == pytest.approx(
-        2 * (20.9e-6 + 1e-6)
-    )  # and the link
+    assert two["nvls-tree/Simple"].transfer_s == pytest.approx(1e10 / (0.85 * 4 * 48e9), rel=0.01)  # leaves a node once
+    more_s = found["nvls-tree/Simple"].latency_s - two["nvls-tree/Simple"].latency_s
+    assert more_s == pytest.approx(2 * (20.9e-6 + 1e-6), rel=0.05)  # and the link
     old = costs(read(COLLECTIVE | row | {"library": "NCCL 2.17"}), "allreduce", 1e10)
-    assert "nvls tree" not in {cost.name for cost in old}
+    assert "nvls-tree/Simple" not in {cost.name for cost in old}
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

@@ -88,6 +88,8 @@ class Device:
     backward_shares: tuple[float, ...] = ()
     kind: Kind | None = None
     """None if it is not in the catalogue"""
+    architecture: str = ""
+    """its design in the catalogue, by which libraries choose protocols; "" if it is not known"""
     rates: ChargeRates | None = None
     """the cost of charges: updates, averages, copies; None: they are free"""
 

@@ -8,8 +8,8 @@ protocol. Measurements of one machine do not belong here: latencies and rates of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 NCCL_TUNER = "FOUND NVIDIA/nccl src/graph/tuning.cc @5067397"
@@ -21,8 +21,23 @@ LATENCY_US = {
     ("ring", "LL128"): (14.0, 1.9, 2.5, 4.0),
     ("ring", "Simple"): (8.4, 3.4, 5.7, 14.0),
     ("nvls", "Simple"): (0.0, 25.0, 25.0, 18.0),
+    ("nvls-tree", "Simple"): (0.0, 25.0, 25.0, 20.9),
 }
 """latencies of NCCL's algorithms and protocols: once, and per step over NVLink, PCIe and network; FOUND as above"""
+LAUNCH_S = 10e-6
+"""the time of NCCL's kernel and of waiting for it, which its tuner leaves out: INFERENCE from FOUND floors of eight
+GPUs, 12.5 to 45 us where the tuner has 15"""
+POST_S = {"Simple": 3e-6}
+"""the least time of a step inside a node while the ring also crosses a network, because a processor posts every step,
+three times with a rendezvous; 1 us for other protocols; FOUND as above"""
+PLATEAU = {"old": 1.9, "new": 1.4}
+"""growth of the latency of NCCL's rings over a network for long messages, before Ampere and since; FOUND as above"""
+PLATEAU_FROM_BYTES = 64 * 16
+"""bytes of a vector for each rank from which it holds: 64 bytes in each channel, FOUND as above; 16 channels MEMORY
+medium"""
+NVLS_SHARE = {"hopper": 0.85, "blackwell": 0.74}
+"""the share of the NVLinks' rate that carries data where the switches add, by the GPUs that have such switches; FOUND
+(nvlsEfficiency in the same file)"""
 USUAL_LATENCY_S = {"nvlink": 2e-6, "pcie": 3e-6}
 """the latency of one hop that the steps over NVLink and PCIe include: that of the catalogue's links (`wires`), as the
 steps were measured on such hardware. The step over a network includes none: it is the work of the library, the GPU and
@@ -42,15 +57,53 @@ LL_LIMIT_GB_PER_S = {
     "blackwell": (282.0, 90.0, 70.0),
 }
 """the limit of protocol LL within a node, between two nodes, and more, by the GPUs' generation; FOUND as above"""
+LATEST = (999, 0)
+"""a version of a library that is above all others"""
+RING_LIMIT_BYTES_PER_S = {"ampere": 235e9}
+"""the highest rate over the switches of a node, by the GPUs' architecture; FOUND as above"""
+GENERATIONS = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
+"""NVIDIA's architectures by age. An unknown one, and those of other vendors, count as Ampere: INFERENCE"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """The members of a collective, as far as the protocols of a library depend on them.
+
+    Args:
+        ranks: their number.
+        nodes: the number of their nodes.
+        architecture: the oldest architecture of their devices, as in the device catalogue; "" if it is not known.
+        nvlink: whether NVLinks join the members of every node.
+        switched: whether switches join them.
+    """
+
+    ranks: int
+    nodes: int
+    architecture: str = ""
+    nvlink: bool = False
+    switched: bool = False
+
+    @property
+    def generation(self) -> int:
+        """The place of their architecture in `GENERATIONS`.
+
+        >>> Members(ranks=8, nodes=1, architecture="hopper").generation > Members(ranks=8, nodes=1).generation
+        True
+        """
+        return GENERATIONS.index(self.architecture if self.architecture in GENERATIONS else "ampere")
+
+    def since(self, architecture: str) -> bool:
+        """Returns whether all devices are of this architecture or of a later one."""
+        return self.generation >= GENERATIONS.index(architecture)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
     """How a library moves the messages of an algorithm.
 
-    A step over a medium takes step_s[medium] if that is given, plus the latency of the network and what other latencies
-    have above `USUAL_LATENCY_S`, else latency_factor · latency + step_extra_s. Its bytes are transferred at
-    bandwidth_factor of the rate, at most at limit_bytes_per_s.
+    A step over a medium takes step_s[medium] if that is given, plus latency_factor times the latency of the network and
+    what other latencies have above `USUAL_LATENCY_S`, else latency_factor · latency + step_extra_s. Its bytes are
+    transferred at bandwidth_factor of the rate, at most at limit_bytes_per_s.
 
     Args:
         name: the library's name of it.
@@ -62,7 +115,7 @@ class Protocol:
         step_extra_s: in addition to the latency.
         bandwidth_factor: the share of the link's rate that carries data.
         by_size: the share of that for vectors of 64 bytes, 128, 256 …; above the last one, all.
-        limit_bytes_per_s: the highest rate of one rank, however fast the links are.
+        limit_bytes_per_s: the highest rate of the data of one rank, however fast the links are.
         from_bytes: the smallest message that uses it.
         below_bytes: messages of this size and above do not use it.
         since: the library's first version that has it.
@@ -161,12 +214,15 @@ class Library:
         decisions: the algorithm of an all-reduce, by the first version of the library that decides so; without any, the
             cheapest.
         receiving: how it receives messages.
-        reduces: whether the device or one core of the rank's host adds what is received; None: the device of a GPU, a
-            core of other nodes.
+        reduces: whether the device or one core of the rank's host adds what is received; `fused`: the kernels that move
+            the data add while they do; None: the device of a GPU, a core of other nodes.
         occupies: which processors of a device communication takes; None: no processor.
         through_host: how data of devices pass the memory of their hosts: `copied`: whole vectors, before and after the
             operation; `pipelined`: in pieces, while they are sent to other nodes; `never`: they do not.
         gpudirect: whether they do not where the system has GPUDirect RDMA.
+        sums_steps: whether the latencies of steps do not overlap with the bytes of others: all are paid first.
+        adapt: returns a protocol as the members of a collective of so many bytes use it with a version, or None if they
+            cannot.
         provenance: where the algorithms come from.
 
     >>> LIBRARIES["mpi"].algorithm(144, 65536), LIBRARIES["mpi"].algorithm(144, 2**20)
@@ -178,13 +234,33 @@ class Library:
     algorithms: tuple[str, ...]
     decisions: Mapping[tuple[int, int], tuple[Decision, ...]] = field(default_factory=dict)
     receiving: Receiving
-    reduces: Literal["device", "core"] | None = None
+    reduces: Literal["device", "core", "fused"] | None = None
     occupies: Literal["multiprocessors", "core"] | None = None
     through_host: Literal["never", "pipelined", "copied"] = "never"
     gpudirect: bool = False
+    sums_steps: bool = False
+    adapt: Callable[[Protocol, Members, float, tuple[int, int]], Protocol | None] | None = None
     provenance: str
 
-    def algorithm(self, ranks: int, nbytes: float, version: tuple[int, int] = (999, 0)) -> str | None:
+    def protocols_of(self, members: Members, nbytes: float, version: tuple[int, int] = LATEST) -> tuple[Protocol, ...]:
+        """Returns the protocols that the members of a collective can use.
+
+        Args:
+            members: the members.
+            nbytes: the n of the closed forms.
+            version: (major, minor) of the library; the latest by default.
+
+        >>> old = Members(ranks=8, nodes=1, architecture="pascal", nvlink=True)
+        >>> [f"{one.algorithm} {one.name}" for one in LIBRARIES["nccl"].protocols_of(old, 1e6, (2, 4))]
+        ['tree LL', 'tree Simple', 'ring LL', 'ring Simple']
+        """
+        known = [one for one in self.protocols if one.since <= version]
+        if self.adapt is None:
+            return tuple(known)
+        adapted = [self.adapt(one, members, nbytes, version) for one in known]
+        return tuple(one for one in adapted if one is not None)
+
+    def algorithm(self, ranks: int, nbytes: float, version: tuple[int, int] = LATEST) -> str | None:
         """Returns this version's algorithm for an all-reduce of `nbytes` among `ranks`; None: the cheapest.
 
         Args:
@@ -214,18 +290,61 @@ class Library:
 
 def _nccl_protocol(algorithm: str, name: str) -> Protocol:
     base, nvlink, pcie, network = (float(f"{one}e-6") for one in LATENCY_US[algorithm, name])
-    share = {"ring": {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}, "nvls": {"Simple": 0.85}}.get(algorithm)
-    tree = {"LL": 0.92 / 3.8, "LL128": 0.92 * 7 / 9, "Simple": 0.92}
+    share = {"ring": {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}, "tree": {"LL": 0.92 / 3.8, "LL128": 0.92 * 7 / 9}}
     since = {"LL": (2, 1), "LL128": (2, 5), "Simple": (1, 0)}[name]
     return Protocol(
         name=name,
         algorithm=algorithm,
-        base_s=base,
+        base_s=LAUNCH_S + base,
         step_s={"nvlink": nvlink, "pcie": pcie, "network": network},
-        bandwidth_factor=(share or tree)[name],
+        bandwidth_factor=share.get(algorithm, {}).get(name, 0.92 if algorithm == "tree" else NVLS_SHARE["hopper"]),
         by_size=TREE_CORRECTION[name] if algorithm == "tree" else (),
-        since=max(since, {"ring": (1, 0), "tree": (2, 4), "nvls": (2, 17)}[algorithm]),
-        provenance=f"{NCCL_TUNER}; first versions MEMORY high, of LL MEMORY low",
+        since=max(since, NCCL_SINCE[algorithm]),
+        provenance=f"{NCCL_TUNER}; first versions MEMORY high, of LL MEMORY low; a launch of 10 us INFERENCE",
+    )
+
+
+RINGS_SINCE = (2, 0)
+"""NCCL's first version with several rings; before, there is one in the order of the devices on the PCIe bus: FOUND
+(orderRanks and commBuildMaps in core.cu of v1.3.4)"""
+BALANCED_SINCE = (2, 8)
+"""NCCL's first version whose trees between two nodes use a card in both directions at once: MEMORY medium"""
+NCCL_SINCE = {"ring": (1, 0), "tree": (2, 4), "nvls": (2, 17), "nvls-tree": (2, 18)}
+"""the first versions of NCCL's algorithms: MEMORY high"""
+
+
+def _adapted_by_nccl(one: Protocol, members: Members, nbytes: float, version: tuple[int, int]) -> Protocol | None:
+    """Returns a protocol of NCCL for some members, as its tuner does; None if they cannot use it."""
+    several = members.nodes > 1
+    if one.name == "LL128" and not (members.nvlink and members.since("volta")):
+        return None
+    if one.algorithm in ("nvls", "nvls-tree"):
+        share = NVLS_SHARE.get(members.architecture)
+        fits = members.switched and several == (one.algorithm == "nvls-tree")
+        return None if share is None or not fits else replace(one, bandwidth_factor=share)
+    if members.switched and members.architecture in RING_LIMIT_BYTES_PER_S:
+        one = replace(one, limit_bytes_per_s=one.bandwidth_factor * RING_LIMIT_BYTES_PER_S[members.architecture])
+    if one.name == "LL":
+        column = min(members.nodes, 3) - 1
+        known = max((GENERATIONS.index(name), limits[column]) for name, limits in LL_LIMIT_GB_PER_S.items()
+                    if name == "volta" or members.since(name))  # fmt: skip
+        one = replace(one, limit_bytes_per_s=min(one.limit_bytes_per_s, known[1] * 1e9))
+    if one.algorithm == "tree" and members.nodes == 2 and version < BALANCED_SINCE:
+        return replace(one, bandwidth_factor=one.bandwidth_factor / 2)
+    if one.algorithm != "ring" or not several:
+        return one
+    least_s = POST_S.get(one.name, 1e-6)
+    step_s = {medium: second if medium == "network" else max(second, least_s) for medium, second in one.step_s.items()}
+    if members.ranks == members.nodes:  # the latency of a tree step is not hidden
+        step_s["network"] = float(f"{LATENCY_US['tree', one.name][3]}e-6")
+    growth = 1.0
+    if one.name == "Simple" and nbytes >= PLATEAU_FROM_BYTES * members.ranks:
+        growth = PLATEAU["new" if members.since("ampere") else "old"]
+    return replace(
+        one,
+        base_s=LAUNCH_S + growth * (one.base_s - LAUNCH_S),
+        step_s={medium: growth * second for medium, second in step_s.items()},
+        latency_factor=growth,
     )
 
 
@@ -289,17 +408,20 @@ LIBRARIES: dict[str, Library] = {
         Library(
             name="nccl",
             protocols=tuple(_nccl_protocol(*key) for key in LATENCY_US),
-            algorithms=(RING, "double-tree", "nvls"),
+            algorithms=(RING, "double-tree", "nvls", "nvls-tree"),
+            sums_steps=True,
+            adapt=_adapted_by_nccl,
             receiving=Receiving(
                 order="in-order",
                 copies="never",
                 provenance="a send needs a posted receive, and GPUs copy, GPUDirect without the host: MEMORY high",
             ),
-            reduces="device",
+            reduces="fused",
             occupies="multiprocessors",
             through_host="pipelined",
             gpudirect=True,
-            provenance=f"{NCCL_TUNER}; it takes the cheapest; pieces through host memory without GPUDirect: MEMORY "
+            provenance=f"{NCCL_TUNER}; it takes the cheapest; its kernels add what they receive while they pass it on: "
+            "MEMORY certain (recvReduceSend in src/device); pieces through host memory without GPUDirect: MEMORY "
             "certain (src/transport/net.cc)",
         ),
         Library(

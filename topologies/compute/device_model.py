@@ -109,6 +109,7 @@ def device(
         forward_shares=forward,
         backward_shares=backward,
         kind=spec.kind,
+        architecture=spec.architecture,
         rates=device_rates(spec),
     )
     if profile is None:

@@ -57,6 +57,7 @@ class Link:
             None if both are equal. Only the links of a star may have it.
         variation: how the bandwidth varies over time; None: it does not.
         hop_s: the latency of one more hop between switches over a cable of this kind; None: `HOP_SHARE` of `latency_s`.
+        peer_share: of the bandwidth, what a message reaches that passes two such links, from device to device.
 
     >>> round(LINKS["eth-10g"].message_s(1_150_000) * 1e3, 3)
     1.02
@@ -76,6 +77,7 @@ class Link:
     download_bytes_per_s: float | None = None
     variation: Variation | None = None
     hop_s: float | None = None
+    peer_share: float = 1.0
 
     @property
     def between_switches_s(self) -> float:

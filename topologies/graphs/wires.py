@@ -23,6 +23,11 @@ PREFIXES |= {"nvlink": "nvlink", "infinity": "nvlink", "mcdram": "memory", "knl"
 """the medium of links with these names; the others are networks"""
 
 
+PEER_SHARE = 5 / 6
+"""of the rate of PCIe, what devices reach among each other through a root complex of Intel's: FOUND
+(INTEL_P2P_OVERHEAD in NCCL's topo.h), of AMD's all: MEMORY medium"""
+
+
 def _wire(name: str, latency_us: float, gigabytes_per_s: float, provenance: str) -> Link:
     kinds: list[Medium] = [kind for prefix, kind in PREFIXES.items() if name.startswith(prefix)]
     medium: Medium = kinds[0] if kinds else "network"
@@ -34,6 +39,7 @@ def _wire(name: str, latency_us: float, gigabytes_per_s: float, provenance: str)
         provenance=provenance,
         medium=medium,
         hop_s=SWITCH_HOP_S,
+        peer_share=PEER_SHARE if name.endswith("-uplink") else 1.0,
     )
 
 
@@ -54,7 +60,9 @@ WIRES: dict[str, Link] = {
         _wire("xbus-power8", 0.8, 30.0, "bandwidth MEMORY medium (raw 38.4); latency INFERENCE"),
         _wire("xbus-power9", 0.8, 32.0, "bandwidth FOUND (NCCL's P9_BW; raw 64); latency INFERENCE"),
         _wire("xgmi", 0.8, 16.0, "bandwidth FOUND (NCCL's AMD_ZEN12_BW); latency INFERENCE"),
+        _wire("upi-skylake", 0.8, 10.0, "traffic of GPUs; bandwidth FOUND (NCCL's SKL_QPI_BW); latency INFERENCE"),
         _wire("upi", 0.8, 22.0, "bandwidth FOUND (NCCL's SRP_QPI_BW); latency INFERENCE"),
+        _wire("upi-emerald-rapids", 0.8, 40.0, "bandwidth FOUND (NCCL's ERP_QPI_BW); latency INFERENCE"),
         _wire("infinity-fabric", 2.0, 42.0, "one link between AMD's GPUs, of 50 or 64 raw; both MEMORY low"),
         _wire("aries-nic", 0.5, 17.18, "node to router; bandwidth FOUND (CODES: 16 GiB/s); latency INFERENCE"),
         _wire("aries-local", 0.1, 5.637, "router to router; bandwidth FOUND (CODES: 5.25 GiB/s); latency INFERENCE"),
