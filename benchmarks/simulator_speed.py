@@ -88,7 +88,7 @@ def measure(method: str, workers: int, total_steps: int) -> Speed:
     """Measures one run, in a process that has not measured another one."""
     per_worker = max(1, total_steps // workers)
     plan = plan_of(method, workers, per_worker)
-    network = reusable_network(plan, None)
+    network = reusable_network(plan)
     warm_up = max(2, plan.job.method.longest_period(workers))  # until every kind of step has happened
     perform(plan_of(method, workers, warm_up), Schedule(every=math.inf), network=network, engine="events")
     with collected_seldom():
