@@ -28,12 +28,10 @@ from paceline.records.summary import step_times, steps_of
 from paceline.records.tables import assemble
 from paceline.records.trace import Schedule
 from paceline.scenarios.resolution.plan import Plan
-from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING
-from paceline.simulator.interpreter.host_costs import HostCosts
+from paceline.simulator.interpreter.host_costs import NO_HANDLING, HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.node_memory import NodeMemory
-from paceline.simulator.runs.cost_model import cluster_network, receiving_of, supply_of
-from paceline.simulator.runs.interference import processors_of
+from paceline.simulator.runs.cost_model import cluster_network, processors_of, receiving_of, supply_of
 from paceline.simulator.runs.plan_timing import PlanTiming
 
 SCENARIOS = {

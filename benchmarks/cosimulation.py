@@ -41,8 +41,8 @@ from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.plan_timing import PlanTiming
 from paceline.workloads.batches.examples import Examples
 from paceline.workloads.learners.timing_only import TimingOnly
+from paceline.workloads.learners.torch_building import uniform
 from paceline.workloads.learners.torch_learner import TorchLearner
-from paceline.workloads.models.initial_weights import uniform
 from training_speed.models import CLASSES, cnn, made_up, mlp
 
 clock = time.perf_counter

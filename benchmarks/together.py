@@ -27,9 +27,8 @@ from rich.table import Table
 from torch import nn
 
 from paceline.algorithms.core.values import Samples
-from paceline.workloads.learners.torch_learner import TorchLearner
-from paceline.workloads.learners.vmap import RECORDED_AFTER
-from paceline.workloads.models.initial_weights import uniform
+from paceline.workloads.learners.torch_building import uniform
+from paceline.workloads.learners.torch_learner import RECORDED_AFTER, TorchLearner
 from paceline.workloads.models.paper_networks import digits_cnn
 from training_speed.models import CLASSES, cnn, made_up, mlp
 

@@ -9,9 +9,8 @@ from paceline.algorithms.core.lazy_imports import deferred
 
 if TYPE_CHECKING:
     from paceline.simulator.interpreter.interpreter import simulate_job
-    from paceline.simulator.network.emulated import EmulatedNetwork
+    from paceline.simulator.network.emulated import EmulatedNetwork, StoreAndForward
     from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, Network, NoCost
-    from paceline.simulator.network.store_and_forward import StoreAndForward
 else:
     __getattr__, __dir__ = deferred(
         __name__,

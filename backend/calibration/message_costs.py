@@ -14,8 +14,11 @@ Rules of this file:
 
 from __future__ import annotations
 
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.core.method import Method, build_team
@@ -23,10 +26,11 @@ from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.probe_runner import Runner
 from paceline.backend.calibration.probes import ProbeCollectives, ProbeMessages
 from paceline.backend.calibration.recorded_costs import SNAPSHOT, Costs, beside_gradients, costs, pooled
-from paceline.backend.calibration.snapshot_costs import snapshot_s
 from paceline.backend.local.launch import Launch
+from paceline.backend.posix.run_folders import SHARED
 from paceline.backend.rank.pacing import Pace
-from paceline.records.trace import Schedule
+from paceline.backend.status.recorder import Recorder
+from paceline.records.trace import Schedule, Snapshot
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.machine_profile import Asked, Profile
@@ -189,3 +193,27 @@ class Later:
 
     def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
         return self.pace.layer_shares()
+
+
+PIECE = 20
+"""snapshots in one piece of a record; a run writes one every half second, so it has about as many"""
+MOST_BYTES = 64 * 2**20
+"""of a piece here, unless one snapshot is larger: it lies in memory twice"""
+
+
+def snapshot_s(job: Job) -> float:
+    """Returns the mean seconds in which a rank stores the weights of a job in its record.
+
+    Args:
+        job: the job.
+    """
+    with tempfile.TemporaryDirectory(prefix="snapshots-", dir=SHARED) as folder:
+        recorder = Recorder(Rank(0), Path(folder, "record"))
+        initial = job.learner.initial()
+        count = max(1, min(PIECE, MOST_BYTES // max(1, int(initial.nbytes))))
+        vectors = [initial + 0.0 for _ in range(count)]
+        begun_s = time.perf_counter()
+        for number, vector in enumerate(vectors):
+            recorder.add("snapshot", Snapshot(0.0, number, 0, vector))
+        recorder.close()
+        return (time.perf_counter() - begun_s) / count

@@ -22,20 +22,139 @@ Rationale:
 from __future__ import annotations
 
 import mmap
+import os
+import select
 import threading
+from contextlib import suppress
 from pathlib import Path
+
+import numpy as np
 
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.values import Group, Rank
 from paceline.backend.posix.backoff import Backoff
-from paceline.backend.posix.fifo_event import FifoEvent, FifoSetter
 from paceline.backend.posix.memory_fence import Fence
 from paceline.backend.posix.reserve import OTHERWISE, reserve, shared_file
 from paceline.backend.status.status_board import Lost
 from paceline.backend.transports import serialization
-from paceline.backend.transports.byte_ring import COUNTS_BYTES, LINE_BYTES, RING_BYTES, WORD_BYTES, Ring
 from paceline.backend.transports.inbox import Envelope, Inbox
+from paceline.backend.transports.serialization import Bytes
 from paceline.backend.transports.shared_segment import NOT_RESERVED, PAGE_BYTES
+
+# * There is one writer and one reader. Each increments its own counter and never writes the other's, so there are no
+#   locks, and a process that is killed leaves nothing locked.
+# * A counter is written after its bytes, and read before them. On x86-64 other processors see stores in order; on
+#   other architectures a fence enforces the order.
+
+
+RING_BYTES = 2**20
+"""default size of a ring; provenance: ours. A longer message passes in pieces while the reader takes them"""
+LINE_BYTES = 64
+"""a cache line of the processor: the counters lie in different lines"""
+COUNTS_BYTES = 2 * LINE_BYTES
+"""space of the counters in front of a ring"""
+WORD_BYTES = 8
+READ = LINE_BYTES // WORD_BYTES
+"""the index of the word that counts bytes read; word 0 counts bytes written"""
+
+
+class Ring:
+    """One end of a ring buffer.
+
+    Args:
+        memory: shared memory, initially zero.
+        at: offset of the ring in the memory, in bytes.
+        size: capacity of the ring in bytes; the counters take another `COUNTS_BYTES` in front of it.
+    """
+
+    def __init__(self, memory: mmap.mmap, at: int, size: int = RING_BYTES) -> None:
+        self._counts = memoryview(memory)[at : at + COUNTS_BYTES].cast("q")
+        """bytes written and bytes read; both only increase"""
+        self._bytes: Bytes = np.frombuffer(memory, np.uint8, size, at + COUNTS_BYTES)
+        self._size, self._fence = size, Fence()
+
+    @property
+    def ready(self) -> int:
+        """Bytes that can be read."""
+        return self._counts[0] - self._counts[READ]
+
+    @property
+    def full(self) -> bool:
+        return self.ready == self._size
+
+    def write(self, data: Bytes) -> int:
+        """Writes as many bytes as fit and returns their number."""
+        size = min(self._size - self.ready, len(data))
+        self._fence()
+        begin = self._counts[0] % self._size
+        first = min(size, self._size - begin)
+        self._bytes[begin : begin + first] = data[:first]
+        self._bytes[: size - first] = data[first:size]
+        self._fence()
+        self._counts[0] += size
+        return size
+
+    def read(self, into: Bytes) -> int:
+        """Reads as many bytes as are available and fit, and returns their number."""
+        size = min(self.ready, len(into))
+        self._fence()
+        begin = self._counts[READ] % self._size
+        first = min(size, self._size - begin)
+        into[:first] = self._bytes[begin : begin + first]
+        into[first:size] = self._bytes[: size - first]
+        self._fence()
+        self._counts[READ] += size
+        return size
+
+
+# * The event is a FIFO, so processes find it by its path, whether they were forked or not, and a sender does not wait
+#   for an answer. An event that was set before a thread waits is not lost.
+# * The FIFO is deleted with its folder.
+
+
+MOST_BYTES = 4096
+"""bytes per read: however often the event was set, the waiting thread wakes once"""
+
+
+class FifoSetter:
+    """The setting end of an event."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    def set(self) -> None:
+        """Sets the event; does nothing if the FIFO is full or its waiting end is closed."""
+        with suppress(OSError):
+            if self._file is None:
+                self._file = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK)
+            os.write(self._file, b"\0")
+
+    def close(self) -> None:
+        """Closes this end."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+class FifoEvent(FifoSetter):
+    """The waiting end of an event; creates the FIFO."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        os.mkfifo(path)
+        # open for writing too: otherwise a poll would report the end of the file while no setter has it open
+        self._file = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+        self._poll = select.poll()
+        self._poll.register(self._file, select.POLLIN)
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Waits until the event is set, for at most `seconds`, and clears it."""
+        assert self._file is not None, "open since it was made"
+        if self._poll.poll(None if seconds is None else seconds * 1e3):
+            with suppress(BlockingIOError):  # another thread has cleared it
+                os.read(self._file, MOST_BYTES)
+
 
 PIECE_BYTES = 2**18
 """how much is written before the receiver is woken, so that it reads while the rest is written; chosen by us"""

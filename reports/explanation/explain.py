@@ -22,8 +22,7 @@ from paceline.reports.words import listed
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.network.network import ClusterNetwork
-from paceline.simulator.runs.cost_model import cluster_network
-from paceline.simulator.runs.interference import processors_of
+from paceline.simulator.runs.cost_model import cluster_network, processors_of
 from paceline.simulator.runs.short_runs import Length, length_of
 from paceline.topologies.catalogue.libraries import LIBRARIES
 from paceline.topologies.catalogue.storage_devices import Storage

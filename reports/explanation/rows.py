@@ -36,7 +36,7 @@ from paceline.reports.explanation.recording import (
     attribute,
     windows,
 )
-from paceline.simulator.runs.interference import processors_of, taken_of
+from paceline.simulator.runs.cost_model import processors_of, taken_of
 from paceline.topologies.catalogue.device import Curve
 from paceline.topologies.catalogue.libraries import LIBRARIES
 from paceline.topologies.catalogue.staging import GPUDIRECT

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from paceline.algorithms.core.values import Group
 from paceline.simulator.cohort.classes import Places, RankClass, Times
-from paceline.simulator.cohort.unsuitable import Diverges, NotACohort
-from paceline.simulator.cohort.varying import VaryingRanks
+from paceline.simulator.cohort.varying import Diverges, NotACohort, VaryingRanks
 
 MOST_NAMED = 1024
 """members whose ranks are listed in a name; a name is stored with each kept collective"""

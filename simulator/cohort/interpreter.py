@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,10 +21,10 @@ import numpy as np
 
 from paceline.algorithms.core import operations as ops
 from paceline.algorithms.core.job import Job, Learner, OneByOne
-from paceline.algorithms.core.operations import Op
+from paceline.algorithms.core.operations import Handle, Op
 from paceline.algorithms.core.parts import together
 from paceline.algorithms.core.program import Lane, Routine
-from paceline.algorithms.core.values import Batch, GradientResult, Null, Rank, Samples, Weights, may_diverge
+from paceline.algorithms.core.values import Batch, GradientResult, Group, Null, Rank, Samples, Weights, may_diverge
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES, Collective, sent_bytes
 from paceline.algorithms.runtime.handles import HandleTable, UnheardFailures
 from paceline.algorithms.runtime.program_errors import check_start
@@ -31,18 +32,14 @@ from paceline.algorithms.runtime.stop_rule import next_step
 from paceline.algorithms.runtime.update_log import Update, UpdateLog
 from paceline.records.trace import Trace
 from paceline.simulator.cohort.batch_copies import BatchCopies, CopyPaths
-from paceline.simulator.cohort.classes import Contexts, OneOfClass, Places, RankClass, Times
+from paceline.simulator.cohort.classes import Contexts, OneOfClass, Places, RankClass, TimedPromise, Times
 from paceline.simulator.cohort.group_sets import GroupSets, Membership
-from paceline.simulator.cohort.of_one import of_one
-from paceline.simulator.cohort.own_work import OwnWork
 from paceline.simulator.cohort.prices import Prices
-from paceline.simulator.cohort.promises import TimedPromise
 from paceline.simulator.cohort.recorder import Recorder
 from paceline.simulator.cohort.rooms import Rooms
 from paceline.simulator.cohort.stacked import Stacked
-from paceline.simulator.cohort.tasks import CohortTask, Scheduler, Steps
-from paceline.simulator.cohort.unsuitable import NotACohort
-from paceline.simulator.cohort.varying import of_ranks, vary
+from paceline.simulator.cohort.tasks import CohortTask, OwnWork, Scheduler, Steps
+from paceline.simulator.cohort.varying import NotACohort, Varying, VaryingRanks, of_ranks, vary
 from paceline.simulator.interpreter.weights_owner import WeightsOwner
 from paceline.simulator.kernel.timing import Timing
 from paceline.topologies.catalogue.staging import Staging
@@ -523,3 +520,35 @@ def _start(samples: Samples) -> Any:
     from paceline.workloads.sampling import stream_start
 
     return stream_start(samples)
+
+
+def of_one(value: Any, place: int) -> Any:
+    """Returns the value of one rank; values that are the same for all ranks are not copied.
+
+    Args:
+        value: a value of the class, at any depth of tuples, lists, dictionaries and dataclasses.
+        place: the place of the rank in the class.
+    """
+    if isinstance(value, Varying):
+        return value.values[place].item()
+    if isinstance(value, Stacked):
+        return value.rows[place].copy()  # a part of the matrix would keep all of it
+    if isinstance(value, Group):
+        ranks: Any = value.ranks
+        return Group(ranks.parts[ranks.part_of[place]]) if isinstance(ranks, VaryingRanks) else value
+    if isinstance(value, Handle):
+        rank: Any = value.rank
+        return Handle(Rank(of_one(rank, place)), value.number)
+    if isinstance(value, tuple | list):
+        parts = [of_one(part, place) for part in value]
+        if all(part is own for part, own in zip(parts, value, strict=True)):
+            return value
+        return type(value)(*parts) if hasattr(value, "_make") else type(value)(parts)
+    if isinstance(value, dict):
+        return {key: of_one(part, place) for key, part in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value) if field.init]
+        found = {name: of_one(getattr(value, name), place) for name in names}
+        changed = {name: part for name, part in found.items() if part is not getattr(value, name)}
+        return dataclasses.replace(value, **changed) if changed else value
+    return value

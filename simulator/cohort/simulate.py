@@ -20,11 +20,9 @@ from paceline.simulator.cohort.batch_copies import CopyPaths
 from paceline.simulator.cohort.classes import Contexts, Places, divided
 from paceline.simulator.cohort.interpreter import CohortRun
 from paceline.simulator.cohort.prices import prices_of
-from paceline.simulator.cohort.unsuitable import Diverges, NotACohort
-from paceline.simulator.cohort.varying import MOST_CLASSES
-from paceline.simulator.interpreter.extra_metrics import has_drift
+from paceline.simulator.cohort.varying import MOST_CLASSES, Diverges, NotACohort
 from paceline.simulator.interpreter.host_costs import NO_COSTS, HostCosts
-from paceline.simulator.interpreter.weights_owner import Progress, WeightsOwner
+from paceline.simulator.interpreter.weights_owner import Progress, WeightsOwner, has_drift
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.interference import WHOLE, Processors
 from paceline.simulator.network.network import ClusterNetwork, Network

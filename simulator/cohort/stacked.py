@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from paceline.algorithms.core.values import Special, norm
-from paceline.simulator.cohort.unsuitable import NotACohort
-from paceline.simulator.cohort.varying import Varying, vary
+from paceline.simulator.cohort.varying import NotACohort, Varying, vary
 
 
 class Stacked(Special):

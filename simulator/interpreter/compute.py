@@ -11,20 +11,65 @@ from typing import Any
 import simpy
 
 from paceline.algorithms.core.buckets import Bucket
-from paceline.algorithms.core.job import Job
+from paceline.algorithms.core.job import Job, Learner
 from paceline.algorithms.core.operations import Charge, Gradient, LayerGradients, Load
 from paceline.algorithms.core.parts import together
 from paceline.algorithms.core.values import Batch, GradientResult, Layer, Rank, Samples, Weights
 from paceline.algorithms.runtime.handles import Promise
 from paceline.records.trace import Activity, Span, Trace
 from paceline.simulator.interpreter.batch_staging import BatchStaging
-from paceline.simulator.interpreter.in_flight import Flight, Pending
 from paceline.simulator.interpreter.loading import Loading
 from paceline.simulator.kernel.crash_timeline import Life, State, Stretch, Timeline, undisturbed
 from paceline.simulator.kernel.lanes import Steps, Task
 from paceline.simulator.kernel.shared_processor import SharedProcessor
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.interference import Demand, Processors
+
+# * A gradient is needed when its step ends. Until then only references to its weights and its sample numbers are
+#   stored. Weights are not copied, because vectors are never changed in place, and data are loaded when they are
+#   used.
+# * When a gradient is needed, all that have begun are computed, in the order in which they began. So the batches of
+#   gradients depend on the run alone, and runs are repeatable bit for bit.
+# * For N workers this takes N references to weights and at most N gradients that are not needed yet.
+
+
+@dataclass(eq=False, slots=True)
+class Pending:
+    """A gradient that has begun."""
+
+    vector: Any
+    samples: Samples
+    answer: tuple[Any, float] | None = None
+
+
+class Flight:
+    """The gradients of a run that have begun and not ended."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+        self._waiting: dict[Pending, None] = {}
+
+    def begin(self, vector: Any, samples: Samples) -> Pending:
+        """Registers a gradient at these weights."""
+        pending = Pending(vector, samples)
+        self._waiting[pending] = None
+        return pending
+
+    def end(self, pending: Pending) -> tuple[Any, float]:
+        """Returns the gradient and the loss."""
+        if pending.answer is None:
+            waiting, self._waiting = list(self._waiting), {}
+            found = self._learner.gradients([one.vector for one in waiting], [one.samples for one in waiting])
+            for one, (gradient, loss) in zip(waiting, found, strict=True):
+                one.vector, one.answer = None, (one.samples.weighted(gradient), loss)
+        assert pending.answer is not None, "it was among the waiting gradients"
+        return pending.answer
+
+    def give_up(self, pending: Pending | None) -> None:
+        """Cancels a gradient; has no effect if it has not begun or has been computed."""
+        if pending is not None:
+            self._waiting.pop(pending, None)
+
 
 # A timeline knows the crashes and slowdowns of the device in advance. What else runs on the device is known only when
 # it begins, so the end is computed again at every change of the processor's speed.

@@ -34,11 +34,10 @@ from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.batch_staging import BatchStaging
 from paceline.simulator.interpreter.cells import Cells
 from paceline.simulator.interpreter.collectives import Collectives
-from paceline.simulator.interpreter.compute import Compute
+from paceline.simulator.interpreter.compute import Compute, Flight
 from paceline.simulator.interpreter.deaths import Deaths
 from paceline.simulator.interpreter.device_copies import DeviceCopies
 from paceline.simulator.interpreter.host_costs import NO_COSTS, HostCosts
-from paceline.simulator.interpreter.in_flight import Flight
 from paceline.simulator.interpreter.loading import Loading
 from paceline.simulator.interpreter.mail import Mail
 from paceline.simulator.interpreter.serving import Threads

@@ -19,8 +19,8 @@ from paceline.algorithms.core.values import Message, Rank, nbytes
 from paceline.algorithms.runtime.program_errors import check_peer, message_wanted, timed_out
 from paceline.algorithms.runtime.snapshots import Snapshots
 from paceline.records.trace import Span, Trace
-from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
 from paceline.simulator.interpreter.device_copies import DeviceCopies
+from paceline.simulator.interpreter.host_costs import NO_HANDLING, Handling
 from paceline.simulator.kernel.lanes import Steps, Task
 from paceline.simulator.kernel.simpy_events import upon
 from paceline.simulator.network.network import Network

@@ -26,14 +26,12 @@ from paceline.simulator.collectives.link_traffic import LinkTraffic
 from paceline.simulator.collectives.patterns import Kind
 from paceline.simulator.collectives.protocols import transport_of
 from paceline.simulator.collectives.tuning import Tuner
-from paceline.simulator.flows.fabric import GraphFabric, Path
+from paceline.simulator.flows.fabric import GraphFabric, Path, host_buffers
 from paceline.simulator.flows.flow_engine import Flows, Port
-from paceline.simulator.flows.host_buffers import host_buffers
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.kernel.lanes import Steps
 from paceline.simulator.kernel.simpy_events import Activity, after, come, upon
-from paceline.simulator.network.outages import Outages
-from paceline.simulator.network.varying_links import VaryingLinks
+from paceline.simulator.network.outages import Outages, VaryingLinks
 from paceline.topologies.catalogue.libraries import LIBRARIES
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.faults.link_faults import changes

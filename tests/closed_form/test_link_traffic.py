@@ -17,8 +17,8 @@ from paceline.records.links import MOST_LINKS, Links, link_figures, link_rows
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.cohort.simulate import simulate_cohort
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.network.link_use import links_of
 from paceline.simulator.network.network import ClusterNetwork
+from paceline.simulator.runs.cost_model import links_of
 from paceline.topologies.graphs.network_graphs import ring
 from tests.clusters import star
 from tests.outages import WIRE, fault, on, played

@@ -18,7 +18,7 @@ from paceline.scenarios import load
 from paceline.scenarios.values.mistakes import ScenarioError
 from paceline.simulator.runs.run import simulate
 from paceline.workloads.batches.examples import Batch
-from paceline.workloads.learners.vmap import Joint
+from paceline.workloads.learners.torch_learner import Joint
 from tests.thorough import sampled
 
 LAYERWISE = ["ddp", "layerwise-sgd-lazy", "layerwise-sgd-next-forward"]

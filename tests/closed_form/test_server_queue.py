@@ -32,8 +32,7 @@ from paceline.algorithms.core.operations import (
 from paceline.algorithms.core.program import Program, Routine, program
 from paceline.algorithms.core.values import Message, Rank
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter.cpu_overheads import NO_HANDLING, Handling
-from paceline.simulator.interpreter.host_costs import HostCosts
+from paceline.simulator.interpreter.host_costs import NO_HANDLING, Handling, HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork, Network, NoCost
 from tests.clusters import answer, played, star

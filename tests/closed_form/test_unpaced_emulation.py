@@ -21,7 +21,7 @@ from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.kernel.simpy_events import after, happen
 from paceline.simulator.network.interference import Demand, Processors
-from paceline.simulator.runs.interference import host_law
+from paceline.simulator.runs.cost_model import host_law
 from paceline.simulator.runs.run import perform
 from paceline.topologies.catalogue.gradient_times import GradientTimes
 from paceline.topologies.catalogue.machine_profile import EmulationCosts, JoinedHosts, MeasuredCosts, Profile

@@ -23,7 +23,7 @@ TRANSPORTS = (
     ),
     Mutant(
         name="ring-overwrites-last-byte",
-        file="backend/transports/byte_ring.py",
+        file="backend/transports/mailbox.py",
         old="size = min(self._size - self.ready, len(data))",
         new="size = min(self._size - self.ready + 1, len(data))",
         bug="A full ring takes one more byte, over the oldest one that has not been read.",
@@ -31,7 +31,7 @@ TRANSPORTS = (
     ),
     Mutant(
         name="ring-forgets-wrap",
-        file="backend/transports/byte_ring.py",
+        file="backend/transports/mailbox.py",
         old="self._bytes[: size - first] = data[first:size]",
         new="self._bytes[: size - first] = data[: size - first]",
         bug="What is written behind the end of a ring begins again with the first bytes of the piece.",

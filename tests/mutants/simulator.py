@@ -39,7 +39,7 @@ NETWORK = (
     ),
     Mutant(
         name="headers-without-bytes",
-        file="simulator/network/store_and_forward.py",
+        file="simulator/network/emulated.py",
         old="min(self._payload, nbytes - first) + HEADERS",
         new="min(self._payload, nbytes - first)",
         bug="The headers of packets take no time on an emulated line.",
@@ -160,7 +160,7 @@ COLLECTIVES = (
 FAULTS = (
     Mutant(
         name="redraw-leaves-timers",
-        file="simulator/network/varying_links.py",
+        file="simulator/network/outages.py",
         old="        self._contention.disturb(ports)\n",
         new="",
         bug="A collective that a timer represents ends as if its links had kept the bandwidth that they began with.",
@@ -270,7 +270,7 @@ STORAGE = (
 COMPUTE = (
     Mutant(
         name="cancelled-gradient-computed",
-        file="simulator/interpreter/in_flight.py",
+        file="simulator/interpreter/compute.py",
         old="self._waiting.pop(pending, None)",
         new="pass",
         bug="Gradients that were cancelled are still computed with the next one that is needed.",

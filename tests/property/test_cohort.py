@@ -21,9 +21,9 @@ from paceline.records.keeping import Keeping
 from paceline.records.sampled import new_trace
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios.resolution.plan import Plan
-from paceline.simulator.cohort.node_copies import NodeCopies
+from paceline.simulator.cohort.batch_copies import NodeCopies
 from paceline.simulator.cohort.simulate import simulate_cohort
-from paceline.simulator.cohort.unsuitable import NotACohort
+from paceline.simulator.cohort.varying import NotACohort
 from paceline.simulator.flows.max_min import play
 from paceline.simulator.flows.network_state import add_flow, network
 from paceline.simulator.interpreter.interpreter import simulate_job

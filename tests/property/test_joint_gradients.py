@@ -24,8 +24,8 @@ from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from paceline.workloads.batches.examples import Batch, Examples
+from paceline.workloads.learners.torch_building import uniform
 from paceline.workloads.learners.torch_learner import TorchLearner
-from paceline.workloads.models.initial_weights import uniform
 from tests.support import FixedTiming, built, job_of, nodes_for, staleness_table
 from tests.thorough import FAMILIES, sampled
 from tests.thorough import examples as tried

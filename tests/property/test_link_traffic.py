@@ -10,8 +10,8 @@ from hypothesis import given
 from paceline.algorithms import METHODS
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.network.link_use import links_of
 from paceline.simulator.network.network import ClusterNetwork
+from paceline.simulator.runs.cost_model import links_of
 from tests.clusters import star
 from tests.property.test_simulated import COMPUTE, COUNTS, LATENCY, job_on, times
 from tests.support import FixedTiming

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Group, Rank
 from paceline.backend.transports import serialization
-from paceline.backend.transports.byte_ring import COUNTS_BYTES, Ring
 from paceline.backend.transports.inbox import Claim, Envelope, Inbox
-from paceline.backend.transports.mailbox import Mailbox, mailbox_bytes
+from paceline.backend.transports.mailbox import COUNTS_BYTES, Mailbox, Ring, mailbox_bytes
 from tests.thorough import examples
 
 MOVES = st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=60)

@@ -11,8 +11,7 @@ import pytest
 from paceline.algorithms.core.values import Group
 from paceline.simulator.cohort.classes import divided
 from paceline.simulator.cohort.stacked import Stacked
-from paceline.simulator.cohort.unsuitable import Diverges, NotACohort
-from paceline.simulator.cohort.varying import Ranks, Varying, VaryingRanks, ranks_of, vary
+from paceline.simulator.cohort.varying import Diverges, NotACohort, Ranks, Varying, VaryingRanks, ranks_of, vary
 
 RANK: Any = Varying(np.arange(6))
 

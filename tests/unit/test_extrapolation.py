@@ -18,9 +18,9 @@ from paceline.records import Run, store
 from paceline.records.trace import Snapshot
 from paceline.reports.extrapolation_table import extrapolation_table, lines_of, words
 from paceline.scenarios import ScenarioError, load
+from paceline.simulator.runs.extrapolation import batch_penalty, stability_slowdown
 from paceline.simulator.runs.run import simulate
 from paceline.simulator.runs.stand_in_training import reached
-from paceline.workloads.models.published_relations import penalty, stability_slowdown
 
 REFERENCE = {"reaches": "75 % top-1", "epochs": 90, "batch": 256, "provenance": "a paper"}
 RELATION = {"noise_scale": 20000, "provenance": "another paper"}
@@ -185,12 +185,12 @@ def test_the_run_is_the_one_without_extrapolation(by_stand_in: list[Run]) -> Non
 
 def test_the_relation_takes_batch_and_staleness_from_the_run(by_relation: list[Run]) -> None:
     sync, server, averages = by_relation
-    assert extrapolated(sync)["statistical_penalty"] == pytest.approx(penalty(128, 256, 20000))
+    assert extrapolated(sync)["statistical_penalty"] == pytest.approx(batch_penalty(128, 256, 20000))
     staleness = server.summary["staleness"]["mean"]
     assert staleness is not None and 2 < staleness <= 3
-    expected = penalty(32, 256, 20000, stability_slowdown(staleness))
+    expected = batch_penalty(32, 256, 20000, stability_slowdown(staleness))
     assert extrapolated(server)["statistical_penalty"] == pytest.approx(expected)
-    assert extrapolated(averages)["statistical_penalty"] == pytest.approx(penalty(128, 256, 20000))
+    assert extrapolated(averages)["statistical_penalty"] == pytest.approx(batch_penalty(128, 256, 20000))
     assert any(sentence.startswith("Local steps") for sentence in extrapolated(averages)["assumptions"])
 
 

@@ -29,7 +29,7 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.kernel.shared_processor import Speeds
 from paceline.simulator.network.interference import Demand, Processors
 from paceline.simulator.network.network import NoCost
-from paceline.simulator.runs.interference import host_law
+from paceline.simulator.runs.cost_model import host_law
 from paceline.simulator.runs.run import perform
 from paceline.topologies.catalogue.gradient_times import GradientTimes, SharedCores, shared_cores, slices
 from paceline.topologies.catalogue.machine_profile import MeasuredCosts, Profile

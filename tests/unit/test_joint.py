@@ -15,14 +15,13 @@ from paceline.algorithms import find
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Samples
 from paceline.records.trace import Schedule, Trace
-from paceline.simulator.interpreter.in_flight import Flight
+from paceline.simulator.interpreter.compute import Flight
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from paceline.workloads import build
 from paceline.workloads.batches.examples import Batch, Examples
-from paceline.workloads.learners.torch_learner import TorchLearner
-from paceline.workloads.learners.vmap import RECORDED_AFTER
-from paceline.workloads.models.initial_weights import uniform
+from paceline.workloads.learners.torch_building import uniform
+from paceline.workloads.learners.torch_learner import RECORDED_AFTER, TorchLearner
 from paceline.workloads.models.tensor_recording import recorded
 from tests.support import Bowl, FixedTiming, job_of
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.workloads.models.published_relations import (
+from paceline.simulator.runs.extrapolation import (
+    batch_penalty,
     implicit_momentum,
     momentum_slowdown,
-    penalty,
     samples_needed,
     stability_slowdown,
 )
@@ -48,7 +48,7 @@ def test_a_slowdown_of_the_curvature_multiplies_the_batch(slowdown: float) -> No
     """Derived here: samples ∝ batch / gain, of a step of which only the curvature term is larger."""
     noise, small, large = 100.0, 2.0, 40.0
     needed = (large / best_gain(large, noise, slowdown)) / (small / best_gain(small, noise))
-    assert penalty(large, small, noise, slowdown) == pytest.approx(needed, rel=1e-3)
+    assert batch_penalty(large, small, noise, slowdown) == pytest.approx(needed, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -80,5 +80,7 @@ def test_momentum_below_ones_own_costs_nothing_and_above_it_slows_down() -> None
 @given(POSITIVE, POSITIVE, st.floats(0, 1000), st.floats(0, 1000))
 def test_more_staleness_never_helps(batch: float, noise: float, one: float, other: float) -> None:
     less, more = sorted((one, other))
-    assert penalty(batch, 256, noise, stability_slowdown(less)) <= penalty(batch, 256, noise, stability_slowdown(more))
-    assert penalty(256, 256, noise) == 1
+    assert batch_penalty(batch, 256, noise, stability_slowdown(less)) <= batch_penalty(
+        batch, 256, noise, stability_slowdown(more)
+    )
+    assert batch_penalty(256, 256, noise) == 1

@@ -21,7 +21,7 @@ from paceline.scenarios.builders.network_builders import Link, Network, Variatio
 from paceline.scenarios.values.mistakes import ScenarioError
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.network.network import ClusterNetwork
-from paceline.simulator.network.varying_links import VaryingLinks
+from paceline.simulator.network.outages import VaryingLinks
 from paceline.simulator.runs.cost_model import cluster_network
 from paceline.simulator.runs.run import perform, simulate
 from paceline.topologies import LINKS

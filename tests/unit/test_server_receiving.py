@@ -12,7 +12,7 @@ from paceline.algorithms.core.values import Rank
 from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
 from paceline.scenarios.values.mistakes import ScenarioError
 from paceline.simulator.flows.fabric import MANY_WORKERS
-from paceline.simulator.interpreter.cpu_overheads import Handling
+from paceline.simulator.interpreter.host_costs import Handling
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.cost_model import receiving_of
 

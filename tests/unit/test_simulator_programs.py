@@ -35,8 +35,7 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Batch, Rank, Samples, Weights
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.records.trace import Schedule
-from paceline.simulator.interpreter.cpu_overheads import Handling
-from paceline.simulator.interpreter.host_costs import HostCosts
+from paceline.simulator.interpreter.host_costs import Handling, HostCosts
 from paceline.simulator.interpreter.interpreter import Simulation, simulate_job
 from paceline.simulator.network.network import MeasuredNetwork, NoCost
 from tests.clusters import Written, answer, fixed_costs, played

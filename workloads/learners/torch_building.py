@@ -6,13 +6,15 @@ A built-in model starts from `initial_weights`; a custom model starts from the w
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from paceline.algorithms.core.errors import InputError
 from paceline.workloads import datasets as sets
@@ -26,11 +28,43 @@ from paceline.workloads.learners import module_trial
 from paceline.workloads.learners.torch_learner import TorchLearner
 from paceline.workloads.models import custom
 from paceline.workloads.models.custom import Own
-from paceline.workloads.models.initial_weights import uniform
 from paceline.workloads.models.zoo import USUAL, known_model
 from paceline.workloads.reading import Reading
 from paceline.workloads.reading.file import LABEL
 from paceline.workloads.reading.folder import Recorded
+
+# They are drawn in float64 by NumPy and then rounded, so that both precisions start from the same point.
+
+
+def uniform(module: nn.Module, seed: int) -> Tensor:
+    """Draws weights and biases of linear layers and convolutions uniformly in ± 1/√inputs, the default of torch.
+
+    Embeddings are drawn uniformly in ± 1/√width: like those of a layer with their vectors as inputs. Parameters of
+    other layers (normalisation) keep their constants.
+
+    Args:
+        module: the module.
+        seed: the seed.
+
+    Returns:
+        The weights, flat, in float64.
+
+    >>> float(uniform(nn.Linear(4, 3), seed=1).abs().max()) <= 0.5
+    True
+    """
+    generator = np.random.default_rng(np.random.SeedSequence((seed, 0, 2)))
+    parts = []
+    for layer in module.modules():
+        for parameter in layer.parameters(recurse=False):
+            if isinstance(layer, nn.Linear | nn.modules.conv._ConvNd):
+                bound = math.prod(layer.weight.shape[1:]) ** -0.5
+                parts.append(torch.from_numpy(generator.uniform(-bound, bound, size=parameter.numel())))
+            elif isinstance(layer, nn.Embedding):
+                bound = layer.embedding_dim**-0.5
+                parts.append(torch.from_numpy(generator.uniform(-bound, bound, size=parameter.numel())))
+            else:
+                parts.append(parameter.detach().reshape(-1).double())
+    return torch.cat(parts)
 
 
 def trained(

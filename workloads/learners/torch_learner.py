@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._utils import _unflatten_dense_tensors  # views of a flat tensor by one call: what DDP uses
-from torch.func import functional_call
+from torch.func import functional_call, grad_and_value, vmap
 from torch.utils.flop_counter import FlopCounterMode
 
 from paceline.algorithms.core.errors import InputError
@@ -40,12 +40,98 @@ from paceline.algorithms.core.values import Layout, Samples
 from paceline.workloads.batches.drawing import Draw, InMemory
 from paceline.workloads.batches.examples import Batch, Examples, Loss
 from paceline.workloads.learners.layerwise_gradient import ByLayer, Piece, Ready
-from paceline.workloads.learners.vmap import Joint, block_size
 from paceline.workloads.models.layer_tables import LayerInfo, layout_of
+from paceline.workloads.models.tensor_recording import Function, recorded
 from paceline.workloads.sampling import cut
 
 if TYPE_CHECKING:
     from paceline.workloads.choices import Vmap
+
+
+# * `torch.func.vmap` derives the computation, for any module that it supports.
+# * Block sizes are powers of two. A block is padded with the last gradient's weights and batch, and the surplus
+#   results are dropped: the rows of a block are independent.
+# * If a shape is requested several times, its operations are recorded and repeated (`tensor_recording`): the same
+#   bits with a third of the calls, and intermediate results are freed after their last use.
+# * Every result is a separate vector, which does not keep its block alive.
+
+
+LossAt = Callable[[tuple[Tensor, ...], Tensor, Tensor], Tensor]
+"""the mean loss as a function of a module's parameters, inputs and labels"""
+Shape = tuple[torch.Size, torch.Size]
+"""the shapes of inputs and labels"""
+
+SMALLEST = 8
+"""number of gradients in the smallest block"""
+RECORDED_AFTER = 20
+"""number of calls of a shape before it is recorded; recording costs as much as these calls would save"""
+
+
+def block_size(wanted: int, most: int) -> int:
+    """Returns the size of a block for as many of the wanted gradients as possible.
+
+    Args:
+        wanted: number of gradients.
+        most: largest size of a block.
+
+    >>> [block_size(wanted, 32) for wanted in (5, 9, 32, 57)]
+    [8, 16, 32, 32]
+    """
+    return min(most, max(SMALLEST, 1 << (wanted - 1).bit_length()))
+
+
+class Joint:
+    """Computes many gradients of a module together.
+
+    Args:
+        loss_at: the loss.
+        shapes: shapes of the parameters, in their order in a flat vector.
+    """
+
+    def __init__(self, loss_at: LossAt, shapes: Sequence[torch.Size]) -> None:
+        self._shapes, self._sizes = shapes, [shape.numel() for shape in shapes]
+        together = vmap(grad_and_value(loss_at))
+
+        def flat(*given: Tensor) -> tuple[Tensor, ...]:
+            *parameters, inputs, labels = given
+            gradients, losses = together(tuple(parameters), inputs, labels)
+            return (*gradients, losses)
+
+        self._eager: Function = flat
+        self._asked: Counter[Shape] = Counter()
+        self._recorded: dict[Shape, Function] = {}
+        self._blocks: dict[int, tuple[Tensor, Tensor]] = {}
+        """reused buffers of weights and gradients by size, since new memory costs as much as the arithmetic"""
+
+    def __call__(self, vectors: Sequence[Tensor], batch: Batch) -> list[tuple[Tensor, float]]:
+        """Returns gradients, each a new flat vector, and losses.
+
+        Args:
+            vectors: the weights, each flat.
+            batch: the batches, with an additional first dimension for the vectors.
+        """
+        count = len(vectors)
+        if count not in self._blocks:
+            room = vectors[0].new_empty(2, count, len(vectors[0]))
+            self._blocks[count] = room[0], room[1]
+        weights, rows = self._blocks[count]
+        with torch.no_grad():
+            torch.stack(list(vectors), out=weights)
+            parts = zip(weights.split(self._sizes, dim=1), self._shapes, strict=True)
+            parameters = [part.view(count, *shape) for part, shape in parts]
+            *gradients, losses = self._function(parameters, batch)(*parameters, *batch)
+            torch.cat([gradient.reshape(count, -1) for gradient in gradients], dim=1, out=rows)
+        return [(row.clone(), loss) for row, loss in zip(rows.unbind(), losses.tolist(), strict=True)]
+
+    def _function(self, parameters: Sequence[Tensor], batch: Batch) -> Function:
+        shape = batch.inputs.shape, batch.labels.shape
+        if (known := self._recorded.get(shape)) is not None:
+            return known
+        self._asked[shape] += 1
+        if self._asked[shape] > RECORDED_AFTER:
+            self._recorded[shape] = recorded(self._eager, *parameters, *batch)
+        return self._eager
+
 
 PROCESSOR = torch.device("cpu")
 APART_BYTES = 2**21
