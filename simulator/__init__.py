@@ -21,7 +21,7 @@ else:
             "MeasuredNetwork": "network.network",
             "Network": "network.network",
             "NoCost": "network.network",
-            "StoreAndForward": "network.store_and_forward",
+            "StoreAndForward": "network.emulated",
             "simulate_job": "interpreter.interpreter",
         },
     )
