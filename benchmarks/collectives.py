@@ -18,7 +18,8 @@ is simulated twice: as in any run (`contention`, `pattern_time`), and message by
 2 (p − 1)/p S bytes over all cards of a node, or over the NVLinks of a GPU if that takes longer, and pays the latency of
 2 (p − 1) hops, of which one in eight crosses the network. A tree moves S bytes over the cards of a node between two
 nodes and 2 S between more, or 2 S over the NVLinks of a GPU (7/8 of it if every GPU is the head of a chain), at the
-share of the rate that NCCL's tuner gives a tree, and pays the latency of 2 (7 hops inside + lg m between nodes). B is
+share of the rate that NCCL's tuner gives a tree, and pays the latency of 2 (7 hops inside + lg m between nodes). Where
+switches add (NVLS), the NVLinks of a GPU carry 9/8 S, and the cards as much as with a tree. B is
 S/t · 2 (p − 1)/p. Where the ratio is not 1: a ring's latency is that of the slowest way around it, and a tree is slower
 at eight nodes by up to 9 %, because flows that share links fairly leave some of them idle at the end.
 
@@ -208,6 +209,7 @@ class Box:
     cards: int
     link: str | Link
     published: str = ""
+    architecture: str = "ampere"
 
 
 FAR = Link(name="30 ms", latency_s=30e-3, bytes_per_s=1.25e9, provenance="an example")
@@ -215,7 +217,8 @@ H100 = {"links_per_gpu": 18, "switches": 4, "link": "nvlink4", "generation": 5, 
 BOXES = (
     Box(name="dgx-a100", node="nvswitch-node", gpus={}, cards=8, link="ib-hdr",
         published="2 nodes, 8 x 200 Gbit/s RoCE: 163 at 134 MB, 236 at 4.3 GB; 1 node 231"),
-    Box(name="dgx-h100", node="nvswitch-node", gpus=H100, cards=8, link="ib-ndr", published="2 nodes: 370 to 470"),
+    Box(name="dgx-h100", node="nvswitch-node", gpus=H100, cards=8, link="ib-ndr", published="2 nodes: 370 to 470",
+        architecture="hopper"),
     Box(name="p4d", node="nvswitch-node", gpus={}, cards=4, link="efa-100g"),
     Box(name="one card, InfiniBand", node="nvswitch-node", gpus={}, cards=1, link="ib-hdr"),
     Box(name="one card, Ethernet", node="nvswitch-node", gpus={}, cards=1, link="eth-100g"),
@@ -246,7 +249,7 @@ def by_hand(box: Box, nodes: int) -> list[ByHand]:
     """Returns the all-reduces of a number of nodes."""
     inside = build_graph(box.node, box.gpus)
     graph = inside if nodes == 1 else compose("boxes", star(hosts=nodes, link=box.link, cables=box.cards), inside, "")
-    device = Device(name="device", overhead_s=0.0, per_sample_s=1.0)
+    device = Device(name="device", overhead_s=0.0, per_sample_s=1.0, architecture=box.architecture)
     local = LINKS["shared-memory"]
     cluster = Cluster(
         nodes=tuple(
@@ -280,16 +283,21 @@ def by_hand(box: Box, nodes: int) -> list[ByHand]:
 
 def formula_s(box: Box, inside: Graph, nodes: int, nbytes: float, algorithm: str, protocol: str) -> float:
     """Returns the seconds of an all-reduce by the formulas of this module's description."""
-    members = Members(ranks=GPUS * nodes, nodes=nodes, nvlink=True, switched=True)
+    members = Members(ranks=GPUS * nodes, nodes=nodes, architecture=box.architecture, nvlink=True, switched=True)
     adapted = LIBRARIES["nccl"].protocols_of(members, nbytes)
     (known,) = [one for one in adapted if (one.algorithm, one.name) == (algorithm, protocol)]
     link, share = link_named(box.link), known.data_share(nbytes)
     nvlink = sum(one.bytes_per_s for one in inside.connections if "gpu0" in one.ends and one.link.medium == "nvlink")
+    nvlink = min(nvlink, known.limit_bytes_per_s / known.bandwidth_factor)
     cards = box.cards * link.bytes_per_s
     near_s = known.step_s["nvlink"]
     far_s = known.step_s["network"] + known.latency_factor * link.latency_s
     p = GPUS * nodes
-    if algorithm == "ring":
+    passes = {1: 0, 2: 1}.get(nodes, 2)
+    if algorithm.startswith("nvls"):
+        latency_s = near_s + 2 * math.log2(nodes) * far_s
+        bytes_s = max((1 + 1 / GPUS) * nbytes / nvlink, passes * nbytes / cards)
+    elif algorithm == "ring":
         moved = 2 * (p - 1) / p * nbytes
         crossing = 0 if nodes == 1 else 1 / GPUS
         latency_s = 2 * (p - 1) * ((1 - crossing) * near_s + crossing * far_s)
@@ -298,7 +306,6 @@ def formula_s(box: Box, inside: Graph, nodes: int, nbytes: float, algorithm: str
         latency_s = 2 * ((GPUS - 1) * near_s + math.log2(nodes) * far_s)
         heads = min(box.cards, GPUS) if nodes > 1 else 1
         busiest = 2.0 if heads < GPUS else 2 * (GPUS - 1) / GPUS
-        passes = {1: 0, 2: 1}.get(nodes, 2)
         bytes_s = max(busiest * nbytes / nvlink, passes * nbytes / cards)
     return known.base_s + latency_s + bytes_s / share
 

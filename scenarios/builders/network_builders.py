@@ -119,6 +119,8 @@ class Network(Builder):
     library: Literal["plain", "nccl", "mpi", "gloo"] | None = None
     """the library whose protocols collectives use, and how its messages are received: plain (protocols without
     costs), nccl, mpi, gloo"""
+    library_version: str | None = None
+    """version of nccl or mpi, such as '2.18', on which protocols depend; default: the latest"""
     variation: Variation | Values | str | None = None
     """how the bandwidth of every link between nodes varies over time; links: each as its link says; none: not at
     all"""

@@ -21,6 +21,7 @@ from paceline.scenarios.sections.methods import Algorithms
 from paceline.scenarios.sections.train import TrainPart
 from paceline.scenarios.values.mistakes import Problem, raise_all
 from paceline.topologies import Cluster, Device, Jitter
+from paceline.topologies.catalogue.libraries import version_of
 from paceline.topologies.faults.slowdowns import Speed
 from paceline.topologies.graphs.routing import Rule
 from paceline.topologies.packet_lines import Lines, lines_of
@@ -44,11 +45,13 @@ class Wiring:
         all_reduce: the pattern of an all-reduce; "auto": the fastest predicted one.
         routing: the rule that chooses paths.
         library: the library whose protocols collectives use, a name of `LIBRARIES`.
+        version: (major, minor) of the library.
     """
 
     all_reduce: str
     routing: Rule
     library: str
+    version: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +247,12 @@ def plans(scenario: Scenario, *, paced: bool) -> list[Plan]:
     seeds = range(scenario.seed, scenario.seed + scenario.seeds)
     learners = {seed: scenario.workload.learner(seed) for seed in seeds}
     network, workload = scenario.cluster.network, scenario.workload
-    wiring = Wiring(all_reduce=network.allreduce_algorithm, routing=network.routing, library=network.library)
+    wiring = Wiring(
+        all_reduce=network.allreduce_algorithm,
+        routing=network.routing,
+        library=network.library,
+        version=version_of(network.library_version),
+    )
     work = Work(
         model=workload.model,
         samples=workload.num_samples,

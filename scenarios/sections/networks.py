@@ -167,6 +167,8 @@ def _link(value: object) -> object:
     raise expected(f"one of {', '.join(LINKS)}, or a mapping with latency and bandwidth{hint}")
 
 
+VERSIONED = ("nccl", "mpi")
+"""libraries whose costs depend on their version"""
 AnyLink = Annotated[
     LinkPart, BeforeValidator(_link, json_schema_input_type=Annotated[str, fields.choices(*KNOWN_LINKS)] | LinkPart)
 ]
@@ -218,6 +220,10 @@ class NetworkPart(Part):
         default="plain",
         description="the library whose protocols collectives use, and how its messages are received: plain (protocols "
         "without costs), nccl, mpi, gloo",
+    )
+    library_version: fields.LibraryVersion = Field(
+        default=None,
+        description="version of nccl or mpi, such as '2.18', on which protocols depend; default: the latest",
     )
     variation: NetworkVariation = Field(
         default="links",
@@ -303,6 +309,13 @@ class NetworkPart(Part):
                 words = f"none in a {self.topology}: only in a star is it clear which direction is the download"
                 faults.append(((key, "download"), expected(words), RATE.text(link.download)))
         complain(faults)
+        return self
+
+    @model_validator(mode="after")
+    def _versioned(self) -> NetworkPart:
+        if self.library_version is not None and self.library not in VERSIONED:
+            words = f"found a version of {self.library}, expected one of {' or '.join(VERSIONED)} only"
+            complain([(("library_version",), wrong(words), self.library_version)])
         return self
 
     @model_validator(mode="after")

@@ -156,6 +156,16 @@ RealStart = Annotated[Literal["auto", "fork", "spawn"], *choices("auto", "fork",
 Pin = Annotated[Literal["auto", "none", "cores", "numa"], *choices("auto", "none", "cores", "numa")]
 LIBRARIES = ("plain", "nccl", "mpi", "gloo")
 LibraryName = Annotated[Literal["plain", "nccl", "mpi", "gloo"], *choices(*LIBRARIES)]
+
+
+def _version(value: object) -> object:
+    """Validates a version given as text, because YAML reads 2.10 as the number 2.1."""
+    if value is None or (isinstance(value, str) and re.fullmatch(r"\d+\.\d+", value)):
+        return value
+    raise expected("a version as text in quotes, such as '2.18'")
+
+
+LibraryVersion = Annotated[str | None, BeforeValidator(_version, json_schema_input_type=str | None)]
 ReceiveOrder = Annotated[Literal["auto", "in-order", "shared"], *choices("auto", "in-order", "shared")]
 AnyPattern = Literal[
     "auto",

@@ -32,7 +32,7 @@ from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.kernel.lanes import Steps
 from paceline.simulator.kernel.simpy_events import Activity, after, come, upon
 from paceline.simulator.network.outages import Outages, VaryingLinks
-from paceline.topologies.catalogue.libraries import LIBRARIES
+from paceline.topologies.catalogue.libraries import LATEST, LIBRARIES
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.faults.link_faults import changes
 from paceline.topologies.graphs.routing import Rule
@@ -222,6 +222,7 @@ class ClusterNetwork:
         library: the library whose protocols collectives use.
         fabric: ports and paths, if they are not simply those of the graph.
         seed: the seed of the run, from which links whose bandwidth varies draw it.
+        version: (major, minor) of the library; the latest by default.
     """
 
     def __init__(
@@ -232,11 +233,12 @@ class ClusterNetwork:
         library: str = "plain",
         fabric: GraphFabric | None = None,
         seed: int = 0,
+        version: tuple[int, int] = LATEST,
     ) -> None:
         transport = transport_of(cluster.graph)
         buffers = host_buffers(cluster, LIBRARIES[library], transport) if library in LIBRARIES else None
         self.fabric = fabric or GraphFabric(cluster, routing, buffers=buffers)
-        self.tuner = Tuner(self.fabric, collective, library, transport)
+        self.tuner = Tuner(self.fabric, collective, library, transport, version)
         self.cluster, self._seed = cluster, seed
         self._changes = changes(cluster.graph, cluster.link_faults)
         self._alone: dict[CollectivePlan, Alone] = {}

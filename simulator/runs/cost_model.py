@@ -185,7 +185,7 @@ def cluster_network(plan: Plan, kind: type[N] = ClusterNetwork) -> N:  # type: i
         kind: the class of the network.
     """
     wiring = plan.wiring
-    return kind(plan.cluster, wiring.all_reduce, wiring.routing, wiring.library, seed=plan.seed)
+    return kind(plan.cluster, wiring.all_reduce, wiring.routing, wiring.library, seed=plan.seed, version=wiring.version)
 
 
 def supply_of(plan: Plan) -> Supply | None:

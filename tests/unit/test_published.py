@@ -19,6 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.errors import PacelineError
+from paceline.algorithms.core.values import Group, Rank
+from paceline.scenarios import load
+from paceline.simulator.network.network import ClusterNetwork
+from paceline.simulator.runs.cost_model import cluster_network
 from paceline.topologies.catalogue.libraries import LIBRARIES
 from paceline.topologies.closed_forms import halving_doubling_s, recursive_doubling_s
 
@@ -186,6 +190,24 @@ def test_one_rank_a_node_is_the_closed_form(nbytes: float, formula: Any, nodes: 
         assert nbytes / 8 > 8192
     expected = formula(nodes, nbytes, latency_s, 1 / 11.9e9, 1e-10)
     assert cost.seconds() == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_row_costs_what_a_scenario_of_the_same_cluster_costs() -> None:
+    """The benchmark predicts with what `simulate` uses, for the same words in a scenario."""
+    network = {"link": "ib-hdr", "cables": 8, "library": "nccl", "library_version": "2.18"}
+    scenario = {
+        "name": "two", "cluster": {"nodes": [{"node": "nvswitch-node", "count": 2}], "network": network},
+        "workload": {"model": "resnet50", "learning": "none"}, "algorithms": ["sync-sgd"], "stop": {"updates": 2},
+    }  # fmt: skip
+    (plan,) = load(scenario).plans()
+    row = {"device": "A100-SXM4-40GB", "topology": "NVSwitch; 8x HDR", "nranks": "16", "nnodes": "2"}
+    machine = part("machines").read(COLLECTIVE | row | {"library": "NCCL 2.18"})
+    modelled: ClusterNetwork = cluster_network(plan)
+    group = Group(tuple(map(Rank, range(16))))
+    for nbytes in (8, 2**20, 2**30):
+        _, alone_s = modelled.alone("AllReduce", group, nbytes, 0)
+        cost = part("cost_model").costs(machine, "allreduce", float(nbytes))[0]
+        assert cost.seconds() == pytest.approx(alone_s, rel=1e-9)
 
 
 @pytest.mark.parametrize(("ranks", "nodes", "slowest"), [(4, 1, 21.9e9), (8, 4, 6.2e9), (6, 2, 6.2e9)])

@@ -111,7 +111,8 @@ def test_a_path_given_beside_the_scenario_is_seen_from_here(tmp_path: Path, monk
             {"network": {"file": "tree.json", "sides": "4x4"}, "nodes": [{"device": DEVICE}]},
             [
                 "network.sides: unknown key; "  # noqa: ISC004
-                "there are file, intra_node_link, routing, allreduce_algorithm, library, variation, faults"
+                "there are file, intra_node_link, routing, allreduce_algorithm, library, library_version, "
+                "variation, faults"
             ],
         ),
         (

@@ -236,7 +236,7 @@ def test_parameters_that_a_network_does_not_have() -> None:
     assert changed("cluster.network={topology: torus, sidse: 3x3}") == [
         (
             "cluster.network.sidse: unknown key (did you mean sides?); there are topology, file, link, "
-            "intra_node_link, routing, allreduce_algorithm, library, variation, faults, sides"
+            "intra_node_link, routing, allreduce_algorithm, library, library_version, variation, faults, sides"
         )
     ]
 

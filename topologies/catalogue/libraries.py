@@ -59,8 +59,22 @@ LL_LIMIT_GB_PER_S = {
 """the limit of protocol LL within a node, between two nodes, and more, by the GPUs' generation; FOUND as above"""
 LATEST = (999, 0)
 """a version of a library that is above all others"""
-RING_LIMIT_BYTES_PER_S = {"ampere": 235e9}
-"""the highest rate over the switches of a node, by the GPUs' architecture; FOUND as above"""
+SWITCH_LIMIT_BYTES_PER_S = {"ampere": 235e9}
+"""the highest rate over the switches of a node, by the GPUs' architecture; of rings FOUND as above, of trees INFERENCE"""
+
+
+def version_of(text: str | None) -> tuple[int, int]:
+    """Returns (major, minor) of a version; the latest without one.
+
+    >>> version_of("2.18"), version_of(None) == LATEST
+    ((2, 18), True)
+    """
+    if text is None:
+        return LATEST
+    major, minor = text.split(".")
+    return int(major), int(minor)
+
+
 GENERATIONS = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
 """NVIDIA's architectures by age. An unknown one, and those of other vendors, count as Ampere: INFERENCE"""
 
@@ -322,8 +336,8 @@ def _adapted_by_nccl(one: Protocol, members: Members, nbytes: float, version: tu
         share = NVLS_SHARE.get(members.architecture)
         fits = members.switched and several == (one.algorithm == "nvls-tree")
         return None if share is None or not fits else replace(one, bandwidth_factor=share)
-    if members.switched and members.architecture in RING_LIMIT_BYTES_PER_S:
-        one = replace(one, limit_bytes_per_s=one.bandwidth_factor * RING_LIMIT_BYTES_PER_S[members.architecture])
+    if members.switched and members.architecture in SWITCH_LIMIT_BYTES_PER_S:
+        one = replace(one, limit_bytes_per_s=one.bandwidth_factor * SWITCH_LIMIT_BYTES_PER_S[members.architecture])
     if one.name == "LL":
         column = min(members.nodes, 3) - 1
         known = max((GENERATIONS.index(name), limits[column]) for name, limits in LL_LIMIT_GB_PER_S.items()
