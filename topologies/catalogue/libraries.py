@@ -60,7 +60,7 @@ LL_LIMIT_GB_PER_S = {
 LATEST = (999, 0)
 """a version of a library that is above all others"""
 SWITCH_LIMIT_BYTES_PER_S = {"ampere": 235e9}
-"""the highest rate over the switches of a node, by the GPUs' architecture; of rings FOUND as above, of trees INFERENCE"""
+"""the highest rate over the switches of a node by architecture; of rings FOUND as above, of trees INFERENCE"""
 
 
 def version_of(text: str | None) -> tuple[int, int]:
