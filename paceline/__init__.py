@@ -24,10 +24,14 @@ if TYPE_CHECKING:
     from paceline.reports.run_results import MeasuredRuns, SimulatedRuns, simulate, train
     from paceline.reports.sweeps.sweep import SweepResult, sweep
     from paceline.scenarios import Scenario, ScenarioError, load
-    from paceline.scenarios.builders.cluster_builders import Cluster, Device, Nodes, Server, Storage
-    from paceline.scenarios.builders.fault_builders import Crash, Crashes, Death, Slowdown, Straggler
-    from paceline.scenarios.builders.network_builders import Link, Network
-    from paceline.scenarios.builders.run_builders import Evaluate, Reading, Record, Stop, Target, Train, Workload
+    from paceline.scenarios.sections.clusters import Cluster, Nodes, Server
+    from paceline.scenarios.sections.devices import Device
+    from paceline.scenarios.sections.evaluation import Evaluate, Record, Stop, Target
+    from paceline.scenarios.sections.fault_sections import Crash, Crashes, Death, Slowdown, Straggler
+    from paceline.scenarios.sections.networks import Link, Network
+    from paceline.scenarios.sections.reading import Reading, Storage
+    from paceline.scenarios.sections.train import Train
+    from paceline.scenarios.sections.workload import Workload
 
     __version__: str
 
@@ -42,18 +46,14 @@ _MODULES = {
     "paceline.reports.run_results": ("MeasuredRuns", "SimulatedRuns", "simulate", "train"),
     "paceline.reports.sweeps.sweep": ("SweepResult", "sweep"),
     "paceline.scenarios": ("Scenario", "ScenarioError", "load"),
-    "paceline.scenarios.builders.cluster_builders": ("Cluster", "Device", "Nodes", "Server", "Storage"),
-    "paceline.scenarios.builders.fault_builders": ("Crash", "Crashes", "Death", "Slowdown", "Straggler"),
-    "paceline.scenarios.builders.network_builders": ("Link", "Network"),
-    "paceline.scenarios.builders.run_builders": (
-        "Evaluate",
-        "Reading",
-        "Record",
-        "Stop",
-        "Target",
-        "Train",
-        "Workload",
-    ),
+    "paceline.scenarios.sections.clusters": ("Cluster", "Nodes", "Server"),
+    "paceline.scenarios.sections.devices": ("Device",),
+    "paceline.scenarios.sections.evaluation": ("Evaluate", "Record", "Stop", "Target"),
+    "paceline.scenarios.sections.fault_sections": ("Crash", "Crashes", "Death", "Slowdown", "Straggler"),
+    "paceline.scenarios.sections.networks": ("Link", "Network"),
+    "paceline.scenarios.sections.reading": ("Reading", "Storage"),
+    "paceline.scenarios.sections.train": ("Train",),
+    "paceline.scenarios.sections.workload": ("Workload",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from paceline.scenarios import Plan, Scenario
-from paceline.scenarios.sections.clusters import NodePart
+from paceline.scenarios.sections.clusters import Nodes
 from paceline.topologies import Device
 from paceline.topologies.catalogue.device_catalogue import SPECS
 from paceline.topologies.catalogue.device_prices import device_prices
@@ -56,7 +56,7 @@ class _Kind:
     """A kind of node of a scenario, and the number of nodes and devices of a node that a run uses."""
 
     place: str
-    part: NodePart | None
+    part: Nodes | None
     device: Device
     devices: int
     count: int

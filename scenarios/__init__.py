@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from paceline.scenarios.resolution.load_scenario import json_schema, load
     from paceline.scenarios.resolution.plan import Plan
     from paceline.scenarios.resolution.schema import Scenario
-    from paceline.scenarios.sections.extrapolate import ExtrapolatePart, RelationPart, StandInPart
+    from paceline.scenarios.sections.extrapolate import Extrapolate, Relation, StandInWorkload
     from paceline.scenarios.values.mistakes import ScenarioError
     from paceline.scenarios.values.text import SHIPPED
 else:
     __getattr__, __dir__ = deferred(
         __name__,
         {
-            "ExtrapolatePart": "sections.extrapolate",
+            "Extrapolate": "sections.extrapolate",
             "Plan": "resolution.plan",
-            "RelationPart": "sections.extrapolate",
+            "Relation": "sections.extrapolate",
             "SHIPPED": "values.text",
             "Scenario": "resolution.schema",
             "ScenarioError": "values.mistakes",
-            "StandInPart": "sections.extrapolate",
+            "StandInWorkload": "sections.extrapolate",
             "json_schema": "resolution.load_scenario",
             "load": "resolution.load_scenario",
         },
@@ -32,12 +32,12 @@ else:
 
 __all__ = [
     "SHIPPED",
-    "ExtrapolatePart",
+    "Extrapolate",
     "Plan",
-    "RelationPart",
+    "Relation",
     "Scenario",
     "ScenarioError",
-    "StandInPart",
+    "StandInWorkload",
     "json_schema",
     "load",
 ]

@@ -28,7 +28,7 @@ from paceline.records.metrics import smoothed
 from paceline.reports.planning.request import Target
 from paceline.scenarios import Scenario, ScenarioError, load
 from paceline.scenarios.resolution.axes import axis
-from paceline.scenarios.sections.planning import PlanningPart, RangePart
+from paceline.scenarios.sections.planning import HyperparameterRange, Planning
 from paceline.scenarios.values.hyperparameters import types_of
 from paceline.scenarios.values.limits import MOST_WORKERS
 
@@ -123,7 +123,7 @@ class Space:
     """the parameters of the first trials: each method as in the scenario, with at most as many workers as it has"""
 
 
-def space_of(scenario: Scenario, part: PlanningPart) -> Space:
+def space_of(scenario: Scenario, part: Planning) -> Space:
     """Returns the search space.
 
     Args:
@@ -172,7 +172,7 @@ def space_of(scenario: Scenario, part: PlanningPart) -> Space:
     return dataclasses.replace(space, usual=usual)
 
 
-def kind_names(part: PlanningPart) -> tuple[str, ...]:
+def kind_names(part: Planning) -> tuple[str, ...]:
     """Returns a name for each kind of node: `OWN_NODES`, or those of the section, by their devices."""
     if not part.nodes:
         return (OWN_NODES,)
@@ -209,7 +209,7 @@ def _counts(given: str | tuple[int, ...] | None, place: str, mistakes: list[str]
     return tuple(sorted(set(counts)))
 
 
-def _ranges(method: Method, part: PlanningPart, mistakes: list[str]) -> dict[str, Range]:
+def _ranges(method: Method, part: Planning, mistakes: list[str]) -> dict[str, Range]:
     """Returns the tuned hyper-parameters of a method: those of the section, or else the usual ones."""
     kinds = types_of(type(method))
     found: dict[str, Range] = {}
@@ -233,7 +233,7 @@ def _ranges(method: Method, part: PlanningPart, mistakes: list[str]) -> dict[str
     return found
 
 
-def _range(given: RangePart, *, whole: bool, place: str, mistakes: list[str]) -> Range:
+def _range(given: HyperparameterRange, *, whole: bool, place: str, mistakes: list[str]) -> Range:
     if given.values:
         return Values(given.values)
     assert given.low is not None

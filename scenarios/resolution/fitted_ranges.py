@@ -18,8 +18,8 @@ from paceline.records.targets import SMOOTHING
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.sections.devices import of_catalogue
 from paceline.scenarios.sections.published_rows import gaps
-from paceline.scenarios.sections.stand_in_data import StandInDataPart
-from paceline.scenarios.sections.workload import WorkloadPart
+from paceline.scenarios.sections.stand_in_data import StandInData
+from paceline.scenarios.sections.workload import Workload
 from paceline.topologies.catalogue.device_catalogue import SPECS, THIS_MACHINE
 from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.catalogue.machine_profile import CALIBRATED, caution
@@ -136,7 +136,7 @@ def _targets(plan: Plan) -> Iterator[str]:
 def _below_entropy(plan: Plan) -> Iterator[str]:
     """Yields a note on a target loss that is below the entropy of a generated text."""
     workload = plan.scenario.workload
-    learned: WorkloadPart | StandInDataPart = workload.stood_in or workload
+    learned: Workload | StandInData = workload.stood_in or workload
     known = known_model(learned.model)
     name = learned.dataset or (known and known.data)
     if workload.learning != "train" or name is None or name not in DATA or not DATA[name].tokens:

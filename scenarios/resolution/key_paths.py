@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from paceline.algorithms.registry import METHODS
 from paceline.scenarios.values.hyperparameters import types_of
 from paceline.scenarios.values.key_hints import meanings
+from paceline.scenarios.values.mistakes import key_of
 
 PREFERRED = {"device": "train.device", "nodes": "cluster.nodes[0].count"}
 """paths of keys for which the path nearest to the top is not what an option of this name means"""
@@ -40,7 +41,7 @@ def key_paths(root: type[BaseModel]) -> dict[str, str]:
         below = []
         for section, prefix in level:
             for name, field in section.model_fields.items():
-                key = field.alias or name
+                key = key_of(name, field)
                 if key in LEFT_OUT:
                     continue
                 paths.setdefault(key, f"{prefix}{key}")

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.naming import whole
-from paceline.scenarios.builders.builder import plain_data
 from paceline.scenarios.resolution.key_paths import key_paths, suggestion
 from paceline.scenarios.resolution.overrides import Change, choose, override
 from paceline.scenarios.resolution.schema import Scenario
@@ -18,6 +17,7 @@ from paceline.scenarios.sections.methods import ALL_HYPERPARAMETERS, unused_hype
 from paceline.scenarios.sections.referenced_files import anchor
 from paceline.scenarios.values.key_hints import key_hint
 from paceline.scenarios.values.mistakes import Problem, problems_of, raise_all
+from paceline.scenarios.values.section import plain_data
 from paceline.scenarios.values.text import folder_of, read
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -34,7 +34,7 @@ def load(
 
     Args:
         source: the path of a YAML file or a run.json, the name of a shipped scenario, YAML text (with a line break or
-            braces in it), a mapping (sections may be builders such as `paceline.Cluster`), or a scenario.
+            braces in it), a mapping (its sections may be objects such as a `paceline.Cluster`), or a scenario.
         overrides: changes, applied before the validation: ``path=value`` with the value as YAML, or pairs of a path
             and a value.
         algorithms: the algorithms to run: names of those in the scenario, which keep their hyper-parameters, names of

@@ -15,10 +15,10 @@ from paceline.algorithms.core.values import Group, Rank
 from paceline.records.figures import significant
 from paceline.records.keeping import Choice
 from paceline.records.trace import Schedule
-from paceline.scenarios.sections.clusters import ServerPart
+from paceline.scenarios.sections.clusters import Server
 from paceline.scenarios.sections.devices import LayerSplit, split_of_given_time
 from paceline.scenarios.sections.methods import Algorithms
-from paceline.scenarios.sections.train import TrainPart
+from paceline.scenarios.sections.train import Train
 from paceline.scenarios.values.mistakes import Problem, raise_all
 from paceline.topologies import Cluster, Device, Jitter
 from paceline.topologies.catalogue.libraries import version_of
@@ -90,13 +90,13 @@ class Plan:
     cluster: Cluster
     wiring: Wiring
     work: Work
-    server: ServerPart
+    server: Server
     """how the server handles messages"""
     interference: float | None
     """the share of a device that communication takes; None: as the library and the device are known to do"""
     records: Choice
     """which spans and updates a simulation keeps"""
-    real: TrainPart
+    real: Train
     """how real runs are made"""
     time_dilation: float = 1.0
     """factor on device times: 1, or `train.time_dilation` in a paced run and its prediction"""

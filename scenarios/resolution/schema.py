@@ -12,30 +12,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, ValidationInfo, field_validator
 
 from paceline.algorithms import reference
 from paceline.algorithms.core.errors import InputError
 from paceline.records.keeping import Choice
-from paceline.scenarios.sections.clusters import ClusterPart, cluster_mapping, some
-from paceline.scenarios.sections.evaluation import EvaluatePart, RecordPart, StopPart, TargetPart
-from paceline.scenarios.sections.extrapolate import ExtrapolatePart, faults_of
+from paceline.scenarios.sections.clusters import Cluster, some
+from paceline.scenarios.sections.evaluation import Evaluate, Record, Stop, Target
+from paceline.scenarios.sections.extrapolate import Extrapolate, faults_of
 from paceline.scenarios.sections.methods import AlgorithmList, Algorithms
-from paceline.scenarios.sections.planning import PlanningPart
-from paceline.scenarios.sections.train import TrainPart
-from paceline.scenarios.sections.workload import WorkloadPart, unbuildable, unreadable
+from paceline.scenarios.sections.planning import Planning
+from paceline.scenarios.sections.train import Train
+from paceline.scenarios.sections.workload import Workload, unbuildable, unreadable
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.limits import MOST_ALGORITHMS, MOST_RUNS
 from paceline.scenarios.values.mistakes import Fault, complain, expected, wrong
-from paceline.scenarios.values.section import Part
+from paceline.scenarios.values.section import Field, Section, Values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from paceline.algorithms.core.method import Method
-    from paceline.scenarios.builders.builder import Values
-    from paceline.scenarios.builders.cluster_builders import Cluster
-    from paceline.scenarios.builders.run_builders import Evaluate, Record, Stop, Target, Train, Workload
     from paceline.scenarios.resolution.plan import Plan
 
 
@@ -56,42 +53,38 @@ def _said_twice(algorithms: Algorithms, index: int, first: int) -> str:
     return f"found the label {label!r}, which algorithms[{first}] has too; expected labels that differ"
 
 
-class Scenario(Part):
+class Scenario(Section):
     """Everything that a simulated or real run needs: methods, a cluster, a workload and an end."""
 
     name: fields.Name = Field(description="a name of letters, digits, '.', '-' and '_'")
-    cluster: Annotated[ClusterPart, BeforeValidator(cluster_mapping)] = Field(
-        description="a mapping with nodes, or the name of a system"
-    )
-    workload: WorkloadPart = Field(description="a mapping with a model: what is trained")
+    cluster: Cluster = Field(description="a mapping with nodes, or the name of a system")
+    workload: Workload = Field(description="a mapping with a model: what is trained")
     hyperparameters: dict[str, Any] = Field(
         default={}, exclude=True, description="defaults for all algorithms that have such hyper-parameters"
     )
     algorithms: Annotated[AlgorithmList, BeforeValidator(_not_too_many)] = Field(
         description="a list of methods, by name or as mappings with name, label and hyper-parameters"
     )
-    train: TrainPart = Field(default=TrainPart(), description="how a real run is made")
-    evaluate: EvaluatePart = Field(default=EvaluatePart(), description="when the weights are evaluated")
-    record: RecordPart = Field(
-        default=RecordPart(), description="what else a simulation measures; costs no virtual time"
-    )
+    train: Train = Field(default=Train(), description="how a real run is made")
+    evaluate: Evaluate = Field(default=Evaluate(), description="when the weights are evaluated")
+    record: Record = Field(default=Record(), description="what else a simulation measures; costs no virtual time")
     records: Choice = Field(
         default="auto",
         description="which spans and updates a simulation keeps: all (full), those of some ranks and some updates "
         "(sampled), none (summary), or full up to 200,000 steps of all workers and sampled above (auto), where each "
         "bucket of a layer-wise method counts as a step",
     )
-    stop: StopPart = Field(
+    stop: Stop = Field(
         description="a mapping with epochs, updates, samples or seconds, and accuracy or loss: when a run ends"
     )
-    target: TargetPart = Field(
-        default=TargetPart(), description="an accuracy or a loss that the time is measured to; else that of stop"
+    target: Target = Field(
+        default=Target(), description="an accuracy or a loss that the time is measured to; else that of stop"
     )
-    extrapolate: ExtrapolatePart | None = Field(
+    extrapolate: Extrapolate | None = Field(
         default=None, description="how long a model takes to a target that cannot be trained here; simulate only"
     )
-    plan: PlanningPart = Field(
-        default=PlanningPart(), exclude=True, description="what `paceline plan` may change; no effect on a run"
+    plan: Planning = Field(
+        default=Planning(), exclude=True, description="what `paceline plan` may change; no effect on a run"
     )
     seed: fields.Index = Field(default=1, description="random seed of initial weights, samples and jitter")
     seeds: fields.Count = Field(default=1, description="number of runs of each algorithm, with seed, seed + 1, …")
@@ -99,19 +92,19 @@ class Scenario(Part):
     def __init__(
         self,
         *,
-        cluster: Cluster | ClusterPart | Values | str,
-        workload: Workload | WorkloadPart | Values,
+        cluster: Cluster | Values | str,
+        workload: Workload | Values,
         algorithms: Sequence[str | Method | type[Method] | Values],
-        stop: Stop | StopPart | Values,
+        stop: Stop | Values,
         name: str = "scenario",
         hyperparameters: Values | None = None,
-        train: Train | TrainPart | Values | None = None,
-        evaluate: Evaluate | EvaluatePart | Values | None = None,
-        record: Record | RecordPart | Values | None = None,
+        train: Train | Values | None = None,
+        evaluate: Evaluate | Values | None = None,
+        record: Record | Values | None = None,
         records: Choice | None = None,
-        target: Target | TargetPart | Values | None = None,
-        extrapolate: ExtrapolatePart | Values | None = None,
-        plan: PlanningPart | Values | None = None,
+        target: Target | Values | None = None,
+        extrapolate: Extrapolate | Values | None = None,
+        plan: Planning | Values | None = None,
         seed: int | None = None,
         seeds: int | None = None,
     ) -> None:
@@ -160,7 +153,7 @@ class Scenario(Part):
 
     @field_validator("workload")
     @classmethod
-    def _trainable(cls, workload: WorkloadPart, info: ValidationInfo) -> WorkloadPart:
+    def _trainable(cls, workload: Workload, info: ValidationInfo) -> Workload:
         complain(unbuildable(workload))
         if "cluster" in info.data:
             batches = info.data["cluster"].batches(workload)
@@ -233,7 +226,7 @@ class Scenario(Part):
 
     @field_validator("record")
     @classmethod
-    def _has_numbers(cls, record: RecordPart, info: ValidationInfo) -> RecordPart:
+    def _has_numbers(cls, record: Record, info: ValidationInfo) -> Record:
         if "workload" in info.data and info.data["workload"].learning == "none":
             words = "null where workload.learning is none: there is nothing to measure"
             complain([((name,), expected(words), getattr(record, name)) for name in record.asked])
@@ -241,7 +234,7 @@ class Scenario(Part):
 
     @field_validator("stop")
     @classmethod
-    def _ends(cls, stop: StopPart) -> StopPart:
+    def _ends(cls, stop: Stop) -> Stop:
         if all(rule is None for rule in (stop.epochs, stop.updates, stop.samples, stop.seconds)):
             hopes = [name for name in ("accuracy", "loss") if getattr(stop, name) is not None]
             found = f"only {' and '.join(hopes)}, which may never be reached" if hopes else "no rule"
@@ -250,7 +243,7 @@ class Scenario(Part):
 
     @field_validator("target")
     @classmethod
-    def _before_the_end(cls, target: TargetPart, info: ValidationInfo) -> TargetPart:
+    def _before_the_end(cls, target: Target, info: ValidationInfo) -> Target:
         if (stop := info.data.get("stop")) is not None:
             complain([((name,), wrong(text), getattr(target, name)) for name, text in target.missed(stop)])
         return target
@@ -264,7 +257,7 @@ class Scenario(Part):
 
     @field_validator("extrapolate")
     @classmethod
-    def _fits(cls, part: ExtrapolatePart | None, info: ValidationInfo) -> ExtrapolatePart | None:
+    def _fits(cls, part: Extrapolate | None, info: ValidationInfo) -> Extrapolate | None:
         if part is not None:
             if part.stand_in is not None:
                 complain([(("stand_in", *place), error, value) for place, error, value in unbuildable(part.stand_in)])

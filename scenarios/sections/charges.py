@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
 from paceline.algorithms.core.errors import InputError
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.mistakes import expected, wrong
-from paceline.scenarios.values.section import Part
+from paceline.scenarios.values.section import Default, Field, Quantity, Section
 from paceline.topologies import Device
 from paceline.topologies.catalogue.charge_rates import (
     DEFAULT_HOST,
@@ -45,22 +45,28 @@ def _processor(value: object) -> object:
 Processor = Annotated[str | None, BeforeValidator(_processor, json_schema_input_type=str | None)]
 
 
-class ChargesPart(Part):
-    device_bandwidth: fields.Rate | None = Field(
+class Charges(Section):
+    """How fast updates, averages and copies are, where the catalogue is not to be used."""
+
+    device_bandwidth: Quantity[fields.Rate | None] = Field(
         default=None, description="memory bandwidth of every device, read and written together: '500 GB/s'"
     )
-    device_launch: fields.Time | None = Field(default=None, description="to launch a kernel on a device: '10 us'")
-    host: Processor = Field(default=None, description="the processor of every node, a name of `paceline list devices`")
-    core_bandwidth: fields.Rate | None = Field(
+    device_launch: Quantity[fields.Time | None] = Field(
+        default=None, description="to launch a kernel on a device: '10 us'"
+    )
+    host: Default[Processor] = Field(
+        default=None, description="the processor of every node, a name of `paceline list devices`"
+    )
+    core_bandwidth: Quantity[fields.Rate | None] = Field(
         default=None, description="memory bandwidth of one core of a host, outside its cache: '12 GB/s'"
     )
-    core_cache_bandwidth: fields.Rate | None = Field(
+    core_cache_bandwidth: Quantity[fields.Rate | None] = Field(
         default=None,
         description="memory bandwidth of one core of a host, inside its cache: '30 GB/s'; if only the other one is "
         "given and no host is known, in proportion to it",
     )
-    cache: fields.Size | None = Field(default=None, description="last cache of a host: '35 MB'")
-    host_launch: fields.Time | None = Field(default=None, description="to launch a kernel on a host: '5 us'")
+    cache: Quantity[fields.Size | None] = Field(default=None, description="last cache of a host: '35 MB'")
+    host_launch: Quantity[fields.Time | None] = Field(default=None, description="to launch a kernel on a host: '5 us'")
 
     def device(self, device: Device) -> Device:
         """The device with these rates; one without rates and without a given bandwidth stays as it is."""

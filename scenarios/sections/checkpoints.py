@@ -5,16 +5,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.mistakes import complain, expected
-from paceline.scenarios.values.section import Part
+from paceline.scenarios.values.section import Default, Field, Section
 
 
-class CheckpointPart(Part):
+class Checkpoints(Section):
+    """How often a real run is checkpointed."""
+
     every: fields.Interval = Field(description="how often: '100 updates', '1 epoch' or '5000 samples'")
-    keep: fields.Count = Field(default=2, description="how many of the latest checkpoints are kept")
+    keep: Default[fields.Count] = Field(default=2, description="how many of the latest checkpoints are kept")
 
     @field_validator("every")
     @classmethod
@@ -31,7 +33,7 @@ class CheckpointPart(Part):
             num_samples: samples of an epoch.
             samples_in: returns the samples of a number of steps.
 
-        >>> CheckpointPart(every="1 epoch").steps(num_samples=100, samples_in=lambda steps: 32 * steps)
+        >>> Checkpoints(every="1 epoch").steps(num_samples=100, samples_in=lambda steps: 32 * steps)
         4
         """
         if self.every.unit == "updates":

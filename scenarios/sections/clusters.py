@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
-    Field,
     TypeAdapter,
     ValidationInfo,
     WrapValidator,
@@ -17,76 +18,82 @@ from pydantic import (
     model_validator,
 )
 
+from paceline import topologies
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Rank
-from paceline.scenarios.sections.charges import ChargesPart
-from paceline.scenarios.sections.devices import DevicePart, any_device, device_of
+from paceline.scenarios.sections.charges import Charges
+from paceline.scenarios.sections.devices import Device, any_device, device_of
 from paceline.scenarios.sections.fault_sections import (
-    CrashesPart,
+    Crashes,
+    Death,
     Deaths,
+    OwnStepTime,
     OwnStepTimes,
+    Slowdown,
     Slowdowns,
+    Straggler,
     Stragglers,
     faults_of,
     misplaced,
 )
 from paceline.scenarios.sections.layout import Layout, of_file, of_nodes, of_system, with_cables, with_own_links
 from paceline.scenarios.sections.link_outages import misjoined
-from paceline.scenarios.sections.machine_devices import MachineDevicePart, machine_cluster, machine_node
-from paceline.scenarios.sections.networks import AnyLink, LinkPart, NetworkPart
-from paceline.scenarios.sections.reading import AnyStorage
-from paceline.scenarios.sections.referenced_files import File, MachineFile, NodeFilePart, any_node, graph_of
+from paceline.scenarios.sections.machine_devices import MachineDevice, machine_cluster, machine_node
+from paceline.scenarios.sections.networks import AnyLink, Link, Network
+from paceline.scenarios.sections.reading import AnyStorage, Storage
+from paceline.scenarios.sections.referenced_files import File, MachineFile, NodeFile, any_node, graph_of
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.limits import MOST_WORKERS
 from paceline.scenarios.values.mistakes import Fault, Place, complain, expected, wrong
-from paceline.scenarios.values.section import Part
-from paceline.topologies import NO_JITTER, Cluster, Device, Jitter, Node
+from paceline.scenarios.values.section import Default, Field, Given, Nested, Quantity, Section, Values
+from paceline.topologies import NO_JITTER, Jitter
+from paceline.topologies.catalogue import staging as copies
 from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.catalogue.host_memory import host_memory
-from paceline.topologies.catalogue.staging import Batches, GpuDirect, Staging
+from paceline.topologies.catalogue.staging import Batches, GpuDirect
 from paceline.topologies.cluster import sites
 from paceline.topologies.compute.chip_groups import group_device
 from paceline.topologies.compute.memory import Mode
 from paceline.topologies.graphs.cpu_machines import knl_node
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import build
-from paceline.topologies.graphs.links import LINKS, Link
+from paceline.topologies.graphs.links import LINKS
 from paceline.workloads.models.layer_tables import find_model
 
 if TYPE_CHECKING:
-    from paceline.scenarios.sections.workload import WorkloadPart
-if TYPE_CHECKING:
-    from paceline.scenarios.sections.workload import WorkloadPart
-if TYPE_CHECKING:
-    from paceline.scenarios.sections.workload import WorkloadPart
+    from paceline.scenarios.sections.workload import Workload
 
 
 # What a system has follows from its graph and the catalogue, see `topologies.catalogue.staging`. The size of a batch
 # on the device is that of the model's input: it does not depend on how samples are stored.
 
 
-class StagingPart(Part):
-    batches: Annotated[Batches, *fields.choices("pinned", "pageable", "none")] = Field(
+class Staging(Section):
+    """How batches, gradients and weights are copied between hosts and devices."""
+
+    batches: Default[Annotated[Batches, *fields.choices("pinned", "pageable", "none")]] = Field(
         default="pinned",
         description="the host memory that batches are copied from: pinned; pageable: a core copies them to pinned "
         "memory first, and nothing is prefetched; none: batches are on the devices already",
     )
-    prefetch: fields.Prefetched = Field(
+    prefetch: Default[fields.Prefetched] = Field(
         default=1, description="batches copied ahead of the one that is computed; 0: a worker waits for every copy"
     )
-    gpudirect: Annotated[GpuDirect, *fields.choices("auto", "on", "off"), fields.SWITCH] = Field(
+    gpudirect: Default[Annotated[GpuDirect, *fields.choices("auto", "on", "off"), fields.SWITCH]] = Field(
         default="auto",
         description="whether NICs read and write the memory of devices; auto: of GPUs, on networks without TCP. "
         "Without it, nccl and mpi go through host memory; gloo always does, plain never",
     )
 
-    def build(self, workload: WorkloadPart) -> Staging:
+    def build(self, workload: Workload) -> copies.Staging:
         """Returns the copies for the batches of a workload."""
         size = 0
         if workload.learning != "quadratic":
             with contextlib.suppress(InputError):  # of a model that cannot be traced, no input is known
                 size = find_model(workload.model).sample_bytes
-        return Staging(batches=self.batches, prefetch=self.prefetch, gpudirect=self.gpudirect, sample_bytes=float(size))
+        return copies.Staging(
+            batches=self.batches, prefetch=self.prefetch, gpudirect=self.gpudirect, sample_bytes=float(size)
+        )
 
 
 # * Every group is a worker with its own weights and its own copy of the data. All groups share the memory of the
@@ -95,10 +102,12 @@ class StagingPart(Part):
 #   method that gives every worker a whole batch needs more memory for activations than is counted here.
 
 
-class GroupsPart(Part):
+class CoreGroups(Section):
+    """Groups of the cores of a many-core chip, each of which is a worker."""
+
     count: fields.Count = Field(description="number of groups of whole tiles of cores, each a worker")
-    data: fields.Size = Field(default=0.0, description="the data that every group keeps in memory: '687 MB'")
-    memory_mode: Annotated[Mode, *fields.choices("flat", "cache")] = Field(
+    data: Quantity[fields.Size] = Field(default=0.0, description="the data that every group keeps in memory: '687 MB'")
+    memory_mode: Default[Annotated[Mode, *fields.choices("flat", "cache")]] = Field(
         default="flat", description="mode of the near memory: flat, or cache of the far memory"
     )
 
@@ -113,7 +122,7 @@ class GroupsPart(Part):
         """The groups on the mesh of the chip."""
         return knl_node(parts=self.count)
 
-    def device(self, name: str, workload: WorkloadPart, optimizer_copies: int = 1) -> Device:
+    def device(self, name: str, workload: Workload, optimizer_copies: int = 1) -> topologies.Device:
         """Returns one group of a chip.
 
         Args:
@@ -126,32 +135,40 @@ class GroupsPart(Part):
 
 
 @lru_cache(maxsize=64)
-def _group(name: str, model: str, groups: int, batch: int, data_bytes: float, mode: Mode, copies: int) -> Device:
+def _group(
+    name: str, model: str, groups: int, batch: int, data_bytes: float, mode: Mode, optimizer_copies: int
+) -> topologies.Device:
     work = find_model(model)
     return group_device(
-        named(name), work, groups, samples=batch, data_bytes=data_bytes, optimizer_copies=copies, mode=mode
+        named(name), work, groups, samples=batch, data_bytes=data_bytes, optimizer_copies=optimizer_copies, mode=mode
     )
 
 
-AnyDevice = Annotated[DevicePart | MachineDevicePart | str, WrapValidator(any_device)]
+AnyDevice = Annotated[Device | MachineDevice | str, WrapValidator(any_device)]
 
 
-class NodePart(Part):
-    device: AnyDevice | None = Field(
+class Nodes(Section):
+    """Equal nodes of a cluster.
+
+    >>> Nodes(device="v100-sxm2", count=4, workers_per_node=8).document()
+    {'device': 'v100-sxm2', 'count': 4, 'workers_per_node': 8}
+    """
+
+    device: Nested[AnyDevice | None] = Field(
         default=None,
         description="a device's name, a mapping with name, overhead and per_sample, or {machine: PATH} of `paceline "
         "calibrate`; not for a known node",
     )
-    node: Annotated[fields.NodeName | NodeFilePart | None, WrapValidator(any_node)] = Field(
+    node: Nested[Annotated[fields.NodeName | NodeFile | None, WrapValidator(any_node)]] = Field(
         default=None,
         description="a node of `paceline list topologies`, {file: PATH}, or {machine: PATH} of `paceline calibrate`; "
         "default: one host",
     )
-    settings: dict[str, Any] = Field(
+    settings: Nested[dict[str, Any]] = Field(
         default={},
         description="parameters of that node of `paceline list topologies`, as {gpu: v100}; of a file: link, pcie",
     )
-    count: fields.Count = Field(default=1, description="number of such nodes")
+    count: Default[fields.Count] = Field(default=1, description="number of such nodes")
     workers_per_node: fields.Count | None = Field(
         default=None, description="workers of a node, each with a device; default: 1, or all devices of a known node"
     )
@@ -160,24 +177,24 @@ class NodePart(Part):
         description="samples in one gradient of a worker of such a node; default: workload.batch_per_worker. Every "
         "sample counts as much: gradients are weighted by their batches",
     )
-    link: AnyLink | None = Field(
+    link: Given[AnyLink | None, Link | Values | str | None] = Field(
         default=None,
         description="link from such a node to the network, as network.link; default: network.link; only in a star",
     )
-    step_time: fields.StepTimeLaw | None = Field(
+    step_time: Nested[fields.StepTimeLaw | None] = Field(
         default=None, description="jitter of these devices; default: that of the cluster"
     )
-    price_per_hour: fields.Price | None = Field(
+    price_per_hour: Quantity[fields.Price | None] = Field(
         default=None,
         description="price of such a node, with its unit: '12.5 USD/h'; default: that of the cluster, or the list "
         "price of its devices in the catalogue",
     )
-    power: fields.Power | None = Field(
+    power: Quantity[fields.Power | None] = Field(
         default=None,
         description="mean power of such a node while it trains, with its unit: '6.5 kW'; default: that of the "
         "cluster, or the thermal design power of its devices in the catalogue",
     )
-    groups: GroupsPart | None = Field(
+    groups: Nested[CoreGroups | None] = Field(
         default=None, description="divides a many-core chip into groups of cores, which are the workers"
     )
 
@@ -187,7 +204,7 @@ class NodePart(Part):
         return machine_node(value)
 
     @model_validator(mode="after")
-    def _complete(self) -> NodePart:
+    def _complete(self) -> Nodes:
         if self.groups is not None:
             complain(self._indivisible(self.groups))
         elif self.node is None:
@@ -203,7 +220,7 @@ class NodePart(Part):
             complain([(("device",), wrong(f"missing; a {self.node} does not say what its devices are"), None)])
         return self
 
-    def _indivisible(self, groups: GroupsPart) -> list[Fault]:
+    def _indivisible(self, groups: CoreGroups) -> list[Fault]:
         """Returns the mistakes of a node whose chip is divided into groups."""
         others = [key for key in ("node", "workers_per_node") if getattr(self, key) is not None]
         found: list[Fault] = [
@@ -247,7 +264,7 @@ class NodePart(Part):
             return ("settings",), wrong(text), self.settings
         return ("node", "file"), wrong(line), self.node
 
-    def share_of(self, workload: WorkloadPart) -> WorkloadPart:
+    def share_of(self, workload: Workload) -> Workload:
         """Returns the workload with the batch of these nodes."""
         if self.batch_per_worker is None:
             return workload
@@ -260,7 +277,7 @@ class NodePart(Part):
         return self.workers_per_node or (1 if inside is None else len(inside.endpoints))
 
 
-def _memory_factor(local: Link) -> float:
+def _memory_factor(local: topologies.Link) -> float:
     """How many times as fast as the usual server's the memory of an unknown host is, by the link between its ranks.
 
     Messages over that link are copies in main memory, so it says it; a bus between devices says nothing.
@@ -268,23 +285,18 @@ def _memory_factor(local: Link) -> float:
     return local.bytes_per_s / LINKS["shared-memory"].bytes_per_s if local.medium in ("memory", "network") else 1.0
 
 
-class ServerPart(Part):
-    node: fields.Index = Field(default=0, description="the node that hosts the server, counted from 0")
-    threads: fields.Count = Field(
+class Server(Section):
+    """The parameter server."""
+
+    node: Default[fields.Index] = Field(default=0, description="the node that hosts the server, counted from 0")
+    threads: Default[fields.Count] = Field(
         default=1, description="messages that the server handles at once, in a simulation; a real run's handles one"
     )
-    receive: fields.ReceiveOrder = Field(
+    receive: Default[fields.ReceiveOrder] = Field(
         default="auto",
         description="when a large message to the server flows: in-order: when its receive has matched, one at a time; "
         "shared: when it is sent; auto: as network.library does",
     )
-
-
-def cluster_mapping(value: object) -> object:
-    """Converts the name of a system to a mapping."""
-    if isinstance(value, str):
-        return {"system": value}
-    return machine_cluster(value)
 
 
 def some(value: object) -> object:
@@ -299,38 +311,46 @@ def _nodes(value: object, _: Any, info: ValidationInfo) -> object:
     if "system" not in info.data or "file" not in info.data:
         return None  # rejected by another check
     if info.data["system"] is None and info.data["file"] is None:
-        return TypeAdapter(tuple[NodePart, ...]).validate_python(some(value))
+        return TypeAdapter(tuple[Nodes, ...]).validate_python(some(value))
     return None if value is None else TypeAdapter(fields.Count).validate_python(value)
 
 
-class ClusterPart(Part):
+class Cluster(Section):
+    """The cluster: its nodes or a known system, its network and its faults.
+
+    >>> Cluster(nodes=[Nodes(device="v100-sxm2", count=2)], network=Network(link="eth-10g")).document()
+    {'nodes': [{'device': 'v100-sxm2', 'count': 2}], 'network': {'link': 'eth-10g'}}
+    """
+
     system: fields.System | None = Field(default=None, description="a machine of `paceline list topologies`, by name")
-    file: File | None = Field(
+    file: Given[File | None, str | Path | None] = Field(
         default=None, description="the path of a file that describes a machine, instead of a system"
     )
-    nodes: Annotated[tuple[NodePart, ...] | fields.Count | None, WrapValidator(_nodes)] = Field(
+    nodes: Given[
+        Annotated[tuple[Nodes, ...] | fields.Count | None, WrapValidator(_nodes)], Sequence[Nodes | Values] | int | None
+    ] = Field(
         default=None,
         description="a list of nodes, each with a device; for a system or a file: the number of nodes",
         validate_default=True,
     )
-    device: AnyDevice | None = Field(
+    device: Nested[AnyDevice | None] = Field(
         default=None, description="for a system or a file: the device to use instead of its own"
     )
-    price_per_hour: fields.Price | None = Field(
+    price_per_hour: Quantity[fields.Price | None] = Field(
         default=None, description="price of a node that gives none of its own, with its unit: '12.5 USD/h'"
     )
-    power: fields.Power | None = Field(
+    power: Quantity[fields.Power | None] = Field(
         default=None, description="mean power of a node that gives none of its own, with its unit: '6.5 kW'"
     )
-    machine: MachineFile = Field(
+    machine: Given[MachineFile, str | Path | None] = Field(
         default=None,
         description="the path of a machine that `paceline calibrate` measured: simulations take its gradients, and its "
         "costs inside a host; between hosts it takes those measured there, or else the links. Without a list of nodes, "
         "they are such hosts, one or `nodes`",
     )
-    network: NetworkPart = Field(default=NetworkPart(), description="how the nodes are connected")
-    charges: ChargesPart = Field(
-        default=ChargesPart(),
+    network: Nested[Network] = Field(default=Network(), description="how the nodes are connected")
+    charges: Nested[Charges] = Field(
+        default=Charges(),
         description="how fast updates, averages and copies are, where the catalogue is not to be used",
     )
     interference: fields.Share | None = Field(
@@ -338,32 +358,43 @@ class ClusterPart(Part):
         description="the part of a device that a message or collective takes while it overlaps a gradient, 0 to 1; "
         "default: by device and network.library",
     )
-    staging: StagingPart = Field(
-        default=StagingPart(),
+    staging: Nested[Staging] = Field(
+        default=Staging(),
         description="how batches, gradients and weights are copied between hosts and devices, on a modelled cluster",
     )
-    storage: AnyStorage | None = Field(
+    storage: Given[AnyStorage | None, Storage | Values | str | None] = Field(
         default=None,
         description="the storage that samples are read from: a name of `paceline list storage`, or a mapping",
     )
-    step_time: fields.StepTimeLaw = Field(
+    step_time: Nested[fields.StepTimeLaw] = Field(
         default=NO_JITTER,
         description="jitter of the step times of equal devices: a distribution of scipy.stats, scaled to mean 1",
     )
-    server: ServerPart = Field(
-        default=ServerPart(), description="where the parameter server runs, and how it handles messages"
+    server: Nested[Server] = Field(
+        default=Server(), description="where the parameter server runs, and how it handles messages"
     )
-    step_times: OwnStepTimes = Field(default=(), description="jitter of single nodes or workers")
-    stragglers: Stragglers = Field(default=(), description="nodes or workers whose steps all take longer")
-    slowdowns: Slowdowns = Field(
+    step_times: Given[OwnStepTimes, Sequence[OwnStepTime | Values] | None] = Field(
+        default=(), description="jitter of single nodes or workers"
+    )
+    stragglers: Given[Stragglers, Sequence[Straggler | Values] | None] = Field(
+        default=(), description="nodes or workers whose steps all take longer"
+    )
+    slowdowns: Given[Slowdowns, Sequence[Slowdown | Values] | None] = Field(
         default=(), description="temporary stragglers: nodes or workers that are slower for some time"
     )
-    crashes: CrashesPart | None = Field(default=None, description="crashes of workers and their cost")
-    deaths: Deaths = Field(default=(), description="workers or nodes that die and do not return, also in real runs")
+    crashes: Nested[Crashes | None] = Field(default=None, description="crashes of workers and their cost")
+    deaths: Given[Deaths, Sequence[Death | Values] | None] = Field(
+        default=(), description="workers or nodes that die and do not return, also in real runs"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_name(cls, value: object) -> object:
+        return {"system": value} if isinstance(value, str) else machine_cluster(value)
 
     @field_validator("nodes")
     @classmethod
-    def _countable(cls, nodes: tuple[NodePart, ...] | int | None) -> tuple[NodePart, ...] | int | None:
+    def _countable(cls, nodes: tuple[Nodes, ...] | int | None) -> tuple[Nodes, ...] | int | None:
         if isinstance(nodes, tuple):
             workers = sum(node.count * node.workers for node in nodes)
             if workers > MOST_WORKERS:
@@ -371,7 +402,7 @@ class ClusterPart(Part):
         return nodes
 
     @model_validator(mode="after")
-    def _fits(self) -> ClusterPart:
+    def _fits(self) -> Cluster:
         if self.file is not None and self.system is not None:
             complain([(("file",), wrong("found a system and a file; expected one of them"), None)])
         complain(self._own_links())
@@ -394,10 +425,10 @@ class ClusterPart(Part):
         """Returns the mistakes of keys that a whole machine overrides."""
         if self.system is None and self.file is None:
             return []
-        usual, name = NetworkPart(), self.system or self.file
+        usual, name = Network(), self.system or self.file
         words = f"nothing: {name} has its own network; for another one give nodes as a list"
         return [
-            (("network", key), expected(words), given.name if isinstance(given, LinkPart) else given)
+            (("network", key), expected(words), given.name if isinstance(given, Link) else given)
             for key in ("topology", "file", "link", "parameters")
             if (given := getattr(self.network, key)) != getattr(usual, key)
         ]
@@ -440,7 +471,7 @@ class ClusterPart(Part):
             return ()
         found: list[int] = []
         for part in self.nodes:
-            inside = part.inside() if isinstance(part.node, NodeFilePart) else None
+            inside = part.inside() if isinstance(part.node, NodeFile) else None
             found += [0 if inside is None else len(inside.of_kind("nic"))] * part.count
         return tuple(found)
 
@@ -450,7 +481,7 @@ class ClusterPart(Part):
         files = {"cluster.file": self.file, "cluster.network.file": self.network.file}
         found = {key: graph_of(file) for key, file in files.items() if file is not None}
         for number, part in enumerate(self.nodes if isinstance(self.nodes, tuple) else ()):
-            if isinstance(part.node, NodeFilePart) and (inside := part.inside()) is not None:
+            if isinstance(part.node, NodeFile) and (inside := part.inside()) is not None:
                 found[f"cluster.nodes[{number}].node.file"] = inside
         return found
 
@@ -479,20 +510,20 @@ class ClusterPart(Part):
             [Rank(rank) for rank in range(end - size, end)] for size, end in zip(sizes, accumulate(sizes), strict=True)
         ]
 
-    def batches_of_kinds(self, workload: WorkloadPart) -> list[int]:
+    def batches_of_kinds(self, workload: Workload) -> list[int]:
         """Returns the batch of a worker of each kind of node."""
         if not isinstance(self.nodes, tuple):
             return [workload.batch_per_worker]
         return [part.share_of(workload).batch_per_worker for part in self.nodes]
 
-    def batches(self, workload: WorkloadPart) -> tuple[int, ...]:
+    def batches(self, workload: Workload) -> tuple[int, ...]:
         """Returns the batch of each worker, by rank."""
         kinds = self.batches_of_kinds(workload)
         counts = [part.count for part in self.nodes] if isinstance(self.nodes, tuple) else [len(self.layout.sites)]
         each = [batch for batch, count in zip(kinds, counts, strict=True) for _ in range(count)]
         return tuple(batch for batch, site in zip(each, self.layout.sites, strict=True) for _ in site.seats)
 
-    def build(self, workload: WorkloadPart, optimizer_copies: int = 1) -> Cluster:
+    def build(self, workload: Workload, optimizer_copies: int = 1) -> topologies.Cluster:
         """Returns the cluster, node by node.
 
         Args:
@@ -506,7 +537,7 @@ class ClusterPart(Part):
         pairs = zip(zip(kinds, spreads, strict=True), counts, strict=True)
         each = [pair for pair, count in pairs for _ in range(count)]
         nodes = [
-            Node(
+            topologies.Node(
                 name=site.name,
                 device=device,
                 seats=site.seats,
@@ -518,7 +549,7 @@ class ClusterPart(Part):
             )
             for site, (device, spread) in zip(self.layout.sites, each, strict=True)
         ]
-        cluster = Cluster(
+        cluster = topologies.Cluster(
             nodes=tuple(nodes),
             graph=self.network.varied(self.layout.graph),
             step_time=self.step_time,
@@ -531,22 +562,22 @@ class ClusterPart(Part):
             return cluster  # its models need not be traced for the size of their input
         return replace(cluster, staging=self.staging.build(workload))
 
-    def _spreads(self, workload: WorkloadPart) -> list[Jitter | None]:
+    def _spreads(self, workload: Workload) -> list[Jitter | None]:
         """Returns the jitter of each kind of node: its own, or that of a calibrated device; None: the cluster's."""
-        own: list[tuple[DevicePart | MachineDevicePart | str | None, Jitter | None]] = [(self.device, None)]
+        own: list[tuple[Device | MachineDevice | str | None, Jitter | None]] = [(self.device, None)]
         if isinstance(self.nodes, tuple):
             own = [(part.device, part.step_time) for part in self.nodes]
         return [
-            device.jitter(workload.model, batch) if spread is None and isinstance(device, MachineDevicePart) else spread
+            device.jitter(workload.model, batch) if spread is None and isinstance(device, MachineDevice) else spread
             for (device, spread), batch in zip(own, self.batches_of_kinds(workload), strict=True)
         ]
 
-    def devices(self, workload: WorkloadPart, optimizer_copies: int = 1) -> list[tuple[Place, Device]]:
+    def devices(self, workload: Workload, optimizer_copies: int = 1) -> list[tuple[Place, topologies.Device]]:
         """Returns the device of each kind of node, with its place in the section; arguments as in `build`."""
         if not isinstance(self.nodes, tuple):
             return [(("device",), self._device(self.device, 0, workload, None, optimizer_copies))]
         firsts = accumulate((part.count for part in self.nodes[:-1]), initial=0)
-        found: list[tuple[Place, Device]] = []
+        found: list[tuple[Place, topologies.Device]] = []
         for index, (part, first) in enumerate(zip(self.nodes, firsts, strict=True)):
             try:
                 device = self._device(part.device, first, part.share_of(workload), part.groups, optimizer_copies)
@@ -559,12 +590,12 @@ class ClusterPart(Part):
 
     def _device(
         self,
-        given: DevicePart | MachineDevicePart | str | None,
+        given: Device | MachineDevice | str | None,
         site: int,
-        workload: WorkloadPart,
-        groups: GroupsPart | None,
+        workload: Workload,
+        groups: CoreGroups | None,
         optimizer_copies: int,
-    ) -> Device:
+    ) -> topologies.Device:
         if groups is not None:
             assert isinstance(given, str), "a chip without a name is rejected before"
             return self.charges.device(groups.device(given, workload, optimizer_copies))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from paceline.scenarios.values import fields
-from paceline.scenarios.values.section import Part
+from paceline.scenarios.values.section import Default, Field, Quantity, Section
 
 
-class EvaluatePart(Part):
-    every: fields.Interval = Field(default=fields.Every(1.0, "epochs"), description="how often: '1 epoch', '2 s'")
+class Evaluate(Section):
+    """When the weights are evaluated."""
+
+    every: Default[fields.Interval] = Field(
+        default=fields.Every(1.0, "epochs"), description="how often: '1 epoch', '2 s'"
+    )
 
 
-class RecordPart(Part):
+class Record(Section):
+    """What else a simulation measures."""
+
     loss_change: fields.Count | None = Field(
         default=None, description="measure the loss before and after every N-th update; simulated runs only"
     )
@@ -27,7 +31,13 @@ class RecordPart(Part):
         return [name for name, every in self if every is not None]
 
 
-class StopPart(Part):
+class Stop(Section):
+    """When a run ends: at the first of these limits.
+
+    >>> Stop(epochs=2, seconds=30).document()
+    {'epochs': 2, 'seconds': '30 s'}
+    """
+
     accuracy: fields.Accuracy | None = Field(
         default=None, description="end when the smoothed accuracy reaches this value"
     )
@@ -40,26 +50,28 @@ class StopPart(Part):
     samples: fields.Count | None = Field(
         default=None, description="end after this number of samples of all workers together"
     )
-    seconds: fields.Period | None = Field(
+    seconds: Quantity[fields.Period | None] = Field(
         default=None, description="end after this time, with its unit, on the run's own clock"
     )
-    divergence: fields.Flag = Field(
+    divergence: Default[fields.Flag] = Field(
         default=True,
         description="end at an evaluation whose loss is NaN, infinite, or more than ten times the first one",
     )
 
 
-class TargetPart(Part):
+class Target(Section):
+    """The accuracy or the loss that the time is measured to."""
+
     accuracy: fields.Accuracy | None = Field(default=None, description="the target of the time to accuracy")
     loss: fields.Positive | None = Field(default=None, description="the target of the time to a loss")
 
-    def missed(self, stop: StopPart) -> list[tuple[str, str]]:
+    def missed(self, stop: Stop) -> list[tuple[str, str]]:
         """Returns the targets that no run reaches because `stop` ends it before: the key, and what is wrong.
 
         Args:
             stop: when a run ends.
 
-        >>> TargetPart(loss=0.5).missed(StopPart(epochs=1, loss=0.8))
+        >>> Target(loss=0.5).missed(Stop(epochs=1, loss=0.8))
         [('loss', 'found 0.5, but stop.loss ends a run at 0.8; expected a loss of 0.8 or more')]
         """
         found = []

@@ -12,23 +12,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import StringConstraints, field_validator, model_validator
 
 from paceline.algorithms.core.method import Method, StalenessKind
 from paceline.algorithms.methods.baseline import SequentialSgd
 from paceline.scenarios.sections.methods import Algorithm
-from paceline.scenarios.sections.workload import WorkloadPart
+from paceline.scenarios.sections.workload import Workload
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.mistakes import Fault, complain, expected, one_of, wrong
-from paceline.scenarios.values.section import Part
+from paceline.scenarios.values.section import Default, Field, Given, Nested, Section, Values
 
-Sentence = Annotated[str, Field(min_length=1)]
+Sentence = Annotated[str, StringConstraints(min_length=1)]
 Slowdown = Literal["none", "stability-limit", "implicit-momentum"]
 COVERED = (StalenessKind.STEPS, StalenessKind.VERSION_LAG, StalenessKind.LOCAL_AGE)
 """the kinds of staleness that a relation about gradients applies to"""
 
 
-class ReferencePart(Part):
+class ReferenceTraining(Section):
     """A training of the model with known outcome, from a paper or from one's own records."""
 
     reaches: Sentence = Field(description="the accuracy that it reached, as text: '75 % top-1'; this is the target")
@@ -37,11 +37,11 @@ class ReferencePart(Part):
     provenance: Sentence = Field(description="source of these figures")
 
 
-class RelationPart(Part):
+class Relation(Section):
     """A published relation: samples to a target grow as 1 + slowdown × batch / noise scale (McCandlish et al. 2018)."""
 
     noise_scale: fields.Positive = Field(description="the gradient noise scale (critical batch) of the model, samples")
-    staleness: Annotated[Slowdown, *fields.choices("none", "stability-limit", "implicit-momentum")] = Field(
+    staleness: Default[Annotated[Slowdown, *fields.choices("none", "stability-limit", "implicit-momentum")]] = Field(
         default="stability-limit",
         description="model of the slowdown by stale gradients: stability-limit, implicit-momentum, or none",
     )
@@ -51,22 +51,28 @@ class RelationPart(Part):
     provenance: Sentence = Field(description="source of the noise scale")
 
     @model_validator(mode="after")
-    def _momentum(self) -> RelationPart:
+    def _momentum(self) -> Relation:
         if (self.momentum is None) == (self.staleness == "implicit-momentum"):
             words = "found none, expected the reference's" if self.momentum is None else "found one, expected none"
             complain([(("momentum",), wrong(f"{words} with staleness: {self.staleness}"), self.momentum)])
         return self
 
 
-class StandInPart(WorkloadPart):
+class StandInWorkload(Workload):
+    """A small problem that is trained in place of the model, with the model's timing."""
+
     accuracy: fields.Accuracy = Field(description="target accuracy of the stand-in, which stands for the target")
-    epochs: fields.Positive = Field(default=40.0, description="limit of the stand-in's training, in epochs of its data")
-    evaluate: fields.Interval = Field(default=fields.Every(1 / 16, "epochs"), description="how often it is evaluated")
-    learning_rates: tuple[fields.Positive, ...] = Field(
+    epochs: Default[fields.Positive] = Field(
+        default=40.0, description="limit of the stand-in's training, in epochs of its data"
+    )
+    evaluate: Given[fields.Interval, str | None] = Field(
+        default=fields.Every(1 / 16, "epochs"), description="how often it is evaluated"
+    )
+    learning_rates: Given[tuple[fields.Positive, ...], Sequence[float] | None] = Field(
         default=(),
         description="learning rates to try with each method and the reference; the best counts; default: its own",
     )
-    alone: Algorithm = Field(
+    alone: Given[Algorithm, str | Method | type[Method] | Values | None] = Field(
         default=SequentialSgd(), description="the algorithm by which one worker trains the stand-in's reference"
     )
 
@@ -87,16 +93,22 @@ class StandInPart(WorkloadPart):
         return batch * self.batch_per_worker / model_batch
 
 
-class ExtrapolatePart(Part):
-    reference: ReferencePart = Field(description="a training of the model with known outcome")
-    stand_in: StandInPart | None = Field(default=None, description="a small problem, trained with the model's timing")
-    relation: RelationPart | None = Field(
+class Extrapolate(Section):
+    """How long a model takes to a target that cannot be trained here."""
+
+    reference: Given[ReferenceTraining, ReferenceTraining | Values] = Field(
+        description="a training of the model with known outcome"
+    )
+    stand_in: Nested[StandInWorkload | None] = Field(
+        default=None, description="a small problem, trained with the model's timing"
+    )
+    relation: Nested[Relation | None] = Field(
         default=None, description="a published relation of samples to batch size and staleness"
     )
 
 
 def faults_of(
-    part: ExtrapolatePart, workload: WorkloadPart | None, workers: int | None, methods: Sequence[Method]
+    part: Extrapolate, workload: Workload | None, workers: int | None, methods: Sequence[Method]
 ) -> list[Fault]:
     """Returns the mistakes of the section with respect to the valid part of the scenario."""
     found: list[Fault] = []
@@ -121,7 +133,7 @@ def faults_of(
     return found
 
 
-def _batches(part: ExtrapolatePart, stand_in: StandInPart, workload: WorkloadPart, workers: int) -> Iterator[Fault]:
+def _batches(part: Extrapolate, stand_in: StandInWorkload, workload: Workload, workers: int) -> Iterator[Fault]:
     most = stand_in.num_samples // workers
     if stand_in.batch_per_worker > most:
         words = (

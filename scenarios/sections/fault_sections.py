@@ -5,28 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.mistakes import Fault, complain, expected, one_of, wrong
 from paceline.scenarios.values.mistakes import Place as At
-from paceline.scenarios.values.section import Part
+from paceline.scenarios.values.section import Field, Given, Nested, Quantity, Section, Values
 from paceline.scenarios.values.units import PERIOD
+from paceline.topologies.faults import worker_faults
 from paceline.topologies.faults.jitter import NO_JITTER
-from paceline.topologies.faults.worker_faults import (
-    CrashAt,
-    Crashes,
-    DeathAt,
-    Faults,
-    OwnStepTime,
-    Place,
-    Slowdown,
-    Straggler,
-    count_of,
-)
+from paceline.topologies.faults.worker_faults import CrashAt, DeathAt, Faults, Place, count_of
 
 if TYPE_CHECKING:
-    from paceline.scenarios.sections.clusters import ClusterPart
+    from paceline.scenarios.sections.clusters import Cluster
 
 NOWHERE = "node, worker or share: at most one of them; none means all workers"
 
@@ -80,16 +71,19 @@ Apart = Annotated[
     PlainValidator(_apart),
     PlainSerializer(PERIOD.text, return_type=str),
     WithJsonSchema({"type": "string", "description": "a time of 1 ms or more with its unit: '10 min'", "unit": "s"}),
+    PERIOD,
 ]
 
 
-class PlacePart(Part):
+class Placed(Section):
+    """A section with a place: a node, a worker, a share of the nodes, or all workers."""
+
     node: fields.Index | None = Field(default=None, description="a node with all its workers, counted from 0")
     worker: fields.Index | None = Field(default=None, description="one worker, counted from 0 over all nodes")
-    share: Share | None = Field(default=None, description="a fraction of the nodes, drawn by the seed: '5 %'")
+    share: Quantity[Share | None] = Field(default=None, description="a fraction of the nodes, drawn by the seed: '5 %'")
 
     @model_validator(mode="after")
-    def _one_place(self) -> PlacePart:
+    def _one_place(self) -> Placed:
         given = [name for name in ("node", "worker", "share") if getattr(self, name) is not None]
         if len(given) > 1:
             complain([((), wrong(f"found {one_of(given).replace(' or ', ' and ')}; expected {NOWHERE}"), None)])
@@ -100,34 +94,44 @@ class PlacePart(Part):
         return Place(node=self.node, worker=self.worker, share=self.share)
 
 
-class OwnStepTimePart(PlacePart):
-    step_time: fields.StepTimeLaw = Field(description="a mapping with a distribution of scipy.stats; null: none")
+class OwnStepTime(Placed):
+    """The jitter of single nodes or workers."""
 
-    def build(self) -> OwnStepTime:
-        return OwnStepTime(place=self.place, step_time=self.step_time)
+    step_time: Given[fields.StepTimeLaw, Values | None] = Field(
+        description="a mapping with a distribution of scipy.stats; null: none"
+    )
+
+    def build(self) -> worker_faults.OwnStepTime:
+        return worker_faults.OwnStepTime(place=self.place, step_time=self.step_time)
 
 
-class StragglerPart(PlacePart):
+class Straggler(Placed):
+    """Nodes or workers whose steps all take longer."""
+
     factor: fields.Factor = Field(description="a number of 1 or more: factor on the duration of every step")
 
-    def build(self) -> Straggler:
-        return Straggler(place=self.place, factor=self.factor)
+    def build(self) -> worker_faults.Straggler:
+        return worker_faults.Straggler(place=self.place, factor=self.factor)
 
 
-class SlowdownPart(PlacePart):
+class Slowdown(Placed):
+    """Nodes or workers that are slower for some time, once or again and again."""
+
     factor: fields.Factor = Field(description="a number of 1 or more: factor on the duration of work meanwhile")
-    lasts: fields.Period = Field(description="a time with its unit: mean duration of a slowdown")
-    at: fields.Time | None = Field(default=None, description="when a single slowdown begins, on the run's own clock")
-    every: Apart | None = Field(
+    lasts: Given[fields.Period, str | float] = Field(description="a time with its unit: mean duration of a slowdown")
+    at: Quantity[fields.Time | None] = Field(
+        default=None, description="when a single slowdown begins, on the run's own clock"
+    )
+    every: Quantity[Apart | None] = Field(
         default=None,
         description="for recurring slowdowns: mean of the exponential time from the end of one to the next",
     )
-    duration: fields.StepTimeLaw = Field(
+    duration: Nested[fields.StepTimeLaw] = Field(
         default=NO_JITTER, description="distribution of the durations of recurring slowdowns, scaled to mean 1"
     )
 
     @model_validator(mode="after")
-    def _once_or_again(self) -> SlowdownPart:
+    def _once_or_again(self) -> Slowdown:
         faults: list[Fault] = []
         if (self.at is None) == (self.every is None):
             found = "neither at nor every" if self.at is None else "at and every"
@@ -139,8 +143,8 @@ class SlowdownPart(PlacePart):
         complain(faults)
         return self
 
-    def build(self) -> Slowdown:
-        return Slowdown(
+    def build(self) -> worker_faults.Slowdown:
+        return worker_faults.Slowdown(
             place=self.place,
             factor=self.factor,
             lasts_s=self.lasts,
@@ -150,24 +154,28 @@ class SlowdownPart(PlacePart):
         )
 
 
-class CrashAtPart(PlacePart):
-    at: fields.Time = Field(description="a time with its unit, on the run's own clock")
+class Crash(Placed):
+    """A crash at a given time."""
+
+    at: Given[fields.Time, str | float] = Field(description="a time with its unit, on the run's own clock")
 
     def build(self) -> CrashAt:
         return CrashAt(place=self.place, at_s=self.at)
 
 
-class DeathPart(PlacePart):
-    at: fields.Time | None = Field(default=None, description="when, on the run's own clock")
+class Death(Placed):
+    """Workers that die and do not return, in simulations and in real runs."""
+
+    at: Quantity[fields.Time | None] = Field(default=None, description="when, on the run's own clock")
     step: fields.Index | None = Field(
         default=None, description="instead of at: the worker's own step that it dies in place of beginning, from 0"
     )
-    detection: fields.Time = Field(
+    detection: Quantity[fields.Time] = Field(
         default=0.0, description="how long the others do not notice; only simulations use it, a real run takes its own"
     )
 
     @model_validator(mode="after")
-    def _one_moment(self) -> DeathPart:
+    def _one_moment(self) -> Death:
         faults: list[Fault] = []
         if (self.at is None) == (self.step is None):
             found = "neither at nor step" if self.at is None else "at and step"
@@ -181,9 +189,11 @@ class DeathPart(PlacePart):
         return DeathAt(place=self.place, at_s=self.at, step=self.step, detection_s=self.detection)
 
 
-class CheckpointPart(Part):
-    every: Apart = Field(description="a time with its unit: useful work between two checkpoints")
-    cost: fields.Time = Field(default=0.0, description="a time with its unit: duration of writing one")
+class CrashCheckpoints(Section):
+    """The checkpoints to which workers return after a crash."""
+
+    every: Given[Apart, str | float] = Field(description="a time with its unit: useful work between two checkpoints")
+    cost: Quantity[fields.Time] = Field(default=0.0, description="a time with its unit: duration of writing one")
 
 
 def listed(value: object) -> object:
@@ -200,23 +210,25 @@ def _returns(value: object) -> object:
     return value
 
 
-class CrashesPart(Part):
-    at: Annotated[tuple[CrashAtPart, ...], BeforeValidator(listed)] = Field(
+class Crashes(Section):
+    """Crashes of workers and their cost."""
+
+    at: Given[Annotated[tuple[Crash, ...], BeforeValidator(listed)], Sequence[Crash | Values] | None] = Field(
         default=(), description="a list of crashes at given times, each with a place and a time"
     )
-    mtbf: Apart | None = Field(default=None, description="mean time between failures of one worker")
-    node_mtbf: Apart | None = Field(
+    mtbf: Quantity[Apart | None] = Field(default=None, description="mean time between failures of one worker")
+    node_mtbf: Quantity[Apart | None] = Field(
         default=None, description="mean time between failures of one node, with all its workers"
     )
-    recovery: Annotated[fields.Time, BeforeValidator(_returns)] = Field(
+    recovery: Quantity[Annotated[fields.Time, BeforeValidator(_returns)]] = Field(
         default=0.0, description="a time with its unit: how long a worker is down"
     )
-    checkpoint: CheckpointPart | None = Field(
+    checkpoint: Nested[CrashCheckpoints | None] = Field(
         default=None, description="a mapping with every and cost; without it, a crash loses all work so far"
     )
 
     @model_validator(mode="after")
-    def _some(self) -> CrashesPart:
+    def _some(self) -> Crashes:
         if not self.at and self.mtbf is None and self.node_mtbf is None:
             complain([((), wrong("found no crash; expected at, mtbf or node_mtbf"), None)])
         if self.mtbf is not None and self.checkpoint is not None:
@@ -229,8 +241,8 @@ class CrashesPart(Part):
                 complain([(("checkpoint",), wrong(words), None)])
         return self
 
-    def build(self) -> Crashes:
-        return Crashes(
+    def build(self) -> worker_faults.Crashes:
+        return worker_faults.Crashes(
             at=tuple(crash.build() for crash in self.at),
             mtbf_s=self.mtbf,
             node_mtbf_s=self.node_mtbf,
@@ -240,13 +252,13 @@ class CrashesPart(Part):
         )
 
 
-OwnStepTimes = Annotated[tuple[OwnStepTimePart, ...], BeforeValidator(listed)]
-Stragglers = Annotated[tuple[StragglerPart, ...], BeforeValidator(listed)]
-Slowdowns = Annotated[tuple[SlowdownPart, ...], BeforeValidator(listed)]
-Deaths = Annotated[tuple[DeathPart, ...], BeforeValidator(listed)]
+OwnStepTimes = Annotated[tuple[OwnStepTime, ...], BeforeValidator(listed)]
+Stragglers = Annotated[tuple[Straggler, ...], BeforeValidator(listed)]
+Slowdowns = Annotated[tuple[Slowdown, ...], BeforeValidator(listed)]
+Deaths = Annotated[tuple[Death, ...], BeforeValidator(listed)]
 
 
-def faults_of(cluster: ClusterPart) -> Faults:
+def faults_of(cluster: Cluster) -> Faults:
     """Returns all faults of a cluster."""
     return Faults(
         step_times=tuple(part.build() for part in cluster.step_times),
@@ -257,7 +269,7 @@ def faults_of(cluster: ClusterPart) -> Faults:
     )
 
 
-def misplaced(cluster: ClusterPart, *, nodes: int, workers: int) -> list[Fault]:
+def misplaced(cluster: Cluster, *, nodes: int, workers: int) -> list[Fault]:
     """Returns the mistakes of places that do not exist in the cluster.
 
     Args:
@@ -266,7 +278,7 @@ def misplaced(cluster: ClusterPart, *, nodes: int, workers: int) -> list[Fault]:
         workers: number of workers.
     """
     faults: list[Fault] = []
-    lists: list[tuple[At, Sequence[PlacePart]]] = [
+    lists: list[tuple[At, Sequence[Placed]]] = [
         (("step_times",), cluster.step_times),
         (("stragglers",), cluster.stragglers),
         (("slowdowns",), cluster.slowdowns),

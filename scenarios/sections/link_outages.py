@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from pydantic import (
     BeforeValidator,
-    Field,
     PlainSerializer,
     PlainValidator,
     SerializerFunctionWrapHandler,
@@ -20,8 +19,8 @@ from pydantic_core import PydanticCustomError
 from paceline.scenarios.sections.fault_sections import listed, parse_share
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.mistakes import Fault, expected, wrong
-from paceline.scenarios.values.section import Part
-from paceline.topologies.faults.link_faults import LinkFault, mistakes
+from paceline.scenarios.values.section import Field, Given, Quantity, Section
+from paceline.topologies.faults import link_faults
 from paceline.topologies.graphs.graph import Graph
 
 
@@ -51,40 +50,50 @@ def parse_left(value: object) -> float:
     return share
 
 
-class LinkFaultPart(Part):
-    between: Annotated[
-        tuple[str, str],
-        PlainValidator(parse_ends),
-        PlainSerializer(list, return_type=list[str]),
-        WithJsonSchema({"type": "array", "items": {"type": ["string", "integer"]}, "minItems": 2, "maxItems": 2}),
-    ] = Field(description="the two ends of a link, as `paceline topology` draws them: [host0, switch]")
-    at: fields.Time = Field(description="a time with its unit, on the run's own clock: when it begins")
-    lasts: fields.Period | None = Field(
-        default=None, alias="for", description="how long it lasts; default: until the end of the run"
+Ends = Annotated[
+    tuple[str, str],
+    PlainValidator(parse_ends),
+    PlainSerializer(list, return_type=list[str]),
+    WithJsonSchema({"type": "array", "items": {"type": ["string", "integer"]}, "minItems": 2, "maxItems": 2}),
+]
+RateLeft = Annotated[
+    float,
+    PlainValidator(parse_left),
+    WithJsonSchema({"type": ["number", "string"], "description": "such as 0.5 or '50 %'", "unit": "fraction"}),
+]
+
+
+class LinkFault(Section):
+    """A link that is slow or broken for some time."""
+
+    between: Ends = Field(description="the two ends of a link, as `paceline topology` draws them: [host0, switch]")
+    at: Given[fields.Time, str | float] = Field(
+        description="a time with its unit, on the run's own clock: when it begins"
     )
-    rate: Annotated[
-        float,
-        PlainValidator(parse_left),
-        WithJsonSchema({"type": ["number", "string"], "description": "such as 0.5 or '50 %'", "unit": "fraction"}),
-    ] = Field(default=0.0, description="the fraction of its bandwidth that is left; 0: it is broken")
+    lasts: Quantity[fields.Period | None] = Field(
+        default=None, validation_alias="for", description="how long it lasts; default: until the end of the run"
+    )
+    rate: Quantity[RateLeft] = Field(
+        default=0.0, description="the fraction of its bandwidth that is left; 0: it is broken"
+    )
 
     @model_serializer(mode="wrap")
     def _as_written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {"for" if key == "lasts" else key: value for key, value in handler(self).items()}
 
-    def build(self) -> LinkFault:
+    def build(self) -> link_faults.LinkFault:
         """Returns the fault."""
         lasts_s = math.inf if self.lasts is None else self.lasts
-        return LinkFault(between=self.between, at_s=self.at, lasts_s=lasts_s, rate=self.rate)
+        return link_faults.LinkFault(between=self.between, at_s=self.at, lasts_s=lasts_s, rate=self.rate)
 
 
-LinkFaults = Annotated[tuple[LinkFaultPart, ...], BeforeValidator(listed)]
+LinkFaults = Annotated[tuple[LinkFault, ...], BeforeValidator(listed)]
 
 
-def misjoined(parts: Sequence[LinkFaultPart], graph: Graph) -> list[Fault]:
+def misjoined(parts: Sequence[LinkFault], graph: Graph) -> list[Fault]:
     """Returns the mistakes of links that a graph does not have."""
     return [
         (("network", "faults", index, "between"), wrong(text), part.between)
         for index, part in enumerate(parts)
-        for text in mistakes(graph, part.between)
+        for text in link_faults.mistakes(graph, part.between)
     ]

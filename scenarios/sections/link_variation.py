@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PlainValidator, ValidationError, WithJsonSchema
+from pydantic import BeforeValidator, PlainValidator, ValidationError, WithJsonSchema
 
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.mistakes import complain, expected, problems_of, wrong
-from paceline.scenarios.values.section import Part
-from paceline.topologies.graphs.variation import CORRELATION, EVERY_S, FLOOR, MOST_CV, Variation
+from paceline.scenarios.values.section import Default, Field, Quantity, Section
+from paceline.topologies.graphs import variation as variations
+from paceline.topologies.graphs.variation import CORRELATION, EVERY_S, FLOOR, MOST_CV
 
 
 def _number(words: str, above: float, below: float, *, ends: bool) -> PlainValidator:
@@ -36,16 +37,24 @@ BelowOne = Annotated[
 ]
 
 
-class VariationPart(Part):
-    cv: Cv = Field(description="coefficient of variation of the bandwidth over time: standard deviation over mean")
-    every: fields.Period = Field(default=EVERY_S, description="how long a bandwidth lasts until the next one is drawn")
-    correlation: BelowOne = Field(default=CORRELATION, description="correlation of two successive bandwidths")
-    floor: BelowOne = Field(default=FLOOR, description="smallest bandwidth, as a fraction of the mean")
-    provenance: str = Field(default="given in the scenario", description="source of these values")
+class Variation(Section):
+    """How the bandwidth of a link varies over time.
 
-    def build(self) -> Variation:
+    >>> Variation(cv=0.3, every="10 s").document()
+    {'cv': 0.3, 'every': '10 s'}
+    """
+
+    cv: Cv = Field(description="coefficient of variation of the bandwidth over time: standard deviation over mean")
+    every: Quantity[fields.Period] = Field(
+        default=EVERY_S, description="how long a bandwidth lasts until the next one is drawn"
+    )
+    correlation: Default[BelowOne] = Field(default=CORRELATION, description="correlation of two successive bandwidths")
+    floor: Default[BelowOne] = Field(default=FLOOR, description="smallest bandwidth, as a fraction of the mean")
+    provenance: Default[str] = Field(default="given in the scenario", description="source of these values")
+
+    def build(self) -> variations.Variation:
         """Returns the variation."""
-        return Variation(
+        return variations.Variation(
             cv=self.cv,
             every_s=self.every,
             correlation=self.correlation,
@@ -54,11 +63,11 @@ class VariationPart(Part):
         )
 
 
-def part_of(variation: Variation | None) -> VariationPart | None:
+def part_of(variation: variations.Variation | None) -> Variation | None:
     """Returns a variation of the catalogue as a section."""
     if variation is None:
         return None
-    return VariationPart.model_construct(
+    return Variation.model_construct(
         cv=variation.cv,
         every=variation.every_s,
         correlation=variation.correlation,
@@ -70,13 +79,13 @@ def part_of(variation: Variation | None) -> VariationPart | None:
 def _parsed(value: object, words: str) -> object:
     """Parses a section here rather than as a choice of a union, whose messages would name the choices."""
     if not isinstance(value, dict):
-        if isinstance(value, VariationPart):
+        if isinstance(value, Variation):
             return value
         raise expected(f"{words}, or a mapping such as {{cv: 0.3, every: 10 s, correlation: 0.8}}")
     try:
-        return VariationPart.model_validate(value)
+        return Variation.model_validate(value)
     except ValidationError as error:
-        complain([(one.place, wrong(one.text), value) for one in problems_of(error, VariationPart)])
+        complain([(one.place, wrong(one.text), value) for one in problems_of(error, Variation)])
         raise
 
 
@@ -91,8 +100,8 @@ def _of_network(value: object) -> object:
 
 
 LinkVariation = Annotated[
-    VariationPart | None, BeforeValidator(_of_link, json_schema_input_type=VariationPart | Literal["none"] | None)
+    Variation | None, BeforeValidator(_of_link, json_schema_input_type=Variation | Literal["none"] | None)
 ]
 """of one link; none: its bandwidth is constant"""
-NetworkVariation = Annotated[VariationPart | Literal["links", "none"], BeforeValidator(_of_network)]
+NetworkVariation = Annotated[Variation | Literal["links", "none"], BeforeValidator(_of_network)]
 """of all links of the network; links: each link has its own"""

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, PlainValidator, ValidationError, WithJsonSchema
+from pydantic import PlainValidator, ValidationError, WithJsonSchema
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.traffic import COMBINE
@@ -24,7 +24,7 @@ from paceline.scenarios.machines.machine_file import MachinePart
 from paceline.scenarios.machines.machine_store import load_machine
 from paceline.scenarios.sections.charges import given_rates
 from paceline.scenarios.values.mistakes import complain, expected, problems_of, wrong
-from paceline.scenarios.values.section import Part
+from paceline.scenarios.values.section import Field, Given, Section
 from paceline.topologies import NO_JITTER, Device, Jitter
 from paceline.topologies.catalogue.charge_rates import ChargeRates
 from paceline.topologies.catalogue.gradient_times import shared_cores
@@ -49,10 +49,12 @@ def _file(value: object) -> str:
     return value
 
 
-class MachineDevicePart(Part):
-    machine: Annotated[str, PlainValidator(_file), WithJsonSchema({"type": "string", "description": FILE})] = Field(
-        description=FILE
-    )
+class MachineDevice(Section):
+    """A device that `paceline calibrate` measured."""
+
+    machine: Given[
+        Annotated[str, PlainValidator(_file), WithJsonSchema({"type": "string", "description": FILE})], str | Path
+    ] = Field(description=FILE)
 
     @property
     def file(self) -> MachinePart:
@@ -126,9 +128,9 @@ def machine_node(value: object) -> object:
     if given.get("device") is not None:
         complain([(("device",), wrong("found beside node.machine; expected one of them"), given["device"])])
     try:
-        part = MachineDevicePart.model_validate(node)
+        part = MachineDevice.model_validate(node)
     except ValidationError as error:
-        complain([(("node", *one.place), wrong(one.text), node) for one in problems_of(error, MachineDevicePart)])
+        complain([(("node", *one.place), wrong(one.text), node) for one in problems_of(error, MachineDevice)])
         raise
     return {
         **given,
@@ -147,9 +149,9 @@ def machine_cluster(value: object) -> object:
     if given.get("system") is not None or given.get("file") is not None or not (nodes is None or _count(nodes)):
         return value
     try:
-        MachineDevicePart.model_validate({"machine": file})
+        MachineDevice.model_validate({"machine": file})
     except ValidationError as error:
-        complain([(one.place, wrong(one.text), file) for one in problems_of(error, MachineDevicePart)])
+        complain([(one.place, wrong(one.text), file) for one in problems_of(error, MachineDevice)])
     return {**given, "nodes": [{"node": {"machine": file}, "count": nodes or 1}]}
 
 

@@ -6,13 +6,13 @@ network has. If the scenario does not give its size, it has room for all nodes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
     BeforeValidator,
     ConfigDict,
-    Field,
     SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
@@ -20,17 +20,18 @@ from pydantic import (
     model_validator,
 )
 
+from paceline import topologies
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import near_miss
-from paceline.scenarios.sections.link_outages import LinkFaults
-from paceline.scenarios.sections.link_variation import LinkVariation, NetworkVariation, VariationPart, part_of
+from paceline.scenarios.sections.link_outages import LinkFault, LinkFaults
+from paceline.scenarios.sections.link_variation import LinkVariation, NetworkVariation, Variation, part_of
 from paceline.scenarios.sections.referenced_files import File, graph_of
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.key_hints import key_hint
 from paceline.scenarios.values.mistakes import Fault, complain, expected, problems_of, wrong
-from paceline.scenarios.values.section import Part
+from paceline.scenarios.values.section import Default, Field, Given, Nested, Quantity, Section, Values, summarised
 from paceline.scenarios.values.units import RATE
-from paceline.topologies import LINKS, Link
+from paceline.topologies import LINKS
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import NETWORKS, build, parameters, sized
 from paceline.topologies.graphs.links import Piece
@@ -40,19 +41,28 @@ GIVEN = "given in the scenario"
 KNOWN_LINKS = LINKS | WIRES
 
 
-class PiecePart(Part):
-    up_to: fields.Size = Field(description="the largest message of this piece: '32 kB'")
-    latency: fields.Time = Field(description="a time with its unit, one way: '20 us'")
-    bandwidth: fields.Rate = Field(description="bandwidth limit of one such message: '5 GB/s'")
+class LinkRange(Section):
+    """Latency and bandwidth of messages up to a size."""
+
+    up_to: Given[fields.Size, str | float] = Field(description="the largest message of this piece: '32 kB'")
+    latency: Given[fields.Time, str | float] = Field(description="a time with its unit, one way: '20 us'")
+    bandwidth: Given[fields.Rate, str | float] = Field(description="bandwidth limit of one such message: '5 GB/s'")
 
 
 def _needs_values(schema: dict[str, Any]) -> None:
     """Latency and bandwidth are required, unless those of a link of the catalogue are taken."""
+    summarised(schema)
     values = schema.pop("required")
     schema["anyOf"] = [{"required": ["like"]}, {"required": values}]
 
 
-class LinkPart(Part):
+class Link(Section):
+    """A link of the network.
+
+    >>> Link(latency="20 us", bandwidth=1.25e9).document()
+    {'latency': '20 us', 'bandwidth': '1250000000.0 B/s'}
+    """
+
     model_config = ConfigDict(json_schema_extra=_needs_values)
 
     like: Annotated[str, fields.choices(*KNOWN_LINKS)] | None = Field(
@@ -60,35 +70,41 @@ class LinkPart(Part):
         exclude=True,
         description="the name of a link of `paceline list links` whose values hold where none are given",
     )
-    name: fields.Name = Field(default="inline", description="a name for tables and figures")
-    latency: fields.Time = Field(description="a time with its unit, one way: '20 us'")
-    bandwidth: fields.Rate = Field(description="a bandwidth with its unit, in each direction: '10 Gbit/s'")
-    count: fields.Count = Field(
+    name: Default[fields.Name] = Field(default="inline", description="a name for tables and figures")
+    latency: Quantity[fields.Time] = Field(  # the default is none: it is left out only beside `like`
+        default=..., description="a time with its unit, one way: '20 us'"
+    )
+    bandwidth: Quantity[fields.Rate] = Field(
+        default=..., description="a bandwidth with its unit, in each direction: '10 Gbit/s'"
+    )
+    count: Default[fields.Count] = Field(
         default=1,
         description="parallel links of this bandwidth, over which every message is divided: 12 nvlink3 of an A100",
     )
-    download: fields.Rate | None = Field(
+    download: Quantity[fields.Rate | None] = Field(
         default=None,
         description="the bandwidth towards the node, if it is larger than that from the node; only in a star",
     )
-    provenance: str = Field(default=GIVEN, description="source of the two values")
-    medium: fields.MediumName = Field(default="network", description="the medium of the link")
-    send: fields.Time = Field(
+    provenance: Default[str] = Field(default=GIVEN, description="source of the two values")
+    medium: Default[fields.MediumName] = Field(default="network", description="the medium of the link")
+    send: Quantity[fields.Time] = Field(
         default=0.0, description="part of the latency that occupies the sender, one message at a time"
     )
-    receive: fields.Time = Field(
+    receive: Quantity[fields.Time] = Field(
         default=0.0, description="part of the latency that occupies the receiver, one message at a time"
     )
-    hop: fields.Time | None = Field(
+    hop: Quantity[fields.Time | None] = Field(
         default=None,
         description="the latency of one more hop between switches; default: a twentieth of the latency that is given, "
         "or that of the catalogue's link",
     )
-    pieces: tuple[PiecePart, ...] = Field(default=(), description="latency and bandwidth of smaller messages")
-    fitted_up_to: fields.Size | None = Field(
+    pieces: Given[tuple[LinkRange, ...], Sequence[LinkRange | Values] | None] = Field(
+        default=(), description="latency and bandwidth of smaller messages"
+    )
+    fitted_up_to: Quantity[fields.Size | None] = Field(
         default=None, description="the largest message that these values were fitted to, if they were"
     )
-    variation: LinkVariation = Field(
+    variation: Given[LinkVariation, Variation | Values | str | None] = Field(
         default=None, description="how the bandwidth varies over time around `bandwidth`, its mean; none: it does not"
     )
 
@@ -110,15 +126,15 @@ class LinkPart(Part):
         return usual | own
 
     @model_validator(mode="after")
-    def _faster_down(self) -> LinkPart:
+    def _faster_down(self) -> Link:
         if self.download is not None and self.download <= self.bandwidth:
             words = f"more than the bandwidth {RATE.text(self.bandwidth)}, which is that of the upload"
             complain([(("download",), expected(words), RATE.text(self.download))])
         return self
 
-    def build(self) -> Link:
+    def build(self) -> topologies.Link:
         """Returns the link."""
-        return Link(
+        return topologies.Link(
             name=self.name,
             latency_s=self.latency,
             bytes_per_s=self.count * self.bandwidth,
@@ -134,14 +150,14 @@ class LinkPart(Part):
         )
 
 
-def known_link(name: str) -> LinkPart:
+def known_link(name: str) -> Link:
     """Returns a link of the catalogue as a section."""
     link = KNOWN_LINKS[name]
     pieces = tuple(
-        PiecePart.model_construct(up_to=one.up_to_bytes, latency=one.latency_s, bandwidth=one.bytes_per_s)
+        LinkRange.model_construct(up_to=one.up_to_bytes, latency=one.latency_s, bandwidth=one.bytes_per_s)
         for one in link.pieces
     )
-    return LinkPart.model_construct(
+    return Link.model_construct(
         name=link.name,
         latency=link.latency_s,
         bandwidth=link.bytes_per_s,
@@ -159,7 +175,7 @@ def known_link(name: str) -> LinkPart:
 
 
 def _link(value: object) -> object:
-    if isinstance(value, dict | LinkPart):
+    if isinstance(value, dict | Link):
         return value
     if isinstance(value, str) and value in KNOWN_LINKS:
         return known_link(value)
@@ -170,53 +186,55 @@ def _link(value: object) -> object:
 VERSIONED = ("nccl", "mpi")
 """libraries whose costs depend on their version"""
 AnyLink = Annotated[
-    LinkPart, BeforeValidator(_link, json_schema_input_type=Annotated[str, fields.choices(*KNOWN_LINKS)] | LinkPart)
+    Link, BeforeValidator(_link, json_schema_input_type=Annotated[str, fields.choices(*KNOWN_LINKS)] | Link)
 ]
 
 
-LINK: TypeAdapter[LinkPart] = TypeAdapter(AnyLink)
+LINK: TypeAdapter[Link] = TypeAdapter(AnyLink)
 
 
-def _links(given: Mapping[str, object]) -> dict[str, str | LinkPart]:
+def _links(given: Mapping[str, object]) -> dict[str, str | Link]:
     """Validates a topology's own links; names stay names, so that the scenario can be written again."""
-    found: dict[str, str | LinkPart] = {}
+    found: dict[str, str | Link] = {}
     faults: list[Fault] = []
     for key, part in given.items():
         try:
             link = LINK.validate_python(part)
             found[key] = part if isinstance(part, str) else link
         except ValidationError as error:
-            faults += [((key, *one.place), wrong(one.text), part) for one in problems_of(error, LinkPart)]
+            faults += [((key, *one.place), wrong(one.text), part) for one in problems_of(error, Link)]
     complain(faults)
     return found
 
 
-class NetworkPart(Part):
-    topology: fields.Topology = Field(
+class Network(Section):
+    """How the nodes are connected."""
+
+    topology: Default[fields.Topology] = Field(
         default="star", description="the network's graph, one of `paceline list topologies`; a star has no bottleneck"
     )
-    file: File | None = Field(
+    file: Given[File | None, str | Path | None] = Field(
         default=None, description="the path of a file that describes a network of hosts, instead of a topology"
     )
-    link: AnyLink = Field(
+    link: Given[AnyLink, Link | Values | str | None] = Field(
         default=known_link("eth-10g"),
         description="link from a node to the network: a name of `paceline list links`, or latency and bandwidth",
     )
-    parameters: dict[str, Any] = Field(
+    parameters: Nested[dict[str, Any]] = Field(
         default={}, description="parameters of the topology; they may also be given directly, beside the other keys"
     )
-    intra_node_link: AnyLink = Field(
+    intra_node_link: Given[AnyLink, Link | Values | str | None] = Field(
         default=known_link("shared-memory"),
         description="link between ranks of one host: a name, or latency and bandwidth",
     )
-    routing: fields.Routing = Field(
+    routing: Default[fields.Routing] = Field(
         default="auto",
         description="routing rule: shortest, ecmp, a dragonfly's minimal or valiant; auto: the topology's usual one",
     )
-    allreduce_algorithm: fields.Collective = Field(
+    allreduce_algorithm: Default[fields.Collective] = Field(
         default="auto", description="the algorithm of an all-reduce; auto: the one with the shortest predicted time"
     )
-    library: fields.LibraryName = Field(
+    library: Default[fields.LibraryName] = Field(
         default="plain",
         description="the library whose protocols collectives use, and how its messages are received: plain (protocols "
         "without costs), nccl, mpi, gloo",
@@ -225,12 +243,14 @@ class NetworkPart(Part):
         default=None,
         description="version of nccl or mpi, such as '2.18', on which protocols depend; default: the latest",
     )
-    variation: NetworkVariation = Field(
+    variation: Given[NetworkVariation, Variation | Values | str | None] = Field(
         default="links",
         description="how the bandwidth of every link between nodes varies over time; links: each as its link says; "
         "none: not at all",
     )
-    faults: LinkFaults = Field(default=(), description="a list of links that are slow or broken for some time")
+    faults: Given[LinkFaults, Sequence[LinkFault | Values] | None] = Field(
+        default=(), description="a list of links that are slow or broken for some time"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -272,7 +292,7 @@ class NetworkPart(Part):
     def _settings(self) -> dict[str, object]:
         """Returns the parameters for `build`."""
         parts = {**self.parameters, "link": self.link}
-        return {key: part.build() if isinstance(part, LinkPart) else part for key, part in parts.items()}
+        return {key: part.build() if isinstance(part, Link) else part for key, part in parts.items()}
 
     def graph(self, hosts: int) -> Graph:
         """Returns the network with room for this number of hosts; raises `InputError` if it has less."""
@@ -291,10 +311,10 @@ class NetworkPart(Part):
         """Returns a graph whose links vary as this section says."""
         if self.variation == "links":
             return graph
-        return graph.with_variation(self.variation.build() if isinstance(self.variation, VariationPart) else None)
+        return graph.with_variation(self.variation.build() if isinstance(self.variation, Variation) else None)
 
     @model_validator(mode="after")
-    def _possible_links(self) -> NetworkPart:
+    def _possible_links(self) -> Network:
         inside = self.intra_node_link
         faults: list[Fault] = []
         if inside.download is not None:
@@ -305,21 +325,21 @@ class NetworkPart(Part):
         links = {"link": self.link, **self.parameters} if self.topology != "star" else {}
         for key, part in links.items():
             link = known_link(part) if isinstance(part, str) and part in KNOWN_LINKS else part
-            if isinstance(link, LinkPart) and link.download is not None:
+            if isinstance(link, Link) and link.download is not None:
                 words = f"none in a {self.topology}: only in a star is it clear which direction is the download"
                 faults.append(((key, "download"), expected(words), RATE.text(link.download)))
         complain(faults)
         return self
 
     @model_validator(mode="after")
-    def _versioned(self) -> NetworkPart:
+    def _versioned(self) -> Network:
         if self.library_version is not None and self.library not in VERSIONED:
             words = f"found a version of {self.library}, expected one of {' or '.join(VERSIONED)} only"
             complain([(("library_version",), wrong(words), self.library_version)])
         return self
 
     @model_validator(mode="after")
-    def _buildable(self) -> NetworkPart:
+    def _buildable(self) -> Network:
         if self.file is not None:
             return self._readable(self.file)
         try:
@@ -333,7 +353,7 @@ class NetworkPart(Part):
             complain(faults)
         return self
 
-    def _readable(self, file: str) -> NetworkPart:
+    def _readable(self, file: str) -> Network:
         try:
             graph = graph_of(file)
         except InputError as error:

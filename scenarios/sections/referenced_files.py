@@ -12,13 +12,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, PlainValidator, TypeAdapter, WithJsonSchema
+from pydantic import PlainValidator, TypeAdapter, WithJsonSchema
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import whole
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.mistakes import expected, wrong
-from paceline.scenarios.values.section import Part
+from paceline.scenarios.values.section import Field, Given, Section
 from paceline.topologies import importing
 from paceline.topologies.graphs.graph import Graph
 from paceline.workloads.models.transformer_config import CONFIG, is_config_path
@@ -48,8 +48,10 @@ MachineFile = Annotated[
 ]
 
 
-class NodeFilePart(Part):
-    file: File = Field(description=f"the path of a file: {importing.FORMATS}")
+class NodeFile(Section):
+    """A node that a file describes."""
+
+    file: Given[File, str | Path] = Field(description=f"the path of a file: {importing.FORMATS}")
 
     def __str__(self) -> str:
         return self.file
@@ -57,8 +59,8 @@ class NodeFilePart(Part):
 
 def any_node(value: object, _: object) -> object:
     """Validates the name of a node, or a mapping with a file."""
-    if isinstance(value, dict | NodeFilePart):
-        return NodeFilePart.model_validate(value)
+    if isinstance(value, dict | NodeFile):
+        return NodeFile.model_validate(value)
     return None if value is None else TypeAdapter(fields.NodeName).validate_python(value)
 
 

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from paceline.algorithms.core.errors import InputError
-from paceline.scenarios.sections.reading import ReadingPart
+from paceline.scenarios.sections.reading import Reading
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.mistakes import Place, one_of, wrong
-from paceline.scenarios.values.section import Part
+from paceline.scenarios.values.section import Field, Given, Section, Values
 from paceline.workloads import MODELS, build, find_model, problems
 from paceline.workloads.datasets import place_of
 from paceline.workloads.learners.stand_in import StandIn
@@ -29,8 +28,12 @@ if TYPE_CHECKING:
     from paceline.algorithms.core.job import Learner
 
 
-class StandInDataPart(Part):
-    model: fields.ModelName = Field(description=f"{one_of([*MODELS])}, or the size of a transformer")
+class StandInData(Section):
+    """A small problem to learn if there is no folder of the data set."""
+
+    model: Given[fields.ModelName, str | Values] = Field(
+        description=f"{one_of([*MODELS])}, or the size of a transformer"
+    )
     dataset: str | None = Field(
         default=None, description="its data set, which must be bundled; default: that of the model"
     )
@@ -40,7 +43,7 @@ class StandInDataPart(Part):
     def words(self) -> str:
         """The model and its data set.
 
-        >>> StandInDataPart(model="digits-cnn", batch_per_worker=16).words
+        >>> StandInData(model="digits-cnn", batch_per_worker=16).words
         'digits-cnn on digits'
         """
         return f"{self.model} on {self.dataset or ((known := known_model(self.model)) and known.data)}"
@@ -58,7 +61,7 @@ class StandInDataPart(Part):
         item_bytes = 4 if dtype == "float32" else 8
         return StandIn(problem, find_model(model).layout(), batch, self.batch_per_worker, item_bytes)
 
-    def faults(self, reading: ReadingPart | None) -> list[tuple[Place, PydanticCustomError]]:
+    def faults(self, reading: Reading | None) -> list[tuple[Place, PydanticCustomError]]:
         """Returns the mistakes of this part.
 
         Args:

@@ -2,59 +2,66 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
-
-from paceline.scenarios.sections.reading import ReadingPart
-from paceline.scenarios.sections.stand_in_data import StandInDataPart, folder_is_missing
+from paceline.scenarios.sections.reading import Reading
+from paceline.scenarios.sections.stand_in_data import StandInData, folder_is_missing
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.mistakes import Fault, one_of, wrong
-from paceline.scenarios.values.section import Part
+from paceline.scenarios.values.section import Default, Field, Given, Nested, Section, Values
 from paceline.workloads import MODELS, OWN, build, num_samples, problems, record_bytes
 
 if TYPE_CHECKING:
     from paceline.algorithms.core.job import Learner
 
 
-class WorkloadPart(Part):
-    model: fields.ModelName = Field(
+class Workload(Section):
+    """What is trained: the model, its data set and the batch.
+
+    >>> Workload(model="digits-mlp", batch_per_worker=16).document()
+    {'model': 'digits-mlp', 'batch_per_worker': 16}
+    """
+
+    model: Given[fields.ModelName, str | Values] = Field(
         description=f"{one_of([*MODELS, OWN])}; or a mapping with the size of a transformer in the names of Hugging "
         "Face's config.json, or the path of such a file",
         json_schema_extra={"examples": list(MODELS)},
     )
     dataset: str | None = Field(default=None, description="the data set; default: that of the model")
-    data_dir: str | None = Field(
+    data_dir: Given[str | None, str | Path | None] = Field(
         default=None, description="the folder with the data set's files; default: the one of its name in $PACELINE_DATA"
     )
-    batch_per_worker: fields.Count = Field(default=32, description="samples in one gradient of one worker")
-    learning: str = Field(default="train", description="train, quadratic, or none: timing only")
-    dtype: str = Field(
+    batch_per_worker: Default[fields.Count] = Field(default=32, description="samples in one gradient of one worker")
+    learning: Given[str, Literal["train", "quadratic", "none"] | None] = Field(
+        default="train", description="train, quadratic, or none: timing only"
+    )
+    dtype: Given[str, Literal["float32", "float64"] | None] = Field(
         default="float32", description="type of weights and gradients, in memory and in messages: float32 or float64"
     )
-    vmap: Annotated[str, fields.SWITCH] = Field(
+    vmap: Given[Annotated[str, fields.SWITCH], Literal["on", "off", "auto"] | None] = Field(
         default="auto",
         description="whether simulated gradients in flight are computed together: on, off, or auto: by sizes",
     )
-    compute_dtype: fields.Arithmetic = Field(
+    compute_dtype: Default[fields.Arithmetic] = Field(
         default="fp32",
         description="precision in which devices of the catalogue compute; affects only the time of a gradient: fp32, "
         "tf32, fp16, bf16, fp64 or amp (mixed precision); tensor cores need tf32, fp16, bf16 or amp",
     )
-    options: dict[str, Any] = Field(
+    options: Nested[dict[str, Any]] = Field(
         default={}, description="options of the learning problem, such as those of the quadratic"
     )
-    stand_in: StandInDataPart | None = Field(
+    stand_in: Nested[StandInData | None] = Field(
         default=None,
         description="a small problem to learn if there is no folder of the data set; sizes and times stay the model's; "
         "simulate only",
     )
-    reading: ReadingPart | None = Field(
+    reading: Nested[Reading | None] = Field(
         default=None, description="a mapping: how samples are read; default: they are in memory, shuffled every epoch"
     )
 
     @property
-    def stood_in(self) -> StandInDataPart | None:
+    def stood_in(self) -> StandInData | None:
         """The stand-in that is learned; None if the model learns its own data set, or nothing is learned."""
         if self.stand_in is None or self.learning != "train" or self.data_dir is not None:
             return None
@@ -116,10 +123,10 @@ def _suggested(rest: str, dtype: str) -> str:
     return f"{expected}; for devices of the catalogue that compute in {dtype} give compute_dtype: {REDUCED[dtype]}"
 
 
-def unbuildable(workload: WorkloadPart) -> list[Fault]:
+def unbuildable(workload: Workload) -> list[Fault]:
     """Returns the mistakes in the names and options of a workload."""
     faults: list[Fault] = []
-    keys = set(WorkloadPart.model_fields) - {"batch_per_worker", "compute_dtype", "reading", "stand_in"}
+    keys = set(Workload.model_fields) - {"batch_per_worker", "compute_dtype", "reading", "stand_in"}
     given = workload.model_dump(include=keys)
     if (stand_in := workload.stood_in) is not None:
         given["learning"] = "none"  # only its sizes are used
@@ -132,7 +139,7 @@ def unbuildable(workload: WorkloadPart) -> list[Fault]:
     return faults
 
 
-def unreadable(workload: WorkloadPart) -> list[Fault]:
+def unreadable(workload: Workload) -> list[Fault]:
     """Returns the mistakes of a workload that lacks what reading from storage requires."""
     if workload.reading is None:
         words = (

@@ -30,10 +30,10 @@ from paceline.workloads.models.transformer_config import SizeError, canonical, i
 from paceline.workloads.reading import Strategy
 
 
-def _quantity(kind: Kind) -> tuple[Any, Any, Any]:
+def _quantity(kind: Kind) -> tuple[Any, Any, Any, Kind]:
     about = f"{kind.right}, as text: {kind.example!r}"
     schema = {"type": "string", "description": about, "examples": [kind.example], "unit": kind.symbol}
-    return PlainValidator(kind.parse), PlainSerializer(kind.text, return_type=str), WithJsonSchema(schema)
+    return PlainValidator(kind.parse), PlainSerializer(kind.text, return_type=str), WithJsonSchema(schema), kind
 
 
 def _number(
@@ -148,8 +148,9 @@ System = Annotated[str, *choices(*SYSTEMS)]
 NodeName = Annotated[str, *choices(*NODES)]
 Routing = Annotated[Rule, *choices(*RULES)]
 MediumName = Annotated[Medium, *choices(*get_args(Medium))]
-ARITHMETIC = ("fp32", "tf32", "fp16", "bf16", "fp64", "amp")
-Arithmetic = Annotated[str, *choices(*ARITHMETIC)]
+AnyArithmetic = Literal["fp32", "tf32", "fp16", "bf16", "fp64", "amp"]
+ARITHMETIC = get_args(AnyArithmetic)
+Arithmetic = Annotated[AnyArithmetic, *choices(*ARITHMETIC)]
 StrategyName = Annotated[Strategy, *choices(*get_args(Strategy))]
 RealDevice = Annotated[Literal["cpu", "cuda", "auto"], *choices("cpu", "cuda", "auto")]
 RealStart = Annotated[Literal["auto", "fork", "spawn"], *choices("auto", "fork", "spawn")]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from paceline.algorithms.core.errors import InputError
@@ -152,7 +153,12 @@ def _problem(detail: Any, root: type[BaseModel], elsewhere: Callable[[str], str 
 
 
 def _keys(part: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in part.model_fields.items()]
+    return [key_of(name, field) for name, field in part.model_fields.items()]
+
+
+def key_of(name: str, field: FieldInfo) -> str:
+    """Returns the key of a field in a file, which differs from the name where that would be a keyword of Python."""
+    return name if field.validation_alias is None else str(field.validation_alias)
 
 
 def _part_at(place: Place, root: type[BaseModel]) -> type[BaseModel]:

@@ -25,7 +25,7 @@ from paceline.records.extrapolated import (
     extrapolated,
     reference_sentences,
 )
-from paceline.scenarios import ExtrapolatePart, RelationPart, StandInPart
+from paceline.scenarios import Extrapolate, Relation, StandInWorkload
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.runs.stand_in_training import Perform, alone, needed, stood_in
 
@@ -113,7 +113,7 @@ class Extrapolation:
         perform: runs a plan.
     """
 
-    def __init__(self, part: ExtrapolatePart, plans: Sequence[Plan], perform: Perform) -> None:
+    def __init__(self, part: Extrapolate, plans: Sequence[Plan], perform: Perform) -> None:
         self.part, self._plans, self._perform = part, plans, perform
         self._needed: dict[str | None, Needed] = {}
         """the samples that each algorithm needs; None is the reference"""
@@ -154,7 +154,9 @@ class Extrapolation:
             provenance=known.provenance,
         )
 
-    def _by_stand_in(self, part: StandInPart, plan: Plan) -> tuple[float | None, dict[str, Any], StandInAssumptions]:
+    def _by_stand_in(
+        self, part: StandInWorkload, plan: Plan
+    ) -> tuple[float | None, dict[str, Any], StandInAssumptions]:
         """Returns the samples of one seed's stand-in relative to those of one worker, the evidence and assumptions."""
         seeds = [other for other in self._plans if other.name == plan.name]
         if plan.name not in self._needed:
@@ -197,7 +199,7 @@ class Extrapolation:
         return penalty, evidence, assumed
 
 
-def _by_relation(part: ExtrapolatePart, run: Run, plan: Plan) -> tuple[float, dict[str, Any], RelationAssumptions]:
+def _by_relation(part: Extrapolate, run: Run, plan: Plan) -> tuple[float, dict[str, Any], RelationAssumptions]:
     """Returns the penalty by the published relation, from the samples and the staleness of the run's updates."""
     assert part.relation is not None
     batch = run.summary["samples"] / run.summary["updates"]
@@ -223,7 +225,7 @@ def _by_relation(part: ExtrapolatePart, run: Run, plan: Plan) -> tuple[float, di
     return penalty, evidence, assumed
 
 
-def slowdown_of(relation: RelationPart, staleness: float) -> float:
+def slowdown_of(relation: Relation, staleness: float) -> float:
     """Returns the factor by which staleness slows the noise-free part of training.
 
     Args:

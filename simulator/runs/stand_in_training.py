@@ -19,7 +19,7 @@ from paceline.records.extrapolated import Needed
 from paceline.records.metrics import smoothed
 from paceline.records.targets import SMOOTHING, crossing
 from paceline.records.trace import Schedule, Snapshot, Trace
-from paceline.scenarios import StandInPart
+from paceline.scenarios import StandInWorkload
 from paceline.scenarios.resolution.plan import Plan
 from paceline.workloads.learners.stand_in import StandIn
 
@@ -27,7 +27,7 @@ Perform = Callable[[Plan, Schedule], Trace]
 """simulates a plan's job on its cluster"""
 
 
-def stood_in(plan: Plan, part: StandInPart, problem: Learner) -> Plan:
+def stood_in(plan: Plan, part: StandInWorkload, problem: Learner) -> Plan:
     """Returns the plan with the numbers of a small problem, until its accuracy is reached or its epochs are over.
 
     Args:
@@ -41,7 +41,7 @@ def stood_in(plan: Plan, part: StandInPart, problem: Learner) -> Plan:
     return _until(plan, replace(plan.job, learner=learner), part)
 
 
-def alone(plan: Plan, part: StandInPart, problem: Learner, batch: int) -> Plan:
+def alone(plan: Plan, part: StandInWorkload, problem: Learner, batch: int) -> Plan:
     """Returns a plan of one worker on the small problem, with the batch that corresponds to the reference's.
 
     Args:
@@ -55,14 +55,14 @@ def alone(plan: Plan, part: StandInPart, problem: Learner, batch: int) -> Plan:
     return _until(plan, job, part)
 
 
-def _until(plan: Plan, job: Job, part: StandInPart) -> Plan:
+def _until(plan: Plan, job: Job, part: StandInWorkload) -> Plan:
     budget = Budget(
         samples=max(1, round(part.epochs * job.learner.num_samples)), accuracy=part.accuracy, divergence=True
     )
     return replace(plan, job=replace(job, budget=budget))
 
 
-def needed(plans: Sequence[Plan], part: StandInPart, perform: Perform) -> Needed:
+def needed(plans: Sequence[Plan], part: StandInWorkload, perform: Perform) -> Needed:
     """Returns the samples that the best of the learning rates needs.
 
     Args:
@@ -82,7 +82,7 @@ def needed(plans: Sequence[Plan], part: StandInPart, perform: Perform) -> Needed
 
 
 def _tried(
-    plans: Sequence[Plan], part: StandInPart, perform: Perform, fewest: float
+    plans: Sequence[Plan], part: StandInWorkload, perform: Perform, fewest: float
 ) -> tuple[tuple[float, ...], float] | None:
     """Returns the samples of each seed, and those at the evaluation that ends the slowest; None if not fewer."""
     found, slowest = [], 0.0

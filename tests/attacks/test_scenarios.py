@@ -18,7 +18,7 @@ import pytest
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.resolution.grid import grid
-from paceline.scenarios.sections.evaluation import StopPart
+from paceline.scenarios.sections.evaluation import Stop
 from paceline.simulator.runs.run import simulate
 from tests.attacks.mutants import Mutant, mutants
 from tests.thorough import cases
@@ -71,9 +71,7 @@ def outcome(mutant: Mutant) -> str:
         (scenario, *_) = loaded(mutant)
         if scenario.cluster.workers > SMALL or scenario.workload.learning == "none" or scenario.extrapolate is not None:
             return "accepted"
-        brief = scenario.model_copy(
-            update={"stop": StopPart(updates=2), "seeds": 1, "algorithms": scenario.algorithms[:2]}
-        )
+        brief = scenario.model_copy(update={"stop": Stop(updates=2), "seeds": 1, "algorithms": scenario.algorithms[:2]})
         simulate(brief)
     except PacelineError as error:
         if not str(error).strip():

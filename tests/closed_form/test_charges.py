@@ -11,7 +11,7 @@ from paceline import load, simulate
 from paceline.algorithms.core.traffic import COMBINE, ELASTIC_PULL
 from paceline.algorithms.core.values import Rank
 from paceline.records import Run
-from paceline.scenarios.sections.charges import ChargesPart
+from paceline.scenarios.sections.charges import Charges
 from paceline.simulator.flows.fabric import GraphFabric
 from paceline.topologies.catalogue.charge_rates import device_rates, host_rates
 from paceline.topologies.catalogue.device_names import named
@@ -199,4 +199,4 @@ def test_the_slowest_member_counts() -> None:
 def test_a_charge_of_arithmetic_is_bound_by_it() -> None:
     rates = device_rates(P100)
     assert rates.seconds(1e6, COMBINE, flops=5.3e9) == pytest.approx(1e-3 + P100.launch_s)
-    assert ChargesPart().model_dump(exclude_none=True) == {}
+    assert Charges().model_dump(exclude_none=True) == {}

@@ -218,11 +218,11 @@ NIC1  PIX  PIX  PIX  X
 
 
 def test_a_node_of_a_file_has_a_cable_for_each_card(tmp_path: Any) -> None:
-    from paceline.scenarios.sections.clusters import ClusterPart
+    from paceline.scenarios.sections.clusters import Cluster
 
     (tmp_path / "topo.txt").write_text(TABLE)
     for given, expected in (({}, 2), ({"cables": 1}, 1)):
-        part = ClusterPart.model_validate(
+        part = Cluster.model_validate(
             {
                 "nodes": [{"node": {"file": str(tmp_path / "topo.txt")}, "device": "a100-sxm4-40", "count": 2}],
                 "network": {"link": "ib-ndr"} | given,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import assert_type
+from typing import Literal, assert_type
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ from paceline.algorithms import METHODS
 
 
 def built() -> Scenario:
-    """Sections as builders, names, numbers and mappings."""
+    """Sections as objects, names, numbers and mappings; a key is held in SI units."""
     device = Device(name="gpu", overhead="4 ms", per_sample=0.0005)
     return Scenario(
         name="typed",
@@ -46,10 +46,27 @@ def built() -> Scenario:
     )
 
 
+def held() -> None:
+    """The values of a section, whatever they were given as."""
+    link = Link(latency="20 us", bandwidth=1.25e9)
+    assert_type(link.latency, float)
+    assert_type(link.download, float | None)
+    nodes = Nodes(device={"name": "gpu", "overhead": "4 ms", "per_sample": "1 ms"}, count=None, price_per_hour=3)
+    assert_type(nodes.count, int)
+    assert_type(nodes.price_per_hour, float | None)
+    cluster = Cluster(nodes=[nodes, {"device": "v100-sxm2"}], network={"link": "eth-10g"})
+    assert_type(cluster.network, Network)
+    assert_type(cluster.nodes, tuple[Nodes, ...] | int | None)
+    assert_type(cluster.network.link.latency, float)
+    assert_type(Train(pace="none").pace, Literal["device", "none"])
+
+
 def mistaken() -> None:
     """Mistakes that a type checker must report: an unused `type: ignore` is an error of mypy."""
     Nodes(device="v100-sxm2", number=2)  # type: ignore[call-arg]
     Nodes(device="v100-sxm2", count="two")  # type: ignore[arg-type]
+    Nodes(price_per_hour=[3])  # type: ignore[arg-type]
+    Device(overhead="4 ms")  # type: ignore[call-arg]
     Train(pace="slow")  # type: ignore[arg-type]
     Link(rate="1 GB/s")  # type: ignore[call-arg]
     Scenario(cluster="dgx1-p100", workload={"model": "vgg16"}, algorithms=["sync-sgd"])  # type: ignore[call-arg]

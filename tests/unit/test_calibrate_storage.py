@@ -19,7 +19,7 @@ from paceline.backend.calibration.storage_costs import (
     limits,
     scratch,
 )
-from paceline.scenarios.sections.reading import StoragePart
+from paceline.scenarios.sections import reading
 from paceline.topologies.catalogue.storage_devices import Storage
 from tests.records import numbered
 
@@ -126,7 +126,7 @@ def test_calibrating_answers_storage_that_a_scenario_takes(tmp_path: Path) -> No
     assert found.bytes_per_s > 0 and found.title.startswith("measured")
     assert list(tmp_path.iterdir()) == []
     values = {"latency": f"{found.latency_s} s", "bandwidth": f"{found.bytes_per_s} B/s", "depth": found.depth}
-    given = StoragePart.model_validate(values | {"read_ahead": None, "waiting": found.waiting})
+    given = reading.Storage.model_validate(values | {"read_ahead": None, "waiting": found.waiting})
     assert given.build().depth == found.depth and given.build().waiting == found.waiting
     assert given.build().latency_s == pytest.approx(found.latency_s)
 

@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from paceline.cli.app import app
-from paceline.scenarios.sections.reading import ReadingPart
+from paceline.scenarios.sections.reading import Reading
 from paceline.workloads.convert_dataset import convertible
 from paceline.workloads.reading import Strategy
 from paceline.workloads.reading.file import INPUTS
@@ -56,7 +56,7 @@ def test_the_sessions_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_keys_are_the_sections() -> None:
     rows = {row[0]: row[1] for row in table(PAGE, "key | default")}
-    fields = ReadingPart.model_fields.items()
+    fields = Reading.model_fields.items()
     assert {key: None if said == "none" else yaml.safe_load(said) for key, said in rows.items()} == {
         name: field.default for name, field in fields
     }

@@ -10,7 +10,7 @@ import pytest
 
 from paceline.algorithms import find
 from paceline.scenarios import SHIPPED, ScenarioError, load
-from paceline.scenarios.sections.evaluation import StopPart
+from paceline.scenarios.sections.evaluation import Stop
 
 QUICKSTART = SHIPPED["quickstart"].read_text(encoding="utf-8")
 NODES = "cluster: {nodes: [{device: {name: a, overhead: 4 ms, per_sample: 1 ms}, workers_per_node: 2}]}\n"
@@ -168,7 +168,7 @@ def test_numbers_that_are_not_finite(value: str) -> None:
 
 def test_overrides_of_paths_that_are_not_there() -> None:
     assert changed("stop.epoch=3") == [
-        f"stop.epoch: unknown key (did you mean epochs?); there are {', '.join(StopPart.model_fields)}"
+        f"stop.epoch: unknown key (did you mean epochs?); there are {', '.join(Stop.model_fields)}"
     ]
     assert changed("cluster.nodes[2].count=3") == [
         "--set cluster.nodes[2].count: found no 2 in cluster.nodes, expected a position below 2 or a name"

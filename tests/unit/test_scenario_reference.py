@@ -53,7 +53,7 @@ def test_a_key_has_a_default_exactly_if_it_is_not_required(schema: dict[str, Any
     parts = [schema, *schema["$defs"].values()]
     required = [key for part in parts for key in part.get("required", ())]
     required += ["latency", "bandwidth"]  # of a link, which needs them unless it is `like` a known one
-    assert parts[0]["$defs"]["LinkPart"]["anyOf"] == [{"required": ["like"]}, {"required": ["latency", "bandwidth"]}]
+    assert parts[0]["$defs"]["Link"]["anyOf"] == [{"required": ["like"]}, {"required": ["latency", "bandwidth"]}]
     assert sorted(row[0].strip("`") for row in shown if not row[3]) == sorted(required)
 
 

@@ -314,7 +314,7 @@ def test_the_schema_describes_every_key_and_its_unit() -> None:
     made = json_schema()
     json.dumps(made)
     assert set(made["properties"]) == set(Scenario.model_fields)
-    assert made["$defs"]["DevicePart"]["properties"]["overhead"]["anyOf"][0]["examples"] == ["4 ms"]
+    assert made["$defs"]["Device"]["properties"]["overhead"]["anyOf"][0]["examples"] == ["4 ms"]
     for part in [made, *made["$defs"].values()]:
         assert part["additionalProperties"] is False
         assert all("description" in value for value in part["properties"].values()), part["title"]

@@ -9,7 +9,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.lars import Lars
 from paceline.algorithms.methods.two_level import Hsgd
 from paceline.scenarios import SHIPPED
-from paceline.scenarios.sections.clusters import ClusterPart
+from paceline.scenarios.sections.clusters import Cluster
 from tests.thorough import sampled
 
 SHORT = {
@@ -148,7 +148,7 @@ def test_hsgd_takes_the_published_steps() -> None:
 def test_hsgd_has_the_network_and_the_processors_of_tianhe2() -> None:
     """Its nodes are hosts, since processes of one host share memory; the rest is the preset."""
     scenario = paceline.load("hsgd-tianhe2")
-    ours, preset = scenario.cluster, ClusterPart(system="tianhe2", nodes=32)
+    ours, preset = scenario.cluster, Cluster(system="tianhe2", nodes=32)
     assert ours.workers == preset.workers
     assert ours.devices(scenario.workload)[0][1] == preset.devices(scenario.workload)[0][1]
     switches = [

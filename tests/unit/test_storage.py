@@ -21,7 +21,7 @@ from paceline.algorithms.methods.chip_partitioned import ChipPartitionedSgd, par
 from paceline.algorithms.methods.dynamic_batch import DbsSgd
 from paceline.records.trace import Reads, Schedule, Trace
 from paceline.scenarios import load
-from paceline.scenarios.sections.reading import StoragePart
+from paceline.scenarios.sections import reading
 from paceline.scenarios.values.mistakes import ScenarioError
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
@@ -403,8 +403,8 @@ def test_the_page_has_the_figures_of_all_known_storage() -> None:
 
 
 def test_the_page_has_the_keys_of_storage() -> None:
-    assert [row[0] for row in rows("key")] == [key for key in StoragePart.model_fields if key not in NAMES]
-    needed = [key for key, field in StoragePart.model_fields.items() if field.is_required()]
+    assert [row[0] for row in rows("key")] == [key for key in reading.Storage.model_fields if key not in NAMES]
+    needed = [key for key, field in reading.Storage.model_fields.items() if field.is_required()]
     assert [row[0] for row in rows("key") if row[2] == "required"] == needed
 
 

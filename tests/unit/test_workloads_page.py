@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paceline.scenarios import load
-from paceline.scenarios.sections.workload import WorkloadPart
+from paceline.scenarios.sections.workload import Workload
 from paceline.workloads import find_model
 from paceline.workloads.datasets import DATA
 from paceline.workloads.datasets.catalogue import HOME
@@ -42,7 +42,7 @@ def test_the_data_sets_are_those_known() -> None:
 
 def test_the_keys_are_the_sections() -> None:
     keys = [row[0] for row in table(PAGE, "key | means")]
-    assert set(keys) == set(WorkloadPart.model_fields) - {"options", "vmap"}
+    assert set(keys) == set(Workload.model_fields) - {"options", "vmap"}
 
 
 def test_the_size_of_the_example_is_read(tmp_path: Path) -> None:
