@@ -12,7 +12,6 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, dataclass_transform, get_args
 
@@ -162,26 +161,18 @@ class Section(Part, metaclass=SectionClass):
 
 
 def _document(section: type[Section], given: Mapping[str, Any]) -> dict[str, Any]:
-    kinds, found = _kinds(section), {}
+    found = {}
     for name, value in given.items():
-        if name in kinds and isinstance(value, int | float) and not isinstance(value, bool):
-            value = kinds[name].text(value)
         field = section.model_fields.get(name)
+        if field is not None and isinstance(value, int | float) and not isinstance(value, bool):
+            kind = _kind_in(field.annotation, field.metadata)
+            value = value if kind is None else kind.text(value)
         found[name if field is None else key_of(name, field)] = plain_data(value)
     return found
 
 
-@cache
-def _kinds(section: type[Section]) -> dict[str, Kind]:
-    """Returns the kinds of the quantities of a section, by argument."""
-    return {
-        name: kind
-        for name, field in section.model_fields.items()
-        if (kind := _kind_in(field.annotation, field.metadata)) is not None
-    }
-
-
 def _kind_in(annotation: Any, metadata: Any) -> Kind | None:
+    """Returns the kind of a quantity; None for other types."""
     if (kind := next((one for one in metadata if isinstance(one, Kind)), None)) is not None:
         return kind
     inside = (_kind_in(inner, getattr(inner, "__metadata__", ())) for inner in get_args(annotation))
