@@ -3,7 +3,7 @@
 Rationale:
 
 * Invariant: a sender waits only for the receiver's memory, never for its program, and messages of a pair arrive in
-  order. Each ordered pair of ranks has a ring (`byte_ring`) that only these two use; longer messages pass in pieces. So
+  order. Each ordered pair of ranks has a ring (`Ring`) that only these two use; longer messages pass in pieces. So
   a sender that is killed damages only its own ring.
 * The program's own thread fetches messages when it receives. If none has arrived, it announces that it sleeps, checks
   once more, and waits at the event `wake`. A sender checks after each write whether the receiver sleeps, and sets the
