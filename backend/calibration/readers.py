@@ -19,8 +19,8 @@ from types import TracebackType
 from typing import Any, NoReturn, Protocol, Self
 
 from paceline.algorithms.core.errors import RunFailed
-from paceline.backend.posix.forking import fork
-from paceline.backend.posix.precise_wait import Clock
+from paceline.backend.posix.reaper import fork
+from paceline.backend.posix.waits import Clock
 from paceline.workloads.reading import Piece
 from paceline.workloads.reading.file import RecordFile
 from paceline.workloads.reading.reader import Opened

@@ -27,7 +27,7 @@ from torch.cuda import nccl
 from torch.distributed.distributed_c10d import Store
 
 from paceline.algorithms.core.values import parts_of
-from paceline.backend.posix.polling import wait_until
+from paceline.backend.posix.waits import wait_until
 from paceline.records.machine import gpu_driver
 
 NCCL_TIMEOUT = timedelta(hours=1)

@@ -35,8 +35,8 @@ from paceline.backend.devices.nan_check import OnNonfinite
 from paceline.backend.emulation.emulated_hosts import Hosts
 from paceline.backend.local.spawning import spawn, write_values
 from paceline.backend.local.worker import Place, maps, work
-from paceline.backend.posix.forking import fork
 from paceline.backend.posix.interrupts import uninterrupted
+from paceline.backend.posix.reaper import fork
 from paceline.backend.posix.reserve import explaining
 from paceline.backend.posix.run_folders import run_folder
 from paceline.backend.rank.checkpoint import Checkpoint, Saving

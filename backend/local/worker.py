@@ -26,8 +26,8 @@ from paceline.algorithms.core.values import Group, Rank, nbytes
 from paceline.backend.devices.accelerator import Accelerator, accelerator
 from paceline.backend.devices.cpu_affinity import Placement
 from paceline.backend.devices.gpus import Devices, Movable
-from paceline.backend.posix.precise_wait import Clock, wake_on_time
 from paceline.backend.posix.reserve import explained
+from paceline.backend.posix.waits import Clock, wake_on_time
 from paceline.backend.rank.interpreter import Interpreter
 from paceline.backend.rank.rank_context import Station
 from paceline.backend.status.rank_logs import life, log_of, take_over, warned

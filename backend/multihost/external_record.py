@@ -26,7 +26,7 @@ from paceline.backend.devices.gpus import Devices
 from paceline.backend.local.launch import RankFailed
 from paceline.backend.multihost.rank_mapping import RankMapping
 from paceline.backend.multihost.world import World
-from paceline.backend.posix.polling import wait_until
+from paceline.backend.posix.waits import wait_until
 from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.supervision.clock_sync import Alignment, Reading
 from paceline.backend.supervision.gather import Failure, gather, stream_of

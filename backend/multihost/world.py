@@ -37,9 +37,9 @@ from paceline.backend.local.launch import Launch
 from paceline.backend.multihost.rank_mapping import Host, map_ranks
 from paceline.backend.posix.host_lock import takes
 from paceline.backend.posix.interrupts import uninterrupted
-from paceline.backend.posix.polling import wait_until
 from paceline.backend.posix.reaper import ALIVE, free
 from paceline.backend.posix.run_folders import SHARED, run_folder
+from paceline.backend.posix.waits import wait_until
 from paceline.backend.transports.interfaces import address_towards, interface_with, set_peer_timeout
 from paceline.backend.transports.launch_environment import Joined
 from paceline.backend.transports.process_groups import LOOPBACK

@@ -12,7 +12,7 @@ from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.program import Lane
 from paceline.algorithms.runtime.program_errors import place_of
 from paceline.backend.devices.accelerator import Accelerator, Processor
-from paceline.backend.posix.precise_wait import Clock
+from paceline.backend.posix.waits import Clock
 from paceline.backend.status.rank_status import RankState, RankStatus
 from paceline.backend.status.recorder import Recorder
 from paceline.backend.status.status_board import StatusBoard

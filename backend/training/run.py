@@ -5,8 +5,11 @@ Ranks are forked here, or a launcher has started them (`launch_environment`); in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +21,16 @@ from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.multihost.external_launch import run_external
 from paceline.backend.multihost.host_loads import other_load
 from paceline.backend.multihost.rank_mapping import map_ranks, refuse
-from paceline.backend.multihost.world import World
-from paceline.backend.rank.checkpoint import Checkpoint, Saving, find_last
+from paceline.backend.multihost.world import STORE_S, World
+from paceline.backend.rank.checkpoint import Checkpoint, Saving, find_last, steps_in
 from paceline.backend.status.progress_counters import Totals, Window
 from paceline.backend.status.rank_logs import Echo, kept_as
-from paceline.backend.training.restart import going, refuse_joined
-from paceline.backend.training.resume import plan_of, unfinished
+from paceline.backend.training.resume import Going, going_on, plan_of, resume_point, saving_of, unfinished
 from paceline.backend.transports import interfaces
 from paceline.backend.transports.launch_environment import RefusedElsewhere, SaidElsewhere
 from paceline.records import Run, RunsFailed
 from paceline.records.pace import say_pace
+from paceline.records.store import CHECKPOINTS, place, slug
 from paceline.records.trace import Trace
 from paceline.scenarios.resolution.fitted_ranges import outside
 from paceline.scenarios.resolution.load_scenario import load
@@ -247,3 +250,77 @@ def _run(plan: Plan, trace: Trace, paced: bool, launch: Launch, *, goes_on: bool
     if "pace" in run.summary and (words := say_pace(run.summary["pace"], plan.time_dilation)) is not None:
         warnings.append(f"{plan.name} with seed {plan.seed}: {words}")
     return run
+
+
+# * All processes write to one folder. The first process of the first start chooses its name, and the launcher's store
+#   holds the name for restarted processes. The folder is where runs are stored, which all hosts have to share.
+# * Restarted processes resume a run from its latest complete checkpoint, and skip the runs that have been stored.
+# * A run that fails may be resumed after a restart, so its checkpoints are not moved.
+
+
+@contextmanager
+def going(plan: Plan, number: int, out: Path, world: World, start: Checkpoint | None) -> Iterator[Going]:
+    """Yields how run `number` of this start proceeds: from `start`, unless there is a later checkpoint.
+
+    Args:
+        plan: the plan of the run.
+        number: the index of the run in this start.
+        out: the folder of stored runs.
+        world: the processes.
+        start: a checkpoint that the user has named; None: none.
+    """
+    if plan.real.checkpoint is None:
+        yield Going(start=_checked(start, number, world))
+        return
+    stem = f"{slug(plan.scenario_name)}-{slug(plan.name)}-{plan.seed}-unfinished"
+    folder = Path(world.agreed(f"folder{number}", lambda: str(place(out, stem).absolute())))
+    if stored := world.noted(f"stored{number}"):
+        yield Going(stored=stored)
+        return
+    try:
+        yield Going(saving_of(plan, folder), _checked(resume_point(plan, folder) or start, number, world))
+    except BaseException as error:
+        if steps_in(folder / CHECKPOINTS):
+            error.add_note(going_on(folder))
+        raise
+    finally:
+        if world.leads and not steps_in(folder / CHECKPOINTS):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _checked(point: Checkpoint | None, number: int, world: World) -> Checkpoint | None:
+    """Returns the checkpoint after the first process has read all of it; the others wait for its result.
+
+    Raises:
+        InputError: ranks cannot resume from it; in all processes.
+    """
+    if point is None:
+        return None
+    key, wrong = f"checkpoint{number}", ""
+    if world.joined.process == 0:
+        try:
+            point.check()
+        except InputError as error:
+            wrong = str(error)
+        world.store.set(key, wrong)
+    else:
+        world.store.wait([key], timedelta(seconds=STORE_S))
+        wrong = world.store.get(key).decode()
+    if wrong:
+        raise InputError(wrong) if world.leads else RefusedElsewhere(wrong)
+    return point
+
+
+def refuse_joined(plan: Plan, world: World) -> None:
+    """Raises `InputError` for features that processes started by a launcher do not support."""
+    if plan.real.network == "emulated":
+        raise InputError(
+            f"train.network: found emulated in processes that {world.joined.launcher} has started, which use the "
+            "real network; expected local"
+        )
+    hosts = {map_ranks(world.hosts, plan.job.team).host_of(rank) for rank in plan.job.team[0].workers}
+    if plan.real.checkpoint is not None and plan.job.method.independent and len(hosts) > 1:
+        raise InputError(
+            f"train.checkpoint: found checkpoints of {plan.name} on {len(hosts)} hosts, whose workers count steps "
+            "together; expected one host, or no checkpoints (`--set train.checkpoint=null`)"
+        )

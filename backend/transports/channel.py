@@ -33,8 +33,8 @@ from paceline.algorithms.core.errors import PeerFailed, ProgramError
 from paceline.algorithms.core.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
-from paceline.backend.posix.backoff import Backoff
 from paceline.backend.posix.memory_fence import Fence
+from paceline.backend.posix.waits import Backoff
 from paceline.backend.status.status_board import Lost
 from paceline.backend.transports.collectives import STAND_INS
 from paceline.backend.transports.shared_segment import BUFFERS, LINE_BYTES, Segment

@@ -32,9 +32,9 @@ import numpy as np
 
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.values import Group, Rank
-from paceline.backend.posix.backoff import Backoff
 from paceline.backend.posix.memory_fence import Fence
 from paceline.backend.posix.reserve import OTHERWISE, reserve, shared_file
+from paceline.backend.posix.waits import Backoff
 from paceline.backend.status.status_board import Lost
 from paceline.backend.transports import serialization
 from paceline.backend.transports.inbox import Envelope, Inbox

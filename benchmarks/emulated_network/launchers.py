@@ -23,7 +23,7 @@ from pathlib import Path
 
 from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.backend.emulation.emulated_hosts import Hosts
-from paceline.backend.posix.polling import wait_until
+from paceline.backend.posix.waits import wait_until
 
 NAMES = ("node-a", "node-b")
 ADDRESSES = ("10.77.0.1", "10.77.0.2")

@@ -22,7 +22,7 @@ from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.periodic import KAvg
 from paceline.backend.local.launch import Launch, run_job
-from paceline.backend.posix.polling import wait_until
+from paceline.backend.posix.waits import wait_until
 from paceline.backend.rank.checkpoint import Checkpoint, Saving, find_last, read, steps_in
 from paceline.backend.training.run import train
 from paceline.records import RunsFailed, store

@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 import pytest
 
-from paceline.backend.posix.polling import wait_until
+from paceline.backend.posix.waits import wait_until
 from paceline.backend.training.run import train
 from paceline.records.store import as_array, read_run
 from tests.backend.jobs import PROMPT_S

@@ -26,7 +26,7 @@ from paceline.algorithms.core.operations import Receive, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Group, Rank, Step
 from paceline.backend.local.launch import Launch, run_job
-from paceline.backend.posix.polling import wait_until
+from paceline.backend.posix.waits import wait_until
 from paceline.backend.transports import inbox as inbox_module
 from paceline.backend.transports import interfaces, mailbox, serialization
 from paceline.backend.transports.inbox import Cancelled, Claim, Envelope, Inbox

@@ -23,7 +23,7 @@ from paceline.algorithms.core.operations import AllGather, AllReduce, Barrier, B
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective, Room, outcome
 from paceline.backend.local.launch import RankFailed
-from paceline.backend.posix.polling import wait_until
+from paceline.backend.posix.waits import wait_until
 from paceline.backend.transports import shared_segment as memory
 from paceline.backend.transports.channel import Channel
 from paceline.backend.transports.shared_segment import Segment

@@ -24,10 +24,10 @@ from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.job import Death
 from paceline.algorithms.core.values import Group, Rank, Samples
 from paceline.backend.local.launch import RankFailed
+from paceline.backend.rank.communication import Agreement, name_of
 from paceline.backend.status.rank_status import Vote
 from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.training.run import train
-from paceline.backend.transports.agreement import Agreement, name_of
 from paceline.backend.transports.inbox import Claim, Envelope, Inbox
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job

@@ -17,7 +17,7 @@ from paceline.algorithms.core.buckets import buckets
 from paceline.algorithms.core.method import build_team
 from paceline.algorithms.core.values import Batch, Rank, Samples, Weights
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.backend.posix.precise_wait import SPIN_S, Clock
+from paceline.backend.posix.waits import SPIN_S, Clock
 from paceline.backend.rank.pacing import SIGN_S, Device, Pace
 from paceline.backend.rank.rank_context import Station, Thread
 from paceline.backend.status.recorder import Recorder, Tail
@@ -48,7 +48,7 @@ class FakeTime:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     made = FakeTime()
-    monkeypatch.setattr("paceline.backend.posix.precise_wait.time", made)
+    monkeypatch.setattr("paceline.backend.posix.waits.time", made)
     return made
 
 

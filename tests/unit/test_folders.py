@@ -15,7 +15,7 @@ import pytest
 
 from paceline.backend.posix import run_folders
 from paceline.backend.posix.host_lock import takes
-from paceline.backend.posix.polling import wait_until
+from paceline.backend.posix.waits import wait_until
 
 
 @pytest.fixture(autouse=True)

@@ -20,8 +20,7 @@ from paceline.algorithms.core.method import build_team
 from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.backend.calibration.recorded_costs import LOAD, REST, costs
-from paceline.backend.posix.polling import wait_until
-from paceline.backend.posix.precise_wait import Clock
+from paceline.backend.posix.waits import Clock, wait_until
 from paceline.backend.rank.loading import Loader
 from paceline.backend.rank.rank_context import Station, Thread
 from paceline.backend.status.recorder import Recorder, Tail

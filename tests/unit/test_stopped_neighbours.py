@@ -10,8 +10,8 @@ import pytest
 
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.backend.multihost import neighbours
-from paceline.backend.multihost.neighbours import Neighbours
+from paceline.backend.multihost import external_launch
+from paceline.backend.multihost.external_launch import Neighbours
 from paceline.backend.status.status_board import StatusBoard
 from tests.support import job_of
 
@@ -26,8 +26,8 @@ class Host:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s, self.stopped, self.alive = 100.0, False, True
         self.killed: list[int] = []
-        monkeypatch.setattr("paceline.backend.multihost.neighbours.time.monotonic", lambda: self.now_s)
-        monkeypatch.setattr(neighbours, "stopped", lambda pid: pid == OTHER and self.stopped)
+        monkeypatch.setattr("paceline.backend.multihost.external_launch.time.monotonic", lambda: self.now_s)
+        monkeypatch.setattr(external_launch, "stopped", lambda pid: pid == OTHER and self.stopped)
         monkeypatch.setattr(os, "kill", lambda pid, _: self.killed.append(pid))
         team = job_of(SyncSgd(), nodes=[[0, 1]]).team
         self.board = StatusBoard(2, [me.rank for me in team])
