@@ -141,12 +141,10 @@ def _answer(comparison: ComparisonResult, kept: Sequence[Run], folder: Path, out
 
 def _store(comparison: ComparisonResult, runs: Sequence[Run], output: Output) -> Path:
     """Writes the answer, the figure and the report to a new folder; returns the folder."""
-    from paceline.cli.report_command import add_report
+    from paceline.cli.report_command import REPORT
     from paceline.records import store
     from paceline.records.document import to_json
     from paceline.reports.comparison.conclusion import conclusion
-    from paceline.reports.comparison_answer import answer_of_comparison, comparison_chart
-    from paceline.reports.png import save
 
     folder = store.place(output.folder, f"{store.slug(comparison.scenario)}-comparison")
     with store.new_folder(folder) as building:
@@ -157,7 +155,7 @@ def _store(comparison: ComparisonResult, runs: Sequence[Run], output: Output) ->
         }
         (building / "comparison.json").write_text(to_json(record) + "\n", encoding="utf-8")
         if comparison.has_accuracy:
-            save([comparison_chart(comparison)], building / "accuracy.png", title=comparison.scenario)
+            comparison.plot().savefig(building / "accuracy.png")
         if output.report:
-            add_report(building, lambda: answer_of_comparison(comparison))
+            comparison.report(building / REPORT)
     return folder

@@ -14,7 +14,7 @@ from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.algorithms.core.files import write_whole
 from paceline.cli.options import Jobs, Only, ScenarioOptions, given, scenario_argument
 from paceline.cli.output import Output
-from paceline.cli.report_command import add_report, say_report
+from paceline.cli.report_command import REPORT, say_report
 from paceline.records.document import to_json
 
 if TYPE_CHECKING:
@@ -192,12 +192,7 @@ def _check_optuna() -> None:
 
 def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | None) -> PlanResult:
     """Makes the plan in the folder and writes its files; keeps the folder if it is interrupted."""
-    from paceline.reports.planning.plan_answer import plan_words
-    from paceline.reports.planning.plan_blocks import answer_of_plan, plan_charts
     from paceline.reports.planning.planner import make_plan
-    from paceline.reports.planning.request import stored_trials
-    from paceline.reports.png import save
-    from paceline.reports.provenance import with_provenance
 
     folder.keep = True  # a killed or failed plan can be continued
     hint = f"continue with: paceline plan --resume {folder.building}"
@@ -211,14 +206,11 @@ def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | 
         raise
     except RunFailed as failure:
         raise RunFailed(f"{failure}\nall trials are in {folder.building}/; with more --trials, {hint}") from failure
-    document = {**answer.document(), "words": plan_words(answer)}
+    document = {**answer.document(), "words": answer.words}
     (folder.building / "plan.json").write_text(to_json(document) + "\n", encoding="utf-8")
-    trials = stored_trials(folder.building)
-    title = f"{request.scenario['name']}: plans for {request.target.words}"
-    save(plan_charts(document, trials), folder.building / "plan.png", title=title)
+    answer.plot().savefig(folder.building / "plan.png")
     if output.report:
-        shown = answer_of_plan(document, request.scenario["name"], trials)
-        add_report(folder.building, lambda: with_provenance(shown, request.scenario))
+        answer.report(folder.building / REPORT)
     return answer
 
 
@@ -239,16 +231,13 @@ def _estimating(report: Callable[[str, float], None] | None) -> Callable[[str, f
 
 
 def _answer(answer: PlanResult, folder: NumberedFolder, output: Output, *, verify: bool) -> None:
-    from paceline.reports.planning.plan_answer import plan_words
-    from paceline.reports.planning.plan_blocks import answer_of_plan, claims_of
-
     assert folder.path is not None
     document = {**answer.document(), "path": str(folder.path)}
-    stored = {**document, "words": plan_words(answer)}
-    printed = answer_of_plan(stored, answer.request.scenario["name"])
+    printed = answer.answer()
     blocks = [*printed.blocks]
     if verify:
         from paceline.reports.planning.plan_answer import verified, verified_words
+        from paceline.reports.planning.plan_blocks import claims_of
 
         with output.progress() as stage:
             found = verified(answer, folder.path, progress=stage("training the best plans for real"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +11,7 @@ from paceline.cli.options import Only
 from paceline.cli.output import Output
 
 if TYPE_CHECKING:
-    from paceline.records import Run
-    from paceline.reports.blocks import Answer
+    from paceline.reports.run_results import SimulatedRuns
 
 REPORT = "report.html"
 MOST_RUNS = 200
@@ -63,18 +61,6 @@ def report(
     output.give(Answer("Report", [Claim(words)], lambda: document))
 
 
-def add_report(folder: Path, make: Callable[[], Answer]) -> None:
-    """Writes the report of a command into the folder of its results.
-
-    Args:
-        folder: the folder.
-        make: returns the report.
-    """
-    from paceline.reports.html import write_report
-
-    write_report(make(), folder / REPORT)
-
-
 def say_report(folder: Path, shown: Output) -> None:
     """Prints where the report of a command is, if there is one.
 
@@ -86,7 +72,7 @@ def say_report(folder: Path, shown: Output) -> None:
         shown.note(f"Report, for a browser: {folder / REPORT}")
 
 
-def report_of_simulation(runs: Sequence[Run], name: str, shown: Output) -> None:
+def report_of_simulation(runs: SimulatedRuns, name: str, shown: Output) -> None:
     """Writes the report of simulated runs into a new folder beside theirs, and names it.
 
     Args:
@@ -98,10 +84,9 @@ def report_of_simulation(runs: Sequence[Run], name: str, shown: Output) -> None:
         shown.note(f"no report of {len(runs)} runs is written; paceline report RUN... writes one of some of them")
         return
     from paceline.records import store
-    from paceline.reports.run_answer import answer_of_runs
 
     folder = store.place(shown.folder, f"{store.slug(name)}-simulation")
     with store.new_folder(folder) as building:
-        add_report(building, lambda: answer_of_runs(runs))
+        runs.report(building / REPORT)
     if not shown.as_json:
         say_report(folder, shown)

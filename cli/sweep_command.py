@@ -12,12 +12,12 @@ import typer
 from paceline.algorithms.core.errors import InputError, RunFailed
 from paceline.cli.options import Jobs, Only, Scenario, ScenarioOptions
 from paceline.cli.output import Output
-from paceline.cli.report_command import add_report, say_report
+from paceline.cli.report_command import REPORT, say_report
 from paceline.records.document import to_json
 
 if TYPE_CHECKING:
     from paceline.reports.sweeps.sweep import SweepResult
-    from paceline.reports.sweeps.sweep_table import PartialTable, SweepTable
+    from paceline.reports.sweeps.sweep_table import PartialTable
     from paceline.scenarios.resolution.grid import Point
 
 RECORDS = "runs"
@@ -126,7 +126,6 @@ def sweep(
     from paceline.records import store
     from paceline.reports.sweeps.point_store import PointStore
     from paceline.reports.sweeps.sweep import run
-    from paceline.reports.sweeps.sweep_answer import sweep_answer
     from paceline.reports.sweeps.sweep_table import PartialTable, sweep_folder
 
     check_own_methods(*(point.scenario for point in points))
@@ -151,13 +150,13 @@ def sweep(
                 output.note(f"{swept.reused} of {count} results are of earlier sweeps (--fresh computes them again)")
             if not swept.entries:
                 raise RunFailed(_failures(swept, output))
-            table, said = _keep(swept, folder.building, points[0].scenario.dump(), report=output.report)
+            said = _keep(swept, folder.building, points[0].scenario.dump(), report=output.report)
             partial.remove()
         except (KeyboardInterrupt, OSError) as error:
             folder.keep = partial.succeeded > 0
             _say_unfinished(error, partial, points, output)
             raise
-    output.give(replace(sweep_answer(table, swept), notes=[text for one in swept.entries for text in one.warnings]))
+    output.give(replace(swept.answer(), notes=[text for one in swept.entries for text in one.warnings]))
     output.note(f"{said} stored in {folder.path}/")
     if folder.path is not None and not output.as_json:
         say_report(folder.path, output)
@@ -196,8 +195,8 @@ def _say_unfinished(
         output.note(said)
 
 
-def _keep(swept: SweepResult, folder: Path, scenario: Mapping[str, Any], *, report: bool) -> tuple[SweepTable, str]:
-    """Writes the table, the figures, the answer and the report; returns the table, and words for what was written.
+def _keep(swept: SweepResult, folder: Path, scenario: Mapping[str, Any], *, report: bool) -> str:
+    """Writes the table, the figures, the answer and the report; returns words for what was written.
 
     Args:
         swept: the sweep.
@@ -205,22 +204,21 @@ def _keep(swept: SweepResult, folder: Path, scenario: Mapping[str, Any], *, repo
         scenario: the scenario of its first point.
         report: whether to write a report.
     """
+    from paceline.reports.html import write_report
     from paceline.reports.provenance import with_provenance
-    from paceline.reports.sweeps.sweep_answer import save_pictures, sweep_answer, sweep_document
-    from paceline.reports.sweeps.sweep_table import tabulate
+    from paceline.reports.sweeps.sweep_answer import save_pictures, sweep_document
 
-    table = tabulate(swept)
-    table.save(folder)
+    swept.table.save(folder)
     axes = [list(axis) for axis in swept.axes]
     request = {"scenario": scenario, "axes": axes, "scaling": swept.scaling}
-    (folder / "sweep.json").write_text(to_json(sweep_document(swept, table)) + "\n", encoding="utf-8")
+    (folder / "sweep.json").write_text(to_json(sweep_document(swept, swept.table)) + "\n", encoding="utf-8")
     (folder / "request.json").write_text(to_json(request) + "\n", encoding="utf-8")
     if report:
-        add_report(folder, lambda: with_provenance(sweep_answer(table, swept), scenario))
-    drawn, wanted = save_pictures(table, folder)
+        write_report(with_provenance(swept.answer(), scenario), folder / REPORT)
+    drawn, wanted = save_pictures(swept.table, folder)
     if len(drawn) < wanted:
-        return table, f"Table, answer and the first {len(drawn)} of {wanted} figures"
-    return table, "Table, answer and " + ("figure" if len(drawn) == 1 else "figures")
+        return f"Table, answer and the first {len(drawn)} of {wanted} figures"
+    return "Table, answer and " + ("figure" if len(drawn) == 1 else "figures")
 
 
 def _failures(swept: SweepResult, output: Output) -> str:

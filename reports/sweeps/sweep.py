@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
@@ -123,7 +124,7 @@ class SweepResult(Result):
             for entries in seeds.values()
         ]
 
-    @property
+    @cached_property
     def table(self) -> SweepTable:
         """The table of the sweep, with the roles of its paths.
 
