@@ -30,6 +30,7 @@ from paceline.simulator.runs.cost_model import cluster_network, measured, modell
 from paceline.simulator.runs.engine import Engine, run_job
 from paceline.simulator.runs.expected_steps import keeping_of
 from paceline.simulator.runs.extrapolation import Extrapolation
+from paceline.simulator.runs.long_runs import simulated
 from paceline.simulator.runs.step_interval import step_factors
 from paceline.topologies.catalogue.machine_profile import CALIBRATED, MeasuredCosts, Profile
 from paceline.workloads.models.threads import torch_threads
@@ -70,8 +71,8 @@ def simulate(
     run_plan = partial(perform, machine=machine, message_cost=message_cost, engine=engine)
     uncertain = machine is None  # steps of a real run are paced to the predicted gradient, whatever a device would take
     further = None if scenario.extrapolate is None else Extrapolation(scenario.extrapolate, plans, run_plan)
-    runs = []
-    for index, plan in enumerate(plans):
+
+    def made(index: int, plan: Plan) -> Run:
         report = None if progress is None else _progress_of(plan, progress, index, len(plans))
         # the same number of threads as in the real run gives the same bits
         with collected_seldom(), torch_threads(scenario.train.torch_threads):
@@ -95,8 +96,12 @@ def simulate(
                 run = replace(run, summary={**run.summary, "prediction_interval": found})
             if said := verdict_of(plan, None if machine is None else machine.host):
                 run = replace(run, summary={**run.summary, "calibration": said})
-            run = run if further is None else further.added(run, plan)
-        runs.append(keep(run))
+        return run
+
+    runs = []
+    for index, plan in enumerate(plans):
+        run = simulated(plan, engine, partial(made, index))
+        runs.append(keep(run if further is None else further.added(run, plan)))
     return runs
 
 
