@@ -112,7 +112,7 @@ def compare_stored(
     if mistakes or machine_file is None:
         raise InputError("\n".join(mistakes))
     from paceline.reports.comparison.compare import compare_measured, unlike
-    from paceline.scenarios.machines.machine_store import load_machine
+    from paceline.scenarios.machine_file import load_machine
 
     machine = load_machine(machine_file)
     output.make_folder()

@@ -15,7 +15,7 @@ from paceline.cli.options import EXIT_FAILED, Only, ScenarioOptions, complete_sc
 from paceline.cli.output import Output
 
 if TYPE_CHECKING:
-    from paceline.scenarios.machines.machine_file import MachinePart
+    from paceline.scenarios.machine_file import MachinePart
 
 
 def calibrate(
@@ -106,7 +106,7 @@ def calibrate(
     started = joined(os.environ)
     from paceline.reports.machine_answer import CalibrationRequest, calibrate_joined, calibration_answer
     from paceline.reports.machine_answer import calibrate as calibrated
-    from paceline.scenarios.machines.machine_store import save_machine
+    from paceline.scenarios.machine_file import save_machine
 
     with reported(started):
         request = CalibrationRequest(

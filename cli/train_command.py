@@ -223,7 +223,7 @@ def _predicted(
         return None
     from paceline.reports.run_results import load_checked
     from paceline.reports.watching.predict_runs import costs_of, predict_runs
-    from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
+    from paceline.scenarios.resolution.plan import refuse_simulated_only
 
     load_checked(scenario, world)  # also a method that cannot be trained is found before a long prediction
     try:

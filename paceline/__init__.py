@@ -26,11 +26,10 @@ if TYPE_CHECKING:
     from paceline.scenarios import Scenario, ScenarioError, load
     from paceline.scenarios.sections.clusters import Cluster, Nodes, Server
     from paceline.scenarios.sections.devices import Device
-    from paceline.scenarios.sections.evaluation import Evaluate, Record, Stop, Target
     from paceline.scenarios.sections.fault_sections import Crash, Crashes, Death, Slowdown, Straggler
     from paceline.scenarios.sections.networks import Link, Network
     from paceline.scenarios.sections.reading import Reading, Storage
-    from paceline.scenarios.sections.train import Train
+    from paceline.scenarios.sections.runs import Evaluate, Record, Stop, Target, Train
     from paceline.scenarios.sections.workload import Workload
 
     __version__: str
@@ -48,11 +47,10 @@ _MODULES = {
     "paceline.scenarios": ("Scenario", "ScenarioError", "load"),
     "paceline.scenarios.sections.clusters": ("Cluster", "Nodes", "Server"),
     "paceline.scenarios.sections.devices": ("Device",),
-    "paceline.scenarios.sections.evaluation": ("Evaluate", "Record", "Stop", "Target"),
     "paceline.scenarios.sections.fault_sections": ("Crash", "Crashes", "Death", "Slowdown", "Straggler"),
     "paceline.scenarios.sections.networks": ("Link", "Network"),
     "paceline.scenarios.sections.reading": ("Reading", "Storage"),
-    "paceline.scenarios.sections.train": ("Train",),
+    "paceline.scenarios.sections.runs": ("Evaluate", "Record", "Stop", "Target", "Train"),
     "paceline.scenarios.sections.workload": ("Workload",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

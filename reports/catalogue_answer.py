@@ -154,7 +154,7 @@ def datasets() -> Iterable[Item]:
 
 def scenarios() -> Iterable[Item]:
     """Yields the shipped scenarios."""
-    from paceline.scenarios.resolution.shipped import shipped
+    from paceline.scenarios.values.text import shipped
 
     for one in shipped():
         yield {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from paceline.backend.machine_checks.result import MachineCheck
     from paceline.backend.multihost.world import World
     from paceline.reports.comparison.predict import Stage
-    from paceline.scenarios.machines.machine_file import MachinePart
+    from paceline.scenarios.machine_file import MachinePart
     from paceline.scenarios.resolution.schema import Scenario
 
 TONES: dict[str, Tone] = {"ok": "good", "limited": "fair", "missing": "fair"}

@@ -144,7 +144,7 @@ def notes_of(runs: Sequence[Run]) -> Iterator[str]:
     Args:
         runs: the runs.
     """
-    from paceline.scenarios.resolution.predicted_times import describe_time
+    from paceline.scenarios.resolution.fitted_ranges import describe_time
 
     both = len({run.kind for run in runs}) > 1
     notes = [describe_time(one) for run in runs for one in run.machine.get("gradient_times", ())]

@@ -47,8 +47,7 @@ from paceline.backend.calibration.step_time_laws import Correlations, correlatio
 from paceline.backend.multihost.host_loads import HostLoads
 from paceline.backend.multihost.world import World
 from paceline.records.machine import BUSY, QUIET, OtherLoad, machine_facts, package_versions
-from paceline.scenarios.machines.machine_details import RatePart, RatesPart, StartPart
-from paceline.scenarios.machines.machine_file import (
+from paceline.scenarios.machine_file import (
     BesidePart,
     BusyPart,
     EmulatedPart,
@@ -57,6 +56,9 @@ from paceline.scenarios.machines.machine_file import (
     MachinePart,
     MadePart,
     PausePart,
+    RatePart,
+    RatesPart,
+    StartPart,
     costs_of,
     own_of,
 )

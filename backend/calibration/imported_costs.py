@@ -20,8 +20,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration.machine_imports import Imported
 from paceline.backend.calibration.step_time_laws import correlations, fitted
-from paceline.scenarios.machines.machine_details import OriginPart
-from paceline.scenarios.machines.machine_file import BusyPart, BytesPart, CurvePart, GradientPart
+from paceline.scenarios.machine_file import BusyPart, BytesPart, CurvePart, GradientPart, OriginPart
 from paceline.scenarios.resolution.plan import Plan
 from paceline.topologies.catalogue.gradient_times import slices
 from paceline.topologies.importing import nccl_tests, osu, torch_profile

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from paceline.records.machine import package_versions
-from paceline.scenarios.machines.machine_details import OriginPart
-from paceline.scenarios.machines.machine_file import CurvePart, GradientPart, MachinePart, MadePart, OwnPart
+from paceline.scenarios.machine_file import CurvePart, GradientPart, MachinePart, MadePart, OriginPart, OwnPart
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.machine_profile import Asked
 

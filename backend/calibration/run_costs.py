@@ -28,8 +28,7 @@ from paceline.backend.calibration.span_costs import uncovered
 from paceline.records import Run
 from paceline.records.store import read_run
 from paceline.records.trace import Span
-from paceline.scenarios.machines.machine_details import OriginPart
-from paceline.scenarios.machines.machine_file import BytesPart, CurvePart
+from paceline.scenarios.machine_file import BytesPart, CurvePart, OriginPart
 from paceline.topologies.catalogue.machine_profile import Asked
 
 OWN_WORK = frozenset({"compute", "load", "update"})

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from paceline.scenarios.machines.machine_details import OriginPart
-from paceline.scenarios.machines.machine_file import BytesPart, CurvePart, MachinePart, ModelPart
+from paceline.scenarios.machine_file import BytesPart, CurvePart, MachinePart, ModelPart, OriginPart
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from paceline.algorithms.core.values import Rank
-from paceline.scenarios.machines.machine_details import FitPart
+from paceline.scenarios.machine_file import FitPart
 from paceline.topologies import NO_JITTER, Jitter
 from paceline.topologies.faults.jitter import scipy_law
 

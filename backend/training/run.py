@@ -34,8 +34,7 @@ from paceline.records.store import CHECKPOINTS, place, slug
 from paceline.records.trace import Trace
 from paceline.scenarios.resolution.fitted_ranges import outside
 from paceline.scenarios.resolution.load_scenario import load
-from paceline.scenarios.resolution.plan import Plan
-from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
+from paceline.scenarios.resolution.plan import Plan, refuse_simulated_only
 from paceline.scenarios.resolution.schema import Scenario
 
 Progress = Callable[[str, float], None]

@@ -21,8 +21,7 @@ from paceline.backend.calibration.emulation_costs import emulation_task
 from paceline.records.machine import OtherLoad, machine_facts
 from paceline.reports.comparison.compare import probed
 from paceline.scenarios import Scenario
-from paceline.scenarios.machines.machine_file import MachinePart, MadePart, costs_of, own_of
-from paceline.scenarios.machines.machine_store import save_machine
+from paceline.scenarios.machine_file import MachinePart, MadePart, costs_of, own_of, save_machine
 from paceline.scenarios.resolution.machine_costs import emulated_costs, emulated_part
 from paceline.simulator.runs.dry_run import dry_run
 from paceline.topologies.catalogue.machine_profile import MeasuredCosts, Profile

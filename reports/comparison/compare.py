@@ -34,10 +34,8 @@ from paceline.reports.comparison.comparison import ComparisonResult, assemble
 from paceline.reports.comparison.predict import WRONG_MODELS, Prediction, Stage, predict
 from paceline.reports.run_results import Source
 from paceline.scenarios import Scenario, load
-from paceline.scenarios.machines.machine_file import MachinePart
-from paceline.scenarios.machines.machine_store import load_machine
-from paceline.scenarios.resolution.plan import Plan
-from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
+from paceline.scenarios.machine_file import MachinePart, load_machine
+from paceline.scenarios.resolution.plan import Plan, refuse_simulated_only
 from paceline.topologies.catalogue.machine_profile import MeasuredCosts
 
 if TYPE_CHECKING:

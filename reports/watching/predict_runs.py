@@ -24,7 +24,7 @@ from paceline.algorithms.core.job import Reason
 from paceline.records import Run
 from paceline.reports.comparison.ranking import Aim, aim_of
 from paceline.scenarios import Scenario
-from paceline.scenarios.machines.machine_store import load_machine
+from paceline.scenarios.machine_file import load_machine
 from paceline.scenarios.resolution.machine_costs import check
 from paceline.simulator.kernel.garbage_collection import collected_seldom
 from paceline.simulator.runs.run import perform

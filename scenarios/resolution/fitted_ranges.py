@@ -5,29 +5,159 @@ Rules of this file:
 * A range is stored with the values that were fitted on it (a device's batches, a link's messages, a profile's sizes),
   and nowhere else. There is no note if no range is known.
 * A note has the place in the scenario, the value found, and the range with its source.
+* The published throughput, on which devices are fitted, covers some chips, families of models, precisions and batches.
+* The time of a gradient on a device of the catalogue has the interval of similar predictions.
 """
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TypedDict
 
 from paceline.algorithms.core.errors import InputError
+from paceline.records.figures import significant
 from paceline.records.targets import SMOOTHING
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.sections.devices import of_catalogue
-from paceline.scenarios.sections.published_rows import gaps
-from paceline.scenarios.sections.stand_in_data import StandInData
-from paceline.scenarios.sections.workload import Workload
-from paceline.topologies.catalogue.device_catalogue import SPECS, THIS_MACHINE
+from paceline.scenarios.sections.workload import StandInData, Workload
+from paceline.topologies.catalogue import device_catalogue
+from paceline.topologies.catalogue.device_catalogue import SPECS, THIS_MACHINE, Spec
 from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.catalogue.machine_profile import CALIBRATED, caution
-from paceline.topologies.compute.device_parameters import precision_class
+from paceline.topologies.compute.device_parameters import chip_key, precision_class
 from paceline.workloads.datasets import DATA
 from paceline.workloads.datasets.sentences import lowest_loss
 from paceline.workloads.models.layer_tables import find_model
-from paceline.workloads.models.zoo import known_model
+from paceline.workloads.models.zoo import ZOO, known_model
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """What a published row covers."""
+
+    chip: str
+    family: str
+    precision: str
+    batch: int
+
+
+@cache
+def covered() -> tuple[Covered, ...]:
+    """Returns the rows of `throughput.csv`."""
+    with (device_catalogue.DATA / "throughput.csv").open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    specs = {line["device"]: named(line["device"]) for line in lines}
+    return tuple(
+        Covered(
+            chip_key(specs[line["device"]]),
+            "transformer" if "@" in line["model"] else ZOO[line["model"]].family,
+            precision_class(specs[line["device"]], line["precision"]),
+            int(line["batch"]),
+        )
+        for line in lines
+    )
+
+
+def gaps(spec: Spec, model: str, family: str, precision: str, batch: int) -> Iterator[tuple[str, str]]:
+    """Yields where a prediction lies outside the published throughput: the key of the scenario, and a sentence.
+
+    Args:
+        spec: the device.
+        model: the model's name.
+        family: of the model.
+        precision: of the arithmetic.
+        batch: samples of a gradient.
+
+    >>> from paceline.topologies.catalogue.device_catalogue import SPECS
+    >>> [key for key, _ in gaps(SPECS["p100-sxm2"], "resnet50", "resnet", "fp32", 64)]
+    []
+    >>> [key for key, _ in gaps(SPECS["l40s"], "lenet", "lenet", "amp", 64)]
+    ['cluster', 'workload.model']
+    """
+    rows = covered()
+    chip = [row for row in rows if row.chip == chip_key(spec)]
+    alike = [row for row in rows if row.family == family]
+    if not chip:
+        yield (
+            "cluster",
+            f"found {spec.name}, of which the fit has no published throughput; its time follows from other chips",
+        )
+    if not alike:
+        yield "workload.model", f"found {model}; the fit has no published throughput of its family, on any chip"
+    group = precision_class(spec, precision)
+    if chip and all(row.precision != group for row in chip):
+        yield (
+            "workload.compute_dtype",
+            f"found {precision}; the fit has no published throughput of {spec.name} in such arithmetic",
+        )
+    own = [row.batch for row in alike if row in chip]
+    same = own or [row.batch for row in alike]
+    if same and not min(same) <= batch <= max(same):
+        fitted = " to ".join(str(size) for size in sorted({min(same), max(same)}))
+        if own:
+            yield "workload.batch_per_worker", f"found {batch}; the time of {spec.name} was fitted at {fitted}"
+        else:
+            published = f"the fit has throughput of its family at {fitted}, on other chips than {spec.name}"
+            yield "workload.batch_per_worker", f"found {batch}; {published}"
+
+
+class PredictedTime(TypedDict):
+    """The time of a gradient on a device of the catalogue, in seconds."""
+
+    device: str
+    samples: int
+    gradient_s: float
+    low_s: float
+    high_s: float
+    share: float
+    """of similar predictions whose measurements lay between `low_s` and `high_s`"""
+    similar: str
+    """the predictions that count as similar"""
+
+
+def predicted_times(plan: Plan) -> list[PredictedTime]:
+    """Returns the time of a worker's gradient on each device of the catalogue; none for devices that were measured.
+
+    >>> from paceline.scenarios import load
+    >>> (one,) = predicted_times(load("dgx1-p100").plans()[0])
+    >>> one["device"], one["samples"], one["low_s"] < one["gradient_s"] < one["high_s"]
+    ('p100-sxm2', 128, True)
+    """
+    found = []
+    for device, batch in plan.gradients:
+        if (interval := device.interval) is None:
+            continue
+        seconds = device.compute_s(batch) * plan.time_dilation
+        found.append(
+            PredictedTime(
+                device=device.name,
+                samples=batch,
+                gradient_s=seconds,
+                low_s=interval.low * seconds,
+                high_s=interval.high * seconds,
+                share=interval.share,
+                similar=interval.similar,
+            )
+        )
+    return found
+
+
+def describe_time(one: PredictedTime) -> str:
+    """Describes a predicted time in a sentence.
+
+    >>> describe_time(PredictedTime(device="p100", samples=64, gradient_s=0.045, low_s=0.034, high_s=0.061, share=0.8,
+    ...                             similar=""))
+    'p100: a gradient of 64 samples is predicted to take 45 ms (34 to 61 ms, 80 % of similar predictions)'
+    """
+    seconds, low, high = (significant(1e3 * one[key]) for key in ("gradient_s", "low_s", "high_s"))
+    return (
+        f"{one['device']}: a gradient of {one['samples']} samples is predicted to take {seconds} ms ({low} to {high} "
+        f"ms, {100 * one['share']:.0f} % of similar predictions)"
+    )
 
 
 def outside(plan: Plan, *, timed: bool = True) -> list[str]:

@@ -6,7 +6,7 @@ from math import isclose
 from typing import TYPE_CHECKING
 
 from paceline.algorithms.core.errors import InputError
-from paceline.scenarios.machines.machine_file import EmulatedPart, LinePart, MachinePart
+from paceline.scenarios.machine_file import EmulatedPart, LinePart, MachinePart
 from paceline.scenarios.resolution.plan import Plan
 from paceline.topologies.catalogue.machine_profile import EmulationCosts, MeasuredCosts
 from paceline.topologies.packet_lines import Lines

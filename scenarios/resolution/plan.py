@@ -9,16 +9,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Budget, Counted, Death, Job, Learner
 from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Group, Rank
 from paceline.records.figures import significant
 from paceline.records.keeping import Choice
 from paceline.records.trace import Schedule
+from paceline.scenarios.resolution.schema import Scenario
 from paceline.scenarios.sections.clusters import Server
 from paceline.scenarios.sections.devices import LayerSplit, split_of_given_time
 from paceline.scenarios.sections.methods import Algorithms
-from paceline.scenarios.sections.train import Train
+from paceline.scenarios.sections.runs import Train
 from paceline.scenarios.values.mistakes import Problem, raise_all
 from paceline.topologies import Cluster, Device, Jitter
 from paceline.topologies.catalogue.libraries import version_of
@@ -30,6 +32,7 @@ from paceline.workloads.reading.settings import Reading
 
 if TYPE_CHECKING:
     from paceline.scenarios.resolution.schema import Scenario
+
 
 FASTEST_STEP_S = 0.002
 """minimum duration of a paced step, in which the real gradient and two messages of the backend must fit"""
@@ -333,3 +336,36 @@ def _too_fast(name: str, step_s: float) -> str:
         f"found {significant(step_s * 1e3)} ms a step on {name}, too fast to be paced on this machine; expected at "
         f"least {FASTEST_STEP_S * 1e3:g} ms ({time_dilation}run `paceline train` with `train.pace: none`)"
     )
+
+
+def refuse_simulated_only(scenario: Scenario) -> None:
+    """Raises `InputError` if a scenario for a real run has crashes, server threads, probes, drift, extrapolation
+    or a stand-in."""
+    found = []
+    if scenario.cluster.crashes is not None:
+        found.append(
+            "cluster.crashes: found crashes, which only a simulation has; for a real run expected "
+            "none (`--set cluster.crashes=null`; stragglers, slowdowns and step_time are supported)"
+        )
+    if scenario.cluster.server.threads > 1:
+        found.append(
+            f"cluster.server.threads: found {scenario.cluster.server.threads}, which only a simulation has; for a real "
+            "run expected 1 (`--set cluster.server.threads=1`)"
+        )
+    for key in scenario.record.asked:
+        found.append(
+            f"record.{key}: found {getattr(scenario.record, key)}, which only a simulation measures, at no cost in "
+            f"virtual time; for a real run expected none (`--set record.{key}=null`)"
+        )
+    if scenario.extrapolate is not None:
+        found.append(
+            "extrapolate: found a section that only a simulation has; for a real run expected none "
+            "(`--set extrapolate=null`)"
+        )
+    if (stand_in := scenario.workload.stood_in) is not None:
+        found.append(
+            f"workload.stand_in: found {stand_in.words} in place of a data set whose folder is missing, which only a "
+            "simulation can use; for a real run expected workload.data_dir, or a model whose data set is bundled"
+        )
+    if found:
+        raise InputError("\n".join(f"{scenario.name}: {one}" for one in found))

@@ -18,11 +18,10 @@ from paceline.algorithms import reference
 from paceline.algorithms.core.errors import InputError
 from paceline.records.keeping import Choice
 from paceline.scenarios.sections.clusters import Cluster, some
-from paceline.scenarios.sections.evaluation import Evaluate, Record, Stop, Target
 from paceline.scenarios.sections.extrapolate import Extrapolate, faults_of
 from paceline.scenarios.sections.methods import AlgorithmList, Algorithms
 from paceline.scenarios.sections.planning import Planning
-from paceline.scenarios.sections.train import Train
+from paceline.scenarios.sections.runs import Evaluate, Record, Stop, Target, Train
 from paceline.scenarios.sections.workload import Workload, unbuildable, unreadable
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.limits import MOST_ALGORITHMS, MOST_RUNS

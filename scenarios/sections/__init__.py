@@ -1,4 +1,4 @@
-"""One module per section of a scenario file.
+"""The sections of a scenario: mappings in a file, and classes in code.
 
-Read `workload` first, then `clusters`.
+Read `workload` first, then `clusters`; `values.section` holds what all sections share.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,8 +21,16 @@ from pydantic import (
 from paceline import topologies
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Rank
-from paceline.scenarios.sections.charges import Charges
-from paceline.scenarios.sections.devices import Device, any_device, device_of
+from paceline.scenarios.sections.devices import (
+    Charges,
+    CoreGroups,
+    Device,
+    MachineDevice,
+    any_device,
+    device_of,
+    machine_cluster,
+    machine_node,
+)
 from paceline.scenarios.sections.fault_sections import (
     Crashes,
     Death,
@@ -37,9 +45,7 @@ from paceline.scenarios.sections.fault_sections import (
     misplaced,
 )
 from paceline.scenarios.sections.layout import Layout, of_file, of_nodes, of_system, with_cables, with_own_links
-from paceline.scenarios.sections.link_outages import misjoined
-from paceline.scenarios.sections.machine_devices import MachineDevice, machine_cluster, machine_node
-from paceline.scenarios.sections.networks import AnyLink, Link, Network
+from paceline.scenarios.sections.networks import AnyLink, Link, Network, misjoined
 from paceline.scenarios.sections.reading import AnyStorage, Storage
 from paceline.scenarios.sections.referenced_files import File, MachineFile, NodeFile, any_node, graph_of
 from paceline.scenarios.values import fields
@@ -48,13 +54,9 @@ from paceline.scenarios.values.mistakes import Fault, Place, complain, expected,
 from paceline.scenarios.values.section import Default, Field, Given, Nested, Quantity, Section, Values
 from paceline.topologies import NO_JITTER, Jitter
 from paceline.topologies.catalogue import staging as copies
-from paceline.topologies.catalogue.device_names import named
 from paceline.topologies.catalogue.host_memory import host_memory
 from paceline.topologies.catalogue.staging import Batches, GpuDirect
 from paceline.topologies.cluster import sites
-from paceline.topologies.compute.chip_groups import group_device
-from paceline.topologies.compute.memory import Mode
-from paceline.topologies.graphs.cpu_machines import knl_node
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import build
 from paceline.topologies.graphs.links import LINKS
@@ -94,54 +96,6 @@ class Staging(Section):
         return copies.Staging(
             batches=self.batches, prefetch=self.prefetch, gpudirect=self.gpudirect, sample_bytes=float(size)
         )
-
-
-# * Every group is a worker with its own weights and its own copy of the data. All groups share the memory of the
-#   chip, so the bandwidth depends on what they need together.
-# * `workload.batch_per_worker` is the batch of the chip, as in chip-partitioned-sgd: each group computes its part. A
-#   method that gives every worker a whole batch needs more memory for activations than is counted here.
-
-
-class CoreGroups(Section):
-    """Groups of the cores of a many-core chip, each of which is a worker."""
-
-    count: fields.Count = Field(description="number of groups of whole tiles of cores, each a worker")
-    data: Quantity[fields.Size] = Field(default=0.0, description="the data that every group keeps in memory: '687 MB'")
-    memory_mode: Default[Annotated[Mode, *fields.choices("flat", "cache")]] = Field(
-        default="flat", description="mode of the near memory: flat, or cache of the far memory"
-    )
-
-    def check(self, device: str) -> None:
-        """Raises `InputError` if the chip cannot be divided into so many groups."""
-        spec = named(device)
-        spec.part(self.count)
-        if spec.far_bytes is None:
-            raise InputError(f"found a {spec.name}, which has no near and far memory; expected a chip such as knl-7250")
-
-    def graph(self) -> Graph:
-        """The groups on the mesh of the chip."""
-        return knl_node(parts=self.count)
-
-    def device(self, name: str, workload: Workload, optimizer_copies: int = 1) -> topologies.Device:
-        """Returns one group of a chip.
-
-        Args:
-            name: the chip.
-            workload: the model, and the batch of the chip.
-            optimizer_copies: numbers of optimizer state per weight.
-        """
-        batch = workload.batch_per_worker
-        return _group(name, workload.model, self.count, batch, self.data, self.memory_mode, optimizer_copies)
-
-
-@lru_cache(maxsize=64)
-def _group(
-    name: str, model: str, groups: int, batch: int, data_bytes: float, mode: Mode, optimizer_copies: int
-) -> topologies.Device:
-    work = find_model(model)
-    return group_device(
-        named(name), work, groups, samples=batch, data_bytes=data_bytes, optimizer_copies=optimizer_copies, mode=mode
-    )
 
 
 AnyDevice = Annotated[Device | MachineDevice | str, WrapValidator(any_device)]

@@ -1,28 +1,298 @@
-"""Devices of a scenario: given by two numbers, by measured steps, or by a name in the catalogue."""
+"""Devices of a scenario: by two numbers, by measured steps, by a name in the catalogue, or by a machine file.
+
+Rules of this file:
+
+* Rates of updates and copies that `cluster.charges` does not give are those of the catalogue. A host is known if a
+  machine names its processor, if the scenario does, or if the node's device is of the catalogue; otherwise its charges
+  are free.
+* A device of a machine file takes the time of a gradient with as many ranks busy as its node has workers, by the batch;
+  the share of each layer; and the rates of updates and copies, if they were measured. Messages and collectives are
+  those of the network.
+* A node of a machine file is a host of such devices, with as many workers as were calibrated. A cluster is such nodes
+  with the measured costs inside a host.
+* The distribution of the measured times is the jitter of the node, unless the node has its own: the fitted law, or the
+  measured factors. Correlations are not used, since the jitter of a modelled cluster is independent between steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from pydantic import model_validator
+from pydantic import BeforeValidator, PlainValidator, ValidationError, WithJsonSchema, model_validator
 
 from paceline import topologies
 from paceline.algorithms.core.errors import InputError
-from paceline.scenarios.sections.charges import given_rates
-from paceline.scenarios.sections.machine_devices import MachineDevice
+from paceline.algorithms.core.traffic import COMBINE
+from paceline.scenarios.machine_file import MachinePart, load_machine
 from paceline.scenarios.values import fields
-from paceline.scenarios.values.mistakes import complain, expected, wrong
-from paceline.scenarios.values.section import Field, Given, Quantity, Section, Values
+from paceline.scenarios.values.mistakes import complain, expected, problems_of, wrong
+from paceline.scenarios.values.section import Default, Field, Given, Quantity, Section, Values
+from paceline.topologies import NO_JITTER, Jitter
+from paceline.topologies.catalogue.charge_rates import (
+    DEFAULT_HOST,
+    DEFAULT_SOCKETS,
+    ChargeRates,
+    host_rates,
+)
 from paceline.topologies.catalogue.device_names import alias_of, named
+from paceline.topologies.catalogue.gradient_times import shared_cores
+from paceline.topologies.catalogue.machine_profile import CALIBRATED
 from paceline.topologies.catalogue.measured_times import measured_times
+from paceline.topologies.cluster import Site
 from paceline.topologies.compute import device_model
+from paceline.topologies.compute.chip_groups import group_device
+from paceline.topologies.compute.memory import Mode
+from paceline.topologies.graphs.cpu_machines import knl_node
+from paceline.topologies.graphs.graph import Graph
 from paceline.workloads.models.layer_tables import find_model
 from paceline.workloads.models.transformer_config import is_size, shape_of
 
 if TYPE_CHECKING:
     from paceline.scenarios.sections.workload import Workload
+
+
+GIVEN = "given in the scenario"
+
+
+def _processor(value: object) -> object:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise expected("a processor of `paceline list devices`, by name")
+    try:
+        spec = named(value)
+    except InputError as error:
+        raise wrong(str(error)) from None
+    if spec.kind == "gpu":
+        raise expected("a processor of `paceline list devices`, no GPU")
+    return spec.name
+
+
+Processor = Annotated[str | None, BeforeValidator(_processor, json_schema_input_type=str | None)]
+
+
+class Charges(Section):
+    """How fast updates, averages and copies are, where the catalogue is not to be used."""
+
+    device_bandwidth: Quantity[fields.Rate | None] = Field(
+        default=None, description="memory bandwidth of every device, read and written together: '500 GB/s'"
+    )
+    device_launch: Quantity[fields.Time | None] = Field(
+        default=None, description="to launch a kernel on a device: '10 us'"
+    )
+    host: Default[Processor] = Field(
+        default=None, description="the processor of every node, a name of `paceline list devices`"
+    )
+    core_bandwidth: Quantity[fields.Rate | None] = Field(
+        default=None, description="memory bandwidth of one core of a host, outside its cache: '12 GB/s'"
+    )
+    core_cache_bandwidth: Quantity[fields.Rate | None] = Field(
+        default=None,
+        description="memory bandwidth of one core of a host, inside its cache: '30 GB/s'; if only the other one is "
+        "given and no host is known, in proportion to it",
+    )
+    cache: Quantity[fields.Size | None] = Field(default=None, description="last cache of a host: '35 MB'")
+    host_launch: Quantity[fields.Time | None] = Field(default=None, description="to launch a kernel on a host: '5 us'")
+
+    def device(self, device: topologies.Device) -> topologies.Device:
+        """The device with these rates; one without rates and without a given bandwidth stays as it is."""
+        if self.device_bandwidth is None and (device.rates is None or self.device_launch is None):
+            return device
+        known = device.rates or given_rates(1.0, 0.0)
+        bandwidths = known.bandwidths if self.device_bandwidth is None else ((0.0, self.device_bandwidth),)
+        launch_s = known.launch_s if self.device_launch is None else self.device_launch
+        return replace(device, rates=replace(known, bandwidths=bandwidths, launch_s=launch_s, provenance=GIVEN))
+
+    def on_host(self, device: topologies.Device, site: Site) -> ChargeRates | None:
+        """The rates of one core of a node's host; None if the host is not known.
+
+        Args:
+            device: the node's device.
+            site: the node.
+        """
+        name = self.host or next((socket for socket in site.sockets if socket is not None), None)
+        if name is None and device.rates is None and self.core_bandwidth is None:
+            return None
+        if name is None and not site.sockets:
+            name = _own_host(device)
+        sockets = len(site.sockets) or (DEFAULT_SOCKETS if name is None else 1)
+        rates = host_rates(named(name or DEFAULT_HOST), sockets)
+        return self._core(rates if name is not None else self._in_proportion(rates))
+
+    def _in_proportion(self, usual: ChargeRates) -> ChargeRates:
+        """The usual host, if none is known: its other rates stay in proportion to a given bandwidth of its core.
+
+        So the cost of a charge is inversely proportional to the rates that a scenario gives, and to nothing else.
+        """
+        if self.core_bandwidth is None:
+            return usual
+        factor = self.core_bandwidth / usual.bandwidths[-1][1]
+        return replace(
+            usual,
+            bandwidths=tuple((size, factor * rate) for size, rate in usual.bandwidths),
+            flops_per_s=factor * usual.flops_per_s,
+            total_bytes_per_s=factor * usual.total_bytes_per_s,
+        )
+
+    def _core(self, known: ChargeRates) -> ChargeRates:
+        """One core of a host, with what the scenario says."""
+        (cache, inside), (_, outside) = known.bandwidths
+        cache, outside = self.cache or cache, self.core_bandwidth or outside
+        inside = self.core_cache_bandwidth or max(outside, inside)
+        launch_s = known.launch_s if self.host_launch is None else self.host_launch
+        return replace(known, bandwidths=((cache, inside), (2 * cache, outside)), launch_s=launch_s)
+
+
+def _own_host(device: topologies.Device) -> str | None:
+    """The name of a device of the catalogue that is its own host; None for GPUs, for coprocessors and for others."""
+    try:
+        spec = named(device.name)
+    except InputError:
+        return None
+    own = spec.part_of or device.name  # groups of cores share the memory of the chip
+    return own if spec.kind != "gpu" and spec.host_bytes_per_s is None else None
+
+
+def given_rates(bytes_per_s: float, launch_s: float) -> ChargeRates:
+    """The rates of a device that a scenario describes; its arithmetic never is the limit.
+
+    Args:
+        bytes_per_s: memory bandwidth.
+        launch_s: seconds to launch a kernel.
+    """
+    return ChargeRates(bandwidths=((0.0, bytes_per_s),), flops_per_s=float("inf"), launch_s=launch_s, provenance=GIVEN)
+
+
+FILE = "the path of a file that `paceline calibrate` wrote"
+
+
+def _file(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise expected(FILE)
+    if not Path(value).is_file():
+        raise wrong(f"found {value!r}, which is no file; expected {FILE}")
+    try:
+        machine = load_machine(value)
+    except InputError as error:
+        complain([((), wrong(line), value) for line in str(error).splitlines()])
+        raise
+    if not machine.gradients:
+        raise wrong(f"found no gradients in {value}; expected a calibration with gradients")
+    return value
+
+
+class MachineDevice(Section):
+    """A device that `paceline calibrate` measured."""
+
+    machine: Given[
+        Annotated[str, PlainValidator(_file), WithJsonSchema({"type": "string", "description": FILE})], str | Path
+    ] = Field(description=FILE)
+
+    @property
+    def file(self) -> MachinePart:
+        """The content of the file."""
+        return load_machine(self.machine)
+
+    def build(self, model: str, batch: int, workers: int) -> topologies.Device:
+        """Returns the device for a workload.
+
+        Args:
+            model: the model's name.
+            batch: samples of a gradient, by which the shares of layers are chosen.
+            workers: the workers of the node, all of them busy.
+
+        Raises:
+            InputError: the file has no gradients of this model.
+        """
+        machine = self._of(model)
+        costs = machine.profile()
+        speeds = [shared_cores(costs.cores, one)(workers) for one in costs.gradients]
+        points = [(one.batch, one.alone_s / speed) for one, speed in zip(costs.gradients, speeds, strict=True)]
+        near = costs.gradient(batch)
+        forward, backward = near.layer_shares() if near.backward else ((), ())
+        return topologies.Device(
+            name=Path(self.machine).name,
+            measured=measured_times(points),
+            provenance=f"{CALIBRATED}{Path(self.machine).name}: {machine.made.verdict}",
+            forward_shares=tuple(share / near.layered for share in forward),
+            backward_shares=tuple(share / near.layered for share in backward),
+            rates=rates_of(machine),
+        )
+
+    def jitter(self, model: str, batch: int) -> Jitter:
+        """Returns the distribution of gradient times at the measured batch that is nearest.
+
+        Args:
+            model: the model's name.
+            batch: samples of a gradient.
+        """
+        part = min(self._of(model).gradients, key=lambda one: abs(one.batch - batch))
+        return part.law if part.law != NO_JITTER else Jitter.measured(part.factors)
+
+    def _of(self, model: str) -> MachinePart:
+        try:
+            return self.file.of_model(model)
+        except InputError as error:
+            raise InputError(f"{self.machine}: {error}") from None
+
+
+def rates_of(machine: MachinePart) -> ChargeRates | None:
+    """Returns the rates of updates and copies of a machine; None if they were not measured.
+
+    A copy reads and writes each byte. What an update takes beyond its traffic is the overhead of each update:
+    update − 3 n / (2 · copy rate), where n are the bytes of the weights.
+
+    Args:
+        machine: the machine.
+    """
+    update, copy = machine.rates.update, machine.rates.copy_in_memory
+    if update is None or copy is None:
+        return None
+    traffic_s = COMBINE.passes * update.rate * machine.own.update / (2 * copy.rate)
+    return given_rates(2 * copy.rate, max(0.0, machine.own.update - traffic_s))
+
+
+def machine_node(value: object) -> object:
+    """Replaces ``node: {machine: FILE}`` of a node by a device and the calibrated number of workers."""
+    if not isinstance(value, Mapping) or not isinstance(node := value.get("node"), Mapping) or "machine" not in node:
+        return value
+    given = dict(value)
+    if given.get("device") is not None:
+        complain([(("device",), wrong("found beside node.machine; expected one of them"), given["device"])])
+    try:
+        part = MachineDevice.model_validate(node)
+    except ValidationError as error:
+        complain([(("node", *one.place), wrong(one.text), node) for one in problems_of(error, MachineDevice)])
+        raise
+    return {
+        **given,
+        "node": None,
+        "device": part.model_dump(),
+        "workers_per_node": given.get("workers_per_node") or part.file.ranks,
+    }
+
+
+def machine_cluster(value: object) -> object:
+    """Adds the nodes of ``cluster: {machine: FILE}``: one host, or as many as `nodes` says."""
+    if not isinstance(value, Mapping) or not isinstance(file := value.get("machine"), str):
+        return value
+    given: dict[str, Any] = dict(value)
+    nodes = given.get("nodes")
+    if given.get("system") is not None or given.get("file") is not None or not (nodes is None or _count(nodes)):
+        return value
+    try:
+        MachineDevice.model_validate({"machine": file})
+    except ValidationError as error:
+        complain([(one.place, wrong(one.text), file) for one in problems_of(error, MachineDevice)])
+    return {**given, "nodes": [{"node": {"machine": file}, "count": nodes or 1}]}
+
+
+def _count(nodes: object) -> bool:
+    return isinstance(nodes, int) and not isinstance(nodes, bool) and nodes > 0
 
 
 class MeasuredStep(Section):
@@ -187,3 +457,53 @@ def split_of_given_time(device: str, model: str, arithmetic: str, batch: int) ->
     spec = alias_of(device) or named(device_model.REFERENCE)
     forward, backward = device_model.shares_of_given_time(spec, work, arithmetic, batch)
     return LayerSplit(forward, backward, f"by their operations and bytes, at the rates of a {spec.name}")
+
+
+# Groups of cores of a chip:
+#
+# * Every group is a worker with its own weights and its own copy of the data. All groups share the memory of the
+#   chip, so the bandwidth depends on what they need together.
+# * `workload.batch_per_worker` is the batch of the chip, as in chip-partitioned-sgd: each group computes its part. A
+#   method that gives every worker a whole batch needs more memory for activations than is counted here.
+
+
+class CoreGroups(Section):
+    """Groups of the cores of a many-core chip, each of which is a worker."""
+
+    count: fields.Count = Field(description="number of groups of whole tiles of cores, each a worker")
+    data: Quantity[fields.Size] = Field(default=0.0, description="the data that every group keeps in memory: '687 MB'")
+    memory_mode: Default[Annotated[Mode, *fields.choices("flat", "cache")]] = Field(
+        default="flat", description="mode of the near memory: flat, or cache of the far memory"
+    )
+
+    def check(self, device: str) -> None:
+        """Raises `InputError` if the chip cannot be divided into so many groups."""
+        spec = named(device)
+        spec.part(self.count)
+        if spec.far_bytes is None:
+            raise InputError(f"found a {spec.name}, which has no near and far memory; expected a chip such as knl-7250")
+
+    def graph(self) -> Graph:
+        """The groups on the mesh of the chip."""
+        return knl_node(parts=self.count)
+
+    def device(self, name: str, workload: Workload, optimizer_copies: int = 1) -> topologies.Device:
+        """Returns one group of a chip.
+
+        Args:
+            name: the chip.
+            workload: the model, and the batch of the chip.
+            optimizer_copies: numbers of optimizer state per weight.
+        """
+        batch = workload.batch_per_worker
+        return _group(name, workload.model, self.count, batch, self.data, self.memory_mode, optimizer_copies)
+
+
+@lru_cache(maxsize=64)
+def _group(
+    name: str, model: str, groups: int, batch: int, data_bytes: float, mode: Mode, optimizer_copies: int
+) -> topologies.Device:
+    work = find_model(model)
+    return group_device(
+        named(name), work, groups, samples=batch, data_bytes=data_bytes, optimizer_copies=optimizer_copies, mode=mode
+    )

@@ -6,25 +6,29 @@ network has. If the scenario does not give its size, it has room for all nodes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
     ConfigDict,
+    PlainSerializer,
+    PlainValidator,
     SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
+    WithJsonSchema,
     model_serializer,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from paceline import topologies
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.naming import near_miss
-from paceline.scenarios.sections.link_outages import LinkFault, LinkFaults
-from paceline.scenarios.sections.link_variation import LinkVariation, NetworkVariation, Variation, part_of
+from paceline.scenarios.sections.fault_sections import listed, parse_share
 from paceline.scenarios.sections.referenced_files import File, graph_of
 from paceline.scenarios.values import fields
 from paceline.scenarios.values.key_hints import key_hint
@@ -32,10 +36,183 @@ from paceline.scenarios.values.mistakes import Fault, complain, expected, proble
 from paceline.scenarios.values.section import Default, Field, Given, Nested, Quantity, Section, Values, summarised
 from paceline.scenarios.values.units import RATE
 from paceline.topologies import LINKS
+from paceline.topologies.faults import link_faults
+from paceline.topologies.graphs import variation as variations
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.graph_registry import NETWORKS, build, parameters, sized
 from paceline.topologies.graphs.links import Piece
+from paceline.topologies.graphs.variation import CORRELATION, EVERY_S, FLOOR, MOST_CV
 from paceline.topologies.graphs.wires import WIRES
+
+
+def _number(words: str, above: float, below: float, *, ends: bool) -> PlainValidator:
+    """Returns the validator of a number between two others; `ends`: the first is excluded and the last included."""
+
+    def check(value: object) -> float:
+        right = isinstance(value, int | float) and not isinstance(value, bool)
+        if not right or not (above < value <= below if ends else above <= value < below):  # type: ignore[operator]
+            raise expected(words)
+        return float(value)  # type: ignore[arg-type]
+
+    return PlainValidator(check)
+
+
+Cv = Annotated[
+    float,
+    _number(f"a number above 0 and at most {MOST_CV:g}: standard deviation over mean", 0.0, MOST_CV, ends=True),
+    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": MOST_CV}),
+]
+BelowOne = Annotated[
+    float,
+    _number("a number from 0 to less than 1", 0.0, 1.0, ends=False),
+    WithJsonSchema({"type": "number", "minimum": 0, "exclusiveMaximum": 1}),
+]
+
+
+class Variation(Section):
+    """How the bandwidth of a link varies over time.
+
+    >>> Variation(cv=0.3, every="10 s").document()
+    {'cv': 0.3, 'every': '10 s'}
+    """
+
+    cv: Cv = Field(description="coefficient of variation of the bandwidth over time: standard deviation over mean")
+    every: Quantity[fields.Period] = Field(
+        default=EVERY_S, description="how long a bandwidth lasts until the next one is drawn"
+    )
+    correlation: Default[BelowOne] = Field(default=CORRELATION, description="correlation of two successive bandwidths")
+    floor: Default[BelowOne] = Field(default=FLOOR, description="smallest bandwidth, as a fraction of the mean")
+    provenance: Default[str] = Field(default="given in the scenario", description="source of these values")
+
+    def build(self) -> variations.Variation:
+        """Returns the variation."""
+        return variations.Variation(
+            cv=self.cv,
+            every_s=self.every,
+            correlation=self.correlation,
+            floor=self.floor,
+            provenance=self.provenance,
+        )
+
+
+def part_of(variation: variations.Variation | None) -> Variation | None:
+    """Returns a variation of the catalogue as a section."""
+    if variation is None:
+        return None
+    return Variation.model_construct(
+        cv=variation.cv,
+        every=variation.every_s,
+        correlation=variation.correlation,
+        floor=variation.floor,
+        provenance=variation.provenance,
+    )
+
+
+def _parsed(value: object, words: str) -> object:
+    """Parses a section here rather than as a choice of a union, whose messages would name the choices."""
+    if not isinstance(value, dict):
+        if isinstance(value, Variation):
+            return value
+        raise expected(f"{words}, or a mapping such as {{cv: 0.3, every: 10 s, correlation: 0.8}}")
+    try:
+        return Variation.model_validate(value)
+    except ValidationError as error:
+        complain([(one.place, wrong(one.text), value) for one in problems_of(error, Variation)])
+        raise
+
+
+def _of_link(value: object) -> object:
+    return None if value in (None, "none") else _parsed(value, "none")
+
+
+def _of_network(value: object) -> object:
+    if value in (None, "links", "none"):
+        return value or "links"
+    return _parsed(value, "links or none")
+
+
+LinkVariation = Annotated[
+    Variation | None, BeforeValidator(_of_link, json_schema_input_type=Variation | Literal["none"] | None)
+]
+"""of one link; none: its bandwidth is constant"""
+NetworkVariation = Annotated[Variation | Literal["links", "none"], BeforeValidator(_of_network)]
+"""of all links of the network; links: each link has its own"""
+
+
+def parse_ends(value: object) -> tuple[str, str]:
+    """Parses the names of two vertices."""
+    names = value if isinstance(value, list | tuple) else ()
+    if len(names) != 2 or not all(isinstance(name, str | int) and not isinstance(name, bool) for name in names):
+        raise expected("the two ends of a link, as `paceline topology` draws them: [host0, switch]")
+    return str(names[0]), str(names[1])
+
+
+def parse_left(value: object) -> float:
+    """Parses the remaining fraction of a bandwidth.
+
+    >>> parse_left("50 %"), parse_left(0)
+    (0.5, 0.0)
+    """
+    if value == 0 and not isinstance(value, bool):
+        return 0.0
+    words = "a share from 0, which is broken, to less than 1, such as 0.5 or '50 %'"
+    try:
+        share = parse_share(value)
+    except PydanticCustomError:
+        raise expected(words) from None
+    if share == 1.0:
+        raise expected(words)
+    return share
+
+
+Ends = Annotated[
+    tuple[str, str],
+    PlainValidator(parse_ends),
+    PlainSerializer(list, return_type=list[str]),
+    WithJsonSchema({"type": "array", "items": {"type": ["string", "integer"]}, "minItems": 2, "maxItems": 2}),
+]
+RateLeft = Annotated[
+    float,
+    PlainValidator(parse_left),
+    WithJsonSchema({"type": ["number", "string"], "description": "such as 0.5 or '50 %'", "unit": "fraction"}),
+]
+
+
+class LinkFault(Section):
+    """A link that is slow or broken for some time."""
+
+    between: Ends = Field(description="the two ends of a link, as `paceline topology` draws them: [host0, switch]")
+    at: Given[fields.Time, str | float] = Field(
+        description="a time with its unit, on the run's own clock: when it begins"
+    )
+    lasts: Quantity[fields.Period | None] = Field(
+        default=None, validation_alias="for", description="how long it lasts; default: until the end of the run"
+    )
+    rate: Quantity[RateLeft] = Field(
+        default=0.0, description="the fraction of its bandwidth that is left; 0: it is broken"
+    )
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {"for" if key == "lasts" else key: value for key, value in handler(self).items()}
+
+    def build(self) -> link_faults.LinkFault:
+        """Returns the fault."""
+        lasts_s = math.inf if self.lasts is None else self.lasts
+        return link_faults.LinkFault(between=self.between, at_s=self.at, lasts_s=lasts_s, rate=self.rate)
+
+
+LinkFaults = Annotated[tuple[LinkFault, ...], BeforeValidator(listed)]
+
+
+def misjoined(parts: Sequence[LinkFault], graph: Graph) -> list[Fault]:
+    """Returns the mistakes of links that a graph does not have."""
+    return [
+        (("network", "faults", index, "between"), wrong(text), part.between)
+        for index, part in enumerate(parts)
+        for text in link_faults.mistakes(graph, part.between)
+    ]
+
 
 GIVEN = "given in the scenario"
 KNOWN_LINKS = LINKS | WIRES

@@ -20,9 +20,8 @@ from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Group, Rank
 from paceline.records.links import Links
 from paceline.records.trace import Trace
-from paceline.scenarios.resolution.fitted_ranges import outside
+from paceline.scenarios.resolution.fitted_ranges import outside, predicted_times
 from paceline.scenarios.resolution.plan import Plan
-from paceline.scenarios.resolution.predicted_times import predicted_times
 from paceline.simulator.collectives.protocols import transport_of
 from paceline.simulator.flows.fabric import MANY_WORKERS
 from paceline.simulator.flows.path_tables import SLOWNESS

@@ -19,7 +19,7 @@ from paceline.records.prediction_interval import prediction_interval
 from paceline.records.sampled import new_trace
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
-from paceline.scenarios.machines.machine_store import load_machine
+from paceline.scenarios.machine_file import load_machine
 from paceline.scenarios.resolution.machine_costs import hosts_like
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.weights_owner import Progress

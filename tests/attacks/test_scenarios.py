@@ -18,7 +18,7 @@ import pytest
 from paceline.algorithms.core.errors import InputError, PacelineError
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.resolution.grid import grid
-from paceline.scenarios.sections.evaluation import Stop
+from paceline.scenarios.sections.runs import Stop
 from paceline.simulator.runs.run import simulate
 from tests.attacks.mutants import Mutant, mutants
 from tests.thorough import cases

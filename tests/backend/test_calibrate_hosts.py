@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paceline.scenarios.machines.machine_store import load_machine
+from paceline.scenarios.machine_file import load_machine
 from tests.backend.test_joined import MAIN, SMALL, ended, srun, together
 from tests.warm import Program
 

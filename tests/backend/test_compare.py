@@ -15,7 +15,7 @@ from paceline.backend.calibration import calibrate, gradient_costs, message_cost
 from paceline.backend.calibration.message_costs import probe
 from paceline.cli.app import app
 from paceline.records.store import read_run
-from paceline.scenarios.machines.machine_store import load_machine
+from paceline.scenarios.machine_file import load_machine
 from paceline.simulator.runs.dry_run import dry_run
 from paceline.topologies.catalogue.machine_profile import Asked
 

@@ -8,7 +8,7 @@ import pytest
 
 from paceline.backend.calibration import calibrate, emulation_costs, gradient_costs, message_costs
 from paceline.scenarios import load
-from paceline.scenarios.machines.machine_store import load_machine, save_machine
+from paceline.scenarios.machine_file import load_machine, save_machine
 from paceline.scenarios.resolution.machine_costs import this_host
 from paceline.simulator.runs.dry_run import dry_run
 from paceline.simulator.runs.run import simulate

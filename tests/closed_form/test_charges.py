@@ -11,7 +11,7 @@ from paceline import load, simulate
 from paceline.algorithms.core.traffic import COMBINE, ELASTIC_PULL
 from paceline.algorithms.core.values import Rank
 from paceline.records import Run
-from paceline.scenarios.sections.charges import Charges
+from paceline.scenarios.sections.devices import Charges
 from paceline.simulator.flows.fabric import GraphFabric
 from paceline.topologies.catalogue.charge_rates import device_rates, host_rates
 from paceline.topologies.catalogue.device_names import named

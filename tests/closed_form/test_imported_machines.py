@@ -14,7 +14,7 @@ from paceline import simulate
 from paceline.cli.app import app
 from paceline.records import Run, store
 from paceline.scenarios import load
-from paceline.scenarios.machines.machine_store import load_machine
+from paceline.scenarios.machine_file import load_machine
 from paceline.topologies.catalogue.gradient_times import GradientTimes
 from paceline.topologies.catalogue.machine_profile import JoinedHosts, MeasuredCosts, Profile, seconds_at
 from tests.logs import nccl_log, step_events, trace_text

@@ -130,7 +130,7 @@ SCENARIOS = (
     ),
     Mutant(
         name="range-without-end",
-        file="scenarios/resolution/ranges.py",
+        file="scenarios/resolution/axes.py",
         old="while first <= last:",
         new="while first < last:",
         bug="A range by factors leaves out its last value.",

@@ -20,8 +20,7 @@ from paceline.backend.calibration.recorded_costs import Costs, costs, pooled
 from paceline.backend.multihost.rank_mapping import Host, map_ranks
 from paceline.records import Run
 from paceline.scenarios import load
-from paceline.scenarios.machines.machine_file import HostPart, MachinePart, costs_of
-from paceline.scenarios.machines.machine_store import load_machine, save_machine
+from paceline.scenarios.machine_file import HostPart, MachinePart, costs_of, load_machine, save_machine
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job

@@ -19,15 +19,15 @@ from paceline.reports.comparison.conclusion import say_calibration
 from paceline.reports.run_answer import answer_of_runs
 from paceline.reports.words import kind_of
 from paceline.scenarios import load
-from paceline.scenarios.machines.machine_file import (
+from paceline.scenarios.machine_file import (
     BusyPart,
     GradientPart,
     MachinePart,
     MadePart,
     costs_of,
     own_of,
+    save_machine,
 )
-from paceline.scenarios.machines.machine_store import save_machine
 from paceline.simulator.runs.run import simulate
 from paceline.topologies.catalogue.machine_profile import JoinedHosts, MeasuredCosts, Profile, is_poor
 

@@ -20,7 +20,7 @@ from paceline.checking.moves import Shuffled
 from paceline.records.trace import Schedule, Trace
 from paceline.reports.explanation.explain import explain
 from paceline.scenarios import ScenarioError
-from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
+from paceline.scenarios.resolution.plan import refuse_simulated_only
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import MeasuredNetwork
 from tests.support import FixedTiming, built, job_of, nodes_for

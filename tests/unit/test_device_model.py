@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from paceline.algorithms.core.errors import InputError
 from paceline.scenarios import load
-from paceline.scenarios.resolution.predicted_times import predicted_times
+from paceline.scenarios.resolution.fitted_ranges import predicted_times
 from paceline.scenarios.sections import fitted_devices as fitting
 from paceline.topologies import Device
 from paceline.topologies.catalogue.device_catalogue import DATA, SPECS

@@ -9,8 +9,7 @@ import pytest
 
 from paceline.algorithms.core.errors import InputError
 from paceline.scenarios import load
-from paceline.scenarios.machines.machine_file import MachinePart
-from paceline.scenarios.machines.machine_store import load_machine, save_machine
+from paceline.scenarios.machine_file import MachinePart, load_machine, save_machine
 from paceline.scenarios.resolution.machine_costs import emulated_costs, emulated_part, this_host
 from paceline.scenarios.resolution.schema import Scenario
 from paceline.topologies.catalogue.machine_profile import EmulationCosts, MeasuredCosts

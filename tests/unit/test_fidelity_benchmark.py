@@ -15,8 +15,7 @@ import pytest
 from paceline.algorithms.core.errors import RunFailed
 from paceline.backend.posix.network_namespaces import NoHosts
 from paceline.reports.comparison.comparison import ComparisonResult, assemble
-from paceline.scenarios.machines.machine_file import MachinePart, MadePart, OwnPart
-from paceline.scenarios.machines.machine_store import save_machine
+from paceline.scenarios.machine_file import MachinePart, MadePart, OwnPart, save_machine
 from paceline.scenarios.resolution.machine_costs import emulated_part
 from paceline.topologies.catalogue.machine_profile import EmulationCosts, MeasuredCosts, Profile
 from tests.made_up import run

@@ -16,8 +16,7 @@ from paceline.backend.calibration.several_models import joined
 from paceline.cli.app import app
 from paceline.cli.machine_commands import batches_of
 from paceline.scenarios import load
-from paceline.scenarios.machines.machine_file import MachinePart, MadePart, costs_of, own_of
-from paceline.scenarios.machines.machine_store import load_machine, save_machine
+from paceline.scenarios.machine_file import MachinePart, MadePart, costs_of, load_machine, own_of, save_machine
 from paceline.scenarios.resolution.machine_costs import hosts_like, this_host
 from paceline.topologies.catalogue.gradient_times import GradientTimes
 from paceline.topologies.catalogue.machine_profile import Profile

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from paceline.cli.app import app
 from paceline.scenarios import load
-from paceline.scenarios.resolution.fitted_ranges import outside
-from paceline.scenarios.sections.published_rows import covered
+from paceline.scenarios.resolution.fitted_ranges import covered, outside
 from paceline.simulator.runs.run import simulate
 from paceline.topologies.catalogue.device_catalogue import SPECS
 from paceline.topologies.catalogue.machine_profile import MeasuredCosts, Profile

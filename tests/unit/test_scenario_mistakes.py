@@ -10,7 +10,7 @@ import pytest
 
 from paceline.algorithms import find
 from paceline.scenarios import SHIPPED, ScenarioError, load
-from paceline.scenarios.sections.evaluation import Stop
+from paceline.scenarios.sections.runs import Stop
 
 QUICKSTART = SHIPPED["quickstart"].read_text(encoding="utf-8")
 NODES = "cluster: {nodes: [{device: {name: a, overhead: 4 ms, per_sample: 1 ms}, workers_per_node: 2}]}\n"

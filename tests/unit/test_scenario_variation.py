@@ -17,8 +17,7 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Null, Rank
 from paceline.cli.app import app
 from paceline.scenarios import load
-from paceline.scenarios.sections.link_variation import Variation
-from paceline.scenarios.sections.networks import Link, Network
+from paceline.scenarios.sections.networks import Link, Network, Variation
 from paceline.scenarios.values.mistakes import ScenarioError
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.network.network import ClusterNetwork

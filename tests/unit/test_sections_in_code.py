@@ -14,7 +14,7 @@ import paceline
 from paceline import Cluster, Device, Link, Network, Nodes, Scenario, ScenarioError, Stop, Target, Train, Workload
 from paceline.algorithms import METHODS
 from paceline.scenarios.sections.fault_sections import OwnStepTime
-from paceline.scenarios.sections.link_outages import LinkFault
+from paceline.scenarios.sections.networks import LinkFault
 from paceline.scenarios.values.mistakes import key_of
 from paceline.scenarios.values.section import Section
 

@@ -9,7 +9,7 @@ import pytest
 import paceline
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Rank
-from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
+from paceline.scenarios.resolution.plan import refuse_simulated_only
 from paceline.scenarios.values.mistakes import ScenarioError
 from paceline.simulator.flows.fabric import MANY_WORKERS
 from paceline.simulator.interpreter.host_costs import Handling

@@ -12,7 +12,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.reports.comparison.ranking import soonest
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.fitted_ranges import outside
-from paceline.scenarios.resolution.real_run_validation import refuse_simulated_only
+from paceline.scenarios.resolution.plan import refuse_simulated_only
 from paceline.workloads.datasets.catalogue import HOME
 from tests import datasets
 

@@ -12,7 +12,7 @@ import pytest
 from paceline.algorithms.core.values import Rank
 from paceline.backend.calibration import step_time_laws
 from paceline.backend.calibration.step_time_laws import correlations, fitted, goodness_of_fit
-from paceline.scenarios.machines.machine_file import GradientPart
+from paceline.scenarios.machine_file import GradientPart
 from paceline.topologies import NO_JITTER
 from paceline.topologies.catalogue.gradient_times import GradientTimes
 

@@ -8,17 +8,68 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+import yaml
+from pydantic import Field, ValidationError
 
 from paceline.algorithms.core.errors import InputError
-from paceline.scenarios.machines.machine_details import FitPart, OriginPart, RatesPart, StartPart
+from paceline.algorithms.core.files import write_whole
 from paceline.scenarios.values import fields
+from paceline.scenarios.values.mistakes import problems_of, raise_all
 from paceline.scenarios.values.section import Part
+from paceline.scenarios.values.text import read
 from paceline.topologies import NO_JITTER, Jitter
 from paceline.topologies.catalogue.gradient_times import GradientTimes
 from paceline.topologies.catalogue.machine_profile import Handled, JoinedHosts, MeasuredCosts, Points, Profile
+
+
+class OriginPart(Part):
+    """Where imported figures come from; figures without an origin were measured by `paceline calibrate`."""
+
+    file: str = Field(description="the name of the imported file")
+    tool: str = Field(description="the program that wrote it: 'nccl-tests all_reduce'")
+    version: str = Field(default="", description="the version of the program, if the file contains it")
+    details: str = Field(default="", description="devices and settings that the file contains")
+    notes: tuple[str, ...] = Field(
+        default=(), description="what was assumed or left out when the file was read; printed by `simulate`"
+    )
+
+
+class FitPart(Part):
+    """A law that was fitted to gradient times."""
+
+    law: fields.StepTimeLaw = Field(description="the law with the parameters of the highest likelihood")
+    statistic: fields.Share = Field(
+        description="the largest distance to the measured distribution (Kolmogorov-Smirnov)"
+    )
+    p_value: fields.Share = Field(description="the share of samples of this law, fitted again, with a larger distance")
+
+
+class RatePart(Part):
+    rate: fields.Rate = Field(description="the median of the rounds: '8 GB/s'")
+    low: fields.Rate | None = Field(default=None, description="that of the slowest round")
+    high: fields.Rate | None = Field(default=None, description="that of the fastest round")
+
+
+class RatesPart(Part):
+    update: RatePart | None = Field(default=None, description="bytes of weights that an update changes per second")
+    copy_in_cache: RatePart | None = Field(
+        default=None, description="bytes of a vector of the size of the weights that one core copies per second"
+    )
+    copy_in_memory: RatePart | None = Field(
+        default=None, description="bytes of a vector larger than the caches that one core copies per second"
+    )
+
+
+class StartPart(Part):
+    """How long the processes of a run need until the first step."""
+
+    time: fields.Time = Field(description="the median of the launches")
+    low: fields.Time | None = Field(default=None, description="the shortest launch")
+    high: fields.Time | None = Field(default=None, description="the longest launch")
+
 
 Format = Annotated[Literal[1], Field(description="the version of the file's layout")]
 LAW_SLICES = 1000
@@ -303,3 +354,55 @@ def own_of(profile: Profile) -> OwnPart:
     """Returns a rank's own work of a profile as a section of a file."""
     names = OwnPart.model_fields
     return OwnPart.model_construct(**{name: getattr(profile, f"{name}_s") for name in names})
+
+
+HEADING = "# A machine file of `paceline calibrate`. `paceline simulate` and `compare` take it as --machine.\n"
+OPTIONAL = ("rates", "imported", "models")
+"""sections that are left out if they are empty"""
+
+
+def load_machine(path: str | Path) -> MachinePart:
+    """Reads a machine file.
+
+    Args:
+        path: the file.
+
+    Raises:
+        InputError: it is missing or wrong; with the location, the value and the fix of every mistake.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(
+            f"--machine: found {str(path)!r}, which is no file; expected one that `paceline calibrate` wrote"
+        )
+    return _read(file, file.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=16)
+def _read(path: Path, _: int) -> MachinePart:
+    name, data, problems = read(path)
+    try:
+        machine = MachinePart.model_validate(data)
+    except ValidationError as error:
+        raise_all(name, [*problems, *problems_of(error, MachinePart)])
+    if problems:
+        raise_all(name, problems)
+    if not machine.gradients and not machine.costs:
+        raise InputError(
+            f"{name}: gradients: found none, and no costs; expected at least one batch size; run `paceline calibrate`"
+        )
+    return machine
+
+
+def save_machine(machine: MachinePart, path: Path) -> None:
+    """Writes a machine file; an interrupted write leaves an existing file as it is.
+
+    Args:
+        machine: the machine.
+        path: the file.
+    """
+    data = machine.model_dump(mode="json", exclude_none=True)
+    for key in OPTIONAL:
+        if not data.get(key):
+            data.pop(key, None)
+    write_whole(path, HEADING + yaml.safe_dump(data, sort_keys=False, width=120))

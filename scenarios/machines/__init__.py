@@ -1,4 +1,0 @@
-"""Files of calibrated machines: what calibration writes, and predictions read.
-
-Read `machine_file` first.
-"""
