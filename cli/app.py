@@ -34,7 +34,6 @@ from paceline.cli.catalogue_commands import list_, topology
 from paceline.cli.check_command import check
 from paceline.cli.compare_command import compare
 from paceline.cli.convert_command import convert
-from paceline.cli.export_command import ExportCommand, export
 from paceline.cli.init_command import init
 from paceline.cli.machine_commands import calibrate, doctor
 from paceline.cli.options import (
@@ -50,7 +49,7 @@ from paceline.cli.output import write_json
 from paceline.cli.plan_command import plan
 from paceline.cli.report_command import report as report_command
 from paceline.cli.reproduce_command import reproduce
-from paceline.cli.runs_command import runs, show
+from paceline.cli.runs_command import ExportCommand, export, runs, show
 from paceline.cli.simulate_command import explain, simulate
 from paceline.cli.staleness_command import staleness
 from paceline.cli.sweep_command import sweep
