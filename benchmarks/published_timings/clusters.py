@@ -1,7 +1,6 @@
-"""Turns a machine that was read from a table into a cluster of the product, and asks the product for a collective.
+"""Asks the product for a collective on the cluster of a machine that was read from a table.
 
-Rules of this file: it prices nothing. A machine becomes one of the product's graphs of a node on a star of its network,
-as a scenario would describe it, and the ways to run a collective are those that its tuner offers.
+Rules of this file: it prices nothing. The ways to run a collective are those that the tuner of `simulate` offers.
 """
 
 from __future__ import annotations
@@ -19,13 +18,7 @@ from paceline.simulator.collectives.patterns import Kind
 from paceline.simulator.collectives.protocols import transport_of
 from paceline.simulator.collectives.tuning import Tuner
 from paceline.simulator.flows.fabric import GraphFabric, Path
-from paceline.topologies.catalogue.device import Device
 from paceline.topologies.catalogue.libraries import LATEST
-from paceline.topologies.cluster import Cluster, Node, sites
-from paceline.topologies.graphs.compose import compose
-from paceline.topologies.graphs.graph import Graph
-from paceline.topologies.graphs.links import Link
-from paceline.topologies.graphs.network_graphs import star
 from published_timings.cost_model import Cost
 from published_timings.machines import Machine
 from published_timings.parsing import Unread
@@ -43,33 +36,11 @@ PATTERNS = {"ring": ("ring", "ring-channels"), "double-tree": ("double-tree",), 
 """patterns of the product by the algorithms that a row names"""
 
 
-def cluster_of(machine: Machine) -> Cluster:
-    """Returns the cluster of a machine."""
-    device = Device(name=machine.chip.generation, kind="gpu", architecture=machine.chip.architecture)
-    per_node, inside = machine.workers_per_node, machine.node
-    local = inside if isinstance(inside, Link) else machine.host_link
-    if isinstance(inside, Graph):
-        graph = inside
-        if machine.nodes > 1:
-            graph = compose("row", star(hosts=machine.nodes, link=machine.link, cables=machine.cards), inside, "a row")
-        found = [
-            Node(name=site.name, device=device, seats=site.seats[:per_node], host=site.host, intra_node_link=local)
-            for site in sites(graph)
-        ]
-    else:
-        graph = star(hosts=machine.nodes, link=machine.link, cables=machine.cards)
-        found = [
-            Node(name=host, device=device, seats=(host,) * per_node, host=host, intra_node_link=local)
-            for host in graph.of_kind("host")
-        ]
-    return Cluster(nodes=tuple(found), graph=graph)
-
-
 def costs_of(machine: Machine, kind: str, nbytes: float) -> tuple[Cost, ...]:
     """Returns the ways to run a collective, the product's choice first."""
     if kind not in KINDS:
         raise Unread(f"collective: found {kind!r}, which is not modelled")
-    cluster = cluster_of(machine)
+    cluster = machine.cluster
     fabric = GraphFabric(cluster)
     tuner = Tuner(fabric, "auto", machine.library, transport_of(cluster.graph), machine.version or LATEST)
     group = Group(tuple(map(Rank, range(cluster.workers))))

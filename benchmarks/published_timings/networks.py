@@ -8,18 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from paceline.simulator.flows.fabric import Medium
+from paceline.simulator.collectives.protocols import TCP
+from paceline.topologies.graphs.links import Link, Medium
 from paceline.topologies.graphs.wires import link_named
 from published_timings.parsing import Chip, Row, text_of
-
-EFA_SHARE = 0.98
-"""of the raw rate: DERIVED from packets of 8 KiB with 100 to 200 bytes of headers, MEMORY medium"""
-EFA_STAGED_BYTES_PER_S = 8.9e9
-"""of a node before GPUDirect came with the GPUs of 2020: FOUND (NCCL over 100 Gbit/s in 2019, busbw at 1 GiB)"""
-EFA_LATENCY_US = 15.5
-"""MEMORY high (OSU latency on c5n in AWS's announcement of 2019)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +23,9 @@ class Hop:
     medium: Medium
     bytes_per_s: float
     latency_s: float
-    words: str
+    cable: Link
     transport: str = "any"
     cards: int = 1
-    port_bytes_per_s: float | None = None
-    """what the rank's own port carries, where the path behind it is slower and shared; None: no more than the path"""
-
-    @property
-    def port(self) -> float:
-        """Returns the bytes per second of the rank's own port, one way."""
-        return self.port_bytes_per_s or self.bytes_per_s
 
 
 INFINIBAND = {
@@ -69,7 +56,7 @@ NETWORK_WORDS = ("topology", "interconnect", "system", "library", "notes", "devi
 
 
 def between(chip: Chip, row: Row, switched: bool, ranks: int, assumed: list[str]) -> Hop:
-    """Returns the network between nodes: kind, rate and number of cards from the words, in the order of the columns."""
+    """Returns the network between nodes: a cable and the number of cards, from the words of the columns in order."""
     words = text_of(row, *NETWORK_WORDS)
     cards, rate = _rate(" ; ".join(str(row.get(column) or "") for column in NETWORK_WORDS))
     if cards is None:
@@ -77,11 +64,9 @@ def between(chip: Chip, row: Row, switched: bool, ranks: int, assumed: list[str]
         cards = 1 if one else ranks if switched else 4 if re.search(r"\bdgx-?1\b", words) else 1
         if not one:
             assumed.append(f"network cards not given: {cards} a node")
-    name, latency_s, bytes_per_s = _network(words, rate, chip, ranks, assumed)
-    transport = "tcp" if "TCP" in name else "any"
-    if name == "efa" and not chip.is_host and chip.year < 2020:
-        bytes_per_s = min(bytes_per_s, EFA_STAGED_BYTES_PER_S / cards)
-    return Hop("network", cards * bytes_per_s, latency_s, f"{cards} x {name}", transport, cards)
+    cable = _cable(words, rate, chip, ranks, assumed)
+    transport = "tcp" if cable.name in TCP else "any"
+    return Hop("network", cards * cable.bytes_per_s, cable.latency_s, cable, transport, cards)
 
 
 def _rate(words: str) -> tuple[int | None, float | None]:
@@ -103,30 +88,36 @@ def _cards(words: str) -> int | None:
     return 2 if re.search(r"(?i)dual[- ]?(rail|port|nic)", words) else None
 
 
-def _network(words: str, rate: float | None, chip: Chip, ranks: int, assumed: list[str]) -> tuple[str, float, float]:
-    """Returns the name, latency and bytes per second of one card."""
-    for kind, latency_us, share in (
-        ("omni-path|\\bopa\\b|omnipath", 1.0, 12.3 / 12.5),
-        ("aries|gemini", 1.3, 8.0 / 12.5),
-        ("slingshot", 2.0, 24.0 / 25.0),
-        ("\\befa\\b|elastic fabric", EFA_LATENCY_US, EFA_SHARE),
+def _at(name: str, gbit: float, usual: float) -> Link:
+    """Returns a link of the catalogue at another rate; `usual` is the raw rate of the link, in Gbit/s."""
+    link = link_named(name)
+    return link if gbit == usual else replace(link, bytes_per_s=gbit / usual * link.bytes_per_s)
+
+
+def _cable(words: str, rate: float | None, chip: Chip, ranks: int, assumed: list[str]) -> Link:
+    """Returns the cable of one card: a link of the catalogue, at the rate that the words give."""
+    for kind, name, raw in (
+        ("omni-path|\\bopa\\b|omnipath", "omni-path-100", 100.0),
+        ("aries|gemini", "aries", 100.0),
+        ("slingshot", "slingshot-200g", 200.0),
+        ("\\befa\\b|elastic fabric", "efa-100g", 100.0),
     ):
         if re.search(kind, words):
-            usual = 200.0 if kind == "slingshot" else _efa_rate(chip, ranks) if "efa" in kind else 100.0
+            usual = _efa_rate(chip, ranks) if name == "efa-100g" else raw
             if rate is None:
                 assumed.append(f"rate not given: {usual:g} Gbit/s")
-            return kind.split("|")[0].strip("\\b"), latency_us * 1e-6, (rate or usual) / 8 * 1e9 * share
+            if name == "efa-100g" and not chip.is_host and chip.year < 2020 and (rate or usual) >= 100.0:
+                return link_named("efa-100g-staged")
+            return _at(name, rate or usual, raw)
     speed = next((name for name in ("hdr100", *INFINIBAND) if re.search(rf"\b{name}\b", words)), None)
     if "roce" in words:
-        roce = link_named("eth-100g-roce")
-        return "RoCE", roce.latency_s, (rate or 100.0) / 100.0 * roce.bytes_per_s
+        return _at("eth-100g-roce", rate or 100.0, 100.0)
     if speed or re.search(r"infiniband|ibverbs|\bib\b|\brdma\b|\bucx\b|\bgdr\b", words):
         usual = next(value for year, value in BY_YEAR if chip.year >= year)
         gbit = INFINIBAND[speed] if speed else rate or usual
         if not speed and rate is None:
             assumed.append(f"InfiniBand's rate not given: {usual:g} Gbit/s")
-        link = link_named(NAMED[min(NAMED, key=lambda known: abs(known - gbit))])
-        return link.name, link.latency_s, link.bytes_per_s
+        return link_named(NAMED[min(NAMED, key=lambda known: abs(known - gbit))])
     return _ethernet(words, rate, chip, assumed)
 
 
@@ -135,17 +126,20 @@ def _efa_rate(chip: Chip, ranks: int) -> float:
     return 25.0 if ranks == 1 else 100.0 if chip.year < 2022 else 200.0
 
 
-def _ethernet(words: str, rate: float | None, chip: Chip, assumed: list[str]) -> tuple[str, float, float]:
+def _ethernet(words: str, rate: float | None, chip: Chip, assumed: list[str]) -> Link:
     """Returns TCP at any rate; latency and fraction of the raw rate are those of the nearest known link."""
     if rate is None and re.search(r"gvnic|gke|cloud", words):
-        return "cloud TCP", 19.1e-6, 5.9e9
+        cloud = link_named("gke-tcp")
+        return replace(link_named("eth-100g"), latency_s=cloud.pieces[0].latency_s, bytes_per_s=cloud.bytes_per_s)
     if rate is None:
         rate = 10.0 if chip.year < 2017 else 25.0 if re.search(r"tcp|ether|cloud|aws|gcp|vm", words) else 100.0
         assumed.append(f"network not given: {rate:g} Gbit/s")
         if rate == 100.0:
-            link = link_named("ib-edr")
-            return link.name, link.latency_s, link.bytes_per_s
+            return link_named("ib-edr")
     known = {1.0: "eth-1g", 10.0: "eth-10g", 25.0: "eth-25g", 100.0: "eth-100g"}
     near = min(known, key=lambda one: abs(math.log(one / rate)))
-    link = link_named(known[near])
-    return f"TCP at {rate:g} Gbit/s", link.latency_s, link.bytes_per_s * rate / near
+    return _at(known[near], rate, near)
+
+
+NO_NETWORK = Hop("network", link_named("ib-edr").bytes_per_s, link_named("ib-edr").latency_s, link_named("ib-edr"))
+"""of a machine of one node, which does not use it"""

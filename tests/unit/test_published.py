@@ -75,10 +75,10 @@ def published(*arguments: str | Path) -> Any:
     ("row", "inside", "between"),
     [
         ({"device": "H100-SXM5-80GB", "topology": "NVSwitch gen3"}, 18 * 20.6, None),
-        ({"device": "A100-SXM4-40GB", "topology": "NVSwitch"}, 235.0, None),
-        ({"device": "P100-SXM2", "topology": "DGX-1, hybrid cube mesh"}, 4 * 18.0, None),
+        ({"device": "A100-SXM4-40GB", "topology": "NVSwitch"}, 240.0, None),
+        ({"device": "P100-SXM2", "topology": "DGX-1, hybrid cube mesh", "nranks": "3"}, 18.0, None),
         ({"device": "V100-SXM2", "topology": "hybrid cube mesh", "nranks": "2"}, 20.0, None),
-        # one ring in the order of the bus: one link each, and none from the last GPU of a socket to the next
+        # neighbours in the order of the bus: one link each, and none from the last GPU of a socket to the next
         ({"device": "P100-SXM2", "topology": "hybrid cube mesh", "nranks": "4", "library": "NCCL 1.3"}, 18.0, None),
         ({"device": "P100-SXM2", "topology": "hybrid cube mesh", "library": "NCCL 1.3"}, 6.0, None),
         ({"device": "H200 NVL", "topology": "8 PCIe cards, NVL bridges"}, 40.0, None),
@@ -87,11 +87,11 @@ def published(*arguments: str | Path) -> Any:
         ({"device": "M40", "topology": "8 GPU/node dual root: 2 CPU, 4 PLX switches x 2 GPU"}, 6.0, None),
         ({"device": "M40", "topology": "dual root: 2 CPU, 4 PLX switches x 2 GPU", "nranks": "4"}, 10.0, None),
         ({"device": "M40", "topology": "dual root: 2 CPU, 4 PLX switches x 2 GPU", "nranks": "2"}, 12.0, None),
-        ({"device": "V100-SXM2", "nranks": "16", "nnodes": "2", "topology": "NVLink; EFA 100 Gb/s"}, 120.0, 8.9),
-        ({"device": "T4", "nranks": "2", "nnodes": "2", "topology": "EFA, 1 NIC, 25 Gb/s"}, 12.0, 0.98 * 3.125),
+        ({"device": "V100-SXM2", "nranks": "16", "nnodes": "2", "topology": "NVLink; EFA 100 Gb/s"}, 6.0, 8.9),
+        ({"device": "T4", "nranks": "2", "nnodes": "2", "topology": "EFA, 1 NIC, 25 Gb/s"}, 5.0, 0.98 * 3.125),
         ({"device": "H100", "nranks": "16", "nnodes": "2", "topology": "HGX, 8x NDR 400 Gb/s"}, 18 * 20.6, 8 * 48.0),
-        ({"device": "GTX 1080", "nranks": "4", "nnodes": "4", "topology": "40GbE TCP"}, 12.0, 4.48),
-        ({"device": "GTX 1080", "nranks": "4", "nnodes": "4", "topology": "InfiniBand QDR"}, 12.0, 3.3),
+        ({"device": "GTX 1080", "nranks": "4", "nnodes": "4", "topology": "40GbE TCP"}, 5.0, 4.48),
+        ({"device": "GTX 1080", "nranks": "4", "nnodes": "4", "topology": "InfiniBand QDR"}, 5.0, 3.3),
         (
             {"device": "KNL 7250", "nranks": "4", "nnodes": "4", "topology": "Omni-Path 100", "library": "MPI"},
             5.0,

@@ -184,6 +184,8 @@ LINKS: dict[str, Link] = {
         _link("eth-100g-roce", 1.67, 12.25, "Open MPI over UCX; both FOUND (OCI BM.GPU4.8: 1.67 us, 12254 MB/s)"),
         _link("efa-100g", 15.5, 12.25, "AWS EFA, one card; bandwidth DERIVED: 98 % of 100 Gbit/s by headers of packets "
               "of 8 KiB; latency MEMORY high (OSU on c5n, AWS 2019)"),
+        _link("efa-100g-staged", 15.5, 8.9, "AWS EFA through host memory, for GPUs before 2020; bandwidth FOUND (NCCL "
+              "over 100 Gbit/s in 2019, busbw at 1 GiB); latency as efa-100g"),
         _link("ib-qdr", 1.5, 3.3, "4x, MPI; both MEMORY high"),
         _link("ib-fdr", 1.1, 6.2, "4x, MPI; both MEMORY high"),
         _link("ib-edr", 1.0, 11.9, "4x, MPI; bandwidth FOUND about 12.0 GB/s; latency MEMORY high"),
