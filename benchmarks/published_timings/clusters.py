@@ -1,23 +1,19 @@
 """Asks the product for a collective on the cluster of a machine that was read from a table.
 
-Rules of this file: it prices nothing. The ways to run a collective are those that the tuner of `simulate` offers.
+Rules of this file: it prices nothing. The ways to run a collective are those that the tuner of `simulate` offers, and
+their times are those of the simulation; only NCCL's are asked for, whose steps and bytes are a sum.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from copy import copy
-
 import numpy as np
 
 from paceline.algorithms.core.values import Group, Rank
-from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import Kind
 from paceline.simulator.collectives.protocols import transport_of
 from paceline.simulator.collectives.tuning import Tuner
-from paceline.simulator.flows.fabric import GraphFabric, Path
+from paceline.simulator.flows.fabric import GraphFabric
 from paceline.topologies.catalogue.libraries import LATEST
 from published_timings.cost_model import Cost
 from published_timings.machines import Machine
@@ -30,8 +26,6 @@ KINDS: dict[str, Kind] = {
     "broadcast": "Broadcast",
     "reduce": "Reduce",
 }
-NO_TIME = 1e30
-"""bytes per second of a port that takes no time"""
 PATTERNS = {"ring": ("ring", "ring-channels"), "double-tree": ("double-tree",), "nvls": ("nvls", "nvls-tree")}
 """patterns of the product by the algorithms that a row names"""
 
@@ -48,16 +42,8 @@ def costs_of(machine: Machine, kind: str, nbytes: float) -> tuple[Cost, ...]:
     found = list(tuner.offers(KINDS[kind], group, nbytes))
     kept = [one for one in found if one.algorithm in named] or found
     chosen = min(kept, key=lambda one: tuner.predicted_s(one.plan))
-    return tuple(_cost(one.label, one.plan, fabric) for one in sorted(kept, key=lambda one: one is not chosen))
-
-
-def _cost(name: str, plan: CollectivePlan, fabric: GraphFabric) -> Cost:
-    def without_limit(source: Rank, to: Rank, nbytes: float) -> Path:
-        return dataclasses.replace(plan.path(source, to, nbytes), limit_bytes_per_s=math.inf)
-
-    quiet = copy(fabric)
-    quiet.capacity = dict.fromkeys(fabric.capacity, NO_TIME)
-    whole_s = float(np.max(alone_s(plan, fabric)))
-    steps = dataclasses.replace(plan, path=without_limit, many=None, reduce_s_per_byte=0.0)
-    latency_s = float(np.max(alone_s(steps, quiet)))
-    return Cost(name, latency_s, whole_s - latency_s)
+    costs = []
+    for one in sorted(kept, key=lambda one: one is not chosen):
+        steps_s = one.plan.base_s  # all of them, which do not overlap with bytes
+        costs.append(Cost(one.label, steps_s, float(np.max(alone_s(one.plan, fabric))) - steps_s))
+    return tuple(costs)

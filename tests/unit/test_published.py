@@ -107,7 +107,7 @@ def test_words_become_links(row: dict[str, str], inside: float, between: float |
         assert machine.between.bytes_per_s / 1e9 == pytest.approx(between)
 
 
-NDR = {"device": "H100-SXM5-80GB", "topology": "DGX SuperPOD, NDR InfiniBand", "nranks": "256", "nnodes": "32"}
+NDR = {"device": "H100-SXM5-80GB", "topology": "DGX SuperPOD, NDR InfiniBand", "nranks": "64", "nnodes": "8"}
 UNLIKE: list[tuple[dict[str, str], float | None, float]] = [
     # bus bandwidth in GB/s of an all-reduce of 1 GiB by a published fact, or None, and a factor in both directions
     ({"device": "V100-SXM3-32GB", "topology": "DGX-2, 16 V100, NVSwitch", "nranks": "16"}, 120.0, 1.1),  # six NVLinks
