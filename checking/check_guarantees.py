@@ -26,6 +26,7 @@ from paceline.algorithms.core.values import Special
 from paceline.algorithms.runtime.update_log import Update
 from paceline.checking.hidden_state import hidden_state
 from paceline.checking.reference_runs import changed_elements, distance, numbers, rounding, too_distant
+from paceline.records.figures import COUNT, SECONDS, significant
 from paceline.records.trace import Trace
 
 Check = Callable[[Job, Trace], Iterable[str]]
@@ -136,7 +137,7 @@ def _bounded_staleness(job: Job, trace: Trace) -> Iterator[str]:
 def _not_in(trace: Trace, least: float, most: float) -> Iterator[str]:
     odd = [one for one in staleness_values(trace) if not least <= one <= most]
     if odd:
-        right = f"{least:g}" if least == most else f"{least:g} to {most:g}"
+        right = significant(least) if least == most else f"{significant(least)} to {significant(most)}"
         yield f"found staleness {', '.join(map(str, odd))}, promised {right}"
 
 
@@ -149,8 +150,10 @@ def _bounded_clock_gap(job: Job, trace: Trace) -> Iterator[str]:
     most = job.method.bounds(job.workers)[Guarantee.BOUNDED_CLOCK_GAP]
     for row, gap in clock_gaps(job, trace):
         if gap > most:
-            when = f"at {row.time_s:g} s" if trace.in_seconds else f"after move {row.time_s:g}"
-            yield f"rank {row.rank} was {gap} steps ahead of the slowest {when}, promised {most:g} at most"
+            when = (
+                f"at {SECONDS.with_symbol(row.time_s)}" if trace.in_seconds else f"after move {COUNT.text(row.time_s)}"
+            )
+            yield f"rank {row.rank} was {gap} steps ahead of the slowest {when}, promised {significant(most)} at most"
 
 
 def clock_gaps(job: Job, trace: Trace) -> Iterator[tuple[Update, int]]:

@@ -39,6 +39,7 @@ from paceline.checking.small_runs import (
     trial_of,
     trial_on,
 )
+from paceline.records.figures import significant
 
 STUCK_S = 20.0
 """seconds between two looks for an operation; provenance: ours, far above the time of building a large cluster"""
@@ -65,7 +66,7 @@ class Difference:
         elif self.away is None or isnan(self.away):
             found = f"after {steps} the weights differ {again}"
         else:
-            found = f"after {steps} the weights differ by {self.away:.2g} {again}"
+            found = f"after {steps} the weights differ by {significant(self.away)} {again}"
         what = " and ".join(self.changed) or "everything that it needs after NextStep"
         return f"{named}: {found}; keep {what} in the state that is given to NextStep, as a checkpoint stores only that"
 

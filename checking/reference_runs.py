@@ -13,6 +13,7 @@ from paceline.algorithms.core.job import Budget, Job
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.kept_results import KeptResults
+from paceline.records.figures import significant, written_apart
 from paceline.records.trace import Trace
 
 ROUNDINGS = 4500
@@ -67,7 +68,8 @@ def too_distant(guarantee: Guarantee, away: float, most: float) -> Iterator[str]
         most: the largest permitted one.
     """
     if not away <= most:
-        yield f"weights differ by {away:.3g} from those of {REFERENCES[guarantee][0]}, more than rounding explains"
+        other = REFERENCES[guarantee][0]
+        yield f"weights differ by {significant(away)} from those of {other}, more than rounding explains"
 
 
 def _weights_of_reference(job: Job) -> np.ndarray[Any, Any]:
@@ -96,10 +98,12 @@ def changed_elements(before: np.ndarray[Any, Any], after: np.ndarray[Any, Any], 
     """
     changes = np.abs(after - before)
     indices = np.flatnonzero(~(changes <= most))  # not `>`, which is false for NaN
-    first = [f"{index} {'went ' * (not at)}from {before[index]:.6g} to {after[index]:.6g}"
-             for at, index in enumerate(indices[:LISTED])]  # fmt: skip
-    listed = ", ".join(f"element {words}" for words in first)
-    return f"{listed}; {len(indices)} of {len(changes)} elements changed, by at most {changes.max():.3g}"
+    first = []
+    for at, index in enumerate(indices[:LISTED]):
+        old, new = written_apart(float(before[index]), float(after[index]))
+        first.append(f"element {index} {'went ' * (not at)}from {old} to {new}")
+    listed = ", ".join(first)
+    return f"{listed}; {len(indices)} of {len(changes)} elements changed, by at most {significant(changes.max())}"
 
 
 def rounding(vector: np.ndarray[Any, Any]) -> float:

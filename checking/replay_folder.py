@@ -21,6 +21,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Budget, Job
 from paceline.checking.replay import Progress, Recording, replay
 from paceline.records import Run
+from paceline.records.figures import significant
 from paceline.records.machine import machine_facts, package_versions
 from paceline.records.store import as_array
 from paceline.scenarios.resolution.load_scenario import load
@@ -96,7 +97,7 @@ class Replayed:
         if self.bit_identical:
             return f"{done}; the weights are those of the run, bit for bit."
         size = self.largest_difference
-        by = "" if size is None else f", by up to {size:.3g}"
+        by = "" if size is None else f", by up to {significant(size)}"
         why = "; ".join(self.unlike) or SUMS
         return f"{done}; the weights differ from the run's{by}. {why}."
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,17 +13,14 @@ from paceline.checking.defaults import (
     EVERY_ORDER_MOST,
     EVERY_ORDER_STEPS,
     EVERY_ORDER_WORKERS,
+    FOLDER,
     SCHEDULES,
+    SEED,
     STEPS,
     WORKERS,
 )
 from paceline.cli.options import EXIT_FAILED, Only, complete_algorithms
 from paceline.cli.output import Output
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from paceline.checking.cases import Checked, Violation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +59,7 @@ class SearchOptions:
             show_default=False,
         ),
     ] = None
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random schedules.")] = 1
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random schedules.")] = SEED
     exhaustive: Annotated[
         bool,
         typer.Option(
@@ -119,7 +115,7 @@ def check(
             help="Folder for counterexamples: METHOD-GUARANTEE.json and .svg, which replace earlier ones.",
             file_okay=False,
         ),
-    ] = Path("counterexamples"),
+    ] = Path(FOLDER),
     output: Annotated[Output, Only("as_json", "quiet")],
 ) -> None:
     """Search for a schedule under which a method breaks a guarantee.
@@ -150,76 +146,33 @@ def check(
     if replay is not None:
         if methods:
             raise InputError(f"--replay: found {replay} and also {' '.join(methods)}; expected no METHOD with --replay")
-        if replay_file(replay, output):
+        from paceline.checking.counterexamples import load_counterexample
+        from paceline.checking.counterexamples import replay as run_again
+        from paceline.reports.check_answer import answer_of_replay
+
+        replayed = run_again(load_counterexample(replay))
+        output.give(answer_of_replay(replayed))
+        if replayed.violation is not None:
             raise typer.Exit(EXIT_FAILED)
         return
     if search.deaths and not search.exhaustive:
         raise InputError("--deaths: found it without --exhaustive; random schedules contain deaths without this option")
     if not methods:
         raise InputError("METHOD: found none, expected the name of a method, your own as file.py:Class, or all")
-    from paceline.reports.blocks import Answer
-    from paceline.reports.check_result import blocks_of_method, check_document, methods_of, remarks
+    from paceline.checking.cases import Violation
+    from paceline.reports.check_result import CheckResult
     from paceline.reports.check_result import check as checked
 
-    arguments = {field.name: getattr(search, field.name) for field in fields(search)}
-    if search.same_as is not None:
-        (arguments["same_as"],) = methods_of(search.same_as)
-    answers: list[dict[str, Any]] = []
-    with output.progress() as begin:
-        for method in methods_of(methods):
-            (found,) = checked(
-                method,
-                **arguments,
-                progress=begin(method.name) or (lambda *_: None),
-                report=partial(_say_violation, method.name, output),
-            )
-            shown, files = _counterexamples(found, out)
-            answers.append(check_document(found, files))
-            for part in [*blocks_of_method(answers[-1], method.name, remarks(found)), "", *shown]:
-                output.row(part)
-    document = answers[0] if len(answers) == 1 else {"results": answers}
-    output.give(Answer("Guarantees", (), lambda: document))
-    if any(guarantee["verdict"] == "violated" for answer in answers for guarantee in answer["guarantees"]):
+    def report(name: str, violation: Violation) -> None:
+        output.note(f"{name}: {violation.guarantee} is violated; now making the schedule smaller: {violation.words}")
+
+    def done(one: CheckResult) -> None:
+        for block in one.answer().printed:
+            output.row(block)
+
+    with output.progress() as stage:
+        found = checked(methods, **asdict(search), out=out, stage=stage, report=report, done=done)
+    answer = found.answer()
+    output.give(answer, streamed=len(answer.printed))
+    if not found.holds:
         raise typer.Exit(EXIT_FAILED)
-
-
-def _say_violation(name: str, output: Output, violation: Violation) -> None:
-    output.note(f"{name}: {violation.guarantee} is violated; now making the schedule smaller: {violation.words}")
-
-
-def _counterexamples(found: Checked, folder: Path) -> tuple[list[RenderableType], dict[str, Path]]:
-    """Writes the counterexamples; returns their stories for the terminal, and the files by guarantee."""
-    from paceline.reports.check_result import story_parts, write_files
-
-    parts: list[RenderableType] = []
-    files: dict[str, Path] = {}
-    for verdict in found.violated:
-        assert verdict.violation is not None, "that is what violated means"
-        story, paths = write_files(verdict.violation, folder, f"{found.method.name}-{verdict.guarantee}")
-        files[verdict.guarantee] = paths[0]
-        parts += [*story_parts(story, paths), ""]
-    return parts, files
-
-
-def replay_file(path: Path, shown: Output) -> bool:
-    """Runs a counterexample again, in this process, and prints what happens.
-
-    Args:
-        path: the file.
-        shown: where the answer is printed.
-
-    Returns:
-        Whether a guarantee is violated again.
-
-    Raises:
-        InputError: the file is no counterexample, or damaged.
-    """
-    from paceline.checking.counterexamples import load_counterexample, replay
-    from paceline.reports.blocks import Answer, Claim
-    from paceline.reports.check_result import replay_document, story_parts
-
-    replayed = replay(load_counterexample(path))
-    for part in [] if replayed.story is None else [*story_parts(replayed.story), ""]:
-        shown.row(part)
-    shown.give(Answer(replayed.words, [Claim(replayed.words)], lambda: replay_document(path, replayed)))
-    return replayed.violation is not None

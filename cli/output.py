@@ -94,7 +94,7 @@ class Output:
         elif self.as_csv:
             write(answer.csv())
         else:
-            for part in printed(answer.blocks[streamed:]):
+            for part in printed(answer.printed[streamed:]):
                 self.row(part)
         for text in dict.fromkeys(answer.notes):
             self.note(f"note: {text}")

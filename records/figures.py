@@ -47,6 +47,32 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{value:,.0f}" if "e+" in text and math.isfinite(value) and abs(value) < 1e12 else text
 
 
+def digits_apart(values: Iterable[float]) -> int:
+    """Returns the fewest significant digits, at least three, with which values that differ are written differently.
+
+    Args:
+        values: the numbers.
+
+    >>> digits_apart([0.06047, 0.068]), digits_apart([0.3, 0.1 + 0.2]), digits_apart([1.0, 1.0])
+    (3, 17, 3)
+    """
+    different = set(values)
+    for digits in range(3, 17):
+        if len({significant(one, digits) for one in different}) == len(different):
+            return digits
+    return 17
+
+
+def written_apart(*values: float) -> list[str]:
+    """Returns numbers with the digits that `digits_apart` finds.
+
+    >>> written_apart(0.1, 0.10004)
+    ['0.1', '0.10004']
+    """
+    digits = digits_apart(values)
+    return [significant(one, digits) for one in values]
+
+
 PREFIXES = (
     (1e15, "P"),
     (1e12, "T"),

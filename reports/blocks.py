@@ -342,12 +342,14 @@ class Picture:
         words: how to read it.
         alt: its content for readers who cannot see it.
         svg: the drawing.
+        text: the same in characters, 80 in a line at most, for terminals and notebooks; empty: they leave it out.
     """
 
     title: str
     words: str
     alt: str
     svg: str
+    text: str = ""
 
 
 Block = Claim | Table | Chart | Timeline | Picture
@@ -380,6 +382,7 @@ class Answer:
         sections: further sections of a report, made when a report is written.
         summary: further blocks of the first section of a report, which the terminal does not print.
         notes: what a reader should know beside the answer, such as warnings; a terminal prints them on standard error.
+        parts: blocks that a terminal prints below the others; a report has a tab for each part.
     """
 
     title: str
@@ -389,13 +392,19 @@ class Answer:
     sections: Callable[[], Sequence[Section]] = tuple
     summary: Callable[[], Sequence[Block]] = tuple
     notes: Sequence[str] = ()
+    parts: Sequence[Section] = ()
+
+    @property
+    def printed(self) -> list[Block]:
+        """What a terminal and a notebook print: its blocks, then those of its parts."""
+        return [*self.blocks, *(block for part in self.parts for block in part.blocks)]
 
     def whole(self) -> list[Section]:
         """Returns all sections of its report; the summary is first, and begins with what was found."""
         claims = [block for block in self.blocks if isinstance(block, Claim)]
         others = [block for block in self.blocks if not isinstance(block, Claim)]
         summary = [*claims, *others, *map(Claim, self.notes), *self.summary()]
-        return [Section("summary", "Summary", summary), *self.sections()]
+        return [Section("summary", "Summary", summary), *self.parts, *self.sections()]
 
     @property
     def tables(self) -> list[Table]:

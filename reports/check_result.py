@@ -1,16 +1,12 @@
-"""`check`, its result and its report: the verdicts, and the story and diagram of each counterexample."""
+"""`check` and its result: the verdicts on each method, and the counterexamples of violated guarantees."""
 
 from __future__ import annotations
 
-import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
-
-from rich.table import Table as Grid
-from rich.text import Text
 
 from paceline.algorithms import METHODS, reference
 from paceline.algorithms.core.errors import InputError
@@ -19,44 +15,26 @@ from paceline.algorithms.core.method import Method
 from paceline.algorithms.registry import built
 from paceline.checking.cases import Checked, Effort, Verdict, Violation, check_method, to_json
 from paceline.checking.cases.all_orders import check_all_orders
-from paceline.checking.cases.worst_values import Measured
-from paceline.checking.counterexamples import Counterexample, svg_diagram, text_diagram
-from paceline.checking.counterexamples.diagrams_as_svg import DARK, LIGHT, RULES, STYLE
-from paceline.checking.counterexamples.story_model import Story
+from paceline.checking.cases.checking_methods import Progress
+from paceline.checking.counterexamples import save, story, svg_diagram
 from paceline.checking.defaults import (
     EVERY_ORDER_MOST,
     EVERY_ORDER_STEPS,
     EVERY_ORDER_WORKERS,
+    FOLDER,
     SCHEDULES,
+    SEED,
     STEPS,
     WORKERS,
 )
-from paceline.records.figures import COUNT, SECONDS
-from paceline.reports.blocks import (
-    Answer,
-    Axis,
-    Block,
-    Cell,
-    Chart,
-    Claim,
-    Column,
-    Picture,
-    Plot,
-    Section,
-    Series,
-    Table,
-    Tone,
-)
-from paceline.reports.provenance import versions_section
+from paceline.reports.check_answer import Told, answer_of_check, verdicts_chart
 from paceline.reports.result import Result
-from paceline.reports.words import listed
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
 
-    from paceline.checking.counterexamples import Counterexample, Replayed, Story
+    from paceline.checking.counterexamples import Story
     from paceline.reports.blocks import Answer
 
 ALL = "all"
@@ -73,8 +51,9 @@ class CheckResult(Result, Sequence[Checked]):
     (True, 'holds')
     """
 
-    def __init__(self, checked: Sequence[Checked]) -> None:
+    def __init__(self, checked: Sequence[Checked], stories: Sequence[Told] | None = None) -> None:
         self._checked = tuple(checked)
+        self._stories = stories
 
     @overload
     def __getitem__(self, index: int) -> Checked: ...
@@ -122,9 +101,16 @@ class CheckResult(Result, Sequence[Checked]):
         """Draws the verdict on each guarantee of each method."""
         from paceline.reports.png import figure_of
 
-        return figure_of([verdicts_chart([check_document(checked, {}) for checked in self])])
+        return figure_of([verdicts_chart(self._documents())])
 
-    def save(self, folder: str | Path = "counterexamples") -> list[Path]:
+    @property
+    def stories(self) -> Sequence[Told]:
+        """The story of each violation, in the order of `violated`; each case is run once more for it."""
+        if self._stories is None:
+            self._stories = [Told(story(_violation(verdict))) for _, verdict in self.violated]
+        return self._stories
+
+    def save(self, folder: str | Path = FOLDER) -> list[Path]:
         """Writes each counterexample as ``METHOD-GUARANTEE.json``, for ``check --replay``, and its diagram as .svg.
 
         Args:
@@ -133,71 +119,53 @@ class CheckResult(Result, Sequence[Checked]):
         Returns:
             The JSON files.
         """
-        written = []
-        for method, verdict in self.violated:
-            assert verdict.violation is not None, "that is what violated means"
-            _, (file, _) = write_files(verdict.violation, Path(folder), f"{method}-{verdict.guarantee}")
-            written.append(file)
-        return written
+        paths = [Path(folder) / f"{method}-{verdict.guarantee}.json" for method, verdict in self.violated]
+        self._stories = [
+            Told(save_with_diagram(_violation(verdict), path), path)
+            for (_, verdict), path in zip(self.violated, paths, strict=True)
+        ]
+        return paths
 
     def answer(self) -> Answer:
-        """Returns the answer of the command: a table for each method, and a sentence for each violation."""
+        """Returns the answer of the command: tables for each method, and the story of each violation."""
+        return answer_of_check(self._documents(), self.stories, [checked.method.name for checked in self])
 
-        return answer_of_check(
-            [check_document(checked, {}) for checked in self],
-            self._counterexamples,
-            names=[checked.method.name for checked in self],
-            remarks=[remarks(checked) for checked in self],
-        )
-
-    def _counterexamples(self) -> list[Counterexample]:
-        from paceline.checking.counterexamples import load_counterexample
-
-        with tempfile.TemporaryDirectory() as folder:
-            return [load_counterexample(path) for path in self.save(folder)]
+    def _documents(self) -> list[dict[str, Any]]:
+        """Returns the JSON document of each method."""
+        paths = iter([one.path for one in self._stories or ()])
+        return [
+            _document(checked, {verdict.guarantee: next(paths, None) for verdict in checked.violated})
+            for checked in self
+        ]
 
     @property
     def _report_name(self) -> str:
         return f"{self[0].method.name}-check.html" if len(self) == 1 else "check.html"
 
 
-def remarks(checked: Checked) -> list[str]:
-    """Returns sentences about how far the search for a violation reached.
+def _violation(verdict: Verdict) -> Violation:
+    assert verdict.violation is not None, "that is what violated means"
+    return verdict.violation
+
+
+def save_with_diagram(violation: Violation, path: Path) -> Story:
+    """Writes a counterexample, and its diagram beside it as .svg; runs its case once, and returns the story.
 
     Args:
-        checked: a method with its verdicts.
+        violation: the violated guarantee and its case.
+        path: the JSON file, whose folder is created.
     """
-    said = [str(explored) for explored in getattr(checked, "explored", ())]
-    said += [f"worst found by directed search: {measured}" for measured, _ in checked.extremes.values()]
-    return [*said, *checked.coverage]
+    told = save(violation, path)
+    write_whole(path.with_suffix(".svg"), svg_diagram(told))
+    return told
 
 
-def write_files(violation: Violation, folder: Path, name: str) -> tuple[Story, tuple[Path, Path]]:
-    """Writes the counterexample ``NAME.json`` and its diagram ``NAME.svg``.
-
-    Args:
-        violation: the violated guarantee and its case, which is run once.
-        folder: the folder, which is created.
-        name: of both files.
-
-    Returns:
-        The story, and both paths.
-    """
-    from paceline.checking.counterexamples import save, svg_diagram
-
-    path = folder / f"{name}.json"
-    story = save(violation, path)
-    picture = path.with_suffix(".svg")
-    write_whole(picture, svg_diagram(story))
-    return story, (path, picture)
-
-
-def check_document(found: Checked, files: Mapping[str, Path]) -> dict[str, Any]:
-    """Returns the JSON answer for one method.
+def _document(found: Checked, files: Mapping[str, Path | None]) -> dict[str, Any]:
+    """Returns the JSON document for one method.
 
     Args:
         found: the verdicts.
-        files: the files of counterexamples by guarantee.
+        files: the files of counterexamples by guarantee, as far as they are stored.
     """
     return {
         "algorithm": reference(type(found.method)),
@@ -212,11 +180,12 @@ def check_document(found: Checked, files: Mapping[str, Path]) -> dict[str, Any]:
                 "seconds": one.seconds,
                 "worst": None if one.worst is None else asdict(one.worst),
                 "words": None if one.violation is None else one.violation.words,
-                "counterexample": str(files[one.guarantee]) if one.guarantee in files else None,
+                "counterexample": None if (path := files.get(one.guarantee)) is None else str(path),
             }
             for one in found.verdicts.values()
         ],
         "hyper_parameters": {name: [str(one) for one in values] for name, values in found.hyper_parameters.items()},
+        "measured_with": found.measured_with,
         "not_checked": [{"name": name, "needs": needs} for name, needs in found.not_checked.items()],
         "extremes": [{**asdict(measured), "case": to_json(case)} for measured, case in found.extremes.values()],
         "explored": [asdict(one) for one in getattr(found, "explored", ())],
@@ -230,12 +199,14 @@ def check(
     seconds: float | None = None,
     workers: int | None = None,
     steps: int | None = None,
-    seed: int = 1,
+    seed: int = SEED,
     exhaustive: bool = False,
     deaths: bool = False,
     same_as: Checkable | None = None,
-    progress: Callable[[str, float], Any] = lambda *_: None,
-    report: Callable[[Violation], Any] = lambda _: None,
+    out: str | Path | None = None,
+    stage: Callable[[str], Progress | None] = lambda _: None,
+    report: Callable[[str, Violation], Any] = lambda *_: None,
+    done: Callable[[CheckResult], Any] = lambda _: None,
 ) -> CheckResult:
     """Searches for schedules under which methods break a guarantee.
 
@@ -251,11 +222,14 @@ def check(
         deaths: if exhaustive: whether in each order a worker also dies at each of its operations.
         same_as: a method that is to end with the same weights; one that is not deterministic is compared with one
             worker only. None: none.
-        progress: called with what is done and the completed share of one method.
-        report: called with the first violation of each guarantee as soon as it is found.
+        out: the folder to which counterexamples are written as soon as a method is checked; None: `CheckResult.save`
+            writes them.
+        stage: called with the name of each method; returns what is called with what is done and the completed share.
+        report: called with the name of the method and the first violation of each guarantee as soon as it is found.
+        done: called with the result of each method as soon as it is checked.
 
     Returns:
-        The verdicts; `CheckResult.save` writes the counterexamples.
+        The verdicts.
 
     Raises:
         InputError: a method is not known or cannot be created; with all mistakes.
@@ -274,13 +248,24 @@ def check(
         seed=seed,
         same_as=None if same_as is None else methods_of(same_as)[0],
     )
-    found = [
-        check_all_orders(method, effort, progress, report, deaths=deaths)
-        if exhaustive
-        else check_method(method, effort, progress, report)
-        for method in methods_of(methods)
-    ]
-    return CheckResult(found)
+    results: list[CheckResult] = []
+    for method in methods_of(methods):
+        progress = stage(method.name) or (lambda *_: None)
+        say = partial(report, method.name)
+        results.append(
+            CheckResult(
+                [
+                    check_all_orders(method, effort, progress, say, deaths=deaths)
+                    if exhaustive
+                    else check_method(method, effort, progress, say)
+                ]
+            )
+        )
+        if out is not None:
+            results[-1].save(out)
+        done(results[-1])
+    stories = None if out is None else [one for result in results for one in result.stories]
+    return CheckResult([checked for result in results for checked in result], stories)
 
 
 def methods_of(given: Checkable | Sequence[Checkable]) -> list[Method]:
@@ -319,255 +304,3 @@ def _method(one: object) -> Method:
     if isinstance(one, type) and issubclass(one, Method):
         return one()
     raise InputError(f"methods: found {one!r:.60}, expected a name, a class derived from Method, or a method")
-
-
-SCOPE, DARK_SCOPE = ".picture", ':root[data-theme="dark"] .picture'
-"""where the styles of a diagram apply"""
-RULE = re.compile(r"\s*([^{}]+?)\s*(\{[^{}]*\})")
-TONES: Mapping[str, Tone] = {"violated": "bad", "not checked": "faint"}
-"""of verdicts"""
-
-MEANING = (
-    "`paceline check` runs a method under many schedules: orders of messages, speeds, delays and stops. A guarantee is "
-    "a statement that must hold under all of them. A counterexample is a schedule under which one does not hold, "
-    "reduced to the fewest ranks and steps."
-)
-Document = Mapping[str, Any]
-"""the JSON document of ``paceline check`` for one method"""
-
-
-def answer_of_check(
-    documents: Sequence[Document],
-    counterexamples: Callable[[], Sequence[Counterexample]] = tuple,
-    names: Sequence[str] = (),
-    remarks: Sequence[Sequence[str]] = (),
-) -> Answer:
-    """Returns the answer about checked methods.
-
-    Args:
-        documents: the JSON document of each method; empty if they were not stored.
-        counterexamples: returns the counterexamples.
-        names: the name of each method; by default those of the documents.
-        remarks: what was tried of each method, in sentences.
-    """
-    stories = [] if documents else list(counterexamples())
-    names = names or [document["algorithm"] for document in documents] or [one.story.method for one in stories]
-    blocks: list[Block] = []
-    violations = [_violation(one) for one in stories]
-    for at, document in enumerate(documents):
-        blocks += blocks_of_method(document, names[at], remarks[at] if remarks else ())
-        violations += [
-            f"{names[at]} violates {guarantee['name']}: {guarantee['words']}"
-            for guarantee in document["guarantees"]
-            if guarantee["words"]
-        ]
-    count = len(violations)
-    if not count:
-        blocks.append(Claim("No counterexample was found. This does not prove that there is none."))
-    return Answer(
-        title=f"Check of {listed(list(dict.fromkeys(names)))}",
-        blocks=[*blocks, *map(Claim, violations)],
-        data=lambda: documents[0] if len(documents) == 1 else {"results": list(documents)},
-        subtitle=f"{count or 'no'} counterexample{'s' * (count != 1)}",
-        summary=lambda: [
-            Claim(MEANING), *([verdicts_chart(documents)] if len(documents) > 1 else []), *_descriptions(documents),
-        ],
-        sections=lambda: [
-            *(_section(one, number) for number, one in enumerate(counterexamples(), start=1)), versions_section(),
-        ],
-    )  # fmt: skip
-
-
-def blocks_of_method(document: Document, name: str, remarks: Sequence[str] = ()) -> list[Block]:
-    """Returns the verdicts of one method, and how far the search reached.
-
-    Args:
-        document: its JSON document.
-        name: its name.
-        remarks: what was tried, in sentences.
-    """
-    return [verdicts_table(document, name), *map(Claim, remarks)]
-
-
-def _descriptions(documents: Sequence[Document]) -> list[Table]:
-    """Returns the table of what each guarantee says, if there are guarantees."""
-    said = {one["name"]: one["description"] for document in documents for one in document["guarantees"]}
-    return [Table("Guarantees", [Column("guarantee"), Column("what it says")], list(said.items()))] if said else []
-
-
-def verdicts_table(document: Document, name: str = "") -> Table:
-    """Returns the table of the verdicts on the guarantees of a method.
-
-    Args:
-        document: its JSON document.
-        name: its name; by default that of the document.
-    """
-    columns = [
-        Column("guarantee"), Column("verdict"), Column("schedules", COUNT), Column("time", SECONDS, code="checked_s"),
-        Column("worst value"),
-    ]  # fmt: skip
-    rows = [
-        (
-            guarantee["name"],
-            Cell(guarantee["verdict"], tone=TONES.get(guarantee["verdict"], "plain")),
-            guarantee["schedules"],
-            guarantee["seconds"],
-            "" if guarantee["worst"] is None else str(Measured(**guarantee["worst"])),
-        )
-        for guarantee in document["guarantees"]
-    ]
-    taken = SECONDS.with_symbol(document["seconds"])
-    return Table(f"{name or document['algorithm']}: {document['schedules']:,} schedules in {taken}", columns, rows)
-
-
-def verdicts_chart(documents: Sequence[Document]) -> Chart:
-    """Returns the chart of the verdicts: a row for each guarantee, a column for each method.
-
-    Args:
-        documents: the JSON document of each method.
-    """
-    found = [(one["algorithm"], each["name"], each["verdict"]) for one in documents for each in one["guarantees"]]
-    guarantees = list(dict.fromkeys(name for _, name, _ in found))
-    series = []
-    for verdict, colour in (("holds", ""), ("violated", ""), ("not checked", "faint")):
-        places = [(method, name) for method, name, one in found if one == verdict]
-        if places:
-            methods, names = zip(*places, strict=True)
-            series.append(Series(verdict, methods, names, "points", colour=colour))
-    x = Axis("method; empty: not promised", scale="category", ticks=[one["algorithm"] for one in documents])
-    y = Axis("", scale="category", ticks=guarantees[::-1])
-    return Chart(
-        title=f"Verdicts after {sum(one['schedules'] for one in documents):,} schedules",
-        words="A point for each guarantee of each method.",
-        alt="Verdicts by guarantee and method; the tables below have the same content.",
-        plots={"": Plot(x, y, series, colours=["holds", "violated"])},
-        height=140 + 26 * len(guarantees),
-    )
-
-
-def _violation(one: Counterexample) -> str:
-    return f"{one.story.method} violates {one.story.guarantee}: {one.story.first_words}"
-
-
-def _section(one: Counterexample, number: int) -> Section:
-    story = one.story
-    picture = Picture(
-        title="The messages of the run",
-        words="Time runs downwards; each column is a rank, each arrow a message, each box a collective. The numbers "
-        "are those of the story.",
-        alt=f"Sequence diagram of {len(story.ranks)} ranks and {len(story.sentences)} actions; the story below has "
-        "the same content.",
-        svg=scoped(svg_diagram(story)),
-    )
-    values = [_values(story)] if story.differences else []
-    blocks: list[Block] = [Claim(_violation(one)), Claim(story.setting), picture, _story(story), *values, _again(one)]
-    return Section(f"counterexample-{number}", f"{story.method}: {story.guarantee}", blocks)
-
-
-def scoped(svg: str) -> str:
-    """Restricts the styles of a diagram to the picture, and lets its colours follow the theme of the page.
-
-    The role of an image and its text are those of the element around it.
-
-    Args:
-        svg: a diagram of `svg_diagram`.
-    """
-    light, dark = (_prefixed(RULES.format(**colours), place) for colours, place in ((LIGHT, SCOPE), (DARK, DARK_SCOPE)))
-    fonts = _prefixed(STYLE.partition(RULES.format(**LIGHT))[0], SCOPE)
-    assert STYLE in svg, "a diagram has the common styles"
-    return svg.replace(' role="img"', "").replace(STYLE, f"\n{fonts}\n{light}\n{dark}\n")
-
-
-def _prefixed(rules: str, place: str) -> str:
-    return RULE.sub(
-        lambda rule: ", ".join(f"{place} {part.strip()}" for part in rule[1].split(",")) + rule[2] + "\n", rules
-    )
-
-
-def _story(story: Story) -> Table:
-    timed = any(sentence.time_s is not None for sentence in story.sentences)
-    rows: list[list[Any]] = []
-    for sentence in story.sentences:
-        rows.append([sentence.number, *[sentence.time_s] * timed, sentence.subject, sentence.words, sentence.line])
-        if story.left_out and sentence.number == story.left_out_after:
-            rows.append([Cell(None, words=" "), *[Cell(None, words=" ")] * timed, "", story.gap, ""])
-    columns = [
-        Column("", COUNT), *[Column("time", SECONDS)] * timed, Column("who"), Column("does what"),
-        Column("program line"),
-    ]  # fmt: skip
-    return Table("The story, step by step", columns, rows)
-
-
-def _values(story: Story) -> Table:
-    names = list(dict.fromkeys(name for one in story.differences for name, _ in one.values))
-    rows = [[one.what, *(dict(one.values).get(name, "") for name in names)] for one in story.differences]
-    return Table("Values at the end", [Column(""), *(Column(name or "value") for name in names)], rows)
-
-
-def _again(one: Counterexample) -> Table:
-    rows = [
-        ("run it again", f"`paceline check --replay {one.path.name}`"),
-        ("in a debugger", f"`python -m pdb -m paceline check --replay {one.path.name}`"),
-        ("found by", f"Paceline {one.paceline}"),
-    ]
-    return Table("How to see it yourself", [Column(""), Column("")], rows)
-
-
-def story_parts(story: Story, files: Sequence[Path] = ()) -> list[RenderableType]:
-    """Returns what a terminal shows of a story: sentences, diagram, values and files.
-
-    Args:
-        story: the story.
-        files: the files that contain it; the first one can be replayed.
-    """
-    parts: list[RenderableType] = [_title(story), Text(story.setting), "", _sentences(story), ""]
-    parts.append(Text(text_diagram(story), no_wrap=True, overflow="crop"))
-    if story.differences:
-        parts += ["", Text("Values", style="bold"), *(Text(f"  {one.text}") for one in story.differences)]
-    if files:
-        parts += ["", Text(f"written to {', '.join(map(str, files))}; run it again with:")]
-        parts.append(Text(f"  paceline check --replay {files[0]}", no_wrap=True))
-    return parts
-
-
-def _title(story: Story) -> Text:
-    title = Text(f"{story.method} violates ", style="bold")
-    return title.append(story.guarantee, style="bold red").append(f": {story.first_words}", style="not bold")
-
-
-def _sentences(story: Story) -> Grid:
-    timed = any(sentence.time_s is not None for sentence in story.sentences)
-    table = Grid(box=None, pad_edge=False, padding=(0, 1), show_header=False)
-    table.add_column(justify="right", style="dim", no_wrap=True)
-    if timed:
-        table.add_column(justify="right", style="dim", no_wrap=True)
-    table.add_column(ratio=1, overflow="fold")
-    table.add_column(style="dim", overflow="fold")
-    for sentence in story.sentences:
-        words = Text(f"{sentence.subject}: ").append(
-            sentence.words, style="red" if sentence.label.startswith("✗") else ""
-        )
-        times = ["" if sentence.time_s is None else f"{sentence.time_s:g} s"] * timed
-        table.add_row(f"{sentence.number}.", *times, words, Text(sentence.line))
-        if story.left_out and sentence.number == story.left_out_after:
-            table.add_row("", *[""] * timed, Text(story.gap, style="dim"), "")
-    return table
-
-
-def replay_document(path: Path, replayed: Replayed) -> dict[str, Any]:
-    """Returns the JSON answer for a counterexample that was run again.
-
-    Args:
-        path: its file.
-        replayed: what happened.
-    """
-    return {
-        "path": str(path),
-        "guarantee": replayed.counterexample.violation.guarantee,
-        "violated": replayed.violation is not None,
-        "same": replayed.same,
-        "words": replayed.words,
-        "changed": list(replayed.changed),
-        "others": [{"guarantee": other.guarantee, "words": other.words} for other in replayed.others],
-        "story": None if replayed.story is None else asdict(replayed.story),
-    }

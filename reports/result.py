@@ -59,9 +59,9 @@ class Result(ABC):
     def __repr__(self) -> str:
         from paceline.reports.text import as_text
 
-        return as_text(self.answer().blocks)
+        return as_text(self.answer().printed)
 
     def _repr_html_(self) -> str:
         from paceline.reports.html import html_of
 
-        return html_of(self.answer().blocks)
+        return html_of(self.answer().printed)

@@ -155,7 +155,7 @@ def _plan(folders: Sequence[Path]) -> Answer:
 
 def _check(files: Sequence[Path]) -> Answer:
     from paceline.checking.counterexamples import load_counterexample
-    from paceline.reports.check_result import answer_of_check
+    from paceline.reports.check_answer import Told, answer_of_check
 
     answers: list[dict[str, Any]] = []
     places: list[Path] = []
@@ -168,8 +168,7 @@ def _check(files: Sequence[Path]) -> Answer:
         answers += [dict(one) for one in mine]
         named = [one["counterexample"] for answer in mine for one in answer["guarantees"] if one["counterexample"]]
         places += [path if path.is_file() else file.parent / path.name for path in map(Path, named)]
-    found = [load_counterexample(place) for place in dict.fromkeys(places)]
-    return answer_of_check(answers, lambda: found)
+    return answer_of_check(answers, [Told.of(load_counterexample(place)) for place in dict.fromkeys(places)])
 
 
 READERS: dict[Kind, Callable[[Sequence[Path]], Answer]] = {

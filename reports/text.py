@@ -4,7 +4,7 @@ Rules of this file:
 
 * No digit, column or name is cut. Columns that do not fit the width continue in a second table, in which the columns
   that identify a row are repeated; long names and sentences continue on the next line.
-* Charts, timelines and pictures need a report, so they are not printed.
+* Charts and timelines need a report, so they are not printed; pictures only if they have a text.
 """
 
 from __future__ import annotations
@@ -31,24 +31,26 @@ REPR_WIDTH = 120
 
 
 def printed(blocks: Iterable[Block | RenderableType]) -> Iterator[RenderableType]:
-    """Yields what a terminal shows of blocks: tables, and claims as text.
+    """Yields what a terminal shows of blocks: tables, claims as text, and pictures in characters.
 
     Args:
         blocks: the blocks of an answer.
     """
     for block in blocks:
-        if not isinstance(block, Chart | Timeline | Picture):
+        if not isinstance(block, Chart | Timeline) and (not isinstance(block, Picture) or block.text):
             yield rendered(block)
 
 
 def rendered(block: Block | RenderableType) -> RenderableType:
-    """Returns what a terminal shows of a table or a claim; what is no block stays as it is."""
+    """Returns what a terminal shows of a table, a claim or a picture; what is no block stays as it is."""
     if isinstance(block, Table):
         return TableView(block)
+    if isinstance(block, Picture):
+        block = Claim(block.text, block.title, verbatim=True)
     if isinstance(block, Claim):
-        title = Text(f"{block.title}\n", style="bold") if block.title else Text()
-        return title + Text(block.text, no_wrap=block.verbatim, overflow="fold")
-    assert not isinstance(block, Chart | Timeline | Picture), "a terminal shows no drawings"
+        text = Text(block.text, no_wrap=block.verbatim, overflow="fold")
+        return Group(heading(block.title), text, Text()) if block.title else text
+    assert not isinstance(block, Chart | Timeline), "a terminal shows no charts"
     return block
 
 

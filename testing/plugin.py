@@ -50,10 +50,11 @@ def pytest_runtest_makereport(
 
 def told(violation: Violation) -> str:
     """Returns the story of a violation and its sequence diagram as text."""
-    from paceline.checking.counterexamples import story, text_diagram
+    from paceline.checking.counterexamples import story
+    from paceline.reports.check_answer import blocks_of_run
+    from paceline.reports.text import as_text
 
-    whole = story(violation)
-    return f"{whole.text}\n\n{text_diagram(whole)}"
+    return as_text(blocks_of_run(story(violation)))
 
 
 def saved(violation: Violation, folder: Path) -> Path:

@@ -30,6 +30,7 @@ from paceline.checking.cases.shrinking import shrunk
 from paceline.checking.cases.violations import Violation, violations
 from paceline.checking.cases.worst_values import Measured, measured
 from paceline.checking.check_guarantees import check_of
+from paceline.checking.defaults import SCHEDULES, SEED, STEPS, WORKERS
 
 FURTHER = 100
 """schedules after the first violation, so that the result does not depend on the machine's speed; provenance: ours"""
@@ -60,11 +61,11 @@ class Effort:
         same_as: a method that is to have the same weights, with its hyper-parameters; None: none.
     """
 
-    schedules: int = 1000
+    schedules: int = SCHEDULES
     seconds: float | None = None
-    workers: int = 4
-    steps: int = 6
-    seed: int = 1
+    workers: int = WORKERS
+    steps: int = STEPS
+    seed: int = SEED
     shrink_runs: int = SHRINK_RUNS
     same_as: Method | None = None
 
@@ -109,27 +110,16 @@ class Checked:
         self.hyper_parameters = {one.name: [getattr(self.method, one.name)] for one in fields(self.method)}
 
     @property
-    def drawn(self) -> dict[str, list[Any]]:
-        """The hyper-parameters with several values, each with all of them."""
-        return {name: values for name, values in self.hyper_parameters.items() if len(values) > 1}
-
-    @property
     def not_checked(self) -> dict[str, str]:
         """What no schedule could show: each invariant and guarantee with what it needs, empty if that is unknown."""
         needs = {name: one.needs for name, one in INVARIANTS.items()}
         return {name: needs.get(name, "") for name, one in self.verdicts.items() if one.verdict == "not checked"}
 
     @property
-    def coverage(self) -> list[str]:
-        """Sentences about the hyper-parameters that were tried and about what was not checked."""
-        drawn = ", ".join(f"{name} {', '.join(map(str, values))}" for name, values in self.drawn.items())
-        fixed = ", ".join(f"{name}={values[0]}" for name, values in self.hyper_parameters.items() if len(values) == 1)
-        said = [f"hyper-parameters drawn: {drawn or 'none'}", f"with one value only: {fixed or 'none'}"]
+    def measured_with(self) -> list[str]:
+        """The changes of hyper-parameters with which the weight of gradients was measured, if it was."""
         form = self.method.linear_form() if self.verdicts[AFTER_DEATHS].schedules else None
-        if form is not None and (changes := changes_of(self.method, form)):
-            said.append(f"{AFTER_DEATHS} was measured with {', '.join(changes)}")
-        missed = [name + (f" ({needs})" if needs else "") for name, needs in self.not_checked.items()]
-        return [*said, f"not checked: {', '.join(missed) or 'nothing'}"]
+        return [] if form is None else list(changes_of(self.method, form))
 
     @property
     def violated(self) -> list[Verdict]:

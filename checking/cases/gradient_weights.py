@@ -33,6 +33,7 @@ from paceline.checking.cases.deaths import WithDeaths
 from paceline.checking.cases.outcomes import MOVES_PER_STEP
 from paceline.checking.limits import limited
 from paceline.checking.moves import Fair, Move
+from paceline.records.figures import written_apart
 
 BATCH = 5
 """samples of a worker in a step; not divisible by 2, 3 or 4, so that parts of a batch are unequal"""
@@ -242,9 +243,10 @@ def _wrong_decay(case: Case) -> Iterator[str]:
         updates = state.weights.version if plain.has_server else state.step
         right, found = plain.initial_weight(updates), float(state.weights.vector[learner.count])
         if right is not None and not abs(found - right) <= PRECISION * abs(right):
+            here, declared = written_apart(found, right)
             yield (
-                f"with weight decay and without gradients, rank {me.rank} keeps {found:.4g} of the "
-                f"initial weights after {updates} updates, and {right:.4g} by "
+                f"with weight decay and without gradients, rank {me.rank} keeps {here} of the "
+                f"initial weights after {updates} updates, and {declared} by "
                 f"{type(case.method).__name__}.initial_weight{_said(case.method, plain)}"
             )
             return
@@ -258,7 +260,8 @@ def _wrong_gradients(case: Case) -> Iterator[str]:
     for copy in measured.copies:
         for layer, part in enumerate(measured.learner.layout.layers):
             if not abs((found := measured.found(copy, measured.learner.count, layer)) - 1) <= PRECISION:
-                yield f"without gradients, {copy} change: in the layer {part.name!r} from 1 to {found:.4g}{said}"
+                before, after = written_apart(1.0, found)
+                yield f"without gradients, {copy} change: in the layer {part.name!r} from {before} to {after}{said}"
                 return
     for key, place in measured.learner.places.items():
         words = f"the gradient of rank {key[0]}'s step {key[1]}"
@@ -268,11 +271,12 @@ def _wrong_gradients(case: Case) -> Iterator[str]:
         for layer, part in enumerate(measured.learner.layout.layers):
             right = measured.declared(key, layer)
             for copy in measured.copies:
-                found = -measured.found(copy, place, layer) / SCALES[layer]
+                found = 0.0 - measured.found(copy, place, layer) / SCALES[layer]
                 if not abs(found - right) <= PRECISION * max(abs(right), method_scale(measured)):
+                    here, declared = written_apart(found, right)
                     yield (
-                        f"{words} counts {found:.4g} in {copy}, layer {part.name!r}, when everything in flight has "
-                        f"ended, and {right:.4g} by {type(case.method).__name__}.gradient_weight{said}"
+                        f"{words} counts {here} in {copy}, layer {part.name!r}, when everything in flight has "
+                        f"ended, and {declared} by {type(case.method).__name__}.gradient_weight{said}"
                     )
                     return
 

@@ -28,6 +28,7 @@ from paceline.checking.cases.performing import performed
 from paceline.checking.cases.shared_state import dependence_on_shared_state
 from paceline.checking.limits import DoesNotEnd
 from paceline.checking.reference_runs import numbers, reference_weights, rounding
+from paceline.records.figures import SECONDS, significant
 
 Check = Callable[[Outcome], Iterator[str]]
 SAME_AS = "same-as"
@@ -140,8 +141,8 @@ def _time_forward(outcome: Outcome) -> Iterator[str]:
     for span in trace.spans:
         if not 0 <= span.start_s <= span.end_s <= trace.wall_s:
             yield (
-                f"rank {span.rank}, {span.activity} of step {span.step}: from {span.start_s:g} s to {span.end_s:g} s, "
-                f"in a run of {trace.wall_s:g} s"
+                f"rank {span.rank}, {span.activity} of step {span.step}: from {SECONDS.with_symbol(span.start_s)} to "
+                f"{SECONDS.with_symbol(span.end_s)}, in a run of {SECONDS.with_symbol(trace.wall_s)}"
             )
     for what, times in (
         ("updates", [row.time_s for row in trace.updates]),
@@ -178,7 +179,7 @@ def _same_record(outcome: Outcome) -> Iterator[str]:
             yield f"{what} of a second run of the same case are different"
             return
     if (away := unlike(outcome, again)) is not None:
-        yield f"the weights of a second run of the same case are different, by {away:.3g}"
+        yield f"the weights of a second run of the same case are different, by {significant(away)}"
 
 
 def _same_in_interpreters(outcome: Outcome) -> Iterator[str]:
@@ -194,7 +195,10 @@ def _same_in_interpreters(outcome: Outcome) -> Iterator[str]:
         return
     again = dataclasses.replace(outcome, trace=trace)
     if (away := unlike(outcome, again)) is not None:
-        yield f"the simulated run and its repetition by the any-order interpreter differ in weights by {away:.3g}"
+        yield (
+            "the simulated run and its repetition by the any-order interpreter differ in weights by "
+            f"{significant(away)}"
+        )
 
 
 def _is_replayable(outcome: Outcome) -> bool:
@@ -211,7 +215,7 @@ def _complete_state(outcome: Outcome) -> Iterator[str]:
     if whole.error is None and (away := unlike(outcome, whole)) is not None and order_is_irrelevant(case):
         yield (
             f"the run that was stopped after step {' and '.join(map(str, case.stops))} and entered again from its "
-            f"states ends with other weights, by {away:.3g}"
+            f"states ends with other weights, by {significant(away)}"
         )
 
 
@@ -259,7 +263,7 @@ def _same_as(outcome: Outcome) -> Iterator[str]:
     there = reference_weights(job)
     away = float(np.abs(numbers(outcome.trace.weights) - there).max())
     if not away <= rounding(there):
-        yield f"weights differ by {away:.3g} from those of {job.method.name}, more than rounding explains"
+        yield f"weights differ by {significant(away)} from those of {job.method.name}, more than rounding explains"
 
 
 def _reference(outcome: Outcome) -> Job | None:

@@ -11,6 +11,7 @@ from paceline.checking.cases.case import Case
 from paceline.checking.cases.observed import Finding
 from paceline.checking.driver import Entry
 from paceline.checking.limits import STUCK_S, interrupted_when_stuck
+from paceline.records.figures import SECONDS
 from paceline.records.trace import Trace
 
 MOVES_PER_STEP = 200
@@ -44,5 +45,5 @@ class TooLong(PacelineError):
 
 def interrupted_if_stuck() -> AbstractContextManager[None]:
     """Raises `TooLong` in the block if a program computes without operations."""
-    words = f"a program computed for {STUCK_S:g} s of processor time without an operation"
+    words = f"a program computed for {SECONDS.with_symbol(STUCK_S)} of processor time without an operation"
     return interrupted_when_stuck(lambda: TooLong(words))

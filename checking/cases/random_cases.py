@@ -26,6 +26,7 @@ from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import Method
 from paceline.checking.cases.case import Case, Times, placed
 from paceline.checking.cases.orders import random_chooser
+from paceline.checking.defaults import SEED, STEPS, WORKERS
 from paceline.checking.moves import Chooser, RoundRobin
 
 CONSERVING = frozenset({Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MEAN})
@@ -66,9 +67,9 @@ class RandomCases:
     """
 
     method: Method
-    seed: int = 1
-    workers: int = 4
-    steps: int = 6
+    seed: int = SEED
+    workers: int = WORKERS
+    steps: int = STEPS
     same_as: Method | None = None
 
     @cached_property

@@ -30,6 +30,7 @@ from paceline.algorithms.core.values import Rank
 from paceline.checking.cases.case import Case
 from paceline.checking.cases.observed import Observed
 from paceline.checking.lanes import Checkpoint, Task
+from paceline.records.figures import significant
 
 CONTAINERS = (dict, list, set, deque, bytearray)
 PLAIN = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None))
@@ -292,5 +293,5 @@ def dependence_on_shared_state(case: Case) -> Iterator[str]:
     elif (away := unlike(apart, together)) is not None:
         yield (
             f"the result depends on {named}, which ranks and runs share in one process: the weights differ by "
-            f"{away:.3g} if each rank has its own, as in a real run"
+            f"{significant(away)} if each rank has its own, as in a real run"
         )

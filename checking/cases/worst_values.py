@@ -25,20 +25,11 @@ class Measured:
         quantity: its name.
         value: the value; larger is worse.
         bound: the largest value that the guarantee permits; None without a guarantee.
-
-    >>> print(Measured("largest staleness", 7, 8))
-    largest staleness 7, guarantee ≤ 8
-    >>> print(Measured("largest staleness", 7))
-    largest staleness 7
     """
 
     quantity: str
     value: float
     bound: float | None = None
-
-    def __str__(self) -> str:
-        bound = "" if self.bound is None else f", guarantee {'≤' if self.bound else '='} {self.bound:.3g}"
-        return f"{self.quantity} {self.value:.3g}{bound}"
 
     def worse_than(self, other: Measured | None) -> bool:
         """Whether this value is larger than another one, each relative to its bound; NaN is the largest."""
@@ -121,8 +112,8 @@ def measured(outcome: Outcome, guarantees: Iterable[AnyGuarantee] | None = None)
     >>> from paceline.algorithms import find
     >>> from paceline.checking.cases import Case, performed
     >>> outcome = performed(Case(method=find("agd")(delay=1), nodes=(1, 1), steps=3))
-    >>> print(measured(outcome)["exact-delay"])
-    largest staleness 1, guarantee ≤ 1
+    >>> measured(outcome)["exact-delay"]
+    Measured(quantity='largest staleness', value=1, bound=1)
     """
     if outcome.error is not None or not outcome.case.gradients:
         return {}

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from html import escape
 
 from paceline.checking.counterexamples.diagram_rows import Row, not_received, rows_of
-from paceline.checking.counterexamples.story_model import Story
+from paceline.checking.counterexamples.story_model import DIGITS, Story
+from paceline.records.figures import SECONDS
 
 COLUMN, ROW = 210, 28
 """pixels of a column and of a row"""
@@ -128,7 +129,7 @@ class _Drawing:
         yield f"<g><title>{escape(sentence.text)}</title>"
         yield _text(NUMBERS - 6, y + 4, row.numbers, "faint", anchor="end")
         if sentence.time_s is not None:
-            yield _text(NUMBERS + TIME - 6, y + 4, f"{sentence.time_s:.4g} s", "faint", anchor="end")
+            yield _text(NUMBERS + TIME - 6, y + 4, SECONDS.with_symbol(sentence.time_s, DIGITS), "faint", anchor="end")
         yield _text(self.lines_at, y + 4, _cut(sentence.line, LINES - 12), "faint")
         if not sentence.ranks:
             end = self.lines_at if sentence.line else self.width

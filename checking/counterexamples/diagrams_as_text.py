@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from paceline.checking.counterexamples.diagram_rows import Row, rows_of
-from paceline.checking.counterexamples.story_model import Story
+from paceline.checking.counterexamples.story_model import DIGITS, Story
+from paceline.records.figures import SECONDS
 
 WIDTH = 80
 LEFT = 8
@@ -83,7 +84,7 @@ class _Canvas:
             return f"{'⋮':>{self.left - 2}}  {story.gap}"
         beginning = f"{row.numbers:>{LEFT - 2}}"
         if sentence.time_s is not None:
-            beginning += f"{sentence.time_s:>{TIME - 2}.4g} s"
+            beginning += f"{SECONDS.with_symbol(sentence.time_s, DIGITS):>{TIME}}"
         line = self.blank(beginning)
         if not sentence.ranks:
             return _over(line, self.left, f" ✗ {_cut(sentence.words, WIDTH - self.left - 3)}")

@@ -21,10 +21,13 @@ from paceline.checking.check_guarantees import total_weights
 from paceline.checking.counterexamples.recording import Record, numbers
 from paceline.checking.counterexamples.story_model import Difference
 from paceline.checking.reference_runs import as_sync_sgd, reference_weights, rounding
+from paceline.records.figures import digits_apart, significant
 
 MOST = 3
 """elements of a vector that are listed"""
 Compare = Callable[[Outcome], "Found"]
+Compared = tuple[str, Mapping[str, NDArray[Any]], int]
+"""what an element is, the vectors that have it, and its index"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +38,13 @@ class Found:
         differences: the values.
         element: the index of the first element of the weights that differs; None if no weights are compared.
         update: the first input of an update that violates the guarantee; None if it is not about updates.
+        digits: significant digits with which values of the element that differ are written differently.
     """
 
     differences: tuple[Difference, ...] = ()
     element: int | None = None
     update: Update | None = None
+    digits: int = 3
 
 
 def differing_values(guarantee: str, outcome: Outcome, record: Record) -> Found:
@@ -53,8 +58,15 @@ def differing_values(guarantee: str, outcome: Outcome, record: Record) -> Found:
     if guarantee in VECTORS:
         names = VECTORS[guarantee](outcome)
         elements = _elements(names, exact=guarantee.startswith("replicas"))
-        differences = (*_first_step(guarantee, record, elements), *_listed(names, elements))
-        return Found(differences=differences, element=elements[0] if elements else None)
+        compared = [
+            *_first_step(guarantee, record, elements),
+            *((f"weights[{index}] at the end", names, index) for index in elements[:MOST]),
+        ]
+        differences = [_difference(*one) for one in compared]
+        if len(elements) > MOST:
+            differences.append(Difference(what="elements that differ", values=(("", str(len(elements))),)))
+        digits = max((_digits(vectors, index) for _, vectors, index in compared), default=3)
+        return Found(differences=tuple(differences), element=elements[0] if elements else None, digits=digits)
     return ROWS[guarantee](outcome) if guarantee in ROWS else Found()
 
 
@@ -69,23 +81,22 @@ def _elements(vectors: Mapping[str, NDArray[Any]], *, exact: bool = True) -> lis
     return sorted({int(index) for other in same for index in np.flatnonzero(~(np.abs(first - other) <= most))})
 
 
-def _listed(vectors: Mapping[str, NDArray[Any]], elements: Sequence[int]) -> tuple[Difference, ...]:
-    rows = [
-        Difference(
-            what=f"weights[{index}] at the end",
-            values=tuple((name, repr(float(vector[index]))) for name, vector in vectors.items()),
-        )
-        for index in elements[:MOST]
-    ]
-    if len(elements) > MOST:
-        rows.append(Difference(what="elements that differ", values=(("", str(len(elements))),)))
-    return tuple(rows)
+def _digits(vectors: Mapping[str, NDArray[Any]], index: int) -> int:
+    return digits_apart(float(vector[index]) for vector in vectors.values())
 
 
-def _first_step(guarantee: str, record: Record, elements: Sequence[int]) -> tuple[Difference, ...]:
+def _difference(what: str, vectors: Mapping[str, NDArray[Any]], index: int) -> Difference:
+    """Returns an element of several vectors, with the digits that show where they differ."""
+    digits = _digits(vectors, index)
+    return Difference(
+        what=what, values=tuple((name, significant(float(vector[index]), digits)) for name, vector in vectors.items())
+    )
+
+
+def _first_step(guarantee: str, record: Record, elements: Sequence[int]) -> list[Compared]:
     """Returns the first step after which the replicas of ranks differ, from the states of their `NextStep`."""
     if guarantee != "replicas-equal" or not elements:
-        return ()
+        return []
     after: dict[int, dict[Rank, NDArray[Any]]] = {}
     for moment in record.moments:
         request = moment.request
@@ -96,11 +107,8 @@ def _first_step(guarantee: str, record: Record, elements: Sequence[int]) -> tupl
     for step, vectors in sorted(after.items()):
         named = {f"rank {rank}": vector for rank, vector in sorted(vectors.items())}
         if found := _elements(named):
-            values = tuple((name, repr(float(vector[found[0]]))) for name, vector in named.items())
-            return (
-                Difference(what=f"first difference, when step {step - 1} ends: weights[{found[0]}]", values=values),
-            )
-    return ()
+            return [(f"first difference, when step {step - 1} ends: weights[{found[0]}]", named, found[0])]
+    return []
 
 
 def _replicas(outcome: Outcome) -> dict[str, NDArray[Any]]:
@@ -158,7 +166,7 @@ def _staleness(least: float, most: float, rows: Sequence[Update]) -> Found:
     wrong = next((row for row in rows if not least <= row.staleness <= most), None)
     if wrong is None:
         return Found()
-    promised = f"{least:g}" if least == most else f"{least:g} to {most:g}"
+    promised = significant(least) if least == most else f"{significant(least)} to {significant(most)}"
     values = (
         ("computed at version", str(wrong.version_read)),
         ("staleness", str(wrong.staleness)),
@@ -187,7 +195,7 @@ def _clock_gap(outcome: Outcome) -> Found:
         gap = done[row.rank] - min(done[rank] for rank in workers)
         if gap > most:
             steps = tuple((f"rank {rank}", str(done[rank])) for rank in workers)
-            values = (*steps, ("gap", str(gap)), ("promised", f"at most {most:g}"))
+            values = (*steps, ("gap", str(gap)), ("promised", f"at most {significant(most)}"))
             return Found(differences=(Difference(what="steps applied", values=values),), update=row)
     return Found()
 

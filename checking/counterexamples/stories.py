@@ -13,7 +13,8 @@ from paceline.checking.counterexamples.drafts import numbered
 from paceline.checking.counterexamples.focus import Focus
 from paceline.checking.counterexamples.recording import Record
 from paceline.checking.counterexamples.sentences import Drafting
-from paceline.checking.counterexamples.story_model import Difference, Sentence, Story
+from paceline.checking.counterexamples.story_model import DIGITS, Difference, Sentence, Story
+from paceline.records.figures import SECONDS
 
 MOST_SENTENCES = 120
 """more sentences are left out in the middle; provenance: ours, 3 ranks and 5 steps give at most 100"""
@@ -49,7 +50,9 @@ def story_of(violation: Violation, outcome: Outcome, record: Record) -> Story:
     """
     found = differing_values(violation.guarantee, outcome, record)
     timed, tells_ends = violation.case.times is not None, bool(violation.case.stops or outcome.error)
-    drafting = Drafting(record, outcome.job, Focus(found.element, found.update), timed=timed, tells_ends=tells_ends)
+    drafting = Drafting(
+        record, outcome.job, Focus(found.element, found.update, found.digits), timed=timed, tells_ends=tells_ends
+    )
     drafts = drafting.all(outcome.error)
     decisive = next((at for at, draft in enumerate(drafts) if draft.decisive), len(drafts) - 1)
     sentences = numbered(drafts[: decisive + 1])
@@ -108,8 +111,9 @@ def _setting(case: Case) -> str:
     if case.times is None:
         words += ", in any order"
     else:
-        compute = ", ".join(f"{seconds:g}" for seconds in case.times.compute_s)
-        words += f", simulated: gradients of {compute} s, latency {case.times.latency_s:g} s"
+        compute = ", ".join(SECONDS.text(seconds, DIGITS) for seconds in case.times.compute_s)
+        latency = SECONDS.with_symbol(case.times.latency_s, DIGITS)
+        words += f", simulated: gradients of {compute} s, latency {latency}"
     if not case.gradients:
         words += ", all gradients 0"
     if case.stops:

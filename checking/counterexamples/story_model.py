@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from paceline.records.figures import SECONDS
+
+DIGITS = 4
+"""significant digits of times in a story: one more than elsewhere, so that neighbours differ; provenance: ours"""
 Act = Literal[
     "compute", "send", "receive", "collective", "start", "update", "memory", "result", "wait", "state", "failure"
 ]
@@ -56,7 +60,7 @@ class Sentence:
     @property
     def text(self) -> str:
         """The sentence in one line."""
-        time = "" if self.time_s is None else f"at {self.time_s:g} s, "
+        time = "" if self.time_s is None else f"at {SECONDS.with_symbol(self.time_s, DIGITS)}, "
         line = f"  [{self.line}]" if self.line else ""
         return f"{self.number}. {time}{self.subject}: {self.words}{line}"
 
@@ -113,15 +117,3 @@ class Story:
     def gap(self) -> str:
         """A sentence about what is left out."""
         return f"({self.left_out} sentences are left out)"
-
-    @property
-    def text(self) -> str:
-        """The whole story as plain text."""
-        lines = [f"{self.method} violates {self.guarantee}: {self.first_words}", self.setting, ""]
-        for sentence in self.sentences:
-            lines.append(sentence.text)
-            if self.left_out and sentence.number == self.left_out_after:
-                lines.append(self.gap)
-        if self.differences:
-            lines += ["", "Values:", *(f"  {one.text}" for one in self.differences)]
-        return "\n".join(lines)

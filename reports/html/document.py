@@ -15,7 +15,7 @@ from typing import Any
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.files import write_whole
-from paceline.reports.blocks import Answer, Block, Cell, Chart, Claim, Section, Table, Timeline
+from paceline.reports.blocks import Answer, Block, Cell, Chart, Claim, Picture, Section, Table, Timeline
 from paceline.reports.html.plotly_charts import height_of, plotly_of
 from paceline.reports.palette import ACTIVITIES, WORDS, dark_colours
 
@@ -59,7 +59,7 @@ def render(answer: Answer) -> str:
 
 
 def html_of(parts: Iterable[Block]) -> str:
-    """Returns tables and paragraphs as HTML for a notebook; charts need a report, so they are left out.
+    """Returns tables, paragraphs and pictures in characters as HTML for a notebook; charts need a report.
 
     Args:
         parts: the blocks of an answer.
@@ -75,7 +75,11 @@ def html_of(parts: Iterable[Block]) -> str:
     </tbody>
     </table>
     """
-    shown = (_part(part) for part in parts if isinstance(part, Claim | Table))
+    shown = (
+        _part(Claim(part.text, part.title, verbatim=True) if isinstance(part, Picture) else part)
+        for part in parts
+        if isinstance(part, Claim | Table) or (isinstance(part, Picture) and part.text)
+    )
     return str(_template("notebook.html.j2").render(parts=list(shown))).strip()
 
 

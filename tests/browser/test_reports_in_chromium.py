@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from paceline.reports.check_result import answer_of_check
+from paceline.reports.check_answer import Told, answer_of_check
 from paceline.reports.comparison_answer import answer_of_comparison
 from paceline.reports.html import write_report
 from paceline.reports.planning.plan_blocks import answer_of_plan
@@ -46,7 +46,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         answer_of_comparison(comparison()),
         with_provenance(sweep_answer(sweep_table()), scenario),
         with_provenance(answer_of_plan(plan_answer(), "quickstart", PLAN_TRIALS), scenario),
-        answer_of_check([], lambda: [counterexample(folder)]),
+        answer_of_check([], [Told.of(counterexample(folder))]),
     )
     return {kind: write_report(made, folder / f"{kind}.html") for kind, made in zip(KINDS, reports, strict=True)}
 
@@ -125,6 +125,17 @@ def test_a_report_fits_a_phone(kind: str, files: dict[str, Path], browser: Any) 
         width = browser.execute_script("return document.documentElement.scrollWidth")
         assert width <= PHONE[0], f"{tab.text}: {width} pixels"
     assert browser.get_log("browser") == []
+
+
+def test_what_is_wider_than_a_phone_says_that_it_scrolls(files: dict[str, Path], browser: Any) -> None:
+    open_at(browser, files["check"], (390, 844))
+    browser.execute_script("document.getElementById('tab-counterexample-1').click()")
+    boxes = "[...document.querySelectorAll('[role=tabpanel]:not([hidden]) .scroll')]"
+    cut = f"return {boxes}.filter((one) => one.scrollWidth > one.clientWidth + 1)"
+    hidden = f"{cut}.filter((one) => one.nextElementSibling.hidden).length"
+    wait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait(browser, 10)
+    wait.until(lambda page: page.execute_script(hidden) == 0)  # after the observer of sizes
+    assert browser.execute_script(f"{cut}.some((one) => one.classList.contains('picture'))")
 
 
 def test_the_theme_of_the_reader_is_used_and_can_be_changed(files: dict[str, Path], browser: Any) -> None:

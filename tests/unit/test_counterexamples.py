@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import io
+import itertools
 import json
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
-from rich.console import Console
+from typer.testing import CliRunner
 
 from paceline.algorithms import METHODS, find
 from paceline.algorithms.core.errors import InputError
@@ -33,13 +35,18 @@ from paceline.checking.counterexamples import (
     svg_diagram,
     text_diagram,
 )
+from paceline.checking.counterexamples.differing_values import _difference
 from paceline.checking.counterexamples.stories import recorded
 from paceline.checking.counterexamples.story_model import Act
-from paceline.cli.check_command import replay_file
-from paceline.cli.output import Output
-from paceline.reports.check_result import story_parts, write_files
+from paceline.cli.app import app
+from paceline.reports.blocks import Claim, Table
+from paceline.reports.check_answer import Told, blocks_of_run, blocks_of_story
+from paceline.reports.check_result import save_with_diagram
+from paceline.reports.html import html_of
+from paceline.reports.text import as_text
 from tests.thorough import FAMILIES, sampled
 
+RUN = CliRunner()
 METHODS_FILE = Path(__file__).parents[1] / "buggy_methods.py"
 
 
@@ -72,28 +79,33 @@ def line_of(code: str) -> int:
 # --- stories ---------------------------------------------------------------------------------------------------------
 
 SKIPS_THE_MEAN = """\
-skips-the-mean violates replicas-equal: at the end rank 1 holds other weights than rank 0
-2 workers, 1 step of batch 4, seed 1, in any order.
-
 1. rank 0 (worker), step 0: computes a gradient at version 0  [buggy_methods.py:N in worker]
 2. rank 1 (worker), step 0: computes a gradient at version 0  [buggy_methods.py:N in worker]
 3. rank 1 (worker), step 0: enters AllReduce 'gradient 0' (mean), in which rank 0 already waits: it completes  \
 [buggy_methods.py:N in worker]
 4. rank 0 (worker), step 0: applies update 0 with its gradient of step 0 from version 0 (staleness 0): \
-weights[0] = 0.06047058823529412  [buggy_methods.py:N in worker]
+weights[0] = 0.0605  [buggy_methods.py:N in worker]
 5. rank 1 (worker), step 0: applies update 0 with its gradient of step 0 from version 0 (staleness 0): \
 weights[0] = 0.068  [buggy_methods.py:N in worker]
-
-Values:
-  first difference, when step 0 ends: weights[0]: rank 0 0.06047058823529412, rank 1 0.068
-  weights[0] at the end: rank 0 0.06047058823529412, rank 1 0.068
-  weights[1] at the end: rank 0 0.07187878787878788, rank 1 0.07575757575757576
-  weights[2] at the end: rank 0 0.07812269031781227, rank 1 0.0804878048780488
-  elements that differ: 8"""
+first difference, when step 0 ends: weights[0]: rank 0 0.0605, rank 1 0.068
+weights[0] at the end: rank 0 0.0605, rank 1 0.068
+weights[1] at the end: rank 0 0.0719, rank 1 0.0758
+weights[2] at the end: rank 0 0.0781, rank 1 0.0805
+elements that differ: 8"""
 
 
 def test_the_story_of_replicas_that_differ() -> None:
-    assert without_numbers(told("SkipsTheMean").text) == SKIPS_THE_MEAN
+    found = told("SkipsTheMean")
+    assert found.setting == "2 workers, 1 step of batch 4, seed 1, in any order."
+    lines = [*(one.text for one in found.sentences), *(one.text for one in found.differences)]
+    assert without_numbers("\n".join(lines)) == SKIPS_THE_MEAN
+
+
+def test_values_have_the_digits_that_show_their_difference() -> None:
+    first, second = np.array([0.3, 1.0]), np.array([0.1 + 0.2, 1.0])
+    assert dict(_difference("weights[0]", {"here": first, "there": second}, 0).values) == {
+        "here": "0.29999999999999999", "there": "0.30000000000000004",
+    }  # fmt: skip
 
 
 def test_program_lines_are_those_of_the_operations() -> None:
@@ -162,7 +174,7 @@ def test_a_long_story_leaves_out_its_middle() -> None:
     found = story(Violation(guarantee="example", words="nothing is wrong", case=case))
     assert len(found.sentences) == 120
     assert found.left_out > 0
-    assert f"({found.left_out} sentences are left out)" in found.text
+    assert f"({found.left_out} sentences are left out)" in as_text(blocks_of_run(found), 80)
     assert f"({found.left_out} sentences are left out)" in text_diagram(found)
     assert found.sentences[-1].number == 120 + found.left_out
 
@@ -338,20 +350,9 @@ def test_a_replay_says_which_function_has_changed(tmp_path: Path) -> None:
     )
 
 
-REPLAY = """
-import sys
-from pathlib import Path
-from paceline.cli.check_command import replay_file
-from paceline.cli.output import Output
-sys.exit(replay_file(Path(sys.argv[1]), Output()))
-"""
-
-
 def in_new_process(path: Path, *before: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-    """Replays a file in a new process, as the command does."""
-    script = path.with_name("replay_it.py")
-    script.write_text(REPLAY)
-    command = [sys.executable, *before, str(script), str(path)]
+    """Runs the command that replays a file."""
+    command = [sys.executable, *before, "-m", "paceline", "check", "--replay", path.name]
     return subprocess.run(command, input=typed, capture_output=True, text=True, check=False, cwd=path.parent)
 
 
@@ -418,36 +419,47 @@ def test_a_missing_file_and_binary_data(tmp_path: Path) -> None:
 # --- the terminal ----------------------------------------------------------------------------------------------------
 
 
-def shown(*, as_json: bool = False) -> tuple[Output, io.StringIO]:
-    text = io.StringIO()
-    return Output(as_json=as_json, out=Console(file=text, width=100)), text
+def test_a_counterexample_fits_a_terminal_and_is_the_same_in_html(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("counterexamples/found.json")
+    timed = {"times": Times(compute_s=(1.0, 2.0), latency_s=0.25)}
+    for name, changes in (("SkipsTheMean", {}), ("NoBound", timed)):
+        found = Told(save_with_diagram(violation_of(case_of(name, **changes)), path), path)
+        assert path.is_file() and path.with_suffix(".svg").is_file()
+        blocks = blocks_of_story(found)
+        printed, html = as_text(blocks, 80), unescape(html_of(blocks))
+        assert (
+            max(map(len, printed.splitlines())) <= 80
+            and "paceline check --replay counterexamples/found.json" in printed
+        )
+        for table in (block for block in blocks if isinstance(block, Table)):
+            assert html.count(f"<caption>{table.title}</caption>") == 1 and "continued" not in printed
+            for row, column in itertools.product(range(len(table.rows)), range(len(table.columns))):
+                assert table.text(row, column) in html
+        assert text_diagram(found.story) in printed and text_diagram(found.story) in html
 
 
-def test_the_terminal_shows_the_story_the_diagram_and_the_files(tmp_path: Path) -> None:
-    found, files = write_files(violation_of(case_of("SkipsTheMean")), tmp_path, "found")
-    output, text = shown()
-    for part in story_parts(found, files):
-        output.row(part)
-    printed = text.getvalue()
-    assert [file.name for file in files] == ["found.json", "found.svg"]
-    assert all(file.is_file() for file in files)
-    assert "╞════ AllReduce gradient 0 ═══╡" in printed
-    assert f"paceline check --replay {files[0]}" in printed.replace("\n", "")
-    assert "rank 0 0.06047058823529412, rank 1 0.068" in printed
-    assert max(map(len, printed.splitlines())) <= 100
+def test_a_failure_is_marked_and_a_story_has_no_file_before_it_is_stored() -> None:
+    blocks = blocks_of_story(Told(told("Fails", steps=2)))
+    (sentences,) = (block for block in blocks if isinstance(block, Table))
+    assert sentences.rows[-1][1].tone == "bad" and sentences.rows[0][1].tone == "plain"
+    assert isinstance(blocks[-1], Claim) and "`save` of the result" in blocks[-1].text
 
 
-def test_the_exit_status_and_the_json_of_a_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_status_and_the_json_of_a_replay(tmp_path: Path) -> None:
     path = tmp_path / "found.json"
     save(violation_of(case_of("SkipsTheMean")), path)
-    assert replay_file(path, Output(as_json=True)) == 1
-    answer = json.loads(capsys.readouterr().out)
+    done = RUN.invoke(app, ["check", "--replay", str(path), "--json"])
+    answer = json.loads(done.stdout)
+    assert done.exit_code == 1
     assert (answer["guarantee"], answer["same"], answer["changed"]) == ("replicas-equal", True, [])
+    assert answer["story"]["sentences"] and answer["path"] == str(path)
     case = Case(method=find("easgd")(), nodes=(1,), steps=1)
     save(Violation(guarantee="round-robin", words="an example", case=case), path)
-    output, text = shown()
-    assert replay_file(path, output) == 0
-    assert "round-robin is kept now; it was violated: an example" in text.getvalue()
+    done = RUN.invoke(app, ["check", "--replay", str(path)])
+    assert done.exit_code == 0 and "round-robin is kept now; it was violated: an example" in done.stdout
 
 
 def test_the_command_runs_as_a_module() -> None:
@@ -460,7 +472,7 @@ def test_the_command_runs_as_a_module() -> None:
 PAGE = (Path(__file__).parents[2] / "docs/counterexamples.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
+def examples(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -468,14 +480,12 @@ def test_the_page_shows_what_the_command_prints_and_its_python_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (method_source, in_python), (printed, after) = blocks("python"), blocks("text")
+    (method_source, in_python), (printed, after) = examples("python"), examples("text")
     Path("my_file.py").write_text(method_source, encoding="utf-8")
     violation = violation_of(Case(method=find("my_file.py:Clipped")(), nodes=(2,), steps=1))
-    found, files = write_files(violation, Path("counterexamples"), "clipped-replicas-equal")
-    output, text = shown()
-    for part in story_parts(found, files):
-        output.row(part)
-    assert [line.rstrip() for line in text.getvalue().splitlines()] == printed.splitlines()
+    path = Path("counterexamples/clipped-replicas-equal.json")
+    shown = blocks_of_story(Told(save_with_diagram(violation, path), path))
+    assert as_text(shown, 80).splitlines() == printed.splitlines()
     stop = int(re.findall(r"b my_file.py:(\d+)", PAGE)[0])
     assert "abs(gradient.vector).max()" in method_source.splitlines()[stop - 1]
     exec(in_python, {})
@@ -483,4 +493,4 @@ def test_the_page_shows_what_the_command_prints_and_its_python_runs(
     ET.parse("again.svg")
     wrong = "if abs(gradient.vector).max()"
     Path("my_file.py").write_text(method_source.replace(wrong, "if abs(mean).max()"), encoding="utf-8")
-    assert in_new_process(tmp_path / files[0]).stdout.split() == after.split()
+    assert in_new_process(tmp_path / path).stdout.split() == after.split()

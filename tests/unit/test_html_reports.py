@@ -23,7 +23,7 @@ from paceline.records.metrics import smoothed
 from paceline.records.store import save
 from paceline.records.trace import Activity
 from paceline.reports.blocks import Answer, Block, Chart, Claim, Table, Timeline
-from paceline.reports.check_result import answer_of_check, scoped
+from paceline.reports.check_answer import Told, answer_of_check, scoped
 from paceline.reports.comparison.conclusion import conclusion
 from paceline.reports.comparison_answer import answer_of_comparison
 from paceline.reports.html import render, write_report
@@ -75,7 +75,7 @@ def each_kind(tmp_path_factory: pytest.TempPathFactory) -> list[Answer]:
         answer_of_comparison(comparison()),
         with_provenance(sweep_answer(sweep_table()), dict(simulated_runs()[0].scenario)),
         with_provenance(answer_of_plan(plan_answer(), "quickstart", PLAN_TRIALS), dict(simulated_runs()[0].scenario)),
-        answer_of_check([], lambda: [counterexample(folder)]),
+        answer_of_check([], [Told.of(counterexample(folder))]),
     ]
 
 
@@ -182,7 +182,7 @@ def test_the_rows_of_a_sweep_have_the_units_of_their_figures() -> None:
 
 
 def test_a_counterexample_names_no_folder_of_the_machine(tmp_path: Path) -> None:
-    said = words(answer_of_check([], lambda: [counterexample(tmp_path)]))
+    said = words(answer_of_check([], [Told.of(counterexample(tmp_path))]))
     assert str(Path(__file__).parent) not in said and "violates" in said
 
 

@@ -50,7 +50,7 @@ def run(command: str, folder: Path) -> str:
 def plain(text: str) -> str:
     """Returns text without decimals, numbers of sentences, lines of tables, repeated spaces and empty lines."""
     text = re.sub(r"\d+\.\d+", "#", re.sub(r"─{20,}", "", text))
-    text = re.sub(r"^ *\d+(-\d+)?(\.|  [│○·])", r"#\2", text, flags=re.MULTILINE)
+    text = re.sub(r"^ *\d+(-\d+)?( rank|  [│○·])", r"#\2", text, flags=re.MULTILINE)
     lines = (" ".join(line.split()) for line in text.splitlines())
     return "".join(f"{line}\n" for line in lines if line)
 

@@ -159,13 +159,16 @@ def test_axes_are_written_as_for_the_command() -> None:
     assert axes_of({"stop.epochs": 2, "x": None}) == ["stop.epochs=2", "x=null"]
 
 
-def test_a_check_has_violations(checked: CheckResult, tmp_path: Path) -> None:
+def test_a_check_has_violations(checked: CheckResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     assert not checked.holds and len(checked) == 2
     assert {method for method, _ in checked.violated} == {SkipsTheMean.name}
     frame = checked.frame()
     assert set(frame[frame["verdict"] == "violated"]["method"]) == {SkipsTheMean.name}
     assert checked[1:].holds and checked[1].method == SyncSgd()
-    files = checked.save(tmp_path)
+    assert "The messages of the run" in repr(checked) and "`save` of the result" in repr(checked)
+    files = checked.save()
+    assert all(f"paceline check --replay {file}" in repr(checked) for file in files)
     assert len(files) == len(checked.violated)
     assert all(file.is_file() and file.with_suffix(".svg").is_file() for file in files)
 

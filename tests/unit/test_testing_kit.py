@@ -140,7 +140,7 @@ def test_a_failure_prints_the_story(told: tuple[int, str, Path]) -> None:
     assert status == 1
     assert "test_it_keeps[bounded-clock-gap]" in output
     assert "ssp-gate-off-by-one violates bounded-clock-gap: rank" in output
-    assert "1. rank 0 (worker), step 0: computes a gradient at version 0" in output
+    assert "1 rank 0 (worker), step 0: computes a gradient at version 0" in output
     assert "rank 2 server" in output
     assert "passed" in output.splitlines()[-1], "the contract of the interpreter holds"
 

@@ -81,7 +81,7 @@
     if (window.innerWidth !== width) { width = window.innerWidth; redraw(); }
   });
 
-  // A table that is wider than the page says so, and has a shadow at each end that continues.
+  // A table, picture or text that is wider than the page says so, and has a shadow at each end that continues.
   function markOverflow(box) {
     const hidden = box.scrollWidth - box.clientWidth;
     box.classList.toggle("left", box.scrollLeft > 1);
