@@ -61,7 +61,7 @@ def check_all_orders(
     >>> from paceline.algorithms import find
     >>> found = check_all_orders(find("async-sgd")(), Effort(workers=2, steps=1))
     >>> [(one.workers, one.orders.explored, one.orders.complete) for one in found.explored], found.violated
-    ([(1, 1, True), (2, 4, True)], [])
+    ([(1, 1, True), (2, 8, True)], [])
     """
     found = CheckedOrders(method=method, verdicts=verdicts_of(method, effort.same_as))
     begun_s = time.monotonic()

@@ -96,8 +96,8 @@ class Search:
     >>> search = Search(OBJECTIVES[0], base, np.random.default_rng(1))
     >>> for number in range(40):
     ...     _ = search.next_outcome(number < 12)
-    >>> print(search.best)  # the other worker takes the five other updates meanwhile
-    largest staleness 5
+    >>> search.best  # the other worker takes the five other updates meanwhile
+    Measured(quantity='largest staleness', value=5, bound=None)
     """
 
     objective: Objective
