@@ -24,8 +24,8 @@ def simulate(
     engine: Annotated[
         Literal["auto", "events", "cohort"],
         typer.Option(
-            help="The interpreter: event by event, or vectorised over ranks (cohort) where the run allows it; auto "
-            "chooses by the number of ranks. The records are the same.",
+            help="The interpreter: event by event, or vectorised over ranks (cohort) where the run allows it, with the "
+            "same records; auto chooses by the number of ranks, and extrapolates long runs of methods with a server.",
         ),
     ] = "auto",
     output: Output,
