@@ -41,7 +41,7 @@ FORWARD = 1 / 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wiring:
+class NetworkRules:
     """How messages use the graph of the cluster.
 
     Args:
@@ -58,7 +58,7 @@ class Wiring:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class WorkloadFacts:
     """What a run needs to know of its workload besides the learner.
 
     Args:
@@ -91,8 +91,8 @@ class Plan:
     name: str
     job: Job
     cluster: Cluster
-    wiring: Wiring
-    work: Work
+    wiring: NetworkRules
+    work: WorkloadFacts
     server: Server
     """how the server handles messages"""
     interference: float | None
@@ -250,13 +250,13 @@ def plans(scenario: Scenario, *, paced: bool) -> list[Plan]:
     seeds = range(scenario.seed, scenario.seed + scenario.seeds)
     learners = {seed: scenario.workload.learner(seed) for seed in seeds}
     network, workload = scenario.cluster.network, scenario.workload
-    wiring = Wiring(
+    wiring = NetworkRules(
         all_reduce=network.allreduce_algorithm,
         routing=network.routing,
         library=network.library,
         version=version_of(network.library_version),
     )
-    work = Work(
+    work = WorkloadFacts(
         model=workload.model,
         samples=workload.num_samples,
         batch=workload.batch_per_worker,
