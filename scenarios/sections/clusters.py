@@ -33,13 +33,9 @@ from paceline.scenarios.sections.devices import (
 )
 from paceline.scenarios.sections.fault_sections import (
     Crashes,
-    Death,
     Deaths,
-    OwnStepTime,
     OwnStepTimes,
-    Slowdown,
     Slowdowns,
-    Straggler,
     Stragglers,
     faults_of,
     misplaced,
@@ -327,19 +323,13 @@ class Cluster(Section):
     server: Nested[Server] = Field(
         default=Server(), description="where the parameter server runs, and how it handles messages"
     )
-    step_times: Given[OwnStepTimes, Sequence[OwnStepTime | Values] | None] = Field(
-        default=(), description="jitter of single nodes or workers"
-    )
-    stragglers: Given[Stragglers, Sequence[Straggler | Values] | None] = Field(
-        default=(), description="nodes or workers whose steps all take longer"
-    )
-    slowdowns: Given[Slowdowns, Sequence[Slowdown | Values] | None] = Field(
+    step_times: OwnStepTimes = Field(default=(), description="jitter of single nodes or workers")
+    stragglers: Stragglers = Field(default=(), description="nodes or workers whose steps all take longer")
+    slowdowns: Slowdowns = Field(
         default=(), description="temporary stragglers: nodes or workers that are slower for some time"
     )
     crashes: Nested[Crashes | None] = Field(default=None, description="crashes of workers and their cost")
-    deaths: Given[Deaths, Sequence[Death | Values] | None] = Field(
-        default=(), description="workers or nodes that die and do not return, also in real runs"
-    )
+    deaths: Deaths = Field(default=(), description="workers or nodes that die and do not return, also in real runs")
 
     @model_validator(mode="before")
     @classmethod

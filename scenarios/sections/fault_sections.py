@@ -252,10 +252,10 @@ class Crashes(Section):
         )
 
 
-OwnStepTimes = Annotated[tuple[OwnStepTime, ...], BeforeValidator(listed)]
-Stragglers = Annotated[tuple[Straggler, ...], BeforeValidator(listed)]
-Slowdowns = Annotated[tuple[Slowdown, ...], BeforeValidator(listed)]
-Deaths = Annotated[tuple[Death, ...], BeforeValidator(listed)]
+OwnStepTimes = Given[Annotated[tuple[OwnStepTime, ...], BeforeValidator(listed)], Sequence[OwnStepTime | Values] | None]
+Stragglers = Given[Annotated[tuple[Straggler, ...], BeforeValidator(listed)], Sequence[Straggler | Values] | None]
+Slowdowns = Given[Annotated[tuple[Slowdown, ...], BeforeValidator(listed)], Sequence[Slowdown | Values] | None]
+Deaths = Given[Annotated[tuple[Death, ...], BeforeValidator(listed)], Sequence[Death | Values] | None]
 
 
 def faults_of(cluster: Cluster) -> Faults:

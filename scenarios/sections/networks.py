@@ -202,7 +202,7 @@ class LinkFault(Section):
         return link_faults.LinkFault(between=self.between, at_s=self.at, lasts_s=lasts_s, rate=self.rate)
 
 
-LinkFaults = Annotated[tuple[LinkFault, ...], BeforeValidator(listed)]
+LinkFaults = Given[Annotated[tuple[LinkFault, ...], BeforeValidator(listed)], Sequence[LinkFault | Values] | None]
 
 
 def misjoined(parts: Sequence[LinkFault], graph: Graph) -> list[Fault]:
@@ -425,9 +425,7 @@ class Network(Section):
         description="how the bandwidth of every link between nodes varies over time; links: each as its link says; "
         "none: not at all",
     )
-    faults: Given[LinkFaults, Sequence[LinkFault | Values] | None] = Field(
-        default=(), description="a list of links that are slow or broken for some time"
-    )
+    faults: LinkFaults = Field(default=(), description="a list of links that are slow or broken for some time")
 
     @model_validator(mode="before")
     @classmethod

@@ -15,7 +15,7 @@ from paceline.scenarios.values.section import Default, Field, Given, Nested, Qua
 class Checkpoints(Section):
     """How often a real run is checkpointed."""
 
-    every: fields.Interval = Field(description="how often: '100 updates', '1 epoch' or '5000 samples'")
+    every: Given[fields.Interval, str] = Field(description="how often: '100 updates', '1 epoch' or '5000 samples'")
     keep: Default[fields.Count] = Field(default=2, description="how many of the latest checkpoints are kept")
 
     @field_validator("every")
@@ -92,7 +92,7 @@ class Train(Section):
 class Evaluate(Section):
     """When the weights are evaluated."""
 
-    every: Default[fields.Interval] = Field(
+    every: Given[fields.Interval, str | None] = Field(
         default=fields.Every(1.0, "epochs"), description="how often: '1 epoch', '2 s'"
     )
 

@@ -13,6 +13,7 @@ from paceline import (
     Cluster,
     ComparisonResult,
     Device,
+    Evaluate,
     Link,
     MeasuredRuns,
     Network,
@@ -28,6 +29,7 @@ from paceline import (
     Workload,
 )
 from paceline.algorithms import METHODS
+from paceline.scenarios.sections.runs import Checkpoints
 
 
 def built() -> Scenario:
@@ -42,7 +44,8 @@ def built() -> Scenario:
         workload=Workload(model="digits-mlp", batch_per_worker=16, dtype="float64"),
         algorithms=["sync-sgd", METHODS["agd"], METHODS["ssp"](), {"name": "easgd"}],
         stop=Stop(epochs=1, seconds=30),
-        train=Train(pace="none"),
+        train=Train(pace="none", checkpoint=Checkpoints(every="1 epoch")),
+        evaluate=Evaluate(every="2 s"),
     )
 
 
