@@ -144,8 +144,8 @@ def explain(
     """
     loaded = options.read(scenario)
     from paceline.checking.own_methods import check_own_methods
-    from paceline.reports.explanation.explain import answer_of_explanations
-    from paceline.reports.explanation.explain import explain as run
+    from paceline.reports.attribution.explain import answer_of_explanations
+    from paceline.reports.attribution.explain import explain as run
 
     check_own_methods(loaded)
     with output.progress() as stage:

@@ -1,4 +1,4 @@
-"""Divides the time of steps among activities, and the difference of two runs' steps among the activities that cause it.
+"""Divides the time of steps among activities: what takes a predicted step's time, and what causes its error.
 
-Read `timeline` first, then `step_differences` and `error_sources`.
+Read `timeline` first, then `explain`, `recording` and `rows` for one run, or `error_sources` for the difference of two.
 """

@@ -1,8 +1,22 @@
-"""Divides the error of a predicted step time among activities, ranks and phases of the run, and names its causes.
+"""Aligns the steps of predicted and measured runs, and divides the error of the step time among activities and ranks.
 
+* A step of a worker lasts from the start of its gradient to the start of its next one, as in a summary's `step_s`.
+* Steps of the same seed, rank and number are aligned. Steps that only one side has are left out: workers of an
+  asynchronous method may take different numbers of steps. So is the last step of each worker, which ends with the run.
+* Every seed has the same weight. Within a seed, every aligned step of every worker has.
+* Of each worker's aligned steps, the first tenth and the last tenth are phases of their own, at least one step each.
+* A rank's own activity explains at most the seconds by which it took longer or shorter itself, hidden or not. If it
+  took as long as predicted and only fewer of its seconds were hidden behind a gradient, the difference is "overlap".
+* In the steps of the other workers it explains at most as much for each of them, because a second more of one rank
+  delays every other worker by at most a second. A wait is explained by the activity that it is charged to. What this
+  activity does not explain, and "overlap", is explained by the activities that differ most, because a rank is late
+  whatever it does while the others wait.
+* The rest remains "wait" or "overlap". If all ranks take as long as predicted, the order or the spread of their steps
+  differs, not their mean.
+* Time that is charged to a server is not limited, because a server has no steps that could be compared.
+* Seconds are moved on the side that has more of them, so that those of both sides still add up to their step times.
 * The difference is predicted − measured, of the mean step time over all aligned steps. The differences of the
-  activities add up to it, because every instant of every step is charged to one activity of one rank
-  (`timeline`, `step_differences`).
+  activities add up to it, because every instant of every step is charged to one activity of one rank.
 * The share of an activity is its difference divided by the whole difference. Shares add up to 1. A negative share is
   that of an activity whose error compensates a part of the others'.
 * The causes are the activities with the largest differences of the sign of the whole: as many as explain `ENOUGH` of
@@ -14,29 +28,41 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from paceline.records import Run
 from paceline.records.metrics import interval
-from paceline.reports.attribution.step_differences import (
-    CONSEQUENCES,
-    LONG,
-    PHASES,
-    AlignedStep,
-    Alignment,
-    Both,
-    StepTime,
-    align,
-    by_rank,
-    responsible,
-    sums_of,
-    weighted,
+from paceline.records.summary import steps_of
+from paceline.reports.attribution.timeline import (
+    WAIT,
+    Source,
+    Timelines,
+    from_spans,
+    from_tables,
+    from_trace,
+    is_divided,
 )
-from paceline.reports.attribution.timeline import Source
 
+Phase = Literal["first", "steady", "last"]
+PHASES: tuple[Phase, ...] = ("first", "steady", "last")
+END_SHARE = 0.1
+"""share of a worker's steps in the first and in the last phase; INFERENCE: long enough for a warm-up, and short"""
+LONG = 3.0
+"""a step is long if it takes more than this multiple of its worker's median; INFERENCE: jitter rarely reaches it"""
+OVERLAP = "overlap"
+CONSEQUENCES = (WAIT, OVERLAP)
+"""differences that follow from the differences of activities"""
+ROUNDING = 1e-12
+"""relative difference of sums that are the same except for rounding"""
+
+Key = tuple[int, int]
+"""rank and number of a step"""
+Intervals = Mapping[Key, tuple[float, float]]
+"""start and end of steps"""
 ENOUGH, MOST, LEAST_SHARE = 0.8, 3, 0.1
 """how much of the difference the causes explain, how many they are, and the least share of one; our choice"""
 ALL_RANKS = 0.75
@@ -47,22 +73,23 @@ MOST_LONG = 0.25
 """long steps are named if they are at most this share of all; our choice"""
 
 K = TypeVar("K")
-Steps = Sequence[AlignedStep]
-Seconds = Callable[[StepTime], float]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """Seconds of a mean step on both sides, and the share of their difference in the whole difference."""
 
-    predicted_s: float
-    measured_s: float
-    share: float | None
-    """None if the whole difference is 0"""
+    predicted_s: float = 0.0
+    measured_s: float = 0.0
+    share: float | None = None
+    """None if the whole difference is 0, or not of interest"""
 
     @property
     def difference_s(self) -> float:
         return self.predicted_s - self.measured_s
+
+    def of(self, whole: Part) -> Part:
+        """Returns the seconds with their share of the whole difference."""
+        return self._replace(share=self.difference_s / whole.difference_s if whole.difference_s else None)
 
     def record(self) -> dict[str, Any]:
         """Returns the part for a JSON answer."""
@@ -72,6 +99,56 @@ class Part:
             "difference_s": self.difference_s,
             "share": self.share,
         }
+
+
+class StepTime(NamedTuple):
+    """The time of one step on one side."""
+
+    seconds: float
+    own: Mapping[str, float]
+    """by the worker's own activity"""
+    whole: Mapping[str, float]
+    """by the worker's own activity, also while it overlaps with others; of waits, as in `own`"""
+    direct: Mapping[str, float]
+    """by the worker's own activity, without the waits that can be followed to other ranks"""
+    waited: Mapping[Source, float]
+    """these waits, by what the other ranks did meanwhile; `direct` and `waited` add up to the step"""
+    excess_s: float
+    """seconds above the worker's median if the step is long, else 0"""
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedStep:
+    """One step of one worker on both sides."""
+
+    seed: int
+    rank: int
+    step: int
+    phase: Phase
+    weight: float
+    """its share in the mean over all aligned steps and seeds; the weights add up to 1"""
+    predicted: StepTime
+    measured: StepTime
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The aligned steps of the runs of one algorithm."""
+
+    steps: Sequence[AlignedStep]
+    predicted_steps: int
+    """all steps of the predicted runs, aligned or not"""
+    measured_steps: int
+    predicted_s: float
+    """mean time of all steps of the predicted runs, aligned or not; of several seeds, the mean of their means"""
+    measured_s: float
+    traced: bool
+    """whether waits can be followed to other ranks: all runs have a trace, or were stored with their transfers"""
+
+
+Steps = Sequence[AlignedStep]
+Seconds = Callable[[StepTime], float]
+"""a figure of one side of a step"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +162,8 @@ class Cause:
     """in which steps, in words"""
     charged: Part
     """seconds of the mean step of all workers that are attributed to the activity"""
-    predicted_s: float
+    own: Part
     """seconds of the activity itself in a step of these ranks, hidden or not; for a server, the time waited for it"""
-    measured_s: float
 
     def record(self) -> dict[str, Any]:
         """Returns the cause for a JSON answer."""
@@ -96,8 +172,8 @@ class Cause:
             "ranks": list(self.ranks) or None,
             "when": self.when,
             "share": self.charged.share,
-            "predicted_s": self.predicted_s,
-            "measured_s": self.measured_s,
+            "predicted_s": self.own.predicted_s,
+            "measured_s": self.own.measured_s,
         }
 
 
@@ -170,6 +246,250 @@ class ErrorSources:
         }
 
 
+def weighted(steps: Steps, seconds: Seconds = lambda time: time.seconds) -> Part:
+    """Returns the weighted sum of a figure over steps; over all aligned steps, this is its mean.
+
+    Args:
+        steps: the steps.
+        seconds: the figure of one side of a step.
+    """
+    predicted_s = math.fsum(step.weight * seconds(step.predicted) for step in steps)
+    return Part(predicted_s, math.fsum(step.weight * seconds(step.measured) for step in steps))
+
+
+# --- alignment -------------------------------------------------------------------------------------------------------
+
+
+def align(predicted: Sequence[Run], measured: Sequence[Run]) -> Alignment | None:
+    """Aligns the runs of one algorithm; None if they have no step in common.
+
+    Args:
+        predicted: simulated runs, one per seed.
+        measured: measured runs; those of other seeds are left out.
+    """
+    by_seed = {run.seed: run for run in measured}
+    pairs = [(run, by_seed[run.seed]) for run in predicted if run.seed in by_seed]
+    compared = [(pair, sides) for pair in pairs if _common(*(sides := (_intervals(pair[0]), _intervals(pair[1]))))]
+    if not compared:
+        return None
+    traced = all(run.trace is not None or is_divided(run.tables) for pair in pairs for run in pair)
+    steps = [step for pair, sides in compared for step in _aligned(*pair, *sides, len(compared), traced=traced)]
+    predicted_intervals, measured_intervals = zip(*(sides for _, sides in compared), strict=True)
+    return Alignment(
+        steps=steps,
+        predicted_steps=sum(map(len, predicted_intervals)),
+        measured_steps=sum(map(len, measured_intervals)),
+        predicted_s=statistics.fmean(map(_mean_s, predicted_intervals)),
+        measured_s=statistics.fmean(map(_mean_s, measured_intervals)),
+        traced=traced,
+    )
+
+
+def _mean_s(intervals: Intervals) -> float:
+    return statistics.fmean(end_s - start_s for start_s, end_s in intervals.values())
+
+
+def _intervals(run: Run) -> dict[Key, tuple[float, float]]:
+    """Returns start and end of every step of every worker, in order."""
+    spans = run.tables.spans
+    if not len(spans):
+        return {}
+    steps = steps_of(spans, int(spans["rank"].max()) + 1, run.summary["wall_s"])
+    rows = zip(*(steps[name].tolist() for name in ("rank", "step", "start_s", "end_s")), strict=True)
+    return {(rank, step): (start_s, end_s) for rank, step, start_s, end_s in rows}
+
+
+def _common(predicted: Intervals, measured: Intervals) -> list[Key]:
+    """Returns the steps of both sides that are no worker's last one on either."""
+    last = {key for side in (predicted, measured) for key in {rank: (rank, step) for rank, step in side}.values()}
+    return [key for key in predicted if key in measured and key not in last]
+
+
+def _aligned(
+    predicted: Run, measured: Run, intervals: Intervals, measured_intervals: Intervals, seeds: int, *, traced: bool
+) -> Iterator[AlignedStep]:
+    """Yields the aligned steps of one seed."""
+    common = _common(intervals, measured_intervals)
+    predicted_times = _times(predicted, {key: intervals[key] for key in common}, traced=traced)
+    measured_times = _times(measured, {key: measured_intervals[key] for key in common}, traced=traced)
+    weight = 1 / (seeds * len(common))
+    for key, phase in _phases(common).items():
+        yield AlignedStep(predicted.seed, *key, phase, weight, predicted_times[key], measured_times[key])
+
+
+def _phases(keys: Sequence[Key]) -> dict[Key, Phase]:
+    """Returns the phase of each step.
+
+    >>> list(_phases([(0, step) for step in range(4)]).values())
+    ['first', 'steady', 'steady', 'last']
+    """
+    by_rank: dict[int, list[Key]] = defaultdict(list)
+    for key in keys:
+        by_rank[key[0]].append(key)
+    found: dict[Key, Phase] = {}
+    for steps in by_rank.values():
+        size = max(1, round(END_SHARE * len(steps)))
+        for at, key in enumerate(steps):
+            found[key] = "first" if at < size else "last" if at >= len(steps) - size else "steady"
+    return found
+
+
+def _times(run: Run, intervals: Intervals, *, traced: bool) -> dict[Key, StepTime]:
+    """Returns the divided time of each of these steps.
+
+    Args:
+        run: the run.
+        intervals: start and end of the steps.
+        traced: whether the waits of all runs can be followed; if not, those of none are, so that all are divided alike.
+    """
+    if not traced:
+        timelines = Timelines(from_spans(run.tables))
+    else:
+        timelines = Timelines(from_tables(run.tables) if run.trace is None else from_trace(run.trace))
+    lengths: dict[int, list[float]] = defaultdict(list)
+    for (rank, _), (start_s, end_s) in intervals.items():
+        lengths[rank].append(end_s - start_s)
+    median_s = {rank: statistics.median(seconds) for rank, seconds in lengths.items()}
+    times = {}
+    for (rank, step), (start_s, end_s) in intervals.items():
+        own, whole = timelines.own(rank, start_s, end_s), timelines.whole(rank, start_s, end_s)
+        direct, waited = timelines.charged(rank, start_s, end_s)
+        seconds, most_s = end_s - start_s, LONG * median_s[rank]
+        excess_s = seconds - median_s[rank] if seconds > most_s else 0.0
+        times[rank, step] = StepTime(seconds, own, {**own, **whole}, direct, waited, excess_s)
+    return times
+
+
+# --- the responsible activities --------------------------------------------------------------------------------------
+
+
+class Sums(dict[Source, Part]):
+    """Weighted sums of seconds by source."""
+
+    def of(self, source: Source) -> Part:
+        """Returns the seconds of a source."""
+        return self.get(source, Part())
+
+    def add(self, source: Source, predicted_s: float, measured_s: float) -> None:
+        """Adds seconds to those of a source."""
+        before = self.of(source)
+        self[source] = Part(before.predicted_s + predicted_s, before.measured_s + measured_s)
+
+    def move(self, source: Source, to: Source, seconds: float, into: Sums) -> None:
+        """Moves a part of a difference to another source, from the side that has more.
+
+        Args:
+            source: the source.
+            to: the other source.
+            seconds: the part of predicted − measured.
+            into: the sums that contain the other source.
+        """
+        predicted_s, measured_s = max(seconds, 0.0), max(-seconds, 0.0)
+        self.add(source, -predicted_s, -measured_s)
+        into.add(to, predicted_s, measured_s)
+
+    def limit(self, source: Source, most_s: float, to: Source, consequences: Sums) -> float:
+        """Moves the part of a source's difference that is beyond a limit; returns the part that is explained.
+
+        Args:
+            source: the source.
+            most_s: the largest difference that it explains, with its sign.
+            to: the consequence to which the rest is moved.
+            consequences: the seconds of consequences.
+        """
+        part = self.of(source)
+        explained_s = within(part.difference_s, most_s)
+        if abs(part.difference_s - explained_s) > ROUNDING * max(part.predicted_s, part.measured_s):
+            self.move(source, to, part.difference_s - explained_s, consequences)
+        return explained_s
+
+
+def sums_of(steps: Steps, seconds: Callable[[int, StepTime], Mapping[Source, float]]) -> Sums:
+    """Returns weighted sums over steps.
+
+    Args:
+        steps: the steps.
+        seconds: the seconds of one side of a step by source, from its rank and its time.
+    """
+    sums = Sums()
+    for step in steps:
+        for source, value in seconds(step.rank, step.predicted).items():
+            sums.add(source, step.weight * value, 0.0)
+        for source, value in seconds(step.rank, step.measured).items():
+            sums.add(source, 0.0, step.weight * value)
+    return sums
+
+
+def by_rank(rank: int, seconds: Mapping[str, float]) -> dict[Source, float]:
+    """Returns the seconds of a rank's own activities by source."""
+    return {Source(name, rank): value for name, value in seconds.items()}
+
+
+def responsible(alignment: Alignment) -> dict[Source, Part]:
+    """Returns the seconds of a mean step by responsible activity and rank; their sums are the mean step times.
+
+    The rank of a "wait" is the one that is waited for, or if that is unknown, the one that waits.
+
+    Args:
+        alignment: the aligned steps.
+    """
+    steps, others = alignment.steps, len({step.rank for step in alignment.steps}) - 1
+    direct = sums_of(steps, lambda rank, time: by_rank(rank, time.direct))
+    waited, consequences = sums_of(steps, lambda _, time: time.waited), Sums()
+    whole = sums_of(steps, lambda rank, time: by_rank(rank, time.whole))
+    changed_s = {source: part.difference_s for source, part in whole.items() if source.activity not in CONSEQUENCES}
+    for source in sorted(direct.keys() & changed_s):
+        direct.limit(source, changed_s[source], Source(OVERLAP, source.rank), consequences)
+    left_s = {source: others * changed_s[source] for source in sorted(changed_s)}
+    for source in sorted(waited.keys() & changed_s):
+        left_s[source] -= waited.limit(source, left_s[source], Source(WAIT, source.rank), consequences)
+    _explain(consequences, left_s, waited)
+    total, rounding_s = Sums(), ROUNDING * weighted(steps).measured_s
+    for sums in (direct, waited, consequences):
+        for source in sorted(sums):
+            predicted_s, measured_s, _ = sums[source]
+            if sums is not consequences or max(abs(predicted_s), abs(measured_s)) > rounding_s:
+                total.add(source, predicted_s, measured_s)
+    return total
+
+
+def _explain(consequences: Sums, left_s: Mapping[Source, float], explained: Sums) -> None:
+    """Moves consequences to activities that differ by more than they explain so far, largest first.
+
+    Only the sum of all consequences is moved: if the slowest rank is another one than predicted, the others wait less
+    for the one and more for the other.
+
+    Args:
+        consequences: the seconds of consequences.
+        left_s: the difference that each activity can still explain.
+        explained: receives the seconds.
+    """
+    rest_s = math.fsum(part.difference_s for part in consequences.values())
+    largest = sorted(consequences, key=lambda source: (-abs(consequences[source].difference_s), source))
+    for source in sorted(left_s, key=lambda source: -abs(left_s[source])):
+        part_s = within(rest_s, left_s[source])
+        rest_s -= part_s
+        for consequence in largest:
+            moved_s = within(part_s, consequences[consequence].difference_s)
+            if moved_s:
+                consequences.move(consequence, source, moved_s, explained)
+                part_s -= moved_s
+
+
+def within(value: float, limit: float) -> float:
+    """Returns the part of a value between 0 and a limit; 0 if they have different signs.
+
+    >>> within(3.0, 2.0), within(-3.0, -5.0), within(3.0, -5.0)
+    (2.0, -3.0, 0.0)
+    """
+    if value * limit <= 0:
+        return 0.0
+    return math.copysign(min(abs(value), abs(limit)), value)
+
+
+# --- the sources of the error -----------------------------------------------------------------------------------------
+
+
 def error_sources(predicted: Sequence[Run], measured: Sequence[Run]) -> ErrorSources | None:
     """Returns the sources of the error of one algorithm; None if the runs have no step in common.
 
@@ -180,12 +500,12 @@ def error_sources(predicted: Sequence[Run], measured: Sequence[Run]) -> ErrorSou
     if (alignment := align(predicted, measured)) is None:
         return None
     steps = alignment.steps
-    whole = _part(weighted(steps, _seconds))
-    sources = _largest_first({source: _part(both, whole) for source, both in responsible(alignment).items()})
+    whole = weighted(steps)
+    sources = _largest_first({source: part.of(whole) for source, part in responsible(alignment).items()})
     activities = _by_activity(sources, whole)
     return ErrorSources(
         alignment=alignment,
-        whole=_part(weighted(steps, _seconds), whole),
+        whole=whole.of(whole),
         interval_s=_interval(steps),
         sources=sources,
         activities=activities,
@@ -194,30 +514,21 @@ def error_sources(predicted: Sequence[Run], measured: Sequence[Run]) -> ErrorSou
         long_steps=LongSteps(
             predicted=sum(step.predicted.excess_s > 0 for step in steps),
             measured=sum(step.measured.excess_s > 0 for step in steps),
-            part=_part(weighted(steps, lambda time: time.excess_s), whole),
+            part=weighted(steps, lambda time: time.excess_s).of(whole),
         ),
         causes=tuple(_causes(steps, activities, sources)),
     )
 
 
-def _seconds(time: StepTime) -> float:
-    return time.seconds
-
-
-def _part(seconds: Both, whole: Part | None = None) -> Part:
-    difference_s = seconds[0] - seconds[1]
-    return Part(*seconds, difference_s / whole.difference_s if whole is not None and whole.difference_s else None)
-
-
-def _mean(steps: Steps, seconds: Seconds) -> Both:
-    """Returns the mean over some steps, predicted and measured; 0 without steps."""
-    weight, (predicted_s, measured_s) = math.fsum(step.weight for step in steps), weighted(steps, seconds)
-    return (predicted_s / weight, measured_s / weight) if steps else (0.0, 0.0)
+def _mean(steps: Steps, seconds: Seconds = lambda time: time.seconds) -> Part:
+    """Returns the mean over some steps; 0 without steps."""
+    weight, sums = math.fsum(step.weight for step in steps), weighted(steps, seconds)
+    return Part(sums.predicted_s / weight, sums.measured_s / weight) if steps else Part()
 
 
 def _phase(steps: Steps, whole: Part) -> Part:
     """Returns the mean time of the steps of a phase, and its share of the whole difference."""
-    return Part(*_mean(steps, _seconds), _part(weighted(steps, _seconds), whole).share)
+    return _mean(steps)._replace(share=weighted(steps).of(whole).share)
 
 
 def _by_activity(sources: Mapping[Source, Part], whole: Part) -> dict[str, Part]:
@@ -226,10 +537,10 @@ def _by_activity(sources: Mapping[Source, Part], whole: Part) -> dict[str, Part]
     for source, part in sources.items():
         parts[source.activity].append(part)
     sums = {
-        name: (math.fsum(part.predicted_s for part in alike), math.fsum(part.measured_s for part in alike))
+        name: Part(math.fsum(part.predicted_s for part in alike), math.fsum(part.measured_s for part in alike))
         for name, alike in parts.items()
     }
-    return _largest_first({name: _part(seconds, whole) for name, seconds in sums.items()})
+    return _largest_first({name: part.of(whole) for name, part in sums.items()})
 
 
 def _largest_first(parts: Mapping[K, Part]) -> dict[K, Part]:
@@ -241,9 +552,11 @@ def _own(steps: Steps) -> dict[Source, Part]:
     sums, weights = sums_of(steps, lambda rank, time: by_rank(rank, time.own)), defaultdict[int, float](float)
     for step in steps:
         weights[step.rank] += step.weight
-    known = sorted(sums.known(), key=lambda source: (source.rank, source.activity))
-    means = {source: [seconds / weights[source.rank] for seconds in sums.of(source)] for source in known}
-    return {source: Part(predicted_s, measured_s, None) for source, (predicted_s, measured_s) in means.items()}
+    ordered = sorted(sums.items(), key=lambda entry: (entry[0].rank, entry[0].activity))
+    return {
+        source: Part(part.predicted_s / weights[source.rank], part.measured_s / weights[source.rank])
+        for source, part in ordered
+    }
 
 
 def _interval(steps: Steps) -> Mapping[str, float] | None:
@@ -253,8 +566,7 @@ def _interval(steps: Steps) -> Mapping[str, float] | None:
         by_seed[step.seed].append(step)
     if len(by_seed) < 2:
         return None
-    means = [_mean(alike, _seconds) for alike in by_seed.values()]
-    return interval([predicted_s - measured_s for predicted_s, measured_s in means])
+    return interval([_mean(alike).difference_s for alike in by_seed.values()])
 
 
 # --- causes ----------------------------------------------------------------------------------------------------------
@@ -273,7 +585,7 @@ def _causes(steps: Steps, activities: Mapping[str, Part], sources: Mapping[Sourc
 
 def _cause(steps: Steps, name: str, part: Part, sources: Mapping[Source, Part]) -> Cause:
     if name in CONSEQUENCES:
-        return Cause(name, (), "in all steps", part, part.predicted_s, part.measured_s)
+        return Cause(name, (), "in all steps", part, part)
     parts = {source.rank: one for source, one in sources.items() if source.activity == name}
     workers = {step.rank for step in steps}
     ranks = _responsible(parts, part)
@@ -283,12 +595,12 @@ def _cause(steps: Steps, name: str, part: Part, sources: Mapping[Source, Part]) 
         return math.fsum(time.waited.get(Source(name, rank), 0.0) for rank in ranks)
 
     def own_s(time: StepTime) -> float:
-        return time.whole.get(name, time.own.get(name, 0.0))
+        return time.whole.get(name, 0.0)
 
     only_others = workers.isdisjoint(ranks)
     seconds = waited_s if only_others else own_s
     chosen, when = _when(steps if only_others else [step for step in steps if step.rank in ranks], seconds)
-    return Cause(name, () if widespread else tuple(sorted(ranks)), when, part, *_mean(chosen, seconds))
+    return Cause(name, () if widespread else tuple(sorted(ranks)), when, part, _mean(chosen, seconds))
 
 
 def _responsible(parts: Mapping[int, Part], whole: Part) -> list[int]:
@@ -310,10 +622,10 @@ def _when(steps: Steps, seconds: Seconds) -> tuple[Steps, str]:
         steps: the steps that have the activity.
         seconds: its seconds on one side of a step.
     """
-    whole = _part(weighted(steps, seconds))
+    whole = weighted(steps, seconds)
 
     def share(chosen: Steps) -> float:
-        return _part(weighted(chosen, seconds), whole).share or 0.0
+        return weighted(chosen, seconds).of(whole).share or 0.0
 
     if whole.difference_s == 0:
         return steps, "in all steps"

@@ -114,16 +114,6 @@ class Piece(NamedTuple):
 # --- the activities of a run -----------------------------------------------------------------------------------------
 
 
-def activities_of(trace: Trace | None, tables: Tables) -> list[RankActivity]:
-    """Returns the activities of all ranks, in any order.
-
-    Args:
-        trace: the trace of the run; None to use only its tables.
-        tables: its tables.
-    """
-    return from_tables(tables) if trace is None else from_trace(trace)
-
-
 def from_trace(trace: Trace, waits: Mapping[int, Wait] | None = None) -> list[RankActivity]:
     """Returns the activities of a trace.
 
@@ -158,13 +148,11 @@ def is_divided(tables: Tables) -> bool:
 
 
 def from_tables(tables: Tables) -> list[RankActivity]:
-    """Returns the activities of stored tables, which are those of the trace if the tables have transfers.
+    """Returns the activities of stored tables with transfers, which are those of the trace.
 
     Args:
         tables: the tables of a run.
     """
-    if not is_divided(tables):
-        return from_spans(tables)
     transfers = zip(*(tables.transfers[name].tolist() for name in ("activity", "waits_for")), strict=True)
     return list(_joined(_rows(tables), transfers))
 

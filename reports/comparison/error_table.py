@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paceline.records.figures import MILLISECONDS, PERCENT, signed_percent
-from paceline.reports.attribution.error_sources import LEAST_SHARE, MAIN_PART, Cause, ErrorSources, Part
-from paceline.reports.attribution.step_differences import LONG, OVERLAP
+from paceline.reports.attribution.error_sources import LEAST_SHARE, LONG, MAIN_PART, OVERLAP, Cause, ErrorSources, Part
 from paceline.reports.attribution.timeline import UNRECORDED, WAIT, named
 from paceline.reports.blocks import Block, Claim, Column, Table, Tone
 from paceline.reports.words import listed
@@ -86,7 +85,7 @@ def _cause(cause: Cause, *, first: bool, traced: bool) -> str:
         said = UNTRACED_WAIT if cause.activity == WAIT and not traced else CONSEQUENCES[cause.activity]
         return f"{_percent(cause.charged.share)}{of} {said}."
     where = f" on {_ranks(cause.ranks)}" if cause.activity != "server" else ""
-    figures = f"predicted {_ms(cause.predicted_s)}, measured {_ms(cause.measured_s)}"
+    figures = f"predicted {_ms(cause.own.predicted_s)}, measured {_ms(cause.own.measured_s)}"
     return (
         f"{_percent(cause.charged.share)}{of} {named(cause.activity)}{where} {cause.when} ({figures}): "
         f"calibrate {_calibrated(cause.activity)}."

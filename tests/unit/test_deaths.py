@@ -18,7 +18,7 @@ from paceline.algorithms.core.values import Rank
 from paceline.checking.cases.deaths import WithDeaths
 from paceline.checking.moves import Shuffled
 from paceline.records.trace import Schedule, Trace
-from paceline.reports.explanation.explain import explain
+from paceline.reports.attribution.explain import explain
 from paceline.scenarios import ScenarioError
 from paceline.scenarios.resolution.plan import refuse_simulated_only
 from paceline.simulator.interpreter.interpreter import simulate_job

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from paceline.cli.app import app
-from paceline.reports.explanation.explain import Effect
-from paceline.reports.explanation.rows import GROUPS, Row
+from paceline.reports.attribution.explain import Effect
+from paceline.reports.attribution.rows import GROUPS, Row
 from tests.unit.test_docs import ROOT, blocks, table
 
 PAGE = (ROOT / "docs/explain.md").read_text(encoding="utf-8")

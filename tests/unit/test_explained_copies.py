@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.reports.explanation.explain import changes, explain, timing_only
-from paceline.reports.explanation.recording import Recorded, record
-from paceline.reports.explanation.rows import Row, breakdown, total
+from paceline.reports.attribution.explain import changes, explain, timing_only
+from paceline.reports.attribution.recording import Recorded, record
+from paceline.reports.attribution.rows import Row, breakdown, total
 from paceline.scenarios import load
 from paceline.simulator.runs.short_runs import length_of
 

@@ -17,10 +17,10 @@ from paceline.cli.options import EXIT_INPUT
 from paceline.records import Run
 from paceline.records.summary import steps_of
 from paceline.reports.attribution.error_sources import error_sources
-from paceline.reports.attribution.timeline import RankActivity, Timelines
-from paceline.reports.explanation.explain import Effect, Explanation, conclusion, effects, explain, shorter
-from paceline.reports.explanation.recording import Recorded, attribute, mean_step_s, record, windows
-from paceline.reports.explanation.rows import MOST_ROWS, Row, breakdown, total
+from paceline.reports.attribution.explain import Effect, Explanation, conclusion, effects, explain, shorter
+from paceline.reports.attribution.recording import Recorded, attribute, mean_step_s, record, windows
+from paceline.reports.attribution.rows import MOST_ROWS, Row, breakdown, total
+from paceline.reports.attribution.timeline import RankActivity, Timelines, from_trace
 from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.runs.plan_timing import PlanTiming
@@ -237,12 +237,15 @@ def test_a_comparison_divides_the_predicted_steps_among_the_same_activities(algo
     )
     sources = error_sources([simulated], [measured])
     assert sources is not None
-    spans, seconds = simulated.tables.spans, Counter[str]()
+    spans, seconds, explained_s = simulated.tables.spans, Counter[str](), Counter[str]()
     steps = steps_of(spans, short.workers).set_index(["rank", "step"])["start_s"]
     for step in sources.alignment.steps:
         if windows(short)[Rank(step.rank)].holds(steps[step.rank, step.step]):
             seconds.update(step.predicted.own)
-    assert seconds == pytest.approx(explained.activities)
+    timelines = Timelines(from_trace(short.trace))
+    for rank, window in windows(short).items():
+        explained_s.update(timelines.own(rank, window.start_s, window.end_s))
+    assert seconds == pytest.approx(explained_s)
 
 
 def test_accesses_to_shared_memory_and_their_lock_are_rows() -> None:
@@ -393,7 +396,7 @@ def test_changes_over_fewer_steps_have_the_same_effects() -> None:
 def test_runs_with_very_many_activities_are_changed_over_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     run = recorded(STAR, "sync-sgd", steps=8)
     assert shorter(run) == run.length
-    monkeypatch.setattr("paceline.reports.explanation.explain.MOST_SPANS", len(run.trace.spans) // 4)
+    monkeypatch.setattr("paceline.reports.attribution.explain.MOST_SPANS", len(run.trace.spans) // 4)
     assert shorter(run).steps == 2
     few, all_of_them = (explained(STAR, "sync-sgd", steps=steps) for steps in (None, 8))
     (note,) = [text for text in few.notes if "very many operations" in text]

@@ -26,8 +26,8 @@ from paceline.records.summary import reduce_tables, summarise
 from paceline.records.tables import assemble
 from paceline.records.targets import SMOOTHING, has_diverged
 from paceline.records.trace import Schedule, Trace
-from paceline.reports.explanation.recording import record
-from paceline.reports.explanation.rows import breakdown
+from paceline.reports.attribution.recording import record
+from paceline.reports.attribution.rows import breakdown
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.values.fields import COLLECTIVES
 from paceline.simulator.collectives.patterns import PATTERNS

@@ -3,7 +3,7 @@
 * Charges, arrivals of messages and starts of collectives are recorded. The length of a run and the steps that are
   evaluated are those of `simulator.runs.short_runs`.
 * A change of the cost of a rank's own work is a factor in `RecordedTiming`; a change of the cluster is another plan.
-* The activities are those of `attribution.timeline`, with the same precedence. A cause is a detail of an activity.
+* The activities are those of `timeline`, with the same precedence. A cause is a detail of an activity.
 * A wait for a message that answers the worker's own message is followed: the transfer of the own message, the time
   until the other rank takes it, and the time until the answer is sent.
 * Communication, and the copy of a batch, during a gradient cost no time; they are counted separately, as hidden.
@@ -218,34 +218,26 @@ SAME: dict[str, Cause] = {"compute": Cause("gradient"), "redo": Cause("lost work
 """causes of activities without further details"""
 
 
-@dataclass
+@dataclass(slots=True)
 class Attributed:
     """The seconds of all workers, in their windows."""
 
     steps: int = 0
     whole_s: float = 0.0
-    activities: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """by activity, as in the timelines"""
     exposed_s: defaultdict[Cause, float] = field(default_factory=lambda: defaultdict(float))
-    """by cause; the sums of both are the whole"""
+    """by cause; their sum is the whole"""
     hidden_s: defaultdict[Cause, float] = field(default_factory=lambda: defaultdict(float))
     """communication and copies during gradients"""
 
-    @property
-    def step_s(self) -> float:
-        """The mean time of a step."""
-        return self.whole_s / self.steps
-
 
 def attribute(run: Recorded) -> Attributed:
-    """Divides the windows of all workers of a run among activities and causes."""
+    """Divides the windows of all workers of a run among causes."""
     found, details = Attributed(), Details(run)
     for rank, window in windows(run).items():
         found.steps += window.steps
         found.whole_s += window.end_s - window.start_s
         pieces = list(details.timelines.during(rank, window.start_s, window.end_s))
         for piece, following in zip(pieces, [*pieces[1:], None], strict=True):
-            found.activities[piece.activity] += piece.end_s - piece.start_s
             for start_s, end_s, cause in details.causes(piece, following):
                 found.exposed_s[cause] += end_s - start_s
         hidden: dict[Cause, list[Interval]] = defaultdict(list)

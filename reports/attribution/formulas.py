@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from paceline.algorithms.core.values import Rank
 from paceline.records.figures import BYTES, DURATION, significant
-from paceline.reports.explanation.recording import Performed, Recorded
+from paceline.reports.attribution.recording import Performed, Recorded
 from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.topologies import closed_forms

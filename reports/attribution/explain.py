@@ -8,49 +8,37 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from paceline.algorithms.core.job import Death
 from paceline.algorithms.core.values import Rank
 from paceline.records.faults import NAMED, needs
 from paceline.records.figures import MILLISECONDS, STEP_TIME, Unit
+from paceline.reports.attribution.formulas import seconds
+from paceline.reports.attribution.recording import Recorded, RecordedTiming, mean_step_s, record, windows
+from paceline.reports.attribution.rows import GROUPS, Row, breakdown
 from paceline.reports.blocks import Answer, Block, Cell, Claim, Column, Table
-from paceline.reports.explanation.formulas import seconds
-from paceline.reports.explanation.recording import Recorded, RecordedTiming, mean_step_s, record, windows
-from paceline.reports.explanation.rows import GROUPS, Row, breakdown
 from paceline.reports.words import listed
 from paceline.scenarios import Scenario
 from paceline.scenarios.resolution.plan import Plan
-from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.cost_model import cluster_network, processors_of
 from paceline.simulator.runs.short_runs import Length, length_of
 from paceline.topologies.catalogue.libraries import LIBRARIES
 from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.topologies.cluster import Cluster
-from paceline.topologies.graphs.graph import Connection, Graph
+from paceline.topologies.graphs.graph import Connection
 from paceline.topologies.graphs.links import Link
 
 Tick = Callable[[float], None]
 """called with the fraction that is done"""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """One change: its description, the changed plan, and the timing of its run."""
 
     words: str
     plan: Plan
     timing: RecordedTiming | None = None
-
-    def step_s(self, run: Recorded, length: Length, network: ClusterNetwork | None) -> float:
-        """Returns the mean step time with the change.
-
-        Args:
-            run: the run without changes.
-            length: the length of the changed run.
-            network: that of the run, which is used again if the change leaves links as they are.
-        """
-        return mean_step_s(self.plan, length, self.timing, network if self.plan is run.plan else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +74,11 @@ def effects(
     """
     found, every, length = [], list(changes(run)), length or run.length
     network = None if run.plan.cluster.links_change else cluster_network(run.plan)
-    unchanged_s = before_s if length == run.length else Change("nothing", run.plan).step_s(run, length, network)
-    for number, change in enumerate(every):
-        ratio = change.step_s(run, length, network) / unchanged_s
-        found.append(Effect(change.words, before_s * ratio, before_s))
+    unchanged_s = before_s if length == run.length else mean_step_s(run.plan, length, None, network)
+    for number, (words, plan, timing) in enumerate(every):
+        # a change that leaves links as they are uses the network of the run, and its choices, again
+        step_s = mean_step_s(plan, length, timing, network if plan is run.plan else None)
+        found.append(Effect(words, before_s * (step_s / unchanged_s), before_s))
         progress((number + 1) / len(every))
     return sorted(found, key=lambda effect: -effect.saved)
 
@@ -122,13 +111,13 @@ def changes(run: Recorded) -> Iterator[Change]:
             "every device as fast as the fastest", plan, RecordedTiming(plan, compute=lambda rank: equal[rank])
         )
     if len(cluster.nodes) > 1 and run.workers + (plan.job.method.has_server) > 1:
-        faster = _between(cluster, lambda link: scaled(link, bandwidth=2.0))
+        faster, nearer = _relinked(cluster, bandwidth=2.0), _relinked(cluster, latency=0.5)
         yield Change("twice the bandwidth between nodes", replace(plan, cluster=faster))
-        nearer = _between(cluster, lambda link: scaled(link, latency=0.5))
         yield Change("half the latency between nodes", replace(plan, cluster=nearer))
-    if _shares_nodes(run) or any(span.activity == "copy" for span in run.trace.spans):
-        inside = _inside(cluster, lambda link: scaled(link, bandwidth=2.0))
-        yield Change("twice the bandwidth inside nodes", replace(plan, cluster=inside))
+    shared = len({cluster.node_of(me.rank) for me in plan.job.team}) < len(plan.job.team)
+    if shared or any(span.activity == "copy" for span in run.trace.spans):
+        near = _relinked(cluster, inside=True, bandwidth=2.0)
+        yield Change("twice the bandwidth inside nodes", replace(plan, cluster=near))
     if any(
         cluster.spread_of(Rank(rank), plan.seed) != cluster.without_jitter().spread_of(Rank(rank), plan.seed)
         for rank in range(run.workers)
@@ -221,28 +210,20 @@ def is_inside(cluster: Cluster, connection: Connection) -> bool:
     return one is not None and one == other
 
 
-def _shares_nodes(run: Recorded) -> bool:
-    """Returns whether ranks on one node communicate."""
-    cluster = run.plan.cluster
-    nodes = [cluster.node_of(me.rank) for me in run.plan.job.team]
-    return len(set(nodes)) < len(nodes)
-
-
-def _relinked(cluster: Cluster, chosen: Callable[[Connection], bool], change: Callable[[Link], Link]) -> Graph:
+def _relinked(cluster: Cluster, *, inside: bool = False, bandwidth: float = 1.0, latency: float = 1.0) -> Cluster:
+    """Returns the cluster with other values of the links inside nodes, or of those between them."""
     connections = tuple(
-        replace(one, link=change(one.link)) if chosen(one) else one for one in cluster.graph.connections
+        replace(one, link=scaled(one.link, bandwidth=bandwidth, latency=latency))
+        if is_inside(cluster, one) == inside
+        else one
+        for one in cluster.graph.connections
     )
-    return replace(cluster.graph, connections=connections)
-
-
-def _between(cluster: Cluster, change: Callable[[Link], Link]) -> Cluster:
-    return replace(cluster, graph=_relinked(cluster, lambda one: not is_inside(cluster, one), change))
-
-
-def _inside(cluster: Cluster, change: Callable[[Link], Link]) -> Cluster:
-    nodes = tuple(replace(node, intra_node_link=change(node.intra_node_link)) for node in cluster.nodes)
-    graph = _relinked(cluster, lambda one: is_inside(cluster, one), change)
-    return replace(cluster, graph=graph, nodes=nodes)
+    changed = replace(cluster, graph=replace(cluster.graph, connections=connections))
+    if not inside:
+        return changed
+    links = [scaled(node.intra_node_link, bandwidth=bandwidth, latency=latency) for node in cluster.nodes]
+    nodes = tuple(replace(node, intra_node_link=link) for node, link in zip(cluster.nodes, links, strict=True))
+    return replace(changed, nodes=nodes)
 
 
 MOST_SPANS = 30_000

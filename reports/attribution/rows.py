@@ -13,7 +13,7 @@ from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.values import Rank
 from paceline.records.figures import significant
 from paceline.records.trace import COPY_TO_DEVICE, Span
-from paceline.reports.explanation.formulas import (
+from paceline.reports.attribution.formulas import (
     KIND_NAMES,
     KINDS,
     Route,
@@ -27,7 +27,7 @@ from paceline.reports.explanation.formulas import (
     seconds,
     size,
 )
-from paceline.reports.explanation.recording import (
+from paceline.reports.attribution.recording import (
     Attributed,
     Cause,
     Performed,
@@ -87,7 +87,7 @@ def breakdown(run: Recorded) -> tuple[float, list[Row]]:
         RunFailed: no worker began two gradients.
 
     >>> from paceline import load
-    >>> from paceline.reports.explanation.recording import record
+    >>> from paceline.reports.attribution.recording import record
     >>> from paceline.simulator.runs.short_runs import length_of
     >>> (plan,) = load("quickstart", ["cluster.step_time.sigma=1e-6"], algorithms=["sync-sgd"]).plans()
     >>> step_s, rows = breakdown(record(plan, length_of(plan, 4)))
@@ -99,7 +99,8 @@ def breakdown(run: Recorded) -> tuple[float, list[Row]]:
         raise RunFailed(f"{run.plan.name}: no worker began two gradients, so there is no step to explain")
     rows = [row for row in Rows(run, found).all() if row.seconds > NOTHING_S or row.hidden_s > NOTHING_S]
     grouped = itertools.chain.from_iterable(_shortened([row for row in rows if row.group == name]) for name in GROUPS)
-    return found.step_s, [replace(row, percent=100 * row.seconds / found.step_s) for row in grouped]
+    step_s = found.whole_s / found.steps
+    return step_s, [replace(row, percent=100 * row.seconds / step_s) for row in grouped]
 
 
 def _shortened(rows: Sequence[Row]) -> list[Row]:

@@ -1,4 +1,0 @@
-"""Explains where the predicted time of a step goes, and which change would shorten it most.
-
-Read `explain` first, then `rows`.
-"""
