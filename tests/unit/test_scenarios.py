@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+import paceline
 from paceline.algorithms.core.checksums import sealed
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Group, Rank
@@ -318,3 +320,10 @@ def test_the_schema_describes_every_key_and_its_unit() -> None:
     for part in [made, *made["$defs"].values()]:
         assert part["additionalProperties"] is False
         assert all("description" in value for value in part["properties"].values()), part["title"]
+
+
+@pytest.mark.parametrize("folder", ["simulator", "backend", "checking"])
+def test_engines_read_the_values_of_a_plan_and_not_its_scenario(folder: str) -> None:
+    root = Path(paceline.__file__).parent / folder
+    reads = [path.name for path in root.rglob("*.py") if re.search(r"plan\.scenario\b", path.read_text("utf-8"))]
+    assert reads == []
