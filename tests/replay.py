@@ -53,6 +53,9 @@ class Uniform:
     def architectures(self, ranks: object) -> set[str]:
         return {""}
 
+    def memory_bytes_per_s(self, ranks: object) -> float:
+        return float("inf")
+
     def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
         here, there = self.node_of(source), self.node_of(to)
         if here == there:

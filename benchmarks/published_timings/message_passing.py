@@ -18,33 +18,26 @@ from functools import partial
 
 from paceline.topologies.catalogue.charge_rates import CACHE_BYTES_PER_CORE, CORE_CACHE_BYTES_PER_S
 from paceline.topologies.catalogue.libraries import (
+    CACHE_TRAFFIC,
+    CARD_MESSAGES_PER_S,
+    EXCHANGE_S,
     HIERARCHY_SEGMENT_BYTES,
     HIERARCHY_SINCE,
     KNOMIAL_RADIX,
     LIBRARIES,
+    MEMORY_TRAFFIC,
 )
 from paceline.topologies.graphs.wires import link_named
 from published_timings.cost_model import STEPS, Cost
 from published_timings.machines import Machine
 from published_timings.simulated import MachineFabric, all_reduce_s
 
-MEMORY_TRAFFIC = 3
-"""bytes that pass the memory for each byte copied or added: two are read and one is written"""
-CACHE_TRAFFIC = 2
-"""bytes that pass between caches for each byte copied: it is read from one and written to another; what is then added
-is in the core's own cache: INFERENCE"""
-CARD_MESSAGES_PER_S = 100e6
-"""messages of several ranks that pass a card: MEMORY medium (vendors state 150 to 215 million since 2015)"""
 NODE_MEMORY_BYTES_PER_S = {"cpu": 2 * 204.8e9, "manycore": 90e9}
 """bandwidth of a node: two sockets with eight channels of DDR4-3200, or a KNL's DDR; MEMORY high, which node it is
 INFERENCE
 """
 CORE_BYTES_PER_S = CORE_CACHE_BYTES_PER_S / MEMORY_TRAFFIC
 """bytes of sum that one core makes per second in its cache"""
-EXCHANGE_S = 0.5e-6
-"""work of a rank in a round in which it sends and receives at once, beyond the latency of one message: DERIVED, two
-ranks of a node all-reduce 64 bytes in 0.94 us with a latency of 0.3 to 0.46 us (FOUND, as `shared-memory` of `links`)
-"""
 SLOW_CORES = {"manycore": 3.0}
 """factor of the time that a core needs for the software of a message: MEMORY medium (1.4 GHz, two wide)"""
 COPIES_SINCE = 2017

@@ -55,13 +55,17 @@ def ring_all_reduce(p: int, nbytes: float) -> Rounds:
 
 
 def _folded(p: int, nbytes: float, inner: Callable[[int, int], Rounds]) -> Rounds:
-    """Extends rounds of 2^k ranks to p ranks: the others send to a partner first, and receive the result last."""
+    """Extends rounds of 2^k ranks to p ranks: of the first neighbours, one sends to the other first and receives the
+    result last, as in MPICH and Open MPI.
+    """
     steps = p.bit_length() - 1
     power = 2**steps
-    beyond = [(place, place - power) for place in range(power, p)]
-    into = (one_round(beyond, nbytes, True),) if beyond else ()
-    back = (one_round([(b, a) for a, b in beyond], nbytes),) if beyond else ()
-    return into + inner(power, steps) + back
+    if power == p:
+        return inner(power, steps)
+    pairs = [(2 * pair, 2 * pair + 1) for pair in range(p - power)]
+    left = [*(other for _, other in pairs), *range(2 * len(pairs), p)]
+    into, back = one_round(pairs, nbytes, True), one_round([(b, a) for a, b in pairs], nbytes)
+    return (into, *among(left, inner(power, steps)), back)
 
 
 def _exchange(power: int, distance: int, nbytes: float, reduces: bool) -> Round:

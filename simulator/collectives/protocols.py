@@ -25,6 +25,8 @@ from paceline.topologies.graphs.graph import Graph
 
 PATTERN_OF = {"reduce-broadcast": "binomial-tree", "tree": "binomial-tree"}
 """patterns by the libraries' names, where these differ from the names in `patterns`"""
+ONE_WAY = frozenset({"binomial-tree", "double-tree", "scatter-gather", "shared-memory"})
+"""patterns whose ranks do not send and receive at once"""
 PROTOCOL_OF = {"double-tree": "tree", "ring-channels": "ring"}
 """the name of a pattern's algorithm in the data of protocols"""
 
@@ -82,11 +84,19 @@ def ways(protocols: Sequence[Protocol], pattern: str, transport: str, otherwise:
     for algorithm in (PROTOCOL_OF.get(pattern, pattern), otherwise):
         fits = [one for one in protocols if one.algorithm in ("any", algorithm)]
         fits = [one for one in fits if one.transport == transport] or [one for one in fits if one.transport == "any"]
+        fits = [_in_pattern(one, pattern) for one in fits]
         whole = [one for one in fits if one.from_bytes == 0 and one.below_bytes == float("inf")]
         by_size = [one for one in fits if one not in whole]
         if fits:
             return [Way((one,)) for one in whole] + ([Way(tuple(by_size))] if by_size else [])
     return []
+
+
+def _in_pattern(one: Protocol, pattern: str) -> Protocol:
+    """Returns a protocol as the messages of a pattern use it: in trees, half of the ranks of a node send at most."""
+    if pattern in ONE_WAY:
+        return replace(one, memory_bytes_per_s=2 * one.memory_bytes_per_s, crossing_s=0.0)
+    return replace(one, step_extra_s=one.step_extra_s + one.exchange_s)
 
 
 def governed(plan: CollectivePlan, way: Way, nbytes: float = math.inf) -> CollectivePlan:
@@ -144,6 +154,10 @@ def _along(path: Path, protocol: Protocol, part: float) -> Path:
     else:
         step_s += protocol.latency_factor * path.beyond_usual_s
     limit = min(path.limit_bytes_per_s, part * protocol.limit_bytes_per_s / protocol.bandwidth_factor)
+    if path.medium == "memory":
+        limit = min(limit, protocol.memory_bytes_per_s)
+    elif path.medium == "network":
+        step_s += protocol.crossing_s
     return replace(path, latency_s=step_s, limit_bytes_per_s=limit)
 
 
@@ -172,6 +186,9 @@ def _all_along(
                 latency_s[rows] = protocol.latency_factor * latency_s[rows] + protocol.step_extra_s
             else:
                 latency_s[rows] = step_s + protocol.latency_factor * paths.beyond_usual_s[rows]
+        rows = np.flatnonzero((own == number) & (paths.medium == SLOWNESS.index("memory")))
+        limit[rows] = np.minimum(limit[rows], protocol.memory_bytes_per_s)
+        latency_s[(own == number) & (paths.medium == SLOWNESS.index("network"))] += protocol.crossing_s
         rows = np.flatnonzero(own == number)
         rate = protocol.limit_bytes_per_s / protocol.bandwidth_factor
         limit[rows] = np.minimum(limit[rows], part[rows] * rate)

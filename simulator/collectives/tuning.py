@@ -239,9 +239,11 @@ class Tuner:
                 architecture=min(known, key=lambda name: GENERATIONS.index(name) if name in GENERATIONS else -1),
                 nvlink=nvlink,
                 switched=switched and alike,
+                memory_bytes_per_s=self._fabric.memory_bytes_per_s(group.ranks),
             )
-        long_bytes = nbytes if kind == "AllReduce" else 0.0  # other rings have no plateau
-        return self._library.protocols_of(members, long_bytes, self._version)
+        if self._library.name == "nccl" and kind != "AllReduce":
+            nbytes = 0.0  # other rings have no plateau
+        return self._library.protocols_of(members, nbytes, self._version)
 
     @property
     def _one_ring(self) -> bool:

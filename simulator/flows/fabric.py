@@ -139,6 +139,10 @@ class Fabric(Protocol):
         """Returns the architectures of the devices of some ranks; "" for a device that is not in the catalogue."""
         ...
 
+    def memory_bytes_per_s(self, ranks: Sequence[Rank]) -> float:
+        """Returns the least traffic that the main memory of a node of some ranks sustains."""
+        ...
+
     def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
         """Returns the path of a message.
 
@@ -218,6 +222,9 @@ class GraphFabric:
     def architectures(self, ranks: Sequence[Rank]) -> set[str]:
         nodes = self._cluster.nodes
         return {nodes[node].device.architecture for node in set(map(self._cluster.node_of, ranks))}
+
+    def memory_bytes_per_s(self, ranks: Sequence[Rank]) -> float:
+        return min(self._cluster.nodes[node].memory.bytes_per_s for node in set(map(self._cluster.node_of, ranks)))
 
     def degrade(self, ends: tuple[str, str], rate: float) -> None:
         """Sets the bandwidth of a link in both directions.

@@ -48,10 +48,11 @@ def ring_all_reduce(m: Message) -> set[int]:
 
 def halving(m: Message) -> set[int]:
     """The pieces whose last bits are those of the receiver, one bit more each round; then of the sender, one less."""
-    steps = m.power.bit_length() - 1
+    steps, beyond = m.power.bit_length() - 1, m.s.p - m.power
     if m.inner in (-1, 2 * steps):
         return all_of(m.power)
-    bits, mine = (m.inner + 1, m.target) if m.inner < steps else (2 * steps - m.inner, m.source)
+    bits, place = (m.inner + 1, m.target) if m.inner < steps else (2 * steps - m.inner, m.source)
+    mine = place // 2 if place < 2 * beyond else place - beyond
     return {piece for piece in range(m.power) if (piece ^ mine) % 2**bits == 0}
 
 

@@ -101,6 +101,8 @@ class ChargeRates:
             nbytes: the size of the local vector.
             sharing: the number of processes of this place that add at the same time.
         """
+        if 2 * nbytes <= CACHE_BYTES_PER_CORE:
+            return 3 / self.bytes_per_s(2 * nbytes)
         return 3 / min(self.bytes_per_s(2 * nbytes), self.total_bytes_per_s / sharing)
 
 

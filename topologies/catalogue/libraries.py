@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from paceline.topologies.catalogue.charge_rates import CACHE_BYTES_PER_CORE
+
 NCCL_TUNER = "FOUND NVIDIA/nccl src/graph/tuning.cc @5067397"
 LATENCY_US = {
     ("tree", "LL"): (6.8, 0.6, 1.0, 5.0),
@@ -89,6 +91,7 @@ class Members:
         architecture: the oldest architecture of their devices, as in the device catalogue; "" if it is not known.
         nvlink: whether NVLinks join the members of every node.
         switched: whether switches join them.
+        memory_bytes_per_s: the traffic that the main memory of a node sustains.
     """
 
     ranks: int
@@ -96,6 +99,7 @@ class Members:
     architecture: str = ""
     nvlink: bool = False
     switched: bool = False
+    memory_bytes_per_s: float = math.inf
 
     @property
     def generation(self) -> int:
@@ -130,6 +134,9 @@ class Protocol:
         bandwidth_factor: the share of the link's rate that carries data.
         by_size: the share of that for vectors of 64 bytes, 128, 256 …; above the last one, all.
         limit_bytes_per_s: the highest rate of the data of one rank, however fast the links are.
+        memory_bytes_per_s: the highest rate of one rank inside a node, whose ranks share its memory.
+        exchange_s: in addition in rounds in which ranks send and receive at once.
+        crossing_s: in addition for messages to other nodes, whose ranks share a card.
         from_bytes: the smallest message that uses it.
         below_bytes: messages of this size and above do not use it.
         since: the library's first version that has it.
@@ -146,6 +153,9 @@ class Protocol:
     bandwidth_factor: float = 1.0
     by_size: tuple[float, ...] = ()
     limit_bytes_per_s: float = math.inf
+    memory_bytes_per_s: float = math.inf
+    exchange_s: float = 0.0
+    crossing_s: float = 0.0
     from_bytes: float = 0
     below_bytes: float = math.inf
     since: tuple[int, int] = (0, 0)
@@ -362,6 +372,34 @@ def _adapted_by_nccl(one: Protocol, members: Members, nbytes: float, version: tu
     )
 
 
+MEMORY_TRAFFIC = 3
+"""bytes that pass the memory for each byte that is copied or added: two are read and one is written"""
+CACHE_TRAFFIC = 2
+"""bytes that pass between caches for each byte copied: it is read from one and written to another; what is then added
+is in the core's own cache: INFERENCE"""
+CARD_MESSAGES_PER_S = 100e6
+"""messages of several ranks that pass a card: MEMORY medium (vendors state 150 to 215 million since 2015)"""
+EXCHANGE_S = 0.5e-6
+"""work of a rank of MPI in a round in which it sends and receives at once, beyond the latency of one message: DERIVED,
+two ranks of a node all-reduce 64 bytes in 0.94 us with a latency of 0.3 to 0.46 us (FOUND, as `shared-memory`)"""
+SLOW_CORES = {"knights-landing": 3.0}
+"""factor of the time that a core needs for the software of a message: MEMORY medium (1.4 GHz, two wide)"""
+
+
+def _adapted_by_mpi(one: Protocol, members: Members, nbytes: float, _version: tuple[int, int]) -> Protocol:
+    """Returns a protocol of MPI for some members: ranks of a node share its memory and its cards."""
+    each = max(1.0, members.ranks / members.nodes)
+    slow = SLOW_CORES.get(members.architecture, 1.0)
+    traffic = CACHE_TRAFFIC if 2 * nbytes <= CACHE_BYTES_PER_CORE else MEMORY_TRAFFIC
+    return replace(
+        one,
+        latency_factor=slow * one.latency_factor,
+        memory_bytes_per_s=members.memory_bytes_per_s / traffic / each,
+        exchange_s=slow * EXCHANGE_S,
+        crossing_s=(each - 1) / CARD_MESSAGES_PER_S,
+    )
+
+
 EAGER_TCP_BYTES = 65_536.0 - 64
 """messages of this size and above ask the receiver first, in Open MPI over TCP: MEMORY high"""
 GLOO_CORE_BYTES_PER_S = 1.16e9
@@ -451,6 +489,7 @@ LIBRARIES: dict[str, Library] = {
                 *_over_tcp(),
             ),
             algorithms=(RING, RD, HD, TREE),
+            adapt=_adapted_by_mpi,
             decisions={(1, 0): OPEN_MPI_1, (4, 1): OPEN_MPI_4_1},
             receiving=Receiving(
                 order="in-order",
