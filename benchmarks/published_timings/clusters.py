@@ -1,21 +1,31 @@
 """Asks the product for a collective on the cluster of a machine that was read from a table.
 
-Rules of this file: it prices nothing. The ways to run a collective are those that the tuner of `simulate` offers, and
-their times are those of the simulation; only NCCL's are asked for, whose steps and bytes are a sum.
+Rules of this file:
+
+* It prices nothing. The ways to run a collective are those that the tuner of `simulate` offers, and their times are
+  those of the simulation.
+* A `Cost` is one way to run it: an algorithm with a protocol. Its time is λ · latency_s + transfer_s / σ. The catalogue
+  means λ = σ = 1, and only these two factors are ever fitted. Latency is what is left of a simulation whose bytes take
+  no time.
+* A library whose version is not given gets the cheapest way of each table of decisions before Open MPI 5.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from copy import copy
+from dataclasses import dataclass
+
 import numpy as np
 
 from paceline.algorithms.core.values import Group, Rank
+from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import Kind
-from paceline.simulator.collectives.protocols import transport_of
 from paceline.simulator.collectives.tuning import Tuner
-from paceline.simulator.flows.fabric import GraphFabric
-from paceline.topologies.catalogue.libraries import LATEST
-from published_timings.cost_model import Cost
+from paceline.simulator.flows.fabric import GraphFabric, Path, host_buffers
+from paceline.topologies.catalogue.libraries import LATEST, LIBRARIES
 from published_timings.machines import Machine
 from published_timings.parsing import Unread
 
@@ -26,24 +36,96 @@ KINDS: dict[str, Kind] = {
     "broadcast": "Broadcast",
     "reduce": "Reduce",
 }
-PATTERNS = {"ring": ("ring", "ring-channels"), "double-tree": ("double-tree",), "nvls": ("nvls", "nvls-tree")}
+PATTERNS = {
+    "ring": ("ring", "ring-channels"),
+    "ring-whole": ("ring",),
+    "double-tree": ("double-tree",),
+    "nvls": ("nvls", "nvls-tree"),
+    "recursive-doubling": ("recursive-doubling",),
+    "halving-doubling": ("halving-doubling",),
+}
 """patterns of the product by the algorithms that a row names"""
+NO_TIME = 1e30
+"""bytes per second of a port that takes no time"""
+VERSIONS = {"mpi": ((1, 0), (4, 1))}
+"""versions of which each may be meant if none is given; of other libraries, the latest"""
 
 
-def costs_of(machine: Machine, kind: str, nbytes: float) -> tuple[Cost, ...]:
-    """Returns the ways to run a collective, the product's choice first."""
-    if kind not in KINDS:
-        raise Unread(f"collective: found {kind!r}, which is not modelled")
-    cluster = machine.cluster
-    fabric = GraphFabric(cluster)
-    tuner = Tuner(fabric, "auto", machine.library, transport_of(cluster.graph), machine.version or LATEST)
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One way to run a collective."""
+
+    name: str
+    latency_s: float
+    transfer_s: float
+
+    def seconds(self, latency_factor: float = 1.0, bandwidth_factor: float = 1.0) -> float:
+        """Returns λ · latency + transfer / σ.
+
+        >>> Cost("ring", 1.0, 4.0).seconds(2.0, 4.0)
+        3.0
+        """
+        return latency_factor * self.latency_s + self.transfer_s / bandwidth_factor
+
+
+def cheapest_s(costs: tuple[Cost, ...], latency_factor: float = 1.0, bandwidth_factor: float = 1.0) -> float:
+    """Returns the seconds of the cheapest way."""
+    return min(cost.seconds(latency_factor, bandwidth_factor) for cost in costs)
+
+
+def kind_of(text: str) -> str:
+    """Returns the collective that a word means. Raises `Unread`.
+
+    >>> kind_of("All-Reduce"), kind_of("reduce_scatter_perf")
+    ('allreduce', 'reducescatter')
+    """
+    word = "".join(letter for letter in text.lower() if letter.isalpha())
+    for kind in KINDS:
+        if kind in word:
+            return kind
+    if not word or "bcast" in word:
+        return "broadcast" if word else "allreduce"
+    raise Unread(f"collective: found {text!r}, which is not modelled")
+
+
+def costs(machine: Machine, kind: str, nbytes: float) -> tuple[Cost, ...]:
+    """Returns the ways in which the machine's library may run a collective, its choice first."""
+    cluster, library = machine.cluster, LIBRARIES[machine.library]
+    transport = machine.between.transport
+    fabric = GraphFabric(cluster, buffers=host_buffers(cluster, library, transport))
     group = Group(tuple(map(Rank, range(cluster.workers))))
-    named = [pattern for name in machine.algorithms for pattern in PATTERNS.get(name, (name,))]
-    found = list(tuner.offers(KINDS[kind], group, nbytes))
-    kept = [one for one in found if one.algorithm in named] or found
-    chosen = min(kept, key=lambda one: tuner.predicted_s(one.plan))
-    costs = []
-    for one in sorted(kept, key=lambda one: one is not chosen):
-        steps_s = one.plan.base_s  # all of them, which do not overlap with bytes
-        costs.append(Cost(one.label, steps_s, float(np.max(alone_s(one.plan, fabric))) - steps_s))
-    return tuple(costs)
+    named = {pattern for name in machine.algorithms for pattern in PATTERNS.get(name, ())}
+    copies = _copies(fabric, machine, nbytes)
+    found = []
+    for version in [machine.version] if machine.version else VERSIONS.get(machine.library, (LATEST,)):
+        tuner = Tuner(fabric, "auto", machine.library, transport, version)
+        offers = list(tuner.offers(KINDS[kind], group, nbytes))
+        kept = [one for one in offers if one.algorithm in named]
+        if named and not kept and kind == "allreduce" and machine.library != "nccl":  # another one than by the table
+            tuner = Tuner(fabric, min(named), machine.library, transport, version)
+            kept = list(tuner.offers("AllReduce", group, nbytes))
+        chosen = min(kept or offers, key=lambda one: tuner.predicted_s(one.plan))
+        found += [(one is not chosen, _cost(one.label, one.plan, fabric, copies)) for one in kept or offers]
+    return tuple(cost for _, cost in sorted(found, key=lambda pair: (pair[0], pair[1].seconds())))
+
+
+def _cost(name: str, plan: CollectivePlan, fabric: GraphFabric, copies: Cost) -> Cost:
+    def without_limit(source: Rank, to: Rank, nbytes: float) -> Path:
+        return dataclasses.replace(plan.path(source, to, nbytes), limit_bytes_per_s=math.inf)
+
+    quiet = copy(fabric)
+    quiet.capacity = dict.fromkeys(fabric.capacity, NO_TIME)
+    whole_s = float(np.max(alone_s(plan, fabric)))
+    steps = dataclasses.replace(plan, path=without_limit, many=None, reduce_s_per_byte=0.0)
+    latency_s = float(np.max(alone_s(steps, quiet)))
+    return Cost(name, latency_s + copies.latency_s, whole_s - latency_s + copies.transfer_s)
+
+
+def _copies(fabric: GraphFabric, machine: Machine, nbytes: float) -> Cost:
+    """Returns the copies of a vector to the host and back, if the library works there."""
+    latency_s = transfer_s = 0.0
+    for rank, socket in list(fabric.buffers.copied.items())[:1]:
+        path = fabric.between(machine.cluster.vertex_of(rank), socket, nbytes)
+        latency_s = 2 * path.latency_s
+        transfer_s = 2 * nbytes / min(fabric.capacity[port] for port in path.ports)
+    return Cost("copies", latency_s, transfer_s)

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from paceline.algorithms.core.values import Rank
-from paceline.simulator.flows.fabric import GraphFabric
+from paceline.topologies.catalogue.charge_rates import host_rates
 from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.device_names import named as catalogued
+from paceline.topologies.catalogue.host_memory import host_memory
+from paceline.topologies.catalogue.staging import Staging
 from paceline.topologies.cluster import Cluster, Node, sites
 from paceline.topologies.graphs.compose import compose
 from paceline.topologies.graphs.gpu_machines import dgx1, nvswitch_node, pcie_tree
@@ -38,6 +40,10 @@ CUBE = {"pascal": "p100", "volta": "v100"}
 """the GPUs of a DGX-1 by generation"""
 SOCKETS = ((2024, "upi-emerald-rapids"), (2022, "upi"), (2020, "xgmi"), (2017, "upi-skylake"), (0, "qpi"))
 """the bus between the sockets of machines with GPUs since that year: INFERENCE"""
+HOSTS = ((2020, "epyc-7742"), (2017, "xeon-8180"), (0, "xeon-e5-2680v4"))
+"""the processors of the two sockets of a node since that year: INFERENCE"""
+COPIES_SINCE = 2017
+"""programs of MPI copied the data of GPUs before this year to the host: INFERENCE"""
 LARGEST_SWITCHED, MOST_CARDS, MOST_SWITCHES = 16, 16, 8
 """GPUs, network cards, and PCIe switches of a socket, up to which the product has graphs of nodes"""
 
@@ -71,6 +77,9 @@ class Machine:
     def cluster(self) -> Cluster:
         """The cluster as the product has it: a graph of a node, or ranks of one host, on a star of the network."""
         device = Device(name=self.chip.generation, kind="gpu", architecture=self.chip.architecture)
+        many = self.chip.generation == "manycore"
+        host = "knl-7250" if many else next(name for year, name in HOSTS if self.chip.year >= year)
+        rates = host_rates(catalogued(host), 1 if many else 2)
         per_node, inside = self.workers_per_node, self.node
         graph = star(hosts=self.nodes, link=self.link, cables=self.cards)
         if isinstance(inside, Graph):
@@ -79,22 +88,20 @@ class Machine:
         else:
             places = [(host, (host,) * per_node) for host in graph.of_kind("host")]
         local = inside if isinstance(inside, Link) else link_named("shared-memory")
-        nodes = [
-            Node(name=host, device=device, seats=seats, host=host, intra_node_link=local) for host, seats in places
-        ]
-        return Cluster(nodes=tuple(nodes), graph=graph)
-
-    @cached_property
-    def inside(self) -> Hop:
-        """The slowest path of a message to the next rank of a node, as the product has it."""
-        if self.workers_per_node == 1:
-            memory = link_named("shared-memory")
-            return Hop("memory", memory.bytes_per_s, memory.latency_s, memory)
-        fabric, ranks = GraphFabric(self.cluster), self.cluster.placement[0]
-        paths = [fabric.path(one, Rank((one + 1) % len(ranks)), 1e6) for one in ranks]
-        rates = [min([path.limit_bytes_per_s, *(fabric.capacity[port] for port in path.ports)]) for path in paths]
-        slowest = min(range(len(paths)), key=lambda at: rates[at])
-        return Hop(paths[slowest].medium, rates[slowest], paths[slowest].latency_s, self.link)
+        nodes = tuple(
+            Node(
+                name=name,
+                device=device,
+                seats=seats,
+                host=name,
+                intra_node_link=local,
+                host_rates=rates,
+                memory=host_memory(rates),
+            )
+            for name, seats in places
+        )
+        copied = self.library != "nccl" and not self.chip.is_host and self.chip.year < COPIES_SINCE
+        return Cluster(nodes=nodes, graph=graph, staging=Staging(gpudirect="off") if copied else None)
 
 
 def read(row: Row) -> Machine:

@@ -36,8 +36,8 @@ class Chip:
 
     @property
     def architecture(self) -> str:
-        """The chip's architecture by the catalogue's name; "" if NVIDIA did not make it."""
-        return "" if self.generation in ("cdna", "cpu", "manycore") else self.generation
+        """The chip's architecture by the catalogue's name; "" for CPUs and AMD's GPUs."""
+        return {"cdna": "", "cpu": "", "manycore": "knights-landing"}.get(self.generation, self.generation)
 
     @property
     def is_host(self) -> bool:

@@ -14,7 +14,7 @@ import re
 from scipy import stats
 
 from paceline.workloads.models.layer_tables import ModelInfo
-from published_timings.cost_model import cheapest_s, costs
+from published_timings.clusters import cheapest_s, costs
 from published_timings.machines import read
 from published_timings.parsing import Row, Unread, text_of, whole
 from published_timings.training import Job, spec_of

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.algorithms.core.errors import PacelineError
-from published_timings.cost_model import costs, kind_of
+from published_timings.clusters import costs, kind_of
 from published_timings.fit import fitted, halves, mean_error, mean_of, predicted_s
 from published_timings.machines import read
 from published_timings.parsing import Row, Unread, number

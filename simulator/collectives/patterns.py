@@ -211,6 +211,20 @@ def shared_memory(nodes: Sequence[Sequence[int]], nbytes: float) -> Rounds:
     return (*ups, *among([node[0] for node in nodes], ring_all_reduce(len(nodes), nbytes)), *downs)
 
 
+def levels(nodes: Sequence[Sequence[int]], nbytes: float) -> tuple[Rounds, Rounds]:
+    """Returns the two levels of Open MPI's all-reduce since version 5: inside nodes, and between their leaders.
+
+    Both process segments at the same time: nodes one of them, leaders the one before.
+
+    Args:
+        nodes: the places on each node; the first is its leader.
+        nbytes: bytes of one rank's vector.
+    """
+    up = [one for node in nodes for one in among(node, binomial_reduce(len(node), nbytes))]
+    down = [one for node in nodes for one in among(node, binomial_broadcast(len(node), nbytes))]
+    return (*up, *down), among([node[0] for node in nodes], tree_all_reduce(len(nodes), nbytes))
+
+
 @dataclass(frozen=True, slots=True)
 class Channel:
     """A ring: the order of the places, and its share of the bytes."""
@@ -288,11 +302,14 @@ PATTERNS: dict[Kind, dict[str, Callable[[Setting], Pattern]]] = {
     "Barrier": {"dissemination": lambda s: _parts(dissemination(s.p))},
 }
 """the builders of each kind of collective, by name"""
-SWITCHED: dict[str, Callable[[Setting], Pattern]] = {
+OF_LIBRARIES: dict[str, Callable[[Setting], Pattern]] = {
+    "levels": lambda s: _parts(*levels(s.nodes, s.nbytes)),
     "nvls": lambda s: _parts(nvls_tree(s.nodes, s.nbytes)),
     "nvls-tree": lambda s: _parts(nvls_tree(s.nodes, s.nbytes)),
 }
-"""those of an all-reduce that the switches of nodes add: messages stand for what their links carry, not for the data"""
+"""those of all-reduces that only libraries choose. With NVLS, the switches of nodes add: messages stand for what their
+links carry, not for the data
+"""
 
 
 def build(kind: Kind, name: str, setting: Setting) -> Pattern:
@@ -300,7 +317,7 @@ def build(kind: Kind, name: str, setting: Setting) -> Pattern:
 
     Args:
         kind: the operation.
-        name: the algorithm, a key of `PATTERNS[kind]` or of `SWITCHED`.
+        name: the algorithm, a key of `PATTERNS[kind]` or of `OF_LIBRARIES`.
         setting: its arguments.
     """
-    return (PATTERNS[kind].get(name) or SWITCHED[name])(setting) if setting.p > 1 else Pattern(())
+    return (PATTERNS[kind].get(name) or OF_LIBRARIES[name])(setting) if setting.p > 1 else Pattern(())

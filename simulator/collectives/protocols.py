@@ -25,7 +25,7 @@ from paceline.topologies.graphs.graph import Graph
 
 PATTERN_OF = {"reduce-broadcast": "binomial-tree", "tree": "binomial-tree"}
 """patterns by the libraries' names, where these differ from the names in `patterns`"""
-ONE_WAY = frozenset({"binomial-tree", "double-tree", "scatter-gather", "shared-memory"})
+ONE_WAY = frozenset({"binomial-tree", "double-tree", "scatter-gather", "shared-memory", "levels"})
 """patterns whose ranks do not send and receive at once"""
 PROTOCOL_OF = {"double-tree": "tree", "ring-channels": "ring"}
 """the name of a pattern's algorithm in the data of protocols"""

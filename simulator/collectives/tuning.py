@@ -23,13 +23,22 @@ from paceline.algorithms.core.values import Group, Rank
 from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.message_paths import MessagePaths
 from paceline.simulator.collectives.pattern_time import ENOUGH, messages_needed, recurrence, settles
-from paceline.simulator.collectives.patterns import PATTERNS, SWITCHED, Kind, Setting, build
+from paceline.simulator.collectives.patterns import OF_LIBRARIES, PATTERNS, Kind, Setting, build
 from paceline.simulator.collectives.protocols import PATTERN_OF, available, governed, patterns_of, ways
 from paceline.simulator.collectives.rings import Layout
-from paceline.simulator.collectives.rounds import Amounts
+from paceline.simulator.collectives.rounds import Amounts, Pattern
 from paceline.simulator.flows.fabric import Fabric, Path
 from paceline.simulator.flows.path_tables import ManyPaths, PathTable
-from paceline.topologies.catalogue.libraries import GENERATIONS, LATEST, LIBRARIES, RINGS_SINCE, Members, Protocol
+from paceline.topologies.catalogue.libraries import (
+    GENERATIONS,
+    HIERARCHY_SEGMENT_BYTES,
+    HIERARCHY_SINCE,
+    LATEST,
+    LIBRARIES,
+    RINGS_SINCE,
+    Members,
+    Protocol,
+)
 
 BETWEEN_NODES = ("two-level", "shared-memory")
 """patterns that need several nodes with several ranks to differ from the others"""
@@ -218,6 +227,10 @@ class Tuner:
                 one = replace(setting, channels=layout.channels, chunk_bytes=0.0)
                 if name == "ring-channels" and len(layout.channels) == 1 < len(names):
                     continue  # the same as `ring`
+            if name == "levels":
+                segment = min(nbytes, HIERARCHY_SEGMENT_BYTES)
+                protocols = self._protocols(kind, group, segment, layout)
+                reduce_s_per_byte = self._fabric.reduce_cost(group.ranks, segment, self._library)
             many = self._fabric.paths if isinstance(self._fabric, ManyPaths) else None
             plan = CollectivePlan(build(kind, name, one), group.ranks, self._fabric.path, reduce_s_per_byte, many=many)
             if self._library.name == "plain" or not plan.pattern.parts:
@@ -225,6 +238,8 @@ class Tuner:
                 continue
             for way in ways(protocols, name, self._transport, self._library.algorithms[0]):
                 own = governed(plan, way, nbytes)
+                if name == "levels":
+                    own = self._in_segments(own, max(1.0, nbytes / HIERARCHY_SEGMENT_BYTES))
                 yield Candidate(name, way.name(plan.pattern), self._in_sum(own) if self._library.sums_steps else own)
 
     def _protocols(self, kind: Kind, group: Group, nbytes: float, layout: Layout) -> tuple[Protocol, ...]:
@@ -267,12 +282,14 @@ class Tuner:
         names = [name for name in PATTERNS[kind] if levels or name not in BETWEEN_NODES]
         if kind != "AllReduce" or self._library.name == "plain":
             return names
+        if levels and self._library.name == "mpi" and self._version >= HIERARCHY_SINCE:
+            return ["levels"]
         decided = self._library.algorithm(setting.p, setting.nbytes, self._version)
         if decided is not None:
             return [PATTERN_OF.get(decided, decided)]
         own = patterns_of(self._library)
         own += ["ring-channels"] if self._library.name == "nccl" else []
-        return available(protocols, [name for name in (*names, *SWITCHED) if name in own])
+        return available(protocols, [name for name in (*names, *OF_LIBRARIES) if name in own])
 
     def predicted_s(self, plan: CollectivePlan) -> float:
         """Returns the predicted seconds of a plan; infinity if a link is broken."""
@@ -290,13 +307,29 @@ class Tuner:
         ]
         return plan.base_s + float(np.max(ready))
 
-    def _in_sum(self, plan: CollectivePlan) -> CollectivePlan:
-        """Returns a plan whose steps are all paid before its bytes move, so that they do not overlap."""
+    def _in_segments(self, plan: CollectivePlan, segments: float) -> CollectivePlan:
+        """Returns a plan of two levels whose messages are divided into segments.
+
+        Each segment pays the latencies of the slower level, and one segment both levels one after the other.
+        """
+        alone = [replace(plan, pattern=Pattern((part,)), base_s=0.0) for part in plan.pattern.parts]
+        seconds = [self.predicted_s(one) for one in alone]
+        slow = seconds.index(max(seconds))
+        latency_s = self._latency_s(alone[slow])
+        quick_s = min(seconds) / segments if len(seconds) > 1 else 0.0
+        return replace(plan, base_s=plan.base_s + (segments - 1) * latency_s + quick_s)
+
+    def _latency_s(self, plan: CollectivePlan) -> float:
+        """Returns the seconds of all steps of a plan without its bytes."""
         paths, none = plan.message_paths, np.zeros(len(plan.ranks))
         ready = [
             recurrence(part, [(np.zeros(len(path)), paths.latency_s[path]) for path in of], none, 0.0)
             for part, of in zip(plan.pattern.parts, paths.of, strict=True)
         ]
+        return float(np.max(ready, initial=0.0))
+
+    def _in_sum(self, plan: CollectivePlan) -> CollectivePlan:
+        """Returns a plan whose steps are all paid before its bytes move, so that they do not overlap."""
         path_of: Callable[..., Path] = plan.path
 
         def path(source: Rank, to: Rank, sent_bytes: float) -> Path:
@@ -310,7 +343,7 @@ class Tuner:
             plan,
             path=path,
             many=None if plan.many is None else many,
-            base_s=plan.base_s + float(np.max(ready, initial=0.0)),
+            base_s=plan.base_s + self._latency_s(plan),
         )
 
     def _rows(
