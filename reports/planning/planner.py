@@ -59,7 +59,7 @@ from paceline.reports.run_cost import Rates, rates_of
 from paceline.reports.run_results import Source
 from paceline.reports.sweeps.parallel_tasks import Failure, cores, each
 from paceline.scenarios import Scenario, load
-from paceline.scenarios.resolution.overrides import Change
+from paceline.scenarios.resolution.load_scenario import Change
 from paceline.scenarios.sections.runs import Target as AimedAt
 from paceline.scenarios.values.text import parse
 from paceline.scenarios.values.units import COST, PERIOD, Kind

@@ -114,7 +114,7 @@ SCENARIOS = (
     ),
     Mutant(
         name="override-beyond-list",
-        file="scenarios/resolution/overrides.py",
+        file="scenarios/resolution/load_scenario.py",
         old="return step if step < len(items) else None",
         new="return step if step <= len(items) else None",
         bug="`--set` of the entry behind the last one ends in a traceback.",
@@ -122,7 +122,7 @@ SCENARIOS = (
     ),
     Mutant(
         name="override-of-name-lost",
-        file="scenarios/resolution/overrides.py",
+        file="scenarios/resolution/load_scenario.py",
         old="if not last and here.get(step) is None:",
         new="if not last:",
         bug="`--set` of one key removes the others of its section.",
