@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.reports.planning.request import Limits, Request, Target
+from paceline.reports.comparison.ranking import Aim
+from paceline.reports.planning.request import Limits, Request
 from paceline.scenarios import Scenario, load
 
 QUADRATIC: dict[str, Any] = {
@@ -38,7 +39,7 @@ def request_for(scenario: Scenario, *, trials: int = 10, batch: int = 4, **limit
     return Request(
         scenario=scenario.dump(),
         part=scenario.plan.model_dump(mode="json"),
-        target=Target("loss", 0.05),
+        target=Aim("loss", 0.05),
         objectives=("time", "cost"),
         limits=Limits(**limits),
         trials=trials,

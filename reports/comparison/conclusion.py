@@ -80,19 +80,14 @@ def _soonest(comparison: ComparisonResult) -> str:
     expected, found = (leaders(side, aim.figure) for side in (predicted, measured))
     first, best = expected.first[0], found.first[0]
     unsure = _unsure(aim, expected, predicted, "simulated") + _unsure(aim, found, measured, "measured")
-    if set(expected.all) == set(found.all) and (set(expected.first) == set(found.first) or unsure):
-        times = f"{_time(predicted, best)} simulated, {_time(measured, best)} measured{unsure}"
-        if len(found.first) == 1:
-            if unsure and first != best:
-                times = f"{times}; predicted soonest was {first} ({_time(predicted, first)})"
-                return f"{best} reached {goal} soonest: {times}."
-            return f"{best} reaches {goal} soonest, as predicted: {times}."
-        if len(found.first) == len(compared) > 2:
-            return f"No method reaches {goal} soonest, {SHOWN_ALIKE}, as predicted: {best} in {times}."
-        return f"{listed(found.first)} reach {goal} soonest, {SHOWN_ALIKE}, as predicted: {times}."
-    equally = f", {SHOWN_ALIKE}" if len(found.first) > 1 else ""
+    names, equally = listed(found.first), f", {SHOWN_ALIKE}" if len(found.first) > 1 else ""
+    same = set(expected.first) == set(found.first) or (first == best and bool(unsure))
+    if same and set(expected.all) == set(found.all):
+        reach = f"reach {goal} soonest{equally}," if equally else f"reaches {goal} soonest,"
+        times = f"{_time(predicted, best)} simulated, {_time(measured, best)} measured"
+        return f"{names} {reach} as predicted: {times}{unsure}."
     return (
-        f"{listed(found.first)} reached {goal} soonest{equally}, in {_time(measured, best)}; "
+        f"{names} reached {goal} soonest{equally}, in {_time(measured, best)}; "
         f"predicted soonest {'was' if len(expected.first) == 1 else 'were'} {listed(expected.first)} "
         f"with {_time(predicted, first)} "
         f"({best}: {_time(predicted, best)} predicted; {first}: {_time(measured, first)} measured){unsure}."

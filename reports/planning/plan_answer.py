@@ -20,7 +20,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from paceline.records.document import to_json
-from paceline.records.figures import OF_PLANS, PERCENT, SECONDS, TIME_TO_TARGET, signed_percent, significant
+from paceline.records.figures import OF_PLANS, PERCENT, SECONDS, TIME_TO_TARGET, number, signed_percent, significant
 from paceline.records.metrics import interval
 from paceline.records.pace import say_pace
 from paceline.reports.comparison.ranking import rarely_evaluated, told_apart
@@ -31,6 +31,7 @@ from paceline.reports.planning.request import (
     Request,
     pareto_front,
     rate_of,
+    target_document,
     trial_rows,
     values_of,
 )
@@ -157,29 +158,18 @@ class PlanResult(Result):
         """Whether the seeds distinguish the times of two plans; None with one seed."""
         return told_apart(one.times_s, other.times_s) if len(one.times_s) > 1 else None
 
-    def reasons(self, method: str) -> Counter[str]:
-        """Counts why trials of a method have no figures."""
-        return Counter(one.reason for one in self.trials if one.choice.method == method and one.reason)
-
-    def wide_enough(self, one: Candidate) -> list[str]:
-        """Returns the hyper-parameters of a plan that are at an end of their range."""
-        ranges = self.space.methods[one.choice.method]
-        return [name for name, value in one.choice.hyperparameters.items() if at_an_end(ranges[name], value)]
-
     def document(self) -> dict[str, Any]:
         """Returns the JSON document of ``paceline plan``."""
-
-        front = {id(one) for one in self.front}
         return {
-            "target": dataclasses.asdict(self.request.target),
+            "target": target_document(self.request.target),
             "objectives": list(self.request.objectives),
             "seeds": {
                 "tuning": sorted({row["seed"] for one in self.trials for row in one.rows}),
                 "reported": sorted({row["seed"] for one in self.candidates for row in one.rows}),
             },
-            "best": self._described(self.best, front),
-            "second": None if self.second is None else self._described(self.second, front),
-            "plans": [self._described(one, front) for one in self.candidates],
+            "best": self._described(self.best),
+            "second": None if self.second is None else self._described(self.second),
+            "plans": [self._described(one) for one in self.candidates],
             "trials": {
                 "count": len(self.trials),
                 "reached": sum(one.values is not None for one in self.trials),
@@ -188,13 +178,13 @@ class PlanResult(Result):
             "extrapolated": extrapolated(self),
         }
 
-    def _described(self, one: Candidate, front: set[int]) -> dict[str, Any]:
+    def _described(self, one: Candidate) -> dict[str, Any]:
         figures: Mapping[str, Any] = {OF_PLANS[name].key: one.figure(name) for name in self.request.objectives}
         return {
             "trial": one.trial.number,
             "choice": dataclasses.asdict(one.choice),
             "scenario": one.path,
-            "pareto": id(one) in front,
+            "pareto": any(one is other for other in self.front),
             **figures,
             "seeds_reached": len(one.times_s),
             "samples_per_s": one.mean("samples_per_s"),
@@ -226,33 +216,19 @@ class PlanResult(Result):
         """
         import pandas as pd
 
-        front = {id(one) for one in self.front}
-        return pd.DataFrame([self._row(one, pareto=id(one) in front) for one in self.candidates])
-
-    def _row(self, one: Candidate, *, pareto: bool) -> dict[str, Any]:
-        row: dict[str, Any] = {
-            "trial": one.trial.number,
-            "method": one.choice.method,
-            "nodes": one.choice.nodes,
-            "workers": one.choice.workers,
-            "batch_per_worker": one.choice.batch_per_worker,
-            **one.choice.hyperparameters,
-        }
-        for name in self.request.objectives:
-            column, figure = OF_PLANS[name].column, one.figure(name)
-            if isinstance(figure, Mapping):
-                row |= {column: figure["mean"], f"{column}_low": figure["low"], f"{column}_high": figure["high"]}
-            else:
-                row[column] = figure
-        return {
-            **row,
-            "samples_per_s": one.mean("samples_per_s"),
-            "samples_to_target": one.mean("samples_to_target"),
-            "usd_per_hour": one.rates.usd_per_hour,
-            "power_w": one.rates.watts,
-            "pareto": pareto,
-            "reason": one.reason or None,
-        }
+        rows = []
+        for plan in self.document()["plans"]:
+            choice = dict(plan["choice"])
+            tuned = choice.pop("hyperparameters")
+            row = {"trial": plan["trial"], **choice, **tuned}
+            for figure in (OF_PLANS[name] for name in self.request.objectives):
+                value = figure.of(plan)
+                row[figure.column] = number(value)
+                if isinstance(value, Mapping):
+                    row |= {f"{figure.column}_{end}": value[end] for end in ("low", "high")}
+            row |= {name: plan[name] for name in ("samples_per_s", "samples_to_target", "usd_per_hour")}
+            rows.append({**row, "power_w": plan["watts"], "pareto": plan["pareto"], "reason": plan["reason"]})
+        return pd.DataFrame(rows)
 
     def plot(self) -> Figure:
         """Draws the plans: each further objective against the first, or bars if there is one."""
@@ -391,11 +367,13 @@ def _losers(answer: PlanResult) -> Iterator[str]:
             )
             yield f"{method}: {_why_slower(best, other)}{close}"
             continue
-        reasons = answer.reasons(method)
-        count = sum(one.choice.method == method for one in answer.trials)
-        said = "; ".join(f"{reason} ({times})" for reason, times in reasons.most_common(MOST_REASONS))
-        failed = [one.reason for one in answer.candidates if one.choice.method == method and one.reason]
-        yield f"{method}: no plan in {count} trial{'s' * (count != 1)}: {said or '; '.join(failed)}"
+        reasons = [one.reason for one in answer.trials if one.choice.method == method]
+        count = len(reasons)
+        most = Counter(filter(None, reasons)).most_common(MOST_REASONS)
+        said = [f"{reason} ({times})" for reason, times in most]
+        said = said or [one.reason for one in answer.candidates if one.choice.method == method and one.reason]
+        why = "; ".join(said) or "give more --trials"
+        yield f"{method}: no plan in {count} trial{'s' * (count != 1)}: {why}"
 
 
 def _why_slower(best: Candidate, other: Candidate) -> str:
@@ -426,7 +404,9 @@ def _cautions(answer: PlanResult) -> list[str]:
     """Returns what should be checked: hyper-parameters at an end of their range, stopped trials, coarse evaluations."""
     said = []
     for place, one in (("best", answer.best), ("second-best", answer.second)):
-        if one is not None and (names := answer.wide_enough(one)):
+        ranges = {} if one is None else answer.space.methods[one.choice.method]
+        chosen = {} if one is None else one.choice.hyperparameters
+        if names := [name for name, value in chosen.items() if at_an_end(ranges[name], value)]:
             said.append(
                 f"Take care: {listed(names)} of the {place} plan is at an end of its range; a wider "
                 "plan.hyperparameters may give a better plan."
@@ -523,7 +503,6 @@ def verified(
     from paceline.backend.training.run import train
 
     chosen = [one for one in (answer.best, answer.second) if one is not None]
-    aim = answer.request.target.aim
     found = []
     for place, one in enumerate(chosen):
         most = max(row["samples_to_target"] for row in one.rows)
@@ -535,7 +514,7 @@ def verified(
 
         runs = train(scenario, progress=report)
         by_seed = sorted(runs, key=lambda run: run.seed)
-        times = [run.summary["time_to_accuracy_s" if aim == "accuracy" else "time_to_loss_s"] for run in by_seed]
+        times = [answer.request.target.figure.of(run.summary) for run in by_seed]
         slower = scenario.train.time_dilation
         notes = [said for run in runs if "pace" in run.summary and (said := say_pace(run.summary["pace"], slower))]
         measured = [None if time_s is None else time_s / slower for time_s in times]

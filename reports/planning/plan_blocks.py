@@ -12,7 +12,7 @@ from typing import Any
 
 from paceline.records.figures import OF_PLANS, PLAIN, SAMPLES_TO_ACCURACY, THROUGHPUT, Figure, number, significant
 from paceline.reports.blocks import Answer, Axis, Chart, Claim, Column, Plot, Section, Series, Table
-from paceline.reports.comparison.ranking import Aim
+from paceline.reports.planning.request import stored_target
 from paceline.reports.planning.search_space import OWN_NODES, Choice
 from paceline.reports.words import listed
 
@@ -105,7 +105,7 @@ def plans_table(document: Mapping[str, Any], *, every: bool = False) -> Table:
         row += [f"{plan['seeds_reached']} of {len(plan['rows'])} seeds"] if missed else []
         row += ["on the front" if plan["pareto"] else plan["reason"] or "dominated"] if every else []
         rows.append(row)
-    aim = _aim(document).words
+    aim = stored_target(document["target"]).words
     return Table(
         title="All plans that were simulated on fresh seeds"
         if every
@@ -137,11 +137,6 @@ def _hyperparameters(choice: Mapping[str, Any]) -> str:
         f"{name} {significant(value) if isinstance(value, float) else value}"
         for name, value in choice["hyperparameters"].items()
     )
-
-
-def _aim(document: Mapping[str, Any]) -> Aim:
-    target = document["target"]
-    return Aim(target["aim"], target["value"], target.get("of", ""))
 
 
 # --- charts ----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
 from pydantic_core import PydanticCustomError
@@ -24,19 +24,19 @@ from paceline.checking.own_methods import check_own_methods
 from paceline.records import store
 from paceline.records.figures import SECONDS, significant
 from paceline.records.store import slug
+from paceline.reports.comparison.ranking import Aim
 from paceline.reports.planning.plan_answer import Candidate, PlanResult, candidates_of
 from paceline.reports.planning.request import (
     REPORTED_SEEDS,
     TABLE,
     TRIALS_PER_METHOD,
     TUNING_SEEDS,
-    Aim,
     Limits,
     Objective,
     Request,
-    Target,
     parse_objectives,
     parse_target,
+    shortfall,
     write_scenario,
     write_trials,
 )
@@ -60,7 +60,7 @@ from paceline.reports.run_results import Source
 from paceline.reports.sweeps.parallel_tasks import Failure, cores, each
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.resolution.load_scenario import Change
-from paceline.scenarios.sections.runs import Target as AimedAt
+from paceline.scenarios.sections.runs import Target
 from paceline.scenarios.values.text import parse
 from paceline.scenarios.values.units import COST, PERIOD, Kind
 
@@ -71,7 +71,7 @@ PLANS = "plans"
 def plan(
     scenario: Source,
     *,
-    target: str | AimedAt | None = None,
+    target: str | Target | None = None,
     budget: str | float | None = None,
     within: str | float | None = None,
     minimise: Objective | Sequence[Objective] | None = None,
@@ -269,7 +269,7 @@ def _confirmed(
     """Simulates the candidates on the reported seeds; returns those that are plans first, by the first objective."""
     kinds = offered_nodes(scenario)
     chosen = candidates_of(trials)
-    target: dict[str, Any] = {request.target.aim: request.target.value}
+    target: dict[str, Any] = {request.target.kind: request.target.value}
     made: list[tuple[Trial, Scenario, str]] = []
     pieces: list[Piece] = []
     first, *_ = seeds = reported_seeds(scenario.seed, request.reported_seeds)
@@ -280,7 +280,7 @@ def _confirmed(
         one = load(document)
         path = f"{PLANS}/{trial.number:04d}-{slug(trial.choice.method)}.yaml"
         # without the stop, `paceline compare` measures without evaluations during the run
-        write_scenario(folder / path, {**one.dump(), "stop": {**one.dump()["stop"], request.target.aim: None}})
+        write_scenario(folder / path, {**one.dump(), "stop": {**one.dump()["stop"], request.target.kind: None}})
         made.append((trial, one, path))
         pieces.append(Piece(scenario=one.dump(), target=request.target, store=folder / POINTS, all_seeds=True))
     found: list[Candidate] = []
@@ -318,14 +318,15 @@ def _unreached(request: Request, trials: Sequence[Trial]) -> str:
     best: tuple[float, Any] | None = None
     for one in trials:
         for row in one.rows:
-            if row["best"] is not None and (best is None or request.target.shortfall(row["best"]) < best[0]):
-                best = request.target.shortfall(row["best"]), (one, row)
+            missing = shortfall(request.target, row["best"])
+            if row["best"] is not None and (best is None or missing < best[0]):
+                best = missing, (one, row)
     reasons = dict.fromkeys(one.reason for one in trials)
     said = f"none of {len(trials)} trials reaches {request.target.words} inside the limits"
     if best is not None:
         one, row = best[1]
         figures = f"{significant(row['best'], 4)} after {SECONDS.with_symbol(row['wall_s'])}"
-        said += f"; the closest is {one.choice.words}: {request.target.aim} {figures}"
+        said += f"; the closest is {one.choice.words}: {request.target.kind} {figures}"
     limits = [
         option
         for option, value in (("--within", request.limits.within_s), ("--budget", request.limits.budget_usd))
@@ -362,7 +363,7 @@ def request_of(
     overrides: Sequence[str] = (),
     algorithms: Sequence[str] | None = None,
     *,
-    target: str | AimedAt | None = None,
+    target: str | Target | None = None,
     budget: str | float | None = None,
     within: str | float | None = None,
     minimise: str | Sequence[Objective] | None = None,
@@ -451,7 +452,7 @@ def range_of(values: Listed) -> Any:
     return [parse(part, "--tune")[0] for part in values.split(",")]
 
 
-def target_of(given: str | AimedAt | None, scenario: Scenario) -> Target:
+def target_of(given: str | Target | None, scenario: Scenario) -> Aim:
     """Returns the target: the one that is given, or else the scenario's.
 
     Args:
@@ -462,9 +463,9 @@ def target_of(given: str | AimedAt | None, scenario: Scenario) -> Target:
     if given is not None:
         found = replace(parse_target(given if isinstance(given, str) else _as_text(given)), of=of)
     elif scenario.target_accuracy is not None:
-        found = Target("accuracy", scenario.target_accuracy, of)
+        found = Aim("accuracy", scenario.target_accuracy, of)
     elif scenario.target_loss is not None:
-        found = Target("loss", scenario.target_loss, of)
+        found = Aim("loss", scenario.target_loss, of)
     else:
         raise InputError("--target: missing, and the scenario has none; give one such as accuracy=0.93")
     if learning == "none" and scenario.extrapolate is None:
@@ -472,13 +473,13 @@ def target_of(given: str | AimedAt | None, scenario: Scenario) -> Target:
             "workload.learning: found none, so no target is ever reached; expected train or quadratic, or a section "
             "extrapolate"
         )
-    if found.aim == "accuracy" and learning == "quadratic" and scenario.workload.options.get("link") is None:
+    if found.kind == "accuracy" and learning == "quadratic" and scenario.workload.options.get("link") is None:
         raise InputError("--target: found an accuracy; the noisy quadratic has a loss only, so give loss=L")
     return found
 
 
-def _as_text(target: AimedAt) -> str:
-    values = [f"{aim}={value}" for aim in get_args(Aim) if (value := getattr(target, aim)) is not None]
+def _as_text(target: Target) -> str:
+    values = [f"{aim}={value}" for aim in ("accuracy", "loss") if (value := getattr(target, aim)) is not None]
     if len(values) != 1:
         raise InputError(f"--target: found {target!r}, expected an accuracy or a loss")
     return values[0]

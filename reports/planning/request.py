@@ -25,7 +25,7 @@ from paceline.records import store
 from paceline.records.document import to_json
 from paceline.records.figures import OF_PLANS
 from paceline.records.store import NumberedFolder
-from paceline.reports.comparison.ranking import Aim as AimOfRuns
+from paceline.reports.comparison.ranking import Aim
 from paceline.reports.run_cost import HOUR_S, JOULES_PER_KWH, Rates
 from paceline.scenarios import Scenario, load
 
@@ -38,43 +38,34 @@ SLACK = 1.5
 """a trial is stopped when it is worse than another plan in every objective by this factor; provenance: ours. It is
 above 1, so that the best plan of each method is found as well, and not only the best plan of all"""
 
-Aim = Literal["accuracy", "loss"]
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The target of every plan: an accuracy or a loss, and the stand-in that has it, if the model is not learned."""
-
-    aim: Aim
-    value: float
-    of: str = ""
-
-    @property
-    def words(self) -> str:
-        """Describes the target.
-
-        >>> Target("accuracy", 0.93).words, Target("loss", 0.1).words
-        ('93 % accuracy', 'a loss of 0.1')
-        """
-        return AimOfRuns(self.aim, self.value, self.of).words
-
-    def shortfall(self, best: float | None) -> float:
-        """Returns how far from the target a run ended, above 0: differences of accuracies, logarithms of losses.
-
-        Args:
-            best: the best smoothed value of the run; None if there is none.
-
-        >>> round(Target("accuracy", 0.93).shortfall(0.9), 3), Target("loss", 0.1).shortfall(None)
-        (0.03, 10.0)
-        """
-        if best is None or not math.isfinite(best):
-            return MOST_SHORT
-        missing = self.value - best if self.aim == "accuracy" else math.log(best / self.value) if best > 0 else 0.0
-        return min(max(missing, LEAST_SHORT), MOST_SHORT)
-
-
 LEAST_SHORT, MOST_SHORT = 1e-9, 10.0
 """range of a shortfall; the largest is that of a trial that could not run"""
+
+
+def shortfall(target: Aim, best: float | None) -> float:
+    """Returns how far from the target a run ended, above 0: differences of accuracies, logarithms of losses.
+
+    Args:
+        target: the target.
+        best: the best smoothed value of the run; None if there is none.
+
+    >>> round(shortfall(Aim("accuracy", 0.93), 0.9), 3), shortfall(Aim("loss", 0.1), None)
+    (0.03, 10.0)
+    """
+    if best is None or not math.isfinite(best):
+        return MOST_SHORT
+    missing = target.value - best if target.kind == "accuracy" else math.log(best / target.value) if best > 0 else 0.0
+    return min(max(missing, LEAST_SHORT), MOST_SHORT)
+
+
+def stored_target(document: Mapping[str, Any]) -> Aim:
+    """Returns the target in a stored request or plan."""
+    return Aim(document["aim"], document["value"], document.get("of", ""))
+
+
+def target_document(target: Aim) -> dict[str, Any]:
+    """Returns a target as it is stored."""
+    return {"aim": target.kind, "value": target.value, "of": target.of}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,11 +87,11 @@ class Limits:
         return min(self.within_s, paid)
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> Aim:
     """Parses ``accuracy=0.93`` or ``loss=0.1``.
 
     >>> parse_target("accuracy=0.93")
-    Target(aim='accuracy', value=0.93, of='')
+    Aim(kind='accuracy', value=0.93, of='')
     """
     aim, equals, number = (part.strip() for part in text.partition("="))
     right = "expected accuracy=A with 0 < A <= 1, or loss=L with L > 0, such as accuracy=0.93"
@@ -108,9 +99,9 @@ def parse_target(text: str) -> Target:
         value = float(number)
     except ValueError:
         raise InputError(f"--target: found {text!r}, {right}") from None
-    if not equals or aim not in get_args(Aim) or not 0 < value < math.inf or (aim == "accuracy" and value > 1):
+    if not equals or aim not in ("accuracy", "loss") or not 0 < value < math.inf or (aim == "accuracy" and value > 1):
         raise InputError(f"--target: found {text!r}, {right}")
-    return Target("accuracy" if aim == "accuracy" else "loss", value)
+    return Aim("accuracy" if aim == "accuracy" else "loss", value)
 
 
 def parse_objectives(given: str | Sequence[str]) -> tuple[Objective, ...]:
@@ -221,7 +212,7 @@ class Request:
     """the resolved scenario, with an entry for each method that is considered"""
     part: Mapping[str, Any]
     """its section `plan`"""
-    target: Target
+    target: Aim
     objectives: tuple[Objective, ...]
     limits: Limits = field(default_factory=Limits)
     trials: int
@@ -235,7 +226,7 @@ class Request:
 
     def document(self) -> dict[str, Any]:
         """Returns the content of the stored request, without limits that do not limit."""
-        document = dataclasses.asdict(self)
+        document = {**dataclasses.asdict(self), "target": target_document(self.target)}
         document["limits"] = {key: value for key, value in document["limits"].items() if math.isfinite(value)}
         return document
 
@@ -259,7 +250,7 @@ def stored_request(folder: Path) -> Request:
         return Request(
             **{
                 **document,
-                "target": Target(**document["target"]),
+                "target": stored_target(document["target"]),
                 "objectives": tuple(document["objectives"]),
                 "limits": Limits(**document["limits"]),
             }

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from paceline.algorithms.core.checksums import reading
 from paceline.algorithms.core.errors import InputError
-from paceline.reports.planning.request import MOST_SHORT, Request, bound_s, values_of, write_scenario
+from paceline.reports.planning.request import MOST_SHORT, Request, bound_s, shortfall, values_of, write_scenario
 from paceline.reports.planning.search_space import (
     ENGINE,
     Choice,
@@ -122,14 +122,14 @@ class PlanStudy:
         return first, [one for one in drawn if len(done) <= one.number < trials]
 
     def add(
-        self, drawn: Drawn, *, values: Sequence[float] | None, shortfall: float, attributes: Mapping[str, Any]
+        self, drawn: Drawn, *, values: Sequence[float] | None, missing: float, attributes: Mapping[str, Any]
     ) -> None:
         """Adds a trial that has ended; trials are added in the order of their numbers.
 
         Args:
             drawn: the choice.
             values: its figures; None if the target was not reached, or the trial was stopped.
-            shortfall: how far it was from the target; 0 if it was reached.
+            missing: how far it was from the target; 0 if it was reached.
             attributes: what else is recorded.
         """
         from optuna.trial import TrialState, create_trial
@@ -142,7 +142,7 @@ class PlanStudy:
                 params=dict(drawn.params),
                 distributions=dict(drawn.distributions),
                 user_attrs=dict(attributes),
-                constraints={SHORTFALL: shortfall},
+                constraints={SHORTFALL: missing},
             )
         )
 
@@ -298,7 +298,7 @@ def search(
 
 def _prepared(request: Request, drawn: Drawn, kinds: Mapping[str, Any], known: Sequence[Sequence[float]]) -> _Prepared:
     seeds = tuning_seeds(request.scenario["seed"], request.tuning_seeds)
-    target: dict[str, Any] = {request.target.aim: request.target.value}
+    target: dict[str, Any] = {request.target.kind: request.target.value}
     try:
         made = scenario_of(
             request.scenario, kinds, drawn.choice, stop=target, target=target, seed=seeds[0], seeds=len(seeds)
@@ -336,7 +336,7 @@ def _simulated(
 
 def _record(request: Request, study: PlanStudy, one: _Prepared, rows: list[Row] | str, folder: Path) -> None:
     number, target = one.drawn.number, request.target
-    values, shortfall, reason = None, MOST_SHORT, ""
+    values, missing, reason = None, MOST_SHORT, ""
     kept: list[Row] = []
     if isinstance(rows, str):
         reason = rows
@@ -345,9 +345,9 @@ def _record(request: Request, study: PlanStudy, one: _Prepared, rows: list[Row] 
         times = [row["time_s"] for row in rows if row["time_s"] is not None]
         if len(times) == len(rows) == request.tuning_seeds:
             mean_s = fmean(times)
-            values, shortfall = values_of(request.objectives, one.rates, mean_s), 0.0
+            values, missing = values_of(request.objectives, one.rates, mean_s), 0.0
         else:
-            shortfall = target.shortfall(rows[-1]["best"])
+            missing = shortfall(target, rows[-1]["best"])
             reason = _why(rows[-1], one.bound_s, target.words)
     if one.scenario is not None:
         write_scenario(folder / TRIALS / f"{number:04d}.yaml", one.scenario)
@@ -355,7 +355,7 @@ def _record(request: Request, study: PlanStudy, one: _Prepared, rows: list[Row] 
     study.add(
         one.drawn,
         values=values,
-        shortfall=shortfall,
+        missing=missing,
         attributes={
             "choice": {name: getattr(choice, name) for name in Choice.__dataclass_fields__},
             "reason": reason,

@@ -25,7 +25,7 @@ from paceline.algorithms.core.method import Method
 from paceline.records import Run
 from paceline.records.figures import significant
 from paceline.records.metrics import smoothed
-from paceline.reports.planning.request import Target
+from paceline.reports.comparison.ranking import Aim
 from paceline.scenarios import Scenario, ScenarioError, load
 from paceline.scenarios.resolution.axes import axis
 from paceline.scenarios.sections.planning import HyperparameterRange, Planning
@@ -144,7 +144,9 @@ def space_of(scenario: Scenario, part: Planning) -> Space:
     names = list(dict.fromkeys(method.name for method in scenario.algorithms))
     workers = _counts(part.workers, "plan.workers", mistakes) or _usual_workers(scenario)
     batch = scenario.workload.batch_per_worker
-    batches = _counts(part.batch_per_worker, "plan.batch_per_worker", mistakes) or batches_near(batch)
+    batches = _counts(part.batch_per_worker, "plan.batch_per_worker", mistakes) or tuple(
+        sorted({max(1, batch // 2), batch, 2 * batch})  # half and twice; provenance: INFERENCE
+    )
     if max(workers) > MOST_WORKERS:
         mistakes.append(f"plan.workers: found {max(workers)}, expected at most {MOST_WORKERS}")
     if part.nodes and not isinstance(scenario.cluster.nodes, tuple):
@@ -225,8 +227,8 @@ def _ranges(method: Method, part: Planning, mistakes: list[str]) -> dict[str, Ra
     if part.hyperparameters:
         return found
     if "learning_rate" in kinds:
-        low, high = learning_rates_near(method.learning_rate)  # type: ignore[attr-defined]
-        found["learning_rate"] = Interval(low=low, high=high, log=True)
+        rate: float = method.learning_rate  # type: ignore[attr-defined]
+        found["learning_rate"] = Interval(low=rate / RATE_FACTOR, high=rate * RATE_FACTOR, log=True)
     for name in kinds:
         if values := values_near(method.name, name, getattr(method, name)):
             found[name] = Values(values)
@@ -284,24 +286,6 @@ def powers_of_two(largest: int) -> tuple[int, ...]:
     (1, 2, 4, 6)
     """
     return tuple(sorted({*(2**power for power in range(largest.bit_length()) if 2**power <= largest), largest}))
-
-
-def batches_near(batch: int) -> tuple[int, ...]:
-    """Returns half of a batch, the batch and twice the batch; provenance: INFERENCE.
-
-    >>> batches_near(32), batches_near(1)
-    ((16, 32, 64), (1, 2))
-    """
-    return tuple(sorted({max(1, batch // 2), batch, 2 * batch}))
-
-
-def learning_rates_near(rate: float) -> tuple[float, float]:
-    """Returns the ends of the interval around a learning rate.
-
-    >>> learning_rates_near(0.2)
-    (0.05, 0.8)
-    """
-    return rate / RATE_FACTOR, rate * RATE_FACTOR
 
 
 def values_near(method: str, name: str, own: Any) -> tuple[Any, ...]:
@@ -480,7 +464,7 @@ class Piece:
 
     scenario: Mapping[str, Any]
     """a scenario of one algorithm; its seeds are `seed` … `seed + seeds − 1`"""
-    target: Target
+    target: Aim
     store: Path
     all_seeds: bool = False
     """whether later seeds are simulated even if one misses the target"""
@@ -513,7 +497,7 @@ def evaluate(piece: Piece) -> list[Row]:
     return rows
 
 
-def row_of(run: Run, target: Target) -> Row:
+def row_of(run: Run, target: Aim) -> Row:
     """Returns the row of a run: its time to the target or how far it came, and why.
 
     Args:
@@ -522,14 +506,14 @@ def row_of(run: Run, target: Target) -> Row:
     """
     summary: Mapping[str, Any] = dict(run.summary)
     extrapolated = summary.get("extrapolated")
-    time_s = summary[f"time_to_{target.aim}_s"] if extrapolated is None else extrapolated["time_to_target_s"]
+    time_s = target.figure.of(summary) if extrapolated is None else extrapolated["time_to_target_s"]
     return {
         "seed": run.seed,
         "time_s": time_s,
-        "samples_to_target": summary[f"samples_to_{target.aim}"]
+        "samples_to_target": summary[f"samples_to_{target.kind}"]
         if extrapolated is None
         else extrapolated["samples_to_target"],
-        "resolution_s": summary[f"time_to_{target.aim}_resolution_s"],
+        "resolution_s": target.resolution.of(summary),
         "best": best_of(run, target),
         **{name: summary[name] for name in FIGURES},
         "step_s": summary["step_s"]["mean"],
@@ -540,10 +524,10 @@ def row_of(run: Run, target: Target) -> Row:
     }
 
 
-def best_of(run: Run, target: Target) -> float | None:
+def best_of(run: Run, target: Aim) -> float | None:
     """Returns the best smoothed accuracy or loss of a run; None if it was not evaluated."""
-    values = run.tables.evaluations[target.aim].dropna().tolist()
+    values = run.tables.evaluations[target.kind].dropna().tolist()
     if not values:
         return None
     curve = smoothed(values, run.summary["smoothing"])
-    return float(curve.max() if target.aim == "accuracy" else curve.min())
+    return float(curve.max() if target.kind == "accuracy" else curve.min())

@@ -155,24 +155,20 @@ def _largest(table: SweepTable, rows: Rows) -> Iterator[str]:
     """Yields the efficiency on the largest cluster."""
     largest = rows[rows["workers"] == rows["workers"].max()]
     best = Best(table, largest, EFFICIENCY)
-    names, close = _names(best.first), best.undecided(_algorithm)
-    where, gain = f"on {best.row['workers']} workers", _gain(best.row)
+    where = f"on {best.row['workers']} workers"
     if len(largest) == 1:
-        yield f"On {best.row['workers']} workers {names[0]} is {gain}."
+        yield f"On {best.row['workers']} workers {best.row['algorithm']} is {_gain(best.row)}."
         return
-    if len(best.first) == len(largest):
-        yield f"{listed(names)} scale {best.equally}: {where} they are {gain}."
-        return
-    if len(names) == 1:
-        yield f"{names[0]} scales best: {where} it is {gain}{close}."
-    else:
-        yield f"{listed(names)} scale best, {best.equally}: {where} they are {gain}{close}."
+    alone = len(_names(best.first)) == 1
+    verb = "scales best" if alone else f"scale best, {best.equally}"
+    it_is = "it is" if alone else "they are"
+    close = best.undecided(_algorithm)
+    yield f"{listed(_names(best.first))} {verb}: {where} {it_is} {_gain(best.row)}{close}."
     rest = largest.drop([*best.first.index, *best.close.index])
     if len(rest):
         last = Best(table, rest, EFFICIENCY, worst=True)
-        names, close = _names(last.first), last.undecided(_algorithm)
-        scales = f"{names[0]} scales worst" if len(names) == 1 else f"{listed(names)} scale worst, {last.equally}"
-        yield f"{scales}: {_gain(last.row)}{close}."
+        verb = "scales worst" if len(_names(last.first)) == 1 else f"scale worst, {last.equally}"
+        yield f"{listed(_names(last.first))} {verb}: {_gain(last.row)}{last.undecided(_algorithm)}."
 
 
 def _algorithm(row: Row) -> str:

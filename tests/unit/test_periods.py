@@ -137,7 +137,7 @@ def test_a_point_is_not_compared_with_one_that_ended_early() -> None:
 def test_ties_are_ties() -> None:
     equal: dict[str, Any] = {"sync-sgd": {1: 100.0, 4: 400.0}, "hbs-sgd": {1: 100.0, 4: 400.0 * (1 + 1e-12)}}
     said = words_of(made(equal))
-    assert "scale equally (to the precision shown): on 4 workers they are 4 times as fast" in said
+    assert "scale best, equally (to the precision shown): on 4 workers they are 4 times as fast" in said
     assert "Fastest are" in said and "scales best" not in said
     third = words_of(made({**equal, "agd": {1: 100.0, 4: 100.0}}))
     assert "scale best, equally (to the precision shown)" in third
@@ -176,5 +176,5 @@ def test_compare_names_no_run_that_ended_early() -> None:
         "agd and ssp reach 90 % accuracy soonest, equally (to the precision shown), as predicted"
     )
     assert said(both("agd"), both("ssp"), both("easgd")).startswith(
-        "No method reaches 90 % accuracy soonest, equally (to the precision shown), as predicted: agd in "
+        "agd, ssp and easgd reach 90 % accuracy soonest, equally (to the precision shown), as predicted"
     )

@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 
 from paceline.algorithms.core.errors import InputError
 from paceline.cli.app import app
+from paceline.reports.comparison.ranking import Aim
 from paceline.reports.planning.plan_answer import candidates_of
-from paceline.reports.planning.request import Limits, Target, bound_s, parse_objectives, parse_target
+from paceline.reports.planning.request import Limits, bound_s, parse_objectives, parse_target, shortfall
 from paceline.reports.planning.search import JOURNAL, PlanStudy, Trial, only_process
 from paceline.reports.planning.search_space import (
     Choice,
@@ -214,7 +215,7 @@ def test_unknown_objectives(text: str) -> None:
 
 
 def test_shortfall_of_a_loss() -> None:
-    assert Target("loss", 0.1).shortfall(0.2) == pytest.approx(0.6931, abs=1e-3)
+    assert shortfall(Aim("loss", 0.1), 0.2) == pytest.approx(0.6931, abs=1e-3)
 
 
 @pytest.mark.parametrize(
