@@ -32,7 +32,7 @@ from paceline.backend.training.run import train
 from paceline.records.machine import OtherLoad
 from paceline.reports.comparison.predict import predict
 from paceline.simulator.runs.dry_run import dry_run
-from paceline.topologies.catalogue.machine_profile import Profile
+from paceline.topologies.catalogue.machine_profile import MeasuredCosts, Profile
 
 UNPACED = [setting for setting in SETTINGS if not setting.paced and setting.link is None]
 EPOCHS = 40.0
@@ -89,7 +89,7 @@ def lines_of(setting: Setting, machine: Profile, measured: dict[str, list[float]
     """
     found, short = [], replace(setting, epochs=setting.epochs / 4)
     for method, times_s in measured.items():
-        (run,) = predict(short.scenario((method,)), machine).simulated
+        (run,) = predict(short.scenario((method,)), MeasuredCosts(machine)).simulated
         spread_s = stdev(times_s) / len(times_s) ** 0.5 if len(times_s) > 1 else 0.0
         found.append(Line(method, run.summary["step_s"]["mean"], fmean(times_s), spread_s))
     return found
