@@ -125,7 +125,7 @@ UNLIKE: list[tuple[dict[str, str], float | None, float]] = [
         {"system": "Summit, jsrun", "device": "V100-SXM2", "topology": "dual-rail EDR", "nranks": "36", "nnodes": "6",
          "library": "NCCL 2.4"}, 23.0, 1.1,  # what a node injects
     ),
-    ({"device": "CPU", "topology": "2x10GbE TCP", "nnodes": "8", "library": "gloo"}, 1.16, 1.15),  # one segment in flight
+    ({"device": "CPU", "topology": "2x10GbE TCP", "nnodes": "8", "library": "gloo"}, 1.16, 1.15),  # one segment
     ({"device": "A100", "topology": "NVLink, 4x Slingshot 200 Gb/s", "nranks": "32", "nnodes": "8"}, 4 * 23.3, 1.1),
     ({"system": "Frontier", "device": "MI250X", "topology": "4x Slingshot-11", "nnodes": "2", "nranks": "16",
       "library": "RCCL"}, None, 1.0),
