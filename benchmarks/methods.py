@@ -24,7 +24,7 @@ from rich.table import Table
 import paceline
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.values import Rank
-from paceline.reports.comparison.comparison import Line
+from paceline.reports.comparison.comparison import ComparedLine
 
 LEAST = 0.9
 """test accuracy at the end of each run"""
@@ -54,7 +54,7 @@ def scenario(names: list[str], nodes: list[dict[str, Any]], epochs: float) -> di
     }
 
 
-def rows(line: Line) -> list[dict[str, Any]]:
+def rows(line: ComparedLine) -> list[dict[str, Any]]:
     """Returns the figures of one method, simulated and measured."""
     found = []
     for kind, summary in (("simulated", line.simulated), ("measured", line.measured)):

@@ -35,7 +35,7 @@ import paceline
 from paceline.algorithms import METHODS
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.records.figures import ACTIVITIES, number
-from paceline.reports.comparison.comparison import ComparisonResult, Line
+from paceline.reports.comparison.comparison import ComparedLine, ComparisonResult
 from paceline.reports.comparison.prediction_errors import Tree
 
 STEP, RANK, VARIATION, TIME, TIME_ASYNC, APART = 0.05, 0.05, 0.15, 0.05, 0.15, 0.05
@@ -64,11 +64,11 @@ def verdicts(run: int, comparison: ComparisonResult) -> Iterator[Verdict]:
         yield from _nearer(run, line)
 
 
-def _bounded(run: int, line: Line, promise: str, found: float | None, allowed: float) -> Iterator[Verdict]:
+def _bounded(run: int, line: ComparedLine, promise: str, found: float | None, allowed: float) -> Iterator[Verdict]:
     yield Verdict(run, line.name, promise, found, allowed, found is not None and abs(found) <= allowed)
 
 
-def _staleness(run: int, line: Line, deterministic: bool) -> Iterator[Verdict]:
+def _staleness(run: int, line: ComparedLine, deterministic: bool) -> Iterator[Verdict]:
     variation = number(line.error["staleness_tv"])
     yield from _bounded(run, line, "staleness, total variation", variation, 0.0 if deterministic else VARIATION)
     ranks = [number(error) for _, error in line.error["staleness"]["by_rank"]]
@@ -76,7 +76,7 @@ def _staleness(run: int, line: Line, deterministic: bool) -> Iterator[Verdict]:
     yield from _bounded(run, line, "staleness, worst rank's mean", worst, 0.0 if deterministic else RANK)
 
 
-def _nearer(run: int, line: Line) -> Iterator[Verdict]:
+def _nearer(run: int, line: ComparedLine) -> Iterator[Verdict]:
     ours = number(line.error["step_s"]["mean"])
     for name, errors in line.wrong_models.items():
         theirs = number(errors["step_s"]["mean"])

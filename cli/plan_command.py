@@ -20,7 +20,7 @@ from paceline.records.document import to_json
 if TYPE_CHECKING:
     from paceline.records.store import NumberedFolder
     from paceline.reports.planning.plan_answer import PlanResult
-    from paceline.reports.planning.request import Request
+    from paceline.reports.planning.request import PlanRequest
 
 
 def plan(
@@ -190,7 +190,7 @@ def _check_optuna() -> None:
         raise InputError("paceline plan needs Optuna, which is not installed: pip install 'paceline[planning]'")
 
 
-def _made(request: Request, folder: NumberedFolder, output: Output, jobs: int | None) -> PlanResult:
+def _made(request: PlanRequest, folder: NumberedFolder, output: Output, jobs: int | None) -> PlanResult:
     """Makes the plan in the folder and writes its files; keeps the folder if it is interrupted."""
     from paceline.reports.planning.planner import make_plan
 

@@ -45,12 +45,12 @@ def simulate(
     loaded = options.read(scenario)
     output.make_folder()
     from paceline.cli.progress import ExpectedTime
-    from paceline.reports.comparison.run_table import Rows
+    from paceline.reports.comparison.run_table import RunRows
     from paceline.reports.run_results import simulate as simulated
     from paceline.scenarios.resolution.plan import names_of
 
     names = names_of(loaded.algorithms)
-    rows = Rows(names, loaded.seeds, each=loaded.seeds == 1 or output.verbose, width=output.out.width)
+    rows = RunRows(names, loaded.seeds, each=loaded.seeds == 1 or output.verbose, width=output.out.width)
     expected = ExpectedTime([name for name in names for _ in range(loaded.seeds)])
 
     stored: list[Run] = []

@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.table import Table
 
 from paceline.reports.watching import run_watch as words
-from paceline.reports.watching.run_watch import Progress, RunWatch
+from paceline.reports.watching.run_watch import RunProgress, RunWatch
 
 if TYPE_CHECKING:
     from paceline.backend.status.progress_counters import Totals
@@ -55,7 +55,7 @@ class WatchDisplay:
         self._output, self._predicted, self._live, self._clock = output, predicted, live, clock
         self._several_seeds = len({seed for _, seed in predicted}) > 1
         self._watches: dict[Key, RunWatch] = {}
-        self._progress: dict[Key, Progress] = {}
+        self._progress: dict[Key, RunProgress] = {}
         self._ended: dict[Key, float] = {}
         """seconds that each run took"""
         self._shown_s = clock()

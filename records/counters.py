@@ -293,13 +293,13 @@ class Distinct:
         return new
 
 
-class Progress:
+class UpdateProgress:
     """How many updates had been applied at the time of each evaluation.
 
     An evaluation is of the weights' present or latest earlier state, so only the times of updates since the weights'
     last change are remembered.
 
-    >>> progress = Progress()
+    >>> progress = UpdateProgress()
     >>> for time_s in (1.0, 2.0):
     ...     progress.add(time_s)
     >>> progress.mark(1.5)
@@ -403,7 +403,7 @@ class UpdateCounters:
         self.staleness = RankedCounts(ranks)
         """of the method's own kind, of all inputs"""
         self.inputs = self.samples = 0
-        self.progress = Progress()
+        self.progress = UpdateProgress()
         self.layers: dict[str, LayerCounts] = {}
         """by name, in the order of their first updates"""
         self._by_step, self._each_counts = by_step, each_counts

@@ -67,7 +67,7 @@ PROBES = 3
 Measured = TypeVar("Measured")
 
 
-class Load(Protocol):
+class ProcessorLoad(Protocol):
     """A measured load by other programs."""
 
     @property
@@ -137,7 +137,7 @@ def _own_s(ours: Sequence[int] = ()) -> float:
 def least_disturbed(
     measure: Callable[[], Measured],
     *,
-    load: Callable[[int], AbstractContextManager[Load]] = lambda _: OtherLoad(),
+    load: Callable[[int], AbstractContextManager[ProcessorLoad]] = lambda _: OtherLoad(),
     decide: Callable[[Callable[[], bool]], bool] = lambda value: value(),
 ) -> tuple[Measured, str]:
     """Measures again while other programs disturb it, at most `PROBES` times in all; returns the quietest result.

@@ -371,7 +371,7 @@ LEAST = 5
 """smallest number of probes of a staleness in a slope, so that one outlier cannot determine it; provenance: ours"""
 
 
-class Stretch(TypedDict):
+class StalenessStretch(TypedDict):
     """The interval between two evaluations, without `from_s` and with `to_s`."""
 
     from_s: float
@@ -386,7 +386,9 @@ class Stretch(TypedDict):
     loss_change_per_gradient: float | None
 
 
-def between_evaluations(updates: pd.DataFrame, evaluations: pd.DataFrame, weight: float = 1.0) -> list[Stretch]:
+def between_evaluations(
+    updates: pd.DataFrame, evaluations: pd.DataFrame, weight: float = 1.0
+) -> list[StalenessStretch]:
     """Returns the gradients applied between successive evaluations, and the change of loss.
 
     Args:
@@ -409,7 +411,7 @@ def between_evaluations(updates: pd.DataFrame, evaluations: pd.DataFrame, weight
         gradients = round(weight * len(inside))
         change = finite(later - loss)
         stretches.append(
-            Stretch(
+            StalenessStretch(
                 from_s=from_s,
                 to_s=to_s,
                 gradients=gradients,
@@ -422,7 +424,7 @@ def between_evaluations(updates: pd.DataFrame, evaluations: pd.DataFrame, weight
     return stretches
 
 
-class Interval(TypedDict):
+class EvaluationInterval(TypedDict):
     """A mean, with its 95 % interval if there are at least two values."""
 
     mean: float
@@ -436,7 +438,7 @@ class AtStaleness(TypedDict):
     staleness: int
     """mean staleness of an update's inputs, rounded; the smallest one if several values are merged"""
     count: int
-    loss_change: Interval
+    loss_change: EvaluationInterval
 
 
 def by_staleness(probes: pd.DataFrame, width: int = 1) -> list[AtStaleness]:
@@ -461,7 +463,7 @@ def by_staleness(probes: pd.DataFrame, width: int = 1) -> list[AtStaleness]:
 
 
 @may_diverge
-def slope(probes: pd.DataFrame) -> Interval | None:
+def slope(probes: pd.DataFrame) -> EvaluationInterval | None:
     """Returns the additional change of loss by an update per unit of staleness; None if the probes are too few.
 
     slope = Σ s' c' / Σ s'², least squares of change c on staleness s, both minus the mean of their block
@@ -488,7 +490,9 @@ def slope(probes: pd.DataFrame) -> Interval | None:
     left = within["change"] - mean * within["staleness"]
     error = float(np.sqrt(len(found) / free * ((within["staleness"] * left) ** 2).sum())) / spread
     half = float(student(free)) * error
-    return Interval(mean=mean, low=finite(mean - half), high=finite(mean + half)) if np.isfinite(mean) else None
+    return (
+        EvaluationInterval(mean=mean, low=finite(mean - half), high=finite(mean + half)) if np.isfinite(mean) else None
+    )
 
 
 @may_diverge
@@ -499,8 +503,8 @@ def _changes(probes: pd.DataFrame) -> pd.DataFrame:
 
 
 @may_diverge
-def _interval(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Interval:
+def _interval(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> EvaluationInterval:
     if len(values) < 2:
-        return Interval(mean=float(values.mean()), low=None, high=None)
+        return EvaluationInterval(mean=float(values.mean()), low=None, high=None)
     found = interval(values.tolist())
-    return Interval(mean=found["mean"], low=finite(found["low"]), high=finite(found["high"]))
+    return EvaluationInterval(mean=found["mean"], low=finite(found["low"]), high=finite(found["high"]))

@@ -88,7 +88,7 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class LossProbe:
     """The effect of one update on the loss of held-out data."""
 
     time_s: float
@@ -144,7 +144,7 @@ class Trace:
     layers: list[LayerUpdate] = field(default_factory=list)
     """updates of single layers, for methods that update layer by layer"""
     drifts: list[Drift] = field(default_factory=list)
-    probes: list[Probe] = field(default_factory=list)
+    probes: list[LossProbe] = field(default_factory=list)
     snapshots: list[Snapshot] = field(default_factory=list)
     wall_s: float = 0.0
     """the run's own clock at its end"""

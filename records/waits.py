@@ -15,7 +15,7 @@ from typing import NamedTuple
 from paceline.records.trace import Span, Trace
 
 
-class Wait(NamedTuple):
+class RankWait(NamedTuple):
     """The wait at the beginning of a span.
 
     Args:
@@ -27,7 +27,7 @@ class Wait(NamedTuple):
     rank: int | None
 
 
-def waits_of(trace: Trace) -> dict[int, Wait]:
+def waits_of(trace: Trace) -> dict[int, RankWait]:
     """Returns the wait of each collective, and of each receive whose sending was recorded, by the index of its span.
 
     >>> early = Span(0, "main", "collective", None, 0, start_s=1.0, end_s=5.0, bytes=8, key="mean")
@@ -35,17 +35,17 @@ def waits_of(trace: Trace) -> dict[int, Wait]:
     >>> waits_of(Trace(spans=[early, late]))[0]
     Wait(until_s=4.0, rank=1)
     """
-    spans, waits = trace.spans, dict[int, Wait]()
+    spans, waits = trace.spans, dict[int, RankWait]()
     for number, span in enumerate(spans):
         if span.activity == "collective" and span.ready_s is not None:  # others' spans may not have been kept
-            waits[number] = Wait(span.ready_s, None)
+            waits[number] = RankWait(span.ready_s, None)
     for members in collective_members(spans):
         last = spans[max(members, key=lambda number: spans[number].start_s)]
-        waits |= dict.fromkeys(members, Wait(last.start_s, int(last.rank)))
+        waits |= dict.fromkeys(members, RankWait(last.start_s, int(last.rank)))
     sources = _sources(spans, trace)
     for number, span in enumerate(spans):
         if span.activity == "receive" and span.ready_s is not None:
-            waits[number] = Wait(span.ready_s, sources.get(number))
+            waits[number] = RankWait(span.ready_s, sources.get(number))
     return waits
 
 

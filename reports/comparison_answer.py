@@ -22,7 +22,7 @@ from paceline.records.figures import (
 )
 from paceline.reports.attribution.timeline import named
 from paceline.reports.blocks import Answer, Axis, Block, Cell, Chart, Claim, Column, Plot, Section, Series, Table
-from paceline.reports.comparison.comparison import ComparisonResult, Line
+from paceline.reports.comparison.comparison import ComparedLine, ComparisonResult
 from paceline.reports.comparison.conclusion import conclusion
 from paceline.reports.comparison.error_table import error_tables
 from paceline.reports.comparison.run_table import SIMPLER, comparison_tables, error_cell
@@ -93,7 +93,7 @@ def stored_comparison(document: Mapping[str, Any]) -> ComparisonResult:
         document: the document that ``paceline compare`` has stored.
     """
     keys = ("name", "simulated", "measured", "error", "wrong_models")
-    lines = tuple(Line(**{key: line[key] for key in keys}) for line in document["algorithms"])
+    lines = tuple(ComparedLine(**{key: line[key] for key in keys}) for line in document["algorithms"])
     return ComparisonResult(
         scenario=document["scenario"], predicts=document["predicts"], lines=lines, other_load=document["other_load"]
     )

@@ -72,7 +72,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnChart:
     """A series with its places.
 
     Args:
@@ -116,7 +116,7 @@ class Geometry:
 
     x: Side
     y: Side
-    series: Sequence[Drawn]
+    series: Sequence[DrawnChart]
     bar: float
 
 
@@ -149,7 +149,7 @@ def geometry(plot: Plot) -> Geometry:
         named |= {one.name} if legend else set()
         low, high = ends[number]
         drawn.append(
-            Drawn(
+            DrawnChart(
                 one, xs[number], ys[number], low, high, shifts[number], colour_of(plot, one),
                 symbols.index(one.symbol or one.colour_key), legend,
             )

@@ -17,7 +17,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.files import replacing
 from paceline.reports.blocks import Chart, Plot
 from paceline.reports.palette import BAND, FAINT, INK, LINES
-from paceline.reports.plots import Drawn, Geometry, Side, geometry
+from paceline.reports.plots import DrawnChart, Geometry, Side, geometry
 
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 DASHES: dict[str, Any] = {"solid": "-", "broad": "-", "dashed": (0, (4, 2)), "dotted": (0, (1, 2))}
@@ -136,7 +136,7 @@ def _legend_lines(plot: Plot) -> int:
     return -(-sum(name.count("\n") + 1 for name in names) // _legend_columns(plot)) if len(names) > 1 else 0
 
 
-def _line(axes: Axes, one: Drawn, zorder: float) -> None:
+def _line(axes: Axes, one: DrawnChart, zorder: float) -> None:
     series = one.series
     broad, points = series.style == "broad", series.mark == "points"
     label = _wrapped(series.name) if one.legend else None
@@ -160,7 +160,7 @@ def _line(axes: Axes, one: Drawn, zorder: float) -> None:
         axes.annotate(text, (x, y), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=7, color=INK)
 
 
-def _bars(axes: Axes, one: Drawn, places: Geometry, plot: Plot, filled: dict[tuple[float, int], float]) -> None:
+def _bars(axes: Axes, one: DrawnChart, places: Geometry, plot: Plot, filled: dict[tuple[float, int], float]) -> None:
     """Draws the bars of a series; `filled` is where stacked bars end: by position, and above or below 0."""
     at, values = (one.y, one.x) if plot.horizontal else (one.x, one.y)
     middles = [place + shift for place, shift in zip(at, one.shifts, strict=True)]

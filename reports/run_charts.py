@@ -99,7 +99,7 @@ def broad_first(series: Sequence[Series]) -> list[Series]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class RunCurve:
     """A measure against an axis: the mean over seeds, and the lowest and highest seed."""
 
     algorithm: str
@@ -111,7 +111,7 @@ class Curve:
     high: NDArray[Any]
 
 
-def curves(runs: Sequence[Run], measure: Measure, axis: X) -> list[Curve]:
+def curves(runs: Sequence[Run], measure: Measure, axis: X) -> list[RunCurve]:
     """Returns a curve for each algorithm and kind; those without this measure are left out.
 
     The curves of several seeds are interpolated at common positions, up to the end of the shortest.
@@ -125,17 +125,17 @@ def curves(runs: Sequence[Run], measure: Measure, axis: X) -> list[Curve]:
     return [_curve(name, kind, of_both, measure, axis) for (name, kind), of_both in groups(learning).items()]
 
 
-def _curve(name: str, kind: str, runs: Sequence[Run], measure: Measure, axis: X) -> Curve:
+def _curve(name: str, kind: str, runs: Sequence[Run], measure: Measure, axis: X) -> RunCurve:
     points = [_points(run, measure, axis) for run in runs]
     if len(points) == 1:
         x, y = points[0]
         kept = evenly(len(x), MOST_POINTS)
-        return Curve(algorithm=name, kind=kind, seeds=1, x=x[kept], mean=y[kept], low=y[kept], high=y[kept])
+        return RunCurve(algorithm=name, kind=kind, seeds=1, x=x[kept], mean=y[kept], low=y[kept], high=y[kept])
     first, last = max(x[0] for x, _ in points), min(x[-1] for x, _ in points)
     x = np.linspace(first, last, min(MOST_POINTS, 2 * max(len(x) for x, _ in points)))
     values = np.stack([np.interp(x, *of_seed) for of_seed in points])
     mean, low, high = values.mean(axis=0), values.min(axis=0), values.max(axis=0)
-    return Curve(algorithm=name, kind=kind, seeds=len(runs), x=x, mean=mean, low=low, high=high)
+    return RunCurve(algorithm=name, kind=kind, seeds=len(runs), x=x, mean=mean, low=low, high=high)
 
 
 def _points(run: Run, measure: Measure, axis: X) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -22,7 +22,7 @@ JOULES_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class RunCost:
     """The cost of a run in US dollars and kilowatt hours; None if a price or a power is not known."""
 
     usd: float | None
@@ -30,7 +30,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
+class PriceRates:
     """The price and the power of all nodes of a run together, with their sources in words."""
 
     usd_per_hour: float | None
@@ -39,13 +39,13 @@ class Rates:
     missing: tuple[str, ...] = ()
     """the keys of the scenario that would make a missing figure known"""
 
-    def cost(self, wall_s: float) -> Cost:
+    def cost(self, wall_s: float) -> RunCost:
         """Returns the cost of so many seconds.
 
-        >>> Rates(usd_per_hour=7.2, watts=3000.0).cost(600.0)
+        >>> PriceRates(usd_per_hour=7.2, watts=3000.0).cost(600.0)
         Cost(usd=1.2, kwh=0.5)
         """
-        return Cost(
+        return RunCost(
             usd=None if self.usd_per_hour is None else self.usd_per_hour * wall_s / HOUR_S,
             kwh=None if self.watts is None else self.watts * wall_s / JOULES_PER_KWH,
         )
@@ -62,7 +62,7 @@ class _Kind:
     count: int
 
 
-def run_cost(plan: Plan, wall_s: float) -> Cost:
+def run_cost(plan: Plan, wall_s: float) -> RunCost:
     """Returns the cost of a run.
 
     usd = Σ_nodes price · wall_s / 3600, kwh = Σ_nodes power · wall_s / 3.6e6
@@ -79,7 +79,7 @@ def run_cost(plan: Plan, wall_s: float) -> Cost:
     return rates_of(plan.scenario, alone=plan.job.method.alone).cost(wall_s)
 
 
-def rates_of(scenario: Scenario, *, alone: bool = False) -> Rates:
+def rates_of(scenario: Scenario, *, alone: bool = False) -> PriceRates:
     """Returns the price and the power of a scenario's nodes.
 
     Args:
@@ -98,7 +98,7 @@ def rates_of(scenario: Scenario, *, alone: bool = False) -> Rates:
         sources |= dict.fromkeys(source for source in (price_source, power_source) if source)
         missing |= dict.fromkeys([f"{kind.place}.price_per_hour"] if price is None else [])
         missing |= dict.fromkeys([f"{kind.place}.power"] if power is None else [])
-    return Rates(usd_per_hour=usd, watts=watts, sources=tuple(sources), missing=tuple(missing))
+    return PriceRates(usd_per_hour=usd, watts=watts, sources=tuple(sources), missing=tuple(missing))
 
 
 def _kinds(scenario: Scenario, *, alone: bool) -> Iterator[_Kind]:

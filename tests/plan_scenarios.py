@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from paceline.reports.comparison.ranking import Aim
-from paceline.reports.planning.request import Limits, Request
+from paceline.reports.planning.request import Limits, PlanRequest
 from paceline.scenarios import Scenario, load
 
 QUADRATIC: dict[str, Any] = {
@@ -34,9 +34,9 @@ def small(**plan: Any) -> Scenario:
     return load({**QUADRATIC, "plan": plan})
 
 
-def request_for(scenario: Scenario, *, trials: int = 10, batch: int = 4, **limits: float) -> Request:
+def request_for(scenario: Scenario, *, trials: int = 10, batch: int = 4, **limits: float) -> PlanRequest:
     """Returns a request for the scenario."""
-    return Request(
+    return PlanRequest(
         scenario=scenario.dump(),
         part=scenario.plan.model_dump(mode="json"),
         target=Aim("loss", 0.05),

@@ -19,7 +19,7 @@ from paceline.records import Run
 from paceline.records.tables import frame
 from paceline.reports.comparison.comparison import ComparisonResult, assemble
 from paceline.reports.comparison.ranking import Aim
-from paceline.reports.sweeps.sweep import Entry, SweepResult
+from paceline.reports.sweeps.sweep import SweepEntry, SweepResult
 from paceline.reports.sweeps.sweep_table import SweepTable, tabulate
 from paceline.scenarios import load
 from paceline.simulator.runs.run import simulate
@@ -65,7 +65,7 @@ def sweep_table() -> SweepTable:
         for run in simulated_runs():
             rate = rates[run.algorithm][number] * (1 + 0.01 * run.seed)
             summary = {**run.summary, "samples_per_s": rate, "time_to_accuracy_s": 1000 / rate, "target_accuracy": 0.93}
-            entry = Entry(
+            entry = SweepEntry(
                 vary={path: workers}, algorithm=run.algorithm, seed=run.seed, workers=workers, number=number,
                 batch_per_worker=32, summary=summary,
             )  # fmt: skip

@@ -20,7 +20,7 @@ import numpy as np
 from accuracy_claims.settings import Contender
 from paceline.records.metrics import smoothed
 from paceline.records.targets import crossing
-from paceline.reports.sweeps.parallel_tasks import Failure, each
+from paceline.reports.sweeps.parallel_tasks import TaskFailure, each
 from paceline.simulator.runs.run import simulate
 
 CHANCE = math.log(10)
@@ -99,6 +99,6 @@ def outcomes(pieces: Sequence[Piece], *, jobs: int) -> Iterator[tuple[Piece, Out
     """
     for position, came in each(outcome, pieces, jobs=jobs, preload=[ENGINE]):
         piece = pieces[position]
-        if isinstance(came, Failure):
+        if isinstance(came, TaskFailure):
             raise RuntimeError(f"{piece.contender.label}, rate {piece.rate}, seed {piece.seed}: {came.message}")
         yield piece, came.result

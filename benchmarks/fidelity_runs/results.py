@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 from paceline.records import Run
 from paceline.records.figures import ACTIVITIES, number
-from paceline.reports.comparison.comparison import Line
+from paceline.reports.comparison.comparison import ComparedLine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ MISSED = "-"
 COLUMNS = tuple(field.name for field in dataclasses.fields(Row))
 
 
-def row(line: Line, known: Mapping[str, Any], *, other_load: float, place: Place) -> Row:
+def row(line: ComparedLine, known: Mapping[str, Any], *, other_load: float, place: Place) -> Row:
     """Returns the row of a compared configuration.
 
     Args:

@@ -18,7 +18,7 @@ from paceline.algorithms.core.errors import PacelineError
 from paceline.papers.core.claim import Claim, Effort, Input, Predicted, Verdict, verdict_of
 from paceline.papers.core.input_files import input_named
 from paceline.papers.core.registry import claims_named
-from paceline.reports.sweeps.parallel_tasks import Failure, each
+from paceline.reports.sweeps.parallel_tasks import TaskFailure, each
 
 Report = Callable[[str, float], None]
 """called with a text and the completed fraction, 0 … 1"""
@@ -117,7 +117,7 @@ def reproduce(
     tasks = _tasks([claim for claim in claims if not claim.measured], replace(effort, workers=1))
     for position, done in each(_computed, tasks, jobs=jobs, preload=[__name__, ENGINE]):
         names = tasks[position].names
-        keep([(name, done.message, 0.0) for name in names] if isinstance(done, Failure) else done.result)
+        keep([(name, done.message, 0.0) for name in names] if isinstance(done, TaskFailure) else done.result)
     for claim in claims:
         if claim.measured:
             keep([_figure(claim, effort)])

@@ -39,8 +39,8 @@ from paceline.records.metrics import interval
 from paceline.records.summary import steps_of
 from paceline.reports.attribution.timeline import (
     WAIT,
-    Source,
     Timelines,
+    TimeSource,
     from_spans,
     from_tables,
     from_trace,
@@ -75,7 +75,7 @@ MOST_LONG = 0.25
 K = TypeVar("K")
 
 
-class Part(NamedTuple):
+class StepPart(NamedTuple):
     """Seconds of a mean step on both sides, and the share of their difference in the whole difference."""
 
     predicted_s: float = 0.0
@@ -87,7 +87,7 @@ class Part(NamedTuple):
     def difference_s(self) -> float:
         return self.predicted_s - self.measured_s
 
-    def of(self, whole: Part) -> Part:
+    def of(self, whole: StepPart) -> StepPart:
         """Returns the seconds with their share of the whole difference."""
         return self._replace(share=self.difference_s / whole.difference_s if whole.difference_s else None)
 
@@ -101,7 +101,7 @@ class Part(NamedTuple):
         }
 
 
-class StepTime(NamedTuple):
+class ExplainedStep(NamedTuple):
     """The time of one step on one side."""
 
     seconds: float
@@ -111,7 +111,7 @@ class StepTime(NamedTuple):
     """by the worker's own activity, also while it overlaps with others; of waits, as in `own`"""
     direct: Mapping[str, float]
     """by the worker's own activity, without the waits that can be followed to other ranks"""
-    waited: Mapping[Source, float]
+    waited: Mapping[TimeSource, float]
     """these waits, by what the other ranks did meanwhile; `direct` and `waited` add up to the step"""
     excess_s: float
     """seconds above the worker's median if the step is long, else 0"""
@@ -127,12 +127,12 @@ class AlignedStep:
     phase: Phase
     weight: float
     """its share in the mean over all aligned steps and seeds; the weights add up to 1"""
-    predicted: StepTime
-    measured: StepTime
+    predicted: ExplainedStep
+    measured: ExplainedStep
 
 
 @dataclass(frozen=True, slots=True)
-class Alignment:
+class StepAlignment:
     """The aligned steps of the runs of one algorithm."""
 
     steps: Sequence[AlignedStep]
@@ -147,7 +147,7 @@ class Alignment:
 
 
 Steps = Sequence[AlignedStep]
-Seconds = Callable[[StepTime], float]
+Seconds = Callable[[ExplainedStep], float]
 """a figure of one side of a step"""
 
 
@@ -160,9 +160,9 @@ class Cause:
     """the ranks that are responsible; empty: all"""
     when: str
     """in which steps, in words"""
-    charged: Part
+    charged: StepPart
     """seconds of the mean step of all workers that are attributed to the activity"""
-    own: Part
+    own: StepPart
     """seconds of the activity itself in a step of these ranks, hidden or not; for a server, the time waited for it"""
 
     def record(self) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class LongSteps:
 
     predicted: int
     measured: int
-    part: Part
+    part: StepPart
     """seconds above the median, per step of all"""
 
     def record(self) -> dict[str, Any]:
@@ -200,16 +200,16 @@ class LongSteps:
 class ErrorSources:
     """The sources of the error of one algorithm's mean step time."""
 
-    alignment: Alignment
-    whole: Part
+    alignment: StepAlignment
+    whole: StepPart
     interval_s: Mapping[str, float] | None
     """the difference with its 95 % interval over seeds; None for one seed"""
-    sources: Mapping[Source, Part]
-    activities: Mapping[str, Part]
+    sources: Mapping[TimeSource, StepPart]
+    activities: Mapping[str, StepPart]
     """`sources`, summed over ranks; largest difference first"""
-    own: Mapping[Source, Part]
+    own: Mapping[TimeSource, StepPart]
     """by rank and its own activity, per step of this rank; waits are not followed"""
-    phases: Mapping[str, Part]
+    phases: Mapping[str, StepPart]
     """mean time of the steps of each phase; the share is that of the phase in the whole difference"""
     long_steps: LongSteps
     causes: tuple[Cause, ...]
@@ -246,7 +246,7 @@ class ErrorSources:
         }
 
 
-def weighted(steps: Steps, seconds: Seconds = lambda time: time.seconds) -> Part:
+def weighted(steps: Steps, seconds: Seconds = lambda time: time.seconds) -> StepPart:
     """Returns the weighted sum of a figure over steps; over all aligned steps, this is its mean.
 
     Args:
@@ -254,13 +254,13 @@ def weighted(steps: Steps, seconds: Seconds = lambda time: time.seconds) -> Part
         seconds: the figure of one side of a step.
     """
     predicted_s = math.fsum(step.weight * seconds(step.predicted) for step in steps)
-    return Part(predicted_s, math.fsum(step.weight * seconds(step.measured) for step in steps))
+    return StepPart(predicted_s, math.fsum(step.weight * seconds(step.measured) for step in steps))
 
 
 # --- alignment -------------------------------------------------------------------------------------------------------
 
 
-def align(predicted: Sequence[Run], measured: Sequence[Run]) -> Alignment | None:
+def align(predicted: Sequence[Run], measured: Sequence[Run]) -> StepAlignment | None:
     """Aligns the runs of one algorithm; None if they have no step in common.
 
     Args:
@@ -275,7 +275,7 @@ def align(predicted: Sequence[Run], measured: Sequence[Run]) -> Alignment | None
     traced = all(run.trace is not None or is_divided(run.tables) for pair in pairs for run in pair)
     steps = [step for pair, sides in compared for step in _aligned(*pair, *sides, len(compared), traced=traced)]
     predicted_intervals, measured_intervals = zip(*(sides for _, sides in compared), strict=True)
-    return Alignment(
+    return StepAlignment(
         steps=steps,
         predicted_steps=sum(map(len, predicted_intervals)),
         measured_steps=sum(map(len, measured_intervals)),
@@ -334,7 +334,7 @@ def _phases(keys: Sequence[Key]) -> dict[Key, Phase]:
     return found
 
 
-def _times(run: Run, intervals: Intervals, *, traced: bool) -> dict[Key, StepTime]:
+def _times(run: Run, intervals: Intervals, *, traced: bool) -> dict[Key, ExplainedStep]:
     """Returns the divided time of each of these steps.
 
     Args:
@@ -356,26 +356,26 @@ def _times(run: Run, intervals: Intervals, *, traced: bool) -> dict[Key, StepTim
         direct, waited = timelines.charged(rank, start_s, end_s)
         seconds, most_s = end_s - start_s, LONG * median_s[rank]
         excess_s = seconds - median_s[rank] if seconds > most_s else 0.0
-        times[rank, step] = StepTime(seconds, own, {**own, **whole}, direct, waited, excess_s)
+        times[rank, step] = ExplainedStep(seconds, own, {**own, **whole}, direct, waited, excess_s)
     return times
 
 
 # --- the responsible activities --------------------------------------------------------------------------------------
 
 
-class Sums(dict[Source, Part]):
+class Sums(dict[TimeSource, StepPart]):
     """Weighted sums of seconds by source."""
 
-    def of(self, source: Source) -> Part:
+    def of(self, source: TimeSource) -> StepPart:
         """Returns the seconds of a source."""
-        return self.get(source, Part())
+        return self.get(source, StepPart())
 
-    def add(self, source: Source, predicted_s: float, measured_s: float) -> None:
+    def add(self, source: TimeSource, predicted_s: float, measured_s: float) -> None:
         """Adds seconds to those of a source."""
         before = self.of(source)
-        self[source] = Part(before.predicted_s + predicted_s, before.measured_s + measured_s)
+        self[source] = StepPart(before.predicted_s + predicted_s, before.measured_s + measured_s)
 
-    def move(self, source: Source, to: Source, seconds: float, into: Sums) -> None:
+    def move(self, source: TimeSource, to: TimeSource, seconds: float, into: Sums) -> None:
         """Moves a part of a difference to another source, from the side that has more.
 
         Args:
@@ -388,7 +388,7 @@ class Sums(dict[Source, Part]):
         self.add(source, -predicted_s, -measured_s)
         into.add(to, predicted_s, measured_s)
 
-    def limit(self, source: Source, most_s: float, to: Source, consequences: Sums) -> float:
+    def limit(self, source: TimeSource, most_s: float, to: TimeSource, consequences: Sums) -> float:
         """Moves the part of a source's difference that is beyond a limit; returns the part that is explained.
 
         Args:
@@ -404,7 +404,7 @@ class Sums(dict[Source, Part]):
         return explained_s
 
 
-def sums_of(steps: Steps, seconds: Callable[[int, StepTime], Mapping[Source, float]]) -> Sums:
+def sums_of(steps: Steps, seconds: Callable[[int, ExplainedStep], Mapping[TimeSource, float]]) -> Sums:
     """Returns weighted sums over steps.
 
     Args:
@@ -420,12 +420,12 @@ def sums_of(steps: Steps, seconds: Callable[[int, StepTime], Mapping[Source, flo
     return sums
 
 
-def by_rank(rank: int, seconds: Mapping[str, float]) -> dict[Source, float]:
+def by_rank(rank: int, seconds: Mapping[str, float]) -> dict[TimeSource, float]:
     """Returns the seconds of a rank's own activities by source."""
-    return {Source(name, rank): value for name, value in seconds.items()}
+    return {TimeSource(name, rank): value for name, value in seconds.items()}
 
 
-def responsible(alignment: Alignment) -> dict[Source, Part]:
+def responsible(alignment: StepAlignment) -> dict[TimeSource, StepPart]:
     """Returns the seconds of a mean step by responsible activity and rank; their sums are the mean step times.
 
     The rank of a "wait" is the one that is waited for, or if that is unknown, the one that waits.
@@ -439,10 +439,10 @@ def responsible(alignment: Alignment) -> dict[Source, Part]:
     whole = sums_of(steps, lambda rank, time: by_rank(rank, time.whole))
     changed_s = {source: part.difference_s for source, part in whole.items() if source.activity not in CONSEQUENCES}
     for source in sorted(direct.keys() & changed_s):
-        direct.limit(source, changed_s[source], Source(OVERLAP, source.rank), consequences)
+        direct.limit(source, changed_s[source], TimeSource(OVERLAP, source.rank), consequences)
     left_s = {source: others * changed_s[source] for source in sorted(changed_s)}
     for source in sorted(waited.keys() & changed_s):
-        left_s[source] -= waited.limit(source, left_s[source], Source(WAIT, source.rank), consequences)
+        left_s[source] -= waited.limit(source, left_s[source], TimeSource(WAIT, source.rank), consequences)
     _explain(consequences, left_s, waited)
     total, rounding_s = Sums(), ROUNDING * weighted(steps).measured_s
     for sums in (direct, waited, consequences):
@@ -453,7 +453,7 @@ def responsible(alignment: Alignment) -> dict[Source, Part]:
     return total
 
 
-def _explain(consequences: Sums, left_s: Mapping[Source, float], explained: Sums) -> None:
+def _explain(consequences: Sums, left_s: Mapping[TimeSource, float], explained: Sums) -> None:
     """Moves consequences to activities that differ by more than they explain so far, largest first.
 
     Only the sum of all consequences is moved: if the slowest rank is another one than predicted, the others wait less
@@ -520,41 +520,41 @@ def error_sources(predicted: Sequence[Run], measured: Sequence[Run]) -> ErrorSou
     )
 
 
-def _mean(steps: Steps, seconds: Seconds = lambda time: time.seconds) -> Part:
+def _mean(steps: Steps, seconds: Seconds = lambda time: time.seconds) -> StepPart:
     """Returns the mean over some steps; 0 without steps."""
     weight, sums = math.fsum(step.weight for step in steps), weighted(steps, seconds)
-    return Part(sums.predicted_s / weight, sums.measured_s / weight) if steps else Part()
+    return StepPart(sums.predicted_s / weight, sums.measured_s / weight) if steps else StepPart()
 
 
-def _phase(steps: Steps, whole: Part) -> Part:
+def _phase(steps: Steps, whole: StepPart) -> StepPart:
     """Returns the mean time of the steps of a phase, and its share of the whole difference."""
     return _mean(steps)._replace(share=weighted(steps).of(whole).share)
 
 
-def _by_activity(sources: Mapping[Source, Part], whole: Part) -> dict[str, Part]:
+def _by_activity(sources: Mapping[TimeSource, StepPart], whole: StepPart) -> dict[str, StepPart]:
     """Returns the sums over all ranks."""
-    parts: dict[str, list[Part]] = defaultdict(list)
+    parts: dict[str, list[StepPart]] = defaultdict(list)
     for source, part in sources.items():
         parts[source.activity].append(part)
     sums = {
-        name: Part(math.fsum(part.predicted_s for part in alike), math.fsum(part.measured_s for part in alike))
+        name: StepPart(math.fsum(part.predicted_s for part in alike), math.fsum(part.measured_s for part in alike))
         for name, alike in parts.items()
     }
     return _largest_first({name: part.of(whole) for name, part in sums.items()})
 
 
-def _largest_first(parts: Mapping[K, Part]) -> dict[K, Part]:
+def _largest_first(parts: Mapping[K, StepPart]) -> dict[K, StepPart]:
     return dict(sorted(parts.items(), key=lambda entry: -abs(entry[1].difference_s)))
 
 
-def _own(steps: Steps) -> dict[Source, Part]:
+def _own(steps: Steps) -> dict[TimeSource, StepPart]:
     """Returns each rank's own activities per step of this rank, in the order of the ranks."""
     sums, weights = sums_of(steps, lambda rank, time: by_rank(rank, time.own)), defaultdict[int, float](float)
     for step in steps:
         weights[step.rank] += step.weight
     ordered = sorted(sums.items(), key=lambda entry: (entry[0].rank, entry[0].activity))
     return {
-        source: Part(part.predicted_s / weights[source.rank], part.measured_s / weights[source.rank])
+        source: StepPart(part.predicted_s / weights[source.rank], part.measured_s / weights[source.rank])
         for source, part in ordered
     }
 
@@ -572,7 +572,9 @@ def _interval(steps: Steps) -> Mapping[str, float] | None:
 # --- causes ----------------------------------------------------------------------------------------------------------
 
 
-def _causes(steps: Steps, activities: Mapping[str, Part], sources: Mapping[Source, Part]) -> Iterator[Cause]:
+def _causes(
+    steps: Steps, activities: Mapping[str, StepPart], sources: Mapping[TimeSource, StepPart]
+) -> Iterator[Cause]:
     """Yields the activities that explain most of the difference, largest first."""
     explained = 0.0
     large = [(name, part) for name, part in activities.items() if (part.share or 0.0) >= LEAST_SHARE]
@@ -583,7 +585,7 @@ def _causes(steps: Steps, activities: Mapping[str, Part], sources: Mapping[Sourc
         yield _cause(steps, name, part, sources)
 
 
-def _cause(steps: Steps, name: str, part: Part, sources: Mapping[Source, Part]) -> Cause:
+def _cause(steps: Steps, name: str, part: StepPart, sources: Mapping[TimeSource, StepPart]) -> Cause:
     if name in CONSEQUENCES:
         return Cause(name, (), "in all steps", part, part)
     parts = {source.rank: one for source, one in sources.items() if source.activity == name}
@@ -591,10 +593,10 @@ def _cause(steps: Steps, name: str, part: Part, sources: Mapping[Source, Part]) 
     ranks = _responsible(parts, part)
     widespread = len(parts) > 1 and len(ranks) >= ALL_RANKS * len(workers | set(parts))
 
-    def waited_s(time: StepTime) -> float:
-        return math.fsum(time.waited.get(Source(name, rank), 0.0) for rank in ranks)
+    def waited_s(time: ExplainedStep) -> float:
+        return math.fsum(time.waited.get(TimeSource(name, rank), 0.0) for rank in ranks)
 
-    def own_s(time: StepTime) -> float:
+    def own_s(time: ExplainedStep) -> float:
         return time.whole.get(name, 0.0)
 
     only_others = workers.isdisjoint(ranks)
@@ -603,7 +605,7 @@ def _cause(steps: Steps, name: str, part: Part, sources: Mapping[Source, Part]) 
     return Cause(name, () if widespread else tuple(sorted(ranks)), when, part, _mean(chosen, seconds))
 
 
-def _responsible(parts: Mapping[int, Part], whole: Part) -> list[int]:
+def _responsible(parts: Mapping[int, StepPart], whole: StepPart) -> list[int]:
     """Returns the fewest ranks that explain `ENOUGH` of an activity's difference."""
     sign = math.copysign(1.0, whole.difference_s)
     same = {rank: sign * part.difference_s for rank, part in parts.items() if sign * part.difference_s > 0}

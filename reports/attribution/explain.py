@@ -15,8 +15,8 @@ from paceline.algorithms.core.values import Rank
 from paceline.records.faults import NAMED, needs
 from paceline.records.figures import MILLISECONDS, STEP_TIME, Unit
 from paceline.reports.attribution.formulas import seconds
-from paceline.reports.attribution.recording import Recorded, RecordedTiming, mean_step_s, record, windows
-from paceline.reports.attribution.rows import GROUPS, Row, breakdown
+from paceline.reports.attribution.recording import RecordedRun, RecordedTiming, mean_step_s, record, windows
+from paceline.reports.attribution.rows import GROUPS, ExplainedRow, breakdown
 from paceline.reports.blocks import Answer, Block, Cell, Claim, Column, Table
 from paceline.reports.words import listed
 from paceline.scenarios import Scenario
@@ -33,7 +33,7 @@ Tick = Callable[[float], None]
 """called with the fraction that is done"""
 
 
-class Change(NamedTuple):
+class WhatIf(NamedTuple):
     """One change: its description, the changed plan, and the timing of its run."""
 
     words: str
@@ -61,7 +61,7 @@ class Effect:
 
 
 def effects(
-    run: Recorded, before_s: float, progress: Tick = lambda _: None, length: Length | None = None
+    run: RecordedRun, before_s: float, progress: Tick = lambda _: None, length: Length | None = None
 ) -> list[Effect]:
     """Returns the effect of every change that applies, largest first.
 
@@ -83,7 +83,7 @@ def effects(
     return sorted(found, key=lambda effect: -effect.saved)
 
 
-def shorter(run: Recorded) -> Length:
+def shorter(run: RecordedRun) -> Length:
     """Returns the length of runs with a change: that of the run, or less if the run has very many operations.
 
     Args:
@@ -94,10 +94,10 @@ def shorter(run: Recorded) -> Length:
     return replace(length, steps=min(length.steps, max(length.period, steps)))
 
 
-def changes(run: Recorded) -> Iterator[Change]:
+def changes(run: RecordedRun) -> Iterator[WhatIf]:
     """Yields the changes that apply to a run."""
     plan, cluster = run.plan, run.plan.cluster
-    yield Change("devices twice as fast", plan, RecordedTiming(plan, compute=lambda _: 0.5))
+    yield WhatIf("devices twice as fast", plan, RecordedTiming(plan, compute=lambda _: 0.5))
     devices = list(dict.fromkeys(device for device, _ in plan.gradients))
     gained = {
         (device, batch): min(one.compute_s(batch) for one in devices) / own_s
@@ -107,51 +107,51 @@ def changes(run: Recorded) -> Iterator[Change]:
     if any(factor < 1 for factor in gained.values()):
         pairs = ((cluster.device_of(Rank(rank)), batch) for rank, batch in enumerate(plan.job.batches))
         equal = [gained.get(pair, 1.0) for pair in pairs]
-        yield Change(
+        yield WhatIf(
             "every device as fast as the fastest", plan, RecordedTiming(plan, compute=lambda rank: equal[rank])
         )
     if len(cluster.nodes) > 1 and run.workers + (plan.job.method.has_server) > 1:
         faster, nearer = _relinked(cluster, bandwidth=2.0), _relinked(cluster, latency=0.5)
-        yield Change("twice the bandwidth between nodes", replace(plan, cluster=faster))
-        yield Change("half the latency between nodes", replace(plan, cluster=nearer))
+        yield WhatIf("twice the bandwidth between nodes", replace(plan, cluster=faster))
+        yield WhatIf("half the latency between nodes", replace(plan, cluster=nearer))
     shared = len({cluster.node_of(me.rank) for me in plan.job.team}) < len(plan.job.team)
     if shared or any(span.activity == "copy" for span in run.trace.spans):
         near = _relinked(cluster, inside=True, bandwidth=2.0)
-        yield Change("twice the bandwidth inside nodes", replace(plan, cluster=near))
+        yield WhatIf("twice the bandwidth inside nodes", replace(plan, cluster=near))
     if any(
         cluster.spread_of(Rank(rank), plan.seed) != cluster.without_jitter().spread_of(Rank(rank), plan.seed)
         for rank in range(run.workers)
     ):
-        yield Change("no jitter", replace(plan, cluster=cluster.without_jitter()))
+        yield WhatIf("no jitter", replace(plan, cluster=cluster.without_jitter()))
     if cluster.faults.stragglers or cluster.faults.slowdowns:
         faults = replace(cluster.faults, stragglers=(), slowdowns=())
-        yield Change("no stragglers", replace(plan, cluster=replace(cluster, faults=faults)))
+        yield WhatIf("no stragglers", replace(plan, cluster=replace(cluster, faults=faults)))
     server = plan.job.team[0].server
     costly = {rank for rank, _ in run.charges}
     if costly - {server}:
-        yield Change("charges of workers at half their cost", plan, RecordedTiming(plan, work=0.5))
+        yield WhatIf("charges of workers at half their cost", plan, RecordedTiming(plan, work=0.5))
     if server in costly:
-        yield Change("work of the server at half its cost", plan, RecordedTiming(plan, server=0.5))
+        yield WhatIf("work of the server at half its cost", plan, RecordedTiming(plan, server=0.5))
     if processors_of(plan) is not None:
-        yield Change("communication that takes nothing from gradients", replace(plan, interference=0.0))
+        yield WhatIf("communication that takes nothing from gradients", replace(plan, interference=0.0))
     yield from _unstaged(run)
     if cluster.storage is not None and plan.work.reading is not None:
         quick = replace(cluster, storage=_quicker(cluster.storage))
-        yield Change("storage twice as fast", replace(plan, cluster=quick))
+        yield WhatIf("storage twice as fast", replace(plan, cluster=quick))
 
 
-def _unstaged(run: Recorded) -> Iterator[Change]:
+def _unstaged(run: RecordedRun) -> Iterator[WhatIf]:
     """Yields the changes that hide or avoid copies between hosts and devices."""
     plan, cluster, staging = run.plan, run.plan.cluster, run.plan.cluster.staging
     if staging is None:
         return
     if not staging.ahead and any(span.activity == "copy" and span.key == "batch" for span in run.trace.spans):
         ahead = replace(staging, batches="pinned", prefetch=1)
-        yield Change("batches copied ahead from pinned memory", replace(plan, cluster=replace(cluster, staging=ahead)))
+        yield WhatIf("batches copied ahead from pinned memory", replace(plan, cluster=replace(cluster, staging=ahead)))
     buffers, library = run.network.fabric.buffers, LIBRARIES[plan.wiring.library]
     if library.gpudirect and (buffers.copied or buffers.passed):
         direct = replace(staging, gpudirect="on")
-        yield Change("GPUDirect RDMA", replace(plan, cluster=replace(cluster, staging=direct)))
+        yield WhatIf("GPUDirect RDMA", replace(plan, cluster=replace(cluster, staging=direct)))
 
 
 def scaled(link: Link, *, bandwidth: float = 1.0, latency: float = 1.0) -> Link:
@@ -279,7 +279,7 @@ class Explanation:
     step_s: float
     steps: int
     """evaluated steps of all workers together"""
-    rows: list[Row]
+    rows: list[ExplainedRow]
     effects: list[Effect]
     notes: list[str]
 
@@ -413,13 +413,13 @@ def breakdown_table(found: Explanation) -> Table:
     return Table(title, columns, rows, tones=dict.fromkeys(sums, "strong"))
 
 
-def _cells(name: str, rows: Sequence[Row]) -> tuple[str, float, float, Any]:
+def _cells(name: str, rows: Sequence[ExplainedRow]) -> tuple[str, float, float, Any]:
     """Returns the cells of the sum of some rows; what is not hidden has no figure."""
     hidden_s = sum(row.hidden_s for row in rows)
     return name, sum(row.seconds for row in rows), sum(row.percent for row in rows), hidden_s or Cell("")
 
 
-def mark(found: Explanation, row: Row) -> str:
+def mark(found: Explanation, row: ExplainedRow) -> str:
     """Returns the number of a row, by which the list of formulas refers to it.
 
     Args:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from paceline.algorithms.core.values import Rank
 from paceline.records.figures import BYTES, DURATION, significant
-from paceline.reports.attribution.recording import Performed, Recorded
+from paceline.reports.attribution.recording import PerformedCollective, RecordedRun
 from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.topologies import closed_forms
@@ -38,7 +38,7 @@ def joined(provenances: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RouteFormula:
     """The values of a route: its latency, its smallest bandwidth, and the link that has it."""
 
     latency_s: float
@@ -54,21 +54,21 @@ class Route:
         return self.latency_s + nbytes / self.bytes_per_s
 
 
-class Routes:
+class RouteFormulas:
     """The routes of a run's network.
 
     Args:
         run: the run.
     """
 
-    def __init__(self, run: Recorded) -> None:
+    def __init__(self, run: RecordedRun) -> None:
         self._cluster, self._fabric = run.plan.cluster, run.network.fabric
         self._links: dict[str, Link] = {}
         for one in self._cluster.graph.striped().connections:
             for ends in (one.ends, one.ends[::-1]):
                 self._links[port(*ends)] = one.link
 
-    def between(self, source: Rank, to: Rank, nbytes: float, plan: CollectivePlan | None = None) -> Route:
+    def between(self, source: Rank, to: Rank, nbytes: float, plan: CollectivePlan | None = None) -> RouteFormula:
         """Returns the route of a message.
 
         Args:
@@ -82,14 +82,14 @@ class Routes:
         slowest = min(path.ports, key=self._flow_rate, default=None)
         rate = math.inf if slowest is None else self._fabric.capacity[slowest]
         link = local if slowest is None else self._links.get(slowest, local)
-        return Route(path.latency_s, min(rate, path.limit_bytes_per_s), link)
+        return RouteFormula(path.latency_s, min(rate, path.limit_bytes_per_s), link)
 
     def _flow_rate(self, port: str) -> float:
         """Returns the bandwidth that a port has for a single flow."""
         link, rate = self._links.get(port), self._fabric.capacity[port]
         return rate if link is None or not link.pieces else min(rate, link.piece(math.inf).bytes_per_s)
 
-    def of_copy(self, rank: Rank, *, to_device: bool) -> Route | None:
+    def of_copy(self, rank: Rank, *, to_device: bool) -> RouteFormula | None:
         """Returns the route between a rank's device and its socket; None if they are the same.
 
         Args:
@@ -102,10 +102,10 @@ class Routes:
         path = self._fabric.between(*ends)
         slowest = min(path.ports, key=lambda one: self._fabric.capacity[one])
         rate = min(self._fabric.capacity[slowest], path.limit_bytes_per_s)
-        return Route(path.latency_s, rate, self._links[slowest])
+        return RouteFormula(path.latency_s, rate, self._links[slowest])
 
 
-def message_words(routes: Mapping[Route, int], nbytes: int, mean_s: float) -> str:
+def message_words(routes: Mapping[RouteFormula, int], nbytes: int, mean_s: float) -> str:
     """Returns the formula of like messages.
 
     Args:
@@ -114,7 +114,7 @@ def message_words(routes: Mapping[Route, int], nbytes: int, mean_s: float) -> st
         mean_s: their mean time in the simulation.
 
     >>> from paceline.topologies import LINKS
-    >>> message_words({Route(40e-6, 1e9, LINKS["eth-10g"]): 3}, 1_000_000, 0.00104)
+    >>> message_words({RouteFormula(40e-6, 1e9, LINKS["eth-10g"]): 3}, 1_000_000, 0.00104)
     'n / B + α = 1 MB / 1 GB/s + 40 µs = 1.04 ms'
     """
     each = [
@@ -192,7 +192,9 @@ def _forms(kind: str, algorithm: str, p: int) -> Form | None:
     return forms.get((kind, algorithm))
 
 
-def collective_words(run: Recorded, routes: Routes, group: Sequence[Performed]) -> tuple[str, str, str]:
+def collective_words(
+    run: RecordedRun, routes: RouteFormulas, group: Sequence[PerformedCollective]
+) -> tuple[str, str, str]:
     """Returns the pattern of like collectives, their formula, and the provenance of its values.
 
     Args:
@@ -280,7 +282,7 @@ def _origin(device: Device) -> str:
     return "given as overhead and time per sample" if device.times is None else "predicted by the device model"
 
 
-def gradient_words(run: Recorded, mean_s: float) -> tuple[str, str]:
+def gradient_words(run: RecordedRun, mean_s: float) -> tuple[str, str]:
     """Returns a description of the time of the gradients of a step, and of the values that it is computed from.
 
     Args:

@@ -28,7 +28,7 @@ from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.records.trace import COPY_TO_DEVICE, COPY_TO_HOST, Schedule, Span, Trace
 from paceline.records.waits import waits_of
-from paceline.reports.attribution.timeline import Piece, Timelines, from_trace
+from paceline.reports.attribution.timeline import TimelinePiece, Timelines, from_trace
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.kernel.simpy_events import upon
 from paceline.simulator.network.network import ClusterNetwork
@@ -82,7 +82,7 @@ class RecordedTiming(PlanTiming):
 
 
 @dataclass(slots=True)
-class Performed:
+class PerformedCollective:
     """A collective that the network performed."""
 
     kind: str
@@ -103,9 +103,9 @@ class RecordedNetwork(ClusterNetwork):
         super().attach(env)
         self.arrivals: dict[tuple[Rank, Rank], list[tuple[float, float, int]]] = defaultdict(list)
         """for each pair: when each message was sent and arrived, and its bytes; in order of arrival"""
-        self.performed: dict[str, list[Performed]] = defaultdict(list)
+        self.performed: dict[str, list[PerformedCollective]] = defaultdict(list)
         """the collectives with each key of the record, in order"""
-        self._ends: dict[tuple[Group, str], Performed] = {}
+        self._ends: dict[tuple[Group, str], PerformedCollective] = {}
 
     @property
     def now_s(self) -> float:
@@ -122,7 +122,7 @@ class RecordedNetwork(ClusterNetwork):
         kind, root = type(op).__name__, getattr(op, "root", None)
         place = 0 if root is None else op.group.ranks.index(root)
         size = 0 if isinstance(op, Barrier) else nbytes
-        one = Performed(kind, op.group, size, place, self._env.now, self._env.now)
+        one = PerformedCollective(kind, op.group, size, place, self._env.now, self._env.now)
         before = self._ends.get((op.group, stream))
         self._ends[op.group, stream] = one
         self.performed[f"{kind} {op.key} over {op.group}{stream}"].append(one)
@@ -138,7 +138,7 @@ class RecordedNetwork(ClusterNetwork):
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedRun:
     """A short run with what was recorded."""
 
     plan: Plan
@@ -155,7 +155,7 @@ class Recorded:
         return self.plan.job.workers
 
 
-def record(plan: Plan, length: Length, deaths: tuple[Death, ...] = ()) -> Recorded:
+def record(plan: Plan, length: Length, deaths: tuple[Death, ...] = ()) -> RecordedRun:
     """Simulates the beginning of a plan's run, with weights that have a size and no numbers.
 
     Args:
@@ -168,10 +168,10 @@ def record(plan: Plan, length: Length, deaths: tuple[Death, ...] = ()) -> Record
     network = cluster_network(short, RecordedNetwork)
     timing = RecordedTiming(plan, clock=lambda: network.now_s)
     trace = perform(short, Schedule(every=math.inf), network=network, timing=timing)
-    return Recorded(short, length, trace, timing.charges, network, sum(timing.gradients_s))
+    return RecordedRun(short, length, trace, timing.charges, network, sum(timing.gradients_s))
 
 
-def windows(run: Recorded) -> dict[Rank, Window]:
+def windows(run: RecordedRun) -> dict[Rank, Window]:
     """Returns the window of each worker: from the start of one gradient to the start of another."""
     return windows_of(run.trace, run.workers, run.length)
 
@@ -200,39 +200,43 @@ Interval = tuple[float, float]
 """start and end, seconds"""
 
 
-class Cause(NamedTuple):
+class WaitCause(NamedTuple):
     """What a worker spends time on; `about` holds the details that distinguish the rows of a group."""
 
     group: str
     about: tuple[Any, ...] = ()
 
 
-Caused = tuple[float, float, Cause]
+Caused = tuple[float, float, WaitCause]
 """start and end of an interval, seconds, and its cause"""
-BATCH_COPY, VECTOR_COPY = Cause("staging", ("batch",)), Cause("staging", ("vector",))
-ACCESS = Cause("charge", ("access", "host", 0))
+BATCH_COPY, VECTOR_COPY = WaitCause("staging", ("batch",)), WaitCause("staging", ("vector",))
+ACCESS = WaitCause("charge", ("access", "host", 0))
 """an update without a charge: the ranks of a node share its memory, and their accesses are simulated as flows"""
 TRANSFERS = ("collective", "message", "staging")
 """groups of causes that are counted as hidden during gradients"""
-SAME: dict[str, Cause] = {"compute": Cause("gradient"), "redo": Cause("lost work"), "send": Cause("sending")}
+SAME: dict[str, WaitCause] = {
+    "compute": WaitCause("gradient"),
+    "redo": WaitCause("lost work"),
+    "send": WaitCause("sending"),
+}
 """causes of activities without further details"""
 
 
 @dataclass(slots=True)
-class Attributed:
+class AttributedSteps:
     """The seconds of all workers, in their windows."""
 
     steps: int = 0
     whole_s: float = 0.0
-    exposed_s: defaultdict[Cause, float] = field(default_factory=lambda: defaultdict(float))
+    exposed_s: defaultdict[WaitCause, float] = field(default_factory=lambda: defaultdict(float))
     """by cause; their sum is the whole"""
-    hidden_s: defaultdict[Cause, float] = field(default_factory=lambda: defaultdict(float))
+    hidden_s: defaultdict[WaitCause, float] = field(default_factory=lambda: defaultdict(float))
     """communication and copies during gradients"""
 
 
-def attribute(run: Recorded) -> Attributed:
+def attribute(run: RecordedRun) -> AttributedSteps:
     """Divides the windows of all workers of a run among causes."""
-    found, details = Attributed(), Details(run)
+    found, details = AttributedSteps(), Details(run)
     for rank, window in windows(run).items():
         found.steps += window.steps
         found.whole_s += window.end_s - window.start_s
@@ -240,7 +244,7 @@ def attribute(run: Recorded) -> Attributed:
         for piece, following in zip(pieces, [*pieces[1:], None], strict=True):
             for start_s, end_s, cause in details.causes(piece, following):
                 found.exposed_s[cause] += end_s - start_s
-        hidden: dict[Cause, list[Interval]] = defaultdict(list)
+        hidden: dict[WaitCause, list[Interval]] = defaultdict(list)
         for piece in details.timelines.hidden(rank, window.start_s, window.end_s):
             for start_s, end_s, cause in details.causes(piece):
                 if cause.group in TRANSFERS:
@@ -263,7 +267,7 @@ def covered_s(intervals: Iterable[Interval]) -> float:
     return length_s
 
 
-class Taken(NamedTuple):
+class TakenTime(NamedTuple):
     """A message that a rank received: end and start of its receive, when it was sent, and its bytes."""
 
     end_s: float
@@ -279,12 +283,12 @@ class Details:
         run: the run.
     """
 
-    def __init__(self, run: Recorded) -> None:
+    def __init__(self, run: RecordedRun) -> None:
         self._run, self._spans, self._waits = run, run.trace.spans, waits_of(run.trace)
         self.timelines = Timelines(from_trace(run.trace, self._waits))
-        self._performed: dict[int, Performed] = {}
+        self._performed: dict[int, PerformedCollective] = {}
         """what the network performed, by the index of the span of each member"""
-        self._taken: dict[tuple[Rank, Rank], list[Taken]] = defaultdict(list)
+        self._taken: dict[tuple[Rank, Rank], list[TakenTime]] = defaultdict(list)
         """the messages of each receiver from each sender"""
         self._copies: dict[tuple[Rank, str | None, str], list[Interval]] = defaultdict(list)
         """the copies of each rank, of batches or vectors, on each lane"""
@@ -300,12 +304,12 @@ class Details:
             elif span.activity == "receive":
                 sent_s, source = self._waits[number]
                 if source is not None:
-                    taken = Taken(span.end_s, span.start_s, sent_s, span.bytes)
+                    taken = TakenTime(span.end_s, span.start_s, sent_s, span.bytes)
                     self._taken[span.rank, Rank(source)].append(taken)
         for messages in self._taken.values():
             messages.sort()
 
-    def causes(self, piece: Piece, following: Piece | None = None) -> Iterator[Caused]:
+    def causes(self, piece: TimelinePiece, following: TimelinePiece | None = None) -> Iterator[Caused]:
         """Yields the causes of a piece of a timeline, in any order.
 
         Args:
@@ -314,7 +318,7 @@ class Details:
         """
         if piece.span is None:
             locked = following is not None and following.span is not None and self._is_access(following.span)
-            yield piece.start_s, piece.end_s, Cause("lock" if locked else "other waiting")
+            yield piece.start_s, piece.end_s, WaitCause("lock" if locked else "other waiting")
             return
         for start_s, end_s, cause in self._parts(piece.span):
             start_s, end_s = max(start_s, piece.start_s), min(end_s, piece.end_s)
@@ -324,13 +328,13 @@ class Details:
     def _is_access(self, number: int) -> bool:
         return self._spans[number].activity == "update" and self._charge(self._spans[number]).about[0] == "access"
 
-    def _charge(self, span: Span) -> Cause:
+    def _charge(self, span: Span) -> WaitCause:
         charges = self._run.charges.get((span.rank, span.start_s))
         if not charges:
             return ACCESS
         length_s = span.end_s - span.start_s
         charge = min(charges, key=lambda charge: abs(charge.seconds - length_s))  # lanes may begin at one time
-        return Cause("charge", (charge.op.kind, charge.op.where, charge.op.bytes))
+        return WaitCause("charge", (charge.op.kind, charge.op.where, charge.op.bytes))
 
     def _parts(self, number: int) -> Iterator[Caused]:
         """Yields the causes of a whole span."""
@@ -338,7 +342,7 @@ class Details:
         match span.activity:
             case "load":
                 copies = self._copies[span.rank, "batch", COPY_TO_DEVICE]
-                yield from divided(copies, span.start_s, span.end_s, BATCH_COPY, Cause("loading"))
+                yield from divided(copies, span.start_s, span.end_s, BATCH_COPY, WaitCause("loading"))
             case "collective":
                 yield from self._collective(number, span)
             case "receive":
@@ -346,9 +350,9 @@ class Details:
             case "update":
                 yield span.start_s, span.end_s, self._charge(span)
             case "copy":
-                yield span.start_s, span.end_s, Cause("staging", (span.key,))
+                yield span.start_s, span.end_s, WaitCause("staging", (span.key,))
             case activity:
-                yield span.start_s, span.end_s, SAME.get(activity, Cause(activity))
+                yield span.start_s, span.end_s, SAME.get(activity, WaitCause(activity))
 
     def _collective(self, number: int, span: Span) -> Iterator[Caused]:
         done = self._performed.get(number)
@@ -360,8 +364,8 @@ class Details:
             begin_s = min(max(done.begin_s, called_s), span.end_s)
             done_s = done.end_s if begin_s <= done.end_s <= span.end_s else span.end_s
         copies = any(self._copies[span.rank, "vector", lane] for lane in (COPY_TO_HOST, COPY_TO_DEVICE))
-        queue, collective = Cause("collective queue", about[:1]), Cause("collective", about)
-        yield span.start_s, turn_s, Cause("slowest member", about[:1])
+        queue, collective = WaitCause("collective queue", about[:1]), WaitCause("collective", about)
+        yield span.start_s, turn_s, WaitCause("slowest member", about[:1])
         yield turn_s, called_s, VECTOR_COPY if copies else queue
         yield called_s, begin_s, queue
         yield begin_s, done_s, collective
@@ -373,12 +377,12 @@ class Details:
         turn_s = min(max(sent_s, span.start_s), span.end_s)
         copies = self._copies[span.rank, "vector", COPY_TO_DEVICE]
         if source is None:
-            yield span.start_s, turn_s, Cause("other waiting")
+            yield span.start_s, turn_s, WaitCause("other waiting")
         else:
             yield from self._waiting(span.rank, source, sent_s)
             copies = sorted([*copies, *self._copy_of(source, sent_s)])
         about = ("" if source is None else self._role(source), self._role(span.rank), span.bytes)
-        yield from divided(copies, turn_s, span.end_s, VECTOR_COPY, Cause("message", about))
+        yield from divided(copies, turn_s, span.end_s, VECTOR_COPY, WaitCause("message", about))
 
     def _copy_of(self, source: Rank, sent_s: float) -> list[Interval]:
         """Returns the copy to the host of a message that was sent at this time, if there is one."""
@@ -392,20 +396,24 @@ class Details:
         taken = self._taken.get((source, rank), [])
         at = bisect_right(taken, (sent_s * (1 + CLOSE), float("inf"))) - 1
         if at < 0:
-            yield 0.0, sent_s, Cause("late sender", (role,))
+            yield 0.0, sent_s, WaitCause("late sender", (role,))
             return
         asked = taken[at]
         arrived_s = self._arrived_s(rank, source, asked)
         taken_s = asked.start_s if asked.start_s > arrived_s else asked.end_s
-        message = Cause("message", (self._role(rank), role, asked.bytes))
-        yield 0.0, asked.sent_s, Cause("late sender", (role,))
+        message = WaitCause("message", (self._role(rank), role, asked.bytes))
+        yield 0.0, asked.sent_s, WaitCause("late sender", (role,))
         yield from divided(self._copy_of(rank, asked.sent_s), asked.sent_s, arrived_s, VECTOR_COPY, message)
         for piece in self.timelines.during(source, arrived_s, taken_s):
-            yield piece.start_s, piece.end_s, Cause("queue" if piece.activity == "update" else "turn", (role,))
+            yield piece.start_s, piece.end_s, WaitCause("queue" if piece.activity == "update" else "turn", (role,))
         for piece in self.timelines.during(source, taken_s, sent_s):
-            yield piece.start_s, piece.end_s, Cause("server work" if piece.activity == "update" else "others", (role,))
+            yield (
+                piece.start_s,
+                piece.end_s,
+                WaitCause("server work" if piece.activity == "update" else "others", (role,)),
+            )
 
-    def _arrived_s(self, source: Rank, to: Rank, taken: Taken) -> float:
+    def _arrived_s(self, source: Rank, to: Rank, taken: TakenTime) -> float:
         """Returns when a message arrived, before a receive took it."""
         arrivals = self._run.network.arrivals.get((source, to), [])
         at = bisect_left(arrivals, (taken.sent_s * (1 - CLOSE), 0.0, 0))
@@ -416,7 +424,7 @@ class Details:
 
 
 def divided(
-    intervals: Sequence[Interval], start_s: float, end_s: float, inside: Cause, outside: Cause
+    intervals: Sequence[Interval], start_s: float, end_s: float, inside: WaitCause, outside: WaitCause
 ) -> Iterator[Caused]:
     """Divides the time from `start_s` to `end_s` into that inside and outside of intervals.
 
@@ -438,6 +446,6 @@ def divided(
     yield start_s, end_s, outside
 
 
-def about_collective(performed: Performed) -> tuple[str, int, int]:
+def about_collective(performed: PerformedCollective) -> tuple[str, int, int]:
     """Returns the details of a collective: kind, bytes and number of members."""
     return performed.kind, performed.nbytes, len(performed.group)

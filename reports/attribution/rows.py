@@ -16,8 +16,8 @@ from paceline.records.trace import COPY_TO_DEVICE, Span
 from paceline.reports.attribution.formulas import (
     KIND_NAMES,
     KINDS,
-    Route,
-    Routes,
+    RouteFormula,
+    RouteFormulas,
     collective_words,
     gradient_words,
     joined,
@@ -28,10 +28,10 @@ from paceline.reports.attribution.formulas import (
     size,
 )
 from paceline.reports.attribution.recording import (
-    Attributed,
-    Cause,
-    Performed,
-    Recorded,
+    AttributedSteps,
+    PerformedCollective,
+    RecordedRun,
+    WaitCause,
     about_collective,
     attribute,
     windows,
@@ -59,7 +59,7 @@ Part = tuple[str, float, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ExplainedRow:
     """One part of the mean time of a step."""
 
     group: str
@@ -77,7 +77,7 @@ class Row:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def breakdown(run: Recorded) -> tuple[float, list[Row]]:
+def breakdown(run: RecordedRun) -> tuple[float, list[ExplainedRow]]:
     """Returns the mean time of a step and its parts, which add up to it.
 
     Args:
@@ -97,20 +97,20 @@ def breakdown(run: Recorded) -> tuple[float, list[Row]]:
     found = attribute(run)
     if not found.steps:
         raise RunFailed(f"{run.plan.name}: no worker began two gradients, so there is no step to explain")
-    rows = [row for row in Rows(run, found).all() if row.seconds > NOTHING_S or row.hidden_s > NOTHING_S]
+    rows = [row for row in ExplainedRows(run, found).all() if row.seconds > NOTHING_S or row.hidden_s > NOTHING_S]
     grouped = itertools.chain.from_iterable(_shortened([row for row in rows if row.group == name]) for name in GROUPS)
     step_s = found.whole_s / found.steps
     return step_s, [replace(row, percent=100 * row.seconds / step_s) for row in grouped]
 
 
-def _shortened(rows: Sequence[Row]) -> list[Row]:
+def _shortened(rows: Sequence[ExplainedRow]) -> list[ExplainedRow]:
     """Returns the largest rows of a group, and the sum of the others."""
     ordered = sorted(rows, key=lambda row: (-row.seconds, -row.hidden_s))
     if len(ordered) <= MOST_ROWS + 1:
         return ordered
     rest = ordered[MOST_ROWS:]
     parts = {"gradient": "layers"}.get(rest[0].group, f"{rest[0].group}s")
-    other = Row(
+    other = ExplainedRow(
         group=rest[0].group,
         name=f"{len(rest)} other {parts}",
         seconds=sum(row.seconds for row in rest),
@@ -121,7 +121,7 @@ def _shortened(rows: Sequence[Row]) -> list[Row]:
     return [*ordered[:MOST_ROWS], other]
 
 
-class Rows:
+class ExplainedRows:
     """The rows of a run.
 
     Args:
@@ -129,14 +129,14 @@ class Rows:
         found: the seconds of its windows by cause.
     """
 
-    def __init__(self, run: Recorded, found: Attributed) -> None:
-        self._run, self._routes, self._windows, self._steps = run, Routes(run), windows(run), found.steps
+    def __init__(self, run: RecordedRun, found: AttributedSteps) -> None:
+        self._run, self._routes, self._windows, self._steps = run, RouteFormulas(run), windows(run), found.steps
         self._exposed = {cause: value / found.steps for cause, value in found.exposed_s.items()}
         self._hidden = {cause: value / found.steps for cause, value in found.hidden_s.items()}
 
-    def all(self) -> Iterator[Row]:
+    def all(self) -> Iterator[ExplainedRow]:
         """Yields all rows, in any order."""
-        yield from self._gradient(self._exposed.get(Cause("gradient"), 0.0))
+        yield from self._gradient(self._exposed.get(WaitCause("gradient"), 0.0))
         yield from self._collectives()
         yield from self._messages()
         yield from self._copies()
@@ -146,13 +146,15 @@ class Rows:
             elif cause.group not in {"gradient", "collective", "message", "staging"}:
                 yield self._other(cause)
 
-    def _row(self, cause: Cause, group: str, name: str, formula: str, provenance: str) -> Row:
+    def _row(self, cause: WaitCause, group: str, name: str, formula: str, provenance: str) -> ExplainedRow:
         seconds, hidden_s = self._exposed.get(cause, 0.0), self._hidden.get(cause, 0.0)
-        return Row(group=group, name=name, seconds=seconds, hidden_s=hidden_s, formula=formula, provenance=provenance)
+        return ExplainedRow(
+            group=group, name=name, seconds=seconds, hidden_s=hidden_s, formula=formula, provenance=provenance
+        )
 
     # --- gradients
 
-    def _gradient(self, mean_s: float) -> Iterator[Row]:
+    def _gradient(self, mean_s: float) -> Iterator[ExplainedRow]:
         """Yields the parts of a gradient: by kinds of layers if all devices are of the catalogue, else by layers.
 
         Args:
@@ -171,7 +173,9 @@ class Rows:
             parts, how = self._by_layer(words)
             provenance += f"; divided among layers {how}" if how else ""
         for name, share, formula in parts:
-            yield Row(group="gradient", name=name, seconds=share * mean_s, formula=formula, provenance=provenance)
+            yield ExplainedRow(
+                group="gradient", name=name, seconds=share * mean_s, formula=formula, provenance=provenance
+            )
 
     def _lost_share(self) -> float:
         """Returns the part of the gradients' time that communication took from them; 0 if it takes nothing."""
@@ -181,12 +185,12 @@ class Rows:
         spent_s = sum(span.end_s - span.start_s for span in run.trace.spans if span.activity == "compute")
         return max(0.0, 1 - run.gradients_s / spent_s) if spent_s else 0.0
 
-    def _interference(self, seconds: float) -> Row:
+    def _interference(self, seconds: float) -> ExplainedRow:
         kinds = {node.device.name: taken_of(self._run.plan, node) for node in self._run.plan.cluster.nodes}
         shares = ", ".join(
             f"{significant(100 * taken.share)} % of {name}" for name, taken in kinds.items() if taken.share
         )
-        return Row(
+        return ExplainedRow(
             group="interference",
             name="gradients slowed down by communication",
             seconds=seconds,
@@ -224,11 +228,11 @@ class Rows:
 
     # --- communication
 
-    def _transfers(self, group: str) -> Iterator[Cause]:
+    def _transfers(self, group: str) -> Iterator[WaitCause]:
         return (cause for cause in dict.fromkeys((*self._exposed, *self._hidden)) if cause.group == group)
 
-    def _collectives(self) -> Iterator[Row]:
-        alike = defaultdict[tuple[Any, ...], list[Performed]](list)
+    def _collectives(self) -> Iterator[ExplainedRow]:
+        alike = defaultdict[tuple[Any, ...], list[PerformedCollective]](list)
         for performed in itertools.chain.from_iterable(self._run.network.performed.values()):
             if not math.isnan(performed.end_s):
                 alike[about_collective(performed)].append(performed)
@@ -241,9 +245,9 @@ class Rows:
                 name, formula = f"{name}, {pattern}", words + self._often(len(evaluated) * p)
             yield self._row(cause, "collective", name, formula, provenance)
 
-    def _messages(self) -> Iterator[Row]:
+    def _messages(self) -> Iterator[ExplainedRow]:
         team = self._run.plan.job.team
-        routes: dict[tuple[str, str, int], Counter[Route]] = defaultdict(Counter)
+        routes: dict[tuple[str, str, int], Counter[RouteFormula]] = defaultdict(Counter)
         times: dict[tuple[str, str, int], list[float]] = defaultdict(list)
         for (source, to), arrivals in self._run.network.arrivals.items():
             window = self._windows.get(source) or self._windows.get(to)
@@ -270,10 +274,10 @@ class Rows:
 
     # --- copies between hosts and devices
 
-    def _copies(self) -> Iterator[Row]:
+    def _copies(self) -> Iterator[ExplainedRow]:
         """Yields the rows of the copies of batches, and of those that the library needs."""
         for what, name in COPIES.items():
-            cause = Cause("staging", (what,))
+            cause = WaitCause("staging", (what,))
             if cause in self._exposed or cause in self._hidden:
                 copies = [span for span in self._run.trace.spans if span.activity == "copy" and span.key == what]
                 evaluated = [span for span in copies if self._holds(span.rank, span.start_s)]
@@ -296,7 +300,7 @@ class Rows:
         mean_s = sum(span.end_s - span.start_s for span in alike) / len(alike)
         return or_simulated(f"{words} = {seconds(alone_s)}", alone_s, mean_s)
 
-    def _copy_route(self, span: Span) -> Route:
+    def _copy_route(self, span: Span) -> RouteFormula:
         found = self._routes.of_copy(span.rank, to_device=span.lane == COPY_TO_DEVICE)
         assert found is not None, "a rank that copies has a host"
         return found
@@ -313,7 +317,7 @@ class Rows:
 
     # --- charges, waits and the rest
 
-    def _charge(self, cause: Cause) -> Row:
+    def _charge(self, cause: WaitCause) -> ExplainedRow:
         kind, where, nbytes = cause.about
         run, per_step = self._run, self._exposed[cause]
         nodes = run.plan.cluster.nodes
@@ -337,7 +341,7 @@ class Rows:
             formula = f"{size(nbytes)}{rate}: {seconds(mean_s)} each, × {significant(per_step / mean_s)} per step"
         return self._row(cause, "charge", name, formula, provenance)
 
-    def _other(self, cause: Cause) -> Row:
+    def _other(self, cause: WaitCause) -> ExplainedRow:
         about = cause.about[0] if cause.about else ""
         kind = KINDS.get(about, about)
         names = {
@@ -405,6 +409,6 @@ def _charged_by(node: Node, where: str) -> str:
     return f"{node.device.name}: no memory bandwidth is given" if rates is None else rates.provenance
 
 
-def total(rows: Iterable[Row]) -> float:
+def total(rows: Iterable[ExplainedRow]) -> float:
     """Returns the sum of the rows, in seconds."""
     return sum(row.seconds for row in rows)

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from paceline.records.tables import NO_SOURCE, TRANSFERRED, Tables
 from paceline.records.trace import Trace
-from paceline.records.waits import Wait, waits_of
+from paceline.records.waits import RankWait, waits_of
 
 SERVER, UNRECORDED, WAIT = "server", "unrecorded", "wait"
 LABELS: Mapping[str, str] = {
@@ -88,14 +88,14 @@ class RankActivity(NamedTuple):
     """the index of its span in the trace; None for stored tables"""
 
 
-class Source(NamedTuple):
+class TimeSource(NamedTuple):
     """An activity of a rank, to which time is charged."""
 
     activity: str
     rank: int
 
 
-class Piece(NamedTuple):
+class TimelinePiece(NamedTuple):
     """An interval of a rank's timeline, which belongs to one activity."""
 
     start_s: float
@@ -106,7 +106,7 @@ class Piece(NamedTuple):
     span: int | None = None
     """as in `RankActivity`"""
 
-    def within(self, start_s: float, end_s: float) -> Piece:
+    def within(self, start_s: float, end_s: float) -> TimelinePiece:
         """Returns the part of the piece in an interval."""
         return self._replace(start_s=max(self.start_s, start_s), end_s=min(self.end_s, end_s))
 
@@ -114,7 +114,7 @@ class Piece(NamedTuple):
 # --- the activities of a run -----------------------------------------------------------------------------------------
 
 
-def from_trace(trace: Trace, waits: Mapping[int, Wait] | None = None) -> list[RankActivity]:
+def from_trace(trace: Trace, waits: Mapping[int, RankWait] | None = None) -> list[RankActivity]:
     """Returns the activities of a trace.
 
     Args:
@@ -198,25 +198,25 @@ def _joined(rows: Iterable[Row], transfers: Iterator[tuple[str, int]]) -> Iterat
 # --- the exclusive timelines -----------------------------------------------------------------------------------------
 
 
-class Timeline:
+class RankTimeline:
     """Pieces of one rank, sorted, without overlaps.
 
     Args:
         pieces: the pieces.
     """
 
-    def __init__(self, pieces: Iterable[Piece]) -> None:
+    def __init__(self, pieces: Iterable[TimelinePiece]) -> None:
         self._pieces = list(pieces)
         self._starts = [piece.start_s for piece in self._pieces]
 
-    def during(self, start_s: float, end_s: float) -> Iterator[Piece]:
+    def during(self, start_s: float, end_s: float) -> Iterator[TimelinePiece]:
         """Yields the pieces of an interval, and pieces that are "unrecorded" for the gaps.
 
         Args:
             start_s: the start of the interval.
             end_s: its end.
 
-        >>> for piece in Timeline([Piece(1.0, 2.0, "compute")]).during(0.5, 1.5):
+        >>> for piece in RankTimeline([TimelinePiece(1.0, 2.0, "compute")]).during(0.5, 1.5):
         ...     print(*piece[:3])
         0.5 1.0 unrecorded
         1.0 1.5 compute
@@ -228,12 +228,12 @@ class Timeline:
             if piece.end_s <= start_s:
                 continue
             if piece.start_s > start_s:
-                yield Piece(start_s, piece.start_s, UNRECORDED)
+                yield TimelinePiece(start_s, piece.start_s, UNRECORDED)
             piece = piece.within(start_s, end_s)
             yield piece
             start_s = piece.end_s
         if start_s < end_s:
-            yield Piece(start_s, end_s, UNRECORDED)
+            yield TimelinePiece(start_s, end_s, UNRECORDED)
 
 
 class Timelines:
@@ -247,16 +247,16 @@ class Timelines:
         self._activities: dict[int, list[RankActivity]] = defaultdict(list)
         for activity in activities:
             self._activities[activity.rank].append(activity)
-        self._exclusive = {rank: Timeline(exclusive(own)) for rank, own in self._activities.items()}
+        self._exclusive = {rank: RankTimeline(exclusive(own)) for rank, own in self._activities.items()}
         self._by_name = {
             rank: {
-                name: Timeline(union(activity for activity in own if activity.name == name))
+                name: RankTimeline(union(activity for activity in own if activity.name == name))
                 for name in sorted({activity.name for activity in own})
             }
             for rank, own in self._activities.items()
         }
 
-    def during(self, rank: int, start_s: float, end_s: float) -> Iterator[Piece]:
+    def during(self, rank: int, start_s: float, end_s: float) -> Iterator[TimelinePiece]:
         """Yields the pieces of a rank in an interval, without gaps and overlaps.
 
         Args:
@@ -294,7 +294,7 @@ class Timelines:
             for name, timeline in self._by_name[rank].items()
         }
 
-    def hidden(self, rank: int, start_s: float, end_s: float) -> Iterator[Piece]:
+    def hidden(self, rank: int, start_s: float, end_s: float) -> Iterator[TimelinePiece]:
         """Yields the communication and the copies of a rank during its own gradients. They may overlap.
 
         Args:
@@ -309,7 +309,7 @@ class Timelines:
                     if piece.activity == "compute":
                         yield piece._replace(activity=activity.name, span=activity.span)
 
-    def charged(self, rank: int, start_s: float, end_s: float) -> tuple[dict[str, float], dict[Source, float]]:
+    def charged(self, rank: int, start_s: float, end_s: float) -> tuple[dict[str, float], dict[TimeSource, float]]:
         """Returns the seconds of an interval of a rank by what is responsible for them; their sum is its length.
 
         Args:
@@ -320,7 +320,7 @@ class Timelines:
         Returns:
             The seconds of the rank's own activities, and those of the activities of other ranks that it waits for.
         """
-        direct, waited = defaultdict[str, float](float), defaultdict[Source, float](float)
+        direct, waited = defaultdict[str, float](float), defaultdict[TimeSource, float](float)
         for source, seconds in self._followed(rank, start_s, end_s, frozenset()):
             if source.rank == rank:
                 direct[source.activity] += seconds
@@ -330,10 +330,10 @@ class Timelines:
 
     def _followed(
         self, rank: int, start_s: float, end_s: float, waiting: frozenset[int]
-    ) -> Iterator[tuple[Source, float]]:
+    ) -> Iterator[tuple[TimeSource, float]]:
         waiting |= {rank}
         for piece in self.during(rank, start_s, end_s):
-            own, other = Source(self._name(rank, piece.activity), rank), piece.waits_for
+            own, other = TimeSource(self._name(rank, piece.activity), rank), piece.waits_for
             if other is None or other in waiting:
                 yield own, piece.end_s - piece.start_s
                 continue
@@ -344,14 +344,14 @@ class Timelines:
         return activity if "compute" in self._by_name.get(rank, ()) or activity in (WAIT, *COMMUNICATION) else SERVER
 
 
-NOTHING = Timeline(())
+NOTHING = RankTimeline(())
 """of a rank without activities"""
 
-Entry = tuple[tuple[int, bool, float, int], Piece]
+Entry = tuple[tuple[int, bool, float, int], TimelinePiece]
 """an interval with its order of precedence: priority, whether the program started it, start, and number"""
 
 
-def exclusive(activities: Iterable[RankActivity]) -> Iterator[Piece]:
+def exclusive(activities: Iterable[RankActivity]) -> Iterator[TimelinePiece]:
     """Yields the timeline of one rank, sorted, without overlaps; gaps are times without activity.
 
     >>> gradient = RankActivity(0, "main", "compute", 0.0, 0.0, 2.0)
@@ -371,7 +371,7 @@ def exclusive(activities: Iterable[RankActivity]) -> Iterator[Piece]:
     edges = sorted({edge for _, piece in coming for edge in (piece.start_s, piece.end_s)})
     active, waits = list[Entry](), list[Entry]()
     at = 0
-    last: Piece | None = None
+    last: TimelinePiece | None = None
     for before_s, after_s in itertools.pairwise(edges):
         while at < len(coming) and coming[at][1].start_s <= before_s:
             key, piece = coming[at]
@@ -398,7 +398,7 @@ def exclusive(activities: Iterable[RankActivity]) -> Iterator[Piece]:
         yield last
 
 
-def _parts(activity: RankActivity, begun: Sequence[float]) -> Iterator[Piece]:
+def _parts(activity: RankActivity, begun: Sequence[float]) -> Iterator[TimelinePiece]:
     """Yields the wait and the rest of an activity, from when the program may begin to wait for it.
 
     The program waits for communication that it started only after its last own activity before the end has begun.
@@ -411,33 +411,33 @@ def _parts(activity: RankActivity, begun: Sequence[float]) -> Iterator[Piece]:
     if lane != "main" and name not in BUSY and (at := bisect_left(begun, end_s)):
         from_s = max(from_s, begun[at - 1])
     if ready_s > from_s:
-        yield Piece(from_s, ready_s, WAIT, waits_for, span)
+        yield TimelinePiece(from_s, ready_s, WAIT, waits_for, span)
     if end_s > max(ready_s, from_s):
-        yield Piece(max(ready_s, from_s), end_s, name, span=span)
+        yield TimelinePiece(max(ready_s, from_s), end_s, name, span=span)
 
 
-def _key(piece: Piece, lane: str) -> tuple[int, bool, float]:
+def _key(piece: TimelinePiece, lane: str) -> tuple[int, bool, float]:
     return PRIORITY.get(piece.activity, LEAST_PRIORITY), lane != "main", piece.start_s
 
 
-def _start(entry: tuple[tuple[int, bool, float], Piece]) -> float:
+def _start(entry: tuple[tuple[int, bool, float], TimelinePiece]) -> float:
     return entry[1].start_s
 
 
-def union(activities: Iterable[RankActivity]) -> Iterator[Piece]:
+def union(activities: Iterable[RankActivity]) -> Iterator[TimelinePiece]:
     """Yields the times in which any of these activities of one name is going on, without their waits, sorted.
 
     >>> first, other = (RankActivity(0, "main", "send", start_s, start_s, start_s + 2.0) for start_s in (0.0, 1.0))
     >>> [piece[:3] for piece in union([first, other])]
     [(0.0, 3.0, 'send')]
     """
-    last: Piece | None = None
+    last: TimelinePiece | None = None
     for activity in sorted(activities, key=lambda activity: activity.ready_s):
         if last is not None and activity.ready_s <= last.end_s:
             last = last._replace(end_s=max(last.end_s, activity.end_s))
             continue
         if last is not None:
             yield last
-        last = Piece(activity.ready_s, activity.end_s, activity.name)
+        last = TimelinePiece(activity.ready_s, activity.end_s, activity.name)
     if last is not None:
         yield last

@@ -230,7 +230,7 @@ EXPECTED = "expected a run of `paceline train`"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRun:
     """A measured run, and the means to predict it.
 
     Args:
@@ -279,7 +279,7 @@ def compare_measured(
     )
 
 
-def measured_runs(folders: Sequence[Path], machine: MachinePart) -> list[Measured]:
+def measured_runs(folders: Sequence[Path], machine: MachinePart) -> list[MeasuredRun]:
     """Reads measured runs and checks that a machine file can predict them.
 
     Args:
@@ -289,7 +289,7 @@ def measured_runs(folders: Sequence[Path], machine: MachinePart) -> list[Measure
     Raises:
         InputError: as for `compare_measured`.
     """
-    found: list[Measured] = []
+    found: list[MeasuredRun] = []
     mistakes: dict[str, None] = {}
     for folder in folders:
         try:
@@ -304,7 +304,7 @@ def measured_runs(folders: Sequence[Path], machine: MachinePart) -> list[Measure
     return found
 
 
-def _read(folder: Path, machine: MachinePart) -> Measured:
+def _read(folder: Path, machine: MachinePart) -> MeasuredRun:
     from paceline.scenarios.resolution.machine_costs import hosts_like, this_host
 
     run = read_run(folder.parent if folder.name == "run.json" else folder)
@@ -317,7 +317,7 @@ def _read(folder: Path, machine: MachinePart) -> Measured:
     refuse_simulated_only(scenario)
     here = this_host(machine, scenario)
     several = len({seat["host"] for seat in run.machine.get("seats", ())}) > 1
-    return Measured(run, scenario, hosts_like(machine, scenario) if several else here)
+    return MeasuredRun(run, scenario, hosts_like(machine, scenario) if several else here)
 
 
 def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:

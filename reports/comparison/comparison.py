@@ -27,7 +27,7 @@ Predicts = Literal["this machine", "emulated network", "calibrated machine", "ho
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ComparedLine:
     """One algorithm: the predicted and the measured summary, and their errors."""
 
     name: str
@@ -64,7 +64,7 @@ class ComparisonResult(Result):
 
     scenario: str
     predicts: Predicts
-    lines: tuple[Line, ...]
+    lines: tuple[ComparedLine, ...]
     other_load: float
     """fraction of all cores that other processes used while the runs were measured, 0 … 1"""
 
@@ -169,7 +169,9 @@ def _columns(name: str, value: Any) -> dict[str, float | None]:
     return {name: value}
 
 
-def line(name: str, *, simulated: Sequence[Run], measured: Sequence[Run], wrong: dict[str, Sequence[Run]]) -> Line:
+def line(
+    name: str, *, simulated: Sequence[Run], measured: Sequence[Run], wrong: dict[str, Sequence[Run]]
+) -> ComparedLine:
     """Compares the runs of one algorithm.
 
     Args:
@@ -187,7 +189,7 @@ def line(name: str, *, simulated: Sequence[Run], measured: Sequence[Run], wrong:
             f"{name}: predicted seeds {seeds}, measured seeds {others}: errors need pairs of the same seed"
         )
     ours, real = _summaries(simulated), _summaries(measured)
-    return Line(
+    return ComparedLine(
         name=name,
         simulated=together(ours),
         measured=together(real),

@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paceline.records.figures import MILLISECONDS, PERCENT, signed_percent
-from paceline.reports.attribution.error_sources import LEAST_SHARE, LONG, MAIN_PART, OVERLAP, Cause, ErrorSources, Part
+from paceline.reports.attribution.error_sources import (
+    LEAST_SHARE,
+    LONG,
+    MAIN_PART,
+    OVERLAP,
+    Cause,
+    ErrorSources,
+    StepPart,
+)
 from paceline.reports.attribution.timeline import UNRECORDED, WAIT, named
 from paceline.reports.blocks import Block, Claim, Column, Table, Tone
 from paceline.reports.words import listed
@@ -188,12 +196,12 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def _largest(found: ErrorSources, activity: str) -> Iterator[tuple[int, Part]]:
+def _largest(found: ErrorSources, activity: str) -> Iterator[tuple[int, StepPart]]:
     """Yields the ranks with the largest differences, if there are several."""
     mine = [(source.rank, part) for source, part in found.sources.items() if source.activity == activity]
     if len(mine) > 1:
         yield from [(rank, part) for rank, part in mine if abs(part.share or 0.0) >= SHOWN_SHARE][:MOST_RANKS]
 
 
-def _cells(part: Part) -> tuple[float, float, float, float | None]:
+def _cells(part: StepPart) -> tuple[float, float, float, float | None]:
     return part.predicted_s, part.measured_s, part.difference_s, part.share

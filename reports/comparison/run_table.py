@@ -130,7 +130,7 @@ def seeds_table(runs: Sequence[Run]) -> Table:
     return replace(headed, rows=[_seeds_row(runs_of_one) for runs_of_one in named.values()])
 
 
-class Rows:
+class RunRows:
     """The table of runs, or of means over seeds, printed row by row for commands that take minutes.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 
 from paceline.reports.blocks import Chart, Plot
 from paceline.reports.palette import FAINT, INK, LINES, PALE, faded
-from paceline.reports.plots import Drawn, Geometry, Side, geometry
+from paceline.reports.plots import DrawnChart, Geometry, Side, geometry
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star")
 DASHES = {"solid": "solid", "broad": "solid", "dashed": "dash", "dotted": "dot"}
@@ -108,7 +108,7 @@ def _axis(side: Side, *, downwards: bool = False) -> dict[str, Any]:
     return made
 
 
-def _line(one: Drawn, places: Geometry) -> dict[str, Any]:
+def _line(one: DrawnChart, places: Geometry) -> dict[str, Any]:
     series = one.series
     broad, points = series.style == "broad", series.mark == "points"
     colour = faded(one.colour, PALE) if broad and not points else one.colour
@@ -134,7 +134,7 @@ def _line(one: Drawn, places: Geometry) -> dict[str, Any]:
     return made
 
 
-def _bar(one: Drawn, places: Geometry, plot: Plot) -> dict[str, Any]:
+def _bar(one: DrawnChart, places: Geometry, plot: Plot) -> dict[str, Any]:
     marker: dict[str, Any] = {"color": one.colour, "line": {"width": 0}}
     if one.series.style == "broad":
         marker["pattern"] = {"shape": "/"}
@@ -155,7 +155,7 @@ def _bar(one: Drawn, places: Geometry, plot: Plot) -> dict[str, Any]:
     return made
 
 
-def _common(one: Drawn, places: Geometry) -> dict[str, Any]:
+def _common(one: DrawnChart, places: Geometry) -> dict[str, Any]:
     """Returns what bars and lines have alike: values, the entry in the legend, and what a reader sees when pointing."""
     series = one.series
     shown: list[str] = []
@@ -190,7 +190,7 @@ def _text(value: Any, side: Side) -> str:
     return str(value) if side.axis.unit is None else side.axis.unit.text(value, 4)
 
 
-def _band(one: Drawn) -> dict[str, Any]:
+def _band(one: DrawnChart) -> dict[str, Any]:
     assert one.low is not None and one.high is not None, "a band has two ends"
     rows = [row for row in zip(one.x, one.low, one.high, strict=True) if all(map(math.isfinite, row))]
     return {

@@ -28,17 +28,17 @@ from paceline.reports.planning.request import (
     OBJECTIVES,
     SLACK,
     Objective,
-    Request,
+    PlanRequest,
     pareto_front,
     rate_of,
     target_document,
     trial_rows,
     values_of,
 )
-from paceline.reports.planning.search import Trial, at_an_end
-from paceline.reports.planning.search_space import OWN_NODES, Choice, Row, Space
+from paceline.reports.planning.search import PlanTrial, at_an_end
+from paceline.reports.planning.search_space import OWN_NODES, Row, SearchChoice, Space
 from paceline.reports.result import Result
-from paceline.reports.run_cost import Rates
+from paceline.reports.run_cost import PriceRates
 from paceline.reports.words import listed
 from paceline.scenarios import Scenario, load
 
@@ -56,11 +56,11 @@ provenance: ours"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class PlanCandidate:
     """A plan that was simulated on the reported seeds."""
 
-    trial: Trial
-    rates: Rates
+    trial: PlanTrial
+    rates: PriceRates
     rows: Sequence[Row]
     path: str
     """its scenario, in the folder of the plan"""
@@ -70,7 +70,7 @@ class Candidate:
     """what is known about the times of its devices"""
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> SearchChoice:
         return self.trial.choice
 
     @cached_property
@@ -107,10 +107,10 @@ class Candidate:
 class PlanResult(Result):
     """What `paceline.plan` returns: the plans, their Pareto front, and the trials of the search."""
 
-    request: Request
+    request: PlanRequest
     space: Space
-    trials: Sequence[Trial]
-    candidates: Sequence[Candidate]
+    trials: Sequence[PlanTrial]
+    candidates: Sequence[PlanCandidate]
     """those that are plans, by the first objective, then the others"""
     workers: int
     """of the scenario's cluster"""
@@ -120,41 +120,41 @@ class PlanResult(Result):
     """the scenario of each candidate by its path"""
 
     @property
-    def plans(self) -> list[Candidate]:
+    def plans(self) -> list[PlanCandidate]:
         """The candidates that reach the target with every seed and stay inside the limits."""
         return [one for one in self.candidates if not one.reason]
 
     @cached_property
-    def front(self) -> list[Candidate]:
+    def front(self) -> list[PlanCandidate]:
         """The plans that no other plan dominates, ordered by the first objective."""
         plans = self.plans
         return [plans[at] for at in pareto_front([one.values(self.request.objectives) for one in plans])]
 
     @property
-    def best(self) -> Candidate:
+    def best(self) -> PlanCandidate:
         return self.plans[0]
 
     @property
-    def second(self) -> Candidate | None:
+    def second(self) -> PlanCandidate | None:
         """The best plan of another method or, if there is none, the next plan."""
         others = [one for one in self.plans if one.choice.method != self.best.choice.method]
         return (others or self.plans[1:] or [None])[0]  # type: ignore[list-item]
 
     @cached_property
-    def best_of_methods(self) -> dict[str, Candidate]:
+    def best_of_methods(self) -> dict[str, PlanCandidate]:
         """The best plan of each method that has one."""
-        found: dict[str, Candidate] = {}
+        found: dict[str, PlanCandidate] = {}
         for one in self.plans:
             found.setdefault(one.choice.method, one)
         return found
 
     @property
-    def shown(self) -> list[Candidate]:
+    def shown(self) -> list[PlanCandidate]:
         """The front, and the best plan of each method."""
         own = {id(one) for one in [*self.front, *self.best_of_methods.values()]}
         return [one for one in self.plans if id(one) in own]
 
-    def apart(self, one: Candidate, other: Candidate) -> bool | None:
+    def apart(self, one: PlanCandidate, other: PlanCandidate) -> bool | None:
         """Whether the seeds distinguish the times of two plans; None with one seed."""
         return told_apart(one.times_s, other.times_s) if len(one.times_s) > 1 else None
 
@@ -178,7 +178,7 @@ class PlanResult(Result):
             "extrapolated": extrapolated(self),
         }
 
-    def _described(self, one: Candidate) -> dict[str, Any]:
+    def _described(self, one: PlanCandidate) -> dict[str, Any]:
         figures: Mapping[str, Any] = {OF_PLANS[name].key: one.figure(name) for name in self.request.objectives}
         return {
             "trial": one.trial.number,
@@ -195,7 +195,7 @@ class PlanResult(Result):
             "rows": [dict(row) for row in one.rows],
         }
 
-    def scenario(self, plan: Candidate | None = None) -> Scenario:
+    def scenario(self, plan: PlanCandidate | None = None) -> Scenario:
         """Returns the scenario of a plan, for `paceline.simulate` or `paceline.compare`.
 
         Args:
@@ -268,7 +268,7 @@ class PlanResult(Result):
         return f"{self.request.scenario['name']}-plan.html"
 
 
-def candidates_of(trials: Sequence[Trial]) -> list[Trial]:
+def candidates_of(trials: Sequence[PlanTrial]) -> list[PlanTrial]:
     """Returns the trials whose plans are simulated on the reported seeds, by number.
 
     Args:
@@ -323,13 +323,13 @@ def plan_words(answer: PlanResult) -> str:
     return "\n".join(lines)
 
 
-def _costs(one: Candidate) -> str:
+def _costs(one: PlanCandidate) -> str:
     """Formats all figures of a plan whose rates are known, with their intervals."""
     known = {"time": True, "cost": one.rates.usd_per_hour is not None, "energy": one.rates.watts is not None}
     return ", ".join(OF_PLANS[name].with_symbol(one.figure(name)) for name in OBJECTIVES if known[name])
 
 
-def _compared(answer: PlanResult, best: Candidate, other: Candidate) -> str:
+def _compared(answer: PlanResult, best: PlanCandidate, other: PlanCandidate) -> str:
     """Describes the difference of two times, and whether the seeds distinguish them."""
     assert best.time_s is not None
     assert other.time_s is not None
@@ -376,7 +376,7 @@ def _losers(answer: PlanResult) -> Iterator[str]:
         yield f"{method}: no plan in {count} trial{'s' * (count != 1)}: {why}"
 
 
-def _why_slower(best: Candidate, other: Candidate) -> str:
+def _why_slower(best: PlanCandidate, other: PlanCandidate) -> str:
     """Explains a plan's time by its rate and by the samples that it needs, relative to the best plan."""
     assert best.time_s is not None
     assert other.time_s is not None
@@ -396,7 +396,7 @@ def _why_slower(best: Candidate, other: Candidate) -> str:
     return f"{said}: {', '.join(parts)}" if parts else said
 
 
-def _share(one: Candidate, name: str) -> float:
+def _share(one: PlanCandidate, name: str) -> float:
     return fmean(float(row["time_fraction"].get(name, 0.0)) for row in one.rows)
 
 
@@ -460,7 +460,7 @@ LONGER = 1.5
 class Verified:
     """A plan with its predicted and measured times."""
 
-    candidate: Candidate
+    candidate: PlanCandidate
     measured_s: Sequence[float | None]
     """the time to the target with each seed, on the clock of the devices; None if it was not reached"""
     notes: Sequence[str] = ()

@@ -13,7 +13,7 @@ from typing import Any
 from paceline.records.figures import OF_PLANS, PLAIN, SAMPLES_TO_ACCURACY, THROUGHPUT, Figure, number, significant
 from paceline.reports.blocks import Answer, Axis, Chart, Claim, Column, Plot, Section, Series, Table
 from paceline.reports.planning.request import stored_target
-from paceline.reports.planning.search_space import OWN_NODES, Choice
+from paceline.reports.planning.search_space import OWN_NODES, SearchChoice
 from paceline.reports.words import listed
 
 FRONT = "*"
@@ -52,7 +52,7 @@ def answer_of_plan(document: Mapping[str, Any], scenario: str, trials: Sequence[
 
 def choice_words(plan: Plan) -> str:
     """Describes the choice of a plan."""
-    return Choice(**plan["choice"]).words
+    return SearchChoice(**plan["choice"]).words
 
 
 def claims_of(words: str) -> Iterator[Claim]:

@@ -25,7 +25,7 @@ from paceline.records import store
 from paceline.records.figures import SECONDS, significant
 from paceline.records.store import slug
 from paceline.reports.comparison.ranking import Aim
-from paceline.reports.planning.plan_answer import Candidate, PlanResult, candidates_of
+from paceline.reports.planning.plan_answer import PlanCandidate, PlanResult, candidates_of
 from paceline.reports.planning.request import (
     REPORTED_SEEDS,
     TABLE,
@@ -33,19 +33,19 @@ from paceline.reports.planning.request import (
     TUNING_SEEDS,
     Limits,
     Objective,
-    Request,
+    PlanRequest,
     parse_objectives,
     parse_target,
     shortfall,
     write_scenario,
     write_trials,
 )
-from paceline.reports.planning.search import POINTS, PlanStudy, Report, Trial, only_process, search
+from paceline.reports.planning.search import POINTS, PlanStudy, PlanTrial, Report, only_process, search
 from paceline.reports.planning.search_space import (
     ENGINE,
-    Choice,
-    Piece,
     Row,
+    SearchChoice,
+    SearchPiece,
     Space,
     checked_methods,
     evaluate,
@@ -55,9 +55,9 @@ from paceline.reports.planning.search_space import (
     space_of,
     usual_methods,
 )
-from paceline.reports.run_cost import Rates, rates_of
+from paceline.reports.run_cost import PriceRates, rates_of
 from paceline.reports.run_results import Source
-from paceline.reports.sweeps.parallel_tasks import Failure, cores, each
+from paceline.reports.sweeps.parallel_tasks import TaskFailure, cores, each
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.resolution.load_scenario import Change
 from paceline.scenarios.sections.runs import Target
@@ -165,7 +165,7 @@ def names_of_arguments() -> Iterator[None]:
 
 
 def make_plan(
-    request: Request,
+    request: PlanRequest,
     folder: Path,
     *,
     jobs: int | None = None,
@@ -212,7 +212,7 @@ def make_plan(
     )
 
 
-def check_rates(request: Request, scenario: Scenario, space: Space) -> None:
+def check_rates(request: PlanRequest, scenario: Scenario, space: Space) -> None:
     """Raises `InputError` with all prices and powers that are needed and not known.
 
     Args:
@@ -223,7 +223,7 @@ def check_rates(request: Request, scenario: Scenario, space: Space) -> None:
     kinds, mistakes = offered_nodes(scenario), []
     priced = "cost" in request.objectives or math.isfinite(request.limits.budget_usd)
     for nodes in space.nodes:
-        choice = Choice(
+        choice = SearchChoice(
             method=scenario.algorithms[0].name,
             nodes=nodes,
             workers=sum(size for _, size in kinds[nodes])
@@ -259,19 +259,19 @@ def known_objectives(scenario: Scenario) -> tuple[Objective, ...]:
 
 
 def _confirmed(
-    request: Request,
+    request: PlanRequest,
     scenario: Scenario,
-    trials: Sequence[Trial],
+    trials: Sequence[PlanTrial],
     folder: Path,
     jobs: int,
     progress: Report | None,
-) -> list[Candidate]:
+) -> list[PlanCandidate]:
     """Simulates the candidates on the reported seeds; returns those that are plans first, by the first objective."""
     kinds = offered_nodes(scenario)
     chosen = candidates_of(trials)
     target: dict[str, Any] = {request.target.kind: request.target.value}
-    made: list[tuple[Trial, Scenario, str]] = []
-    pieces: list[Piece] = []
+    made: list[tuple[PlanTrial, Scenario, str]] = []
+    pieces: list[SearchPiece] = []
     first, *_ = seeds = reported_seeds(scenario.seed, request.reported_seeds)
     for trial in chosen:
         document = scenario_of(
@@ -282,12 +282,12 @@ def _confirmed(
         # without the stop, `paceline compare` measures without evaluations during the run
         write_scenario(folder / path, {**one.dump(), "stop": {**one.dump()["stop"], request.target.kind: None}})
         made.append((trial, one, path))
-        pieces.append(Piece(scenario=one.dump(), target=request.target, store=folder / POINTS, all_seeds=True))
-    found: list[Candidate] = []
+        pieces.append(SearchPiece(scenario=one.dump(), target=request.target, store=folder / POINTS, all_seeds=True))
+    found: list[PlanCandidate] = []
     results = each(evaluate, pieces, jobs=jobs, preload=[__name__, ENGINE])
     for done, (position, came) in enumerate(results, start=1):
         trial, one, path = made[position]
-        if isinstance(came, Failure):
+        if isinstance(came, TaskFailure):
             raise RunFailed(f"{trial.choice.words}: {came.message}")
         rates = rates_of(one, alone=one.algorithms[0].alone)
         found.append(_candidate(request, trial, one, came.result, rates, path))
@@ -300,12 +300,12 @@ def _confirmed(
 
 
 def _candidate(
-    request: Request, trial: Trial, scenario: Scenario, rows: Sequence[Row], rates: Rates, path: str
-) -> Candidate:
+    request: PlanRequest, trial: PlanTrial, scenario: Scenario, rows: Sequence[Row], rates: PriceRates, path: str
+) -> PlanCandidate:
     devices = dict.fromkeys(
         f"{device.name}: {device.provenance}" for _, device in scenario.cluster.devices(scenario.workload)
     )
-    made = Candidate(trial=trial, rates=rates, rows=rows, path=path, devices=tuple(devices))
+    made = PlanCandidate(trial=trial, rates=rates, rows=rows, path=path, devices=tuple(devices))
     if made.time_s is None:
         return replace(made, reason=f"reached the target with {len(made.times_s)} of {len(rows)} seeds")
     if made.time_s > request.limits.most_s(rates):
@@ -313,7 +313,7 @@ def _candidate(
     return made
 
 
-def _unreached(request: Request, trials: Sequence[Trial]) -> str:
+def _unreached(request: PlanRequest, trials: Sequence[PlanTrial]) -> str:
     """Describes how close the trials came, and what would help."""
     best: tuple[float, Any] | None = None
     for one in trials:
@@ -374,7 +374,7 @@ def request_of(
     trials: int | None = None,
     tuning_seeds: int,
     seeds: int,
-) -> Request:
+) -> PlanRequest:
     """Returns the request of a plan; raises `InputError` with what is wrong in the arguments, as options.
 
     Args:
@@ -408,7 +408,7 @@ def request_of(
     limits = Limits(within_s=_limit("--within", within, PERIOD), budget_usd=_limit("--budget", budget, COST))
     objectives = known_objectives(scenario) if minimise is None else parse_objectives(minimise)
     space = space_of(scenario, scenario.plan)
-    request = Request(
+    request = PlanRequest(
         scenario=scenario.dump(),
         part=scenario.plan.model_dump(mode="json"),
         target=target_of(target, scenario),

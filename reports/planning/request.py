@@ -26,11 +26,11 @@ from paceline.records.document import to_json
 from paceline.records.figures import OF_PLANS
 from paceline.records.store import NumberedFolder
 from paceline.reports.comparison.ranking import Aim
-from paceline.reports.run_cost import HOUR_S, JOULES_PER_KWH, Rates
+from paceline.reports.run_cost import HOUR_S, JOULES_PER_KWH, PriceRates
 from paceline.scenarios import Scenario, load
 
 if TYPE_CHECKING:
-    from paceline.reports.planning.search import Trial
+    from paceline.reports.planning.search import PlanTrial
 
 Objective = Literal["time", "cost", "energy"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
@@ -75,10 +75,10 @@ class Limits:
     within_s: float = math.inf
     budget_usd: float = math.inf
 
-    def most_s(self, rates: Rates) -> float:
+    def most_s(self, rates: PriceRates) -> float:
         """Returns the longest time of a plan with these rates.
 
-        >>> Limits(within_s=7200.0, budget_usd=200.0).most_s(Rates(usd_per_hour=400.0, watts=None))
+        >>> Limits(within_s=7200.0, budget_usd=200.0).most_s(PriceRates(usd_per_hour=400.0, watts=None))
         1800.0
         """
         paid = math.inf
@@ -118,7 +118,7 @@ def parse_objectives(given: str | Sequence[str]) -> tuple[Objective, ...]:
     return known
 
 
-def values_of(objectives: Sequence[Objective], rates: Rates, time_s: float) -> tuple[float, ...]:
+def values_of(objectives: Sequence[Objective], rates: PriceRates, time_s: float) -> tuple[float, ...]:
     """Returns the figures of a plan.
 
     Args:
@@ -126,13 +126,13 @@ def values_of(objectives: Sequence[Objective], rates: Rates, time_s: float) -> t
         rates: the price and the power of its nodes, which are known.
         time_s: the time to the target.
 
-    >>> values_of(("time", "cost"), Rates(usd_per_hour=36.0, watts=None), 100.0)
+    >>> values_of(("time", "cost"), PriceRates(usd_per_hour=36.0, watts=None), 100.0)
     (100.0, 1.0)
     """
     return tuple(time_s * rate_of(one, rates) for one in objectives)
 
 
-def rate_of(objective: Objective, rates: Rates) -> float:
+def rate_of(objective: Objective, rates: PriceRates) -> float:
     """Returns how much an objective grows in a second."""
     if objective == "time":
         return 1.0
@@ -143,7 +143,7 @@ def rate_of(objective: Objective, rates: Rates) -> float:
 
 def bound_s(
     objectives: Sequence[Objective],
-    rates: Rates,
+    rates: PriceRates,
     others: Iterable[Sequence[float]],
     limits: Limits,
     slack: float = SLACK,
@@ -159,13 +159,13 @@ def bound_s(
         limits: the limits.
         slack: the factor by which a trial may be worse.
 
-    >>> bound_s(("time", "cost"), Rates(usd_per_hour=7.2, watts=None), [(10.0, 0.03)], Limits(), slack=1.0)
+    >>> bound_s(("time", "cost"), PriceRates(usd_per_hour=7.2, watts=None), [(10.0, 0.03)], Limits(), slack=1.0)
     15.0
     """
     return min([limits.most_s(rates), *(slack * _dominated_s(objectives, rates, values) for values in others)])
 
 
-def _dominated_s(objectives: Sequence[Objective], rates: Rates, values: Sequence[float]) -> float:
+def _dominated_s(objectives: Sequence[Objective], rates: PriceRates, values: Sequence[float]) -> float:
     """Returns the time from which a plan with these rates is worse than `values` in every objective."""
     worst_s = 0.0
     for objective, value in zip(objectives, values, strict=True):
@@ -205,7 +205,7 @@ TUNING_SEEDS, REPORTED_SEEDS = 2, 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class PlanRequest:
     """What is planned."""
 
     scenario: Mapping[str, Any]
@@ -235,7 +235,7 @@ class Request:
         write_whole(folder / REQUEST, to_json(self.document()) + "\n")
 
 
-def stored_request(folder: Path) -> Request:
+def stored_request(folder: Path) -> PlanRequest:
     """Reads the request of a study.
 
     Args:
@@ -247,7 +247,7 @@ def stored_request(folder: Path) -> Request:
     right = "expected the folder of an unfinished plan, such as runs/quickstart-plan-unfinished-1"
     try:
         document = parsed((folder / REQUEST).read_text(encoding="utf-8"), REQUEST, "the request of a plan")
-        return Request(
+        return PlanRequest(
             **{
                 **document,
                 "target": stored_target(document["target"]),
@@ -267,7 +267,7 @@ def write_scenario(path: Path, scenario: Mapping[str, Any]) -> None:
     write_whole(path, yaml.safe_dump(dict(scenario), sort_keys=False, allow_unicode=True))
 
 
-def trial_rows(trials: Sequence[Trial], objectives: Sequence[Objective]) -> list[dict[str, Any]]:
+def trial_rows(trials: Sequence[PlanTrial], objectives: Sequence[Objective]) -> list[dict[str, Any]]:
     """Returns the rows of the table of trials, whose figures are None if the target was not reached."""
     names = sorted({name for one in trials for name in one.choice.hyperparameters})
     figures = [OF_PLANS[name].key for name in objectives]
@@ -285,7 +285,7 @@ def trial_rows(trials: Sequence[Trial], objectives: Sequence[Objective]) -> list
     ]
 
 
-def write_trials(path: Path, trials: Sequence[Trial], objectives: Sequence[Objective]) -> None:
+def write_trials(path: Path, trials: Sequence[PlanTrial], objectives: Sequence[Objective]) -> None:
     """Writes a table with a row for each trial."""
     rows = trial_rows(trials, objectives)
     with replacing(path) as hidden, hidden.open("w", encoding="utf-8", newline="") as file:

@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from paceline.algorithms.core.checksums import reading
 from paceline.algorithms.core.errors import InputError
-from paceline.reports.planning.request import MOST_SHORT, Request, bound_s, shortfall, values_of, write_scenario
+from paceline.reports.planning.request import MOST_SHORT, PlanRequest, bound_s, shortfall, values_of, write_scenario
 from paceline.reports.planning.search_space import (
     ENGINE,
-    Choice,
-    Interval,
-    Piece,
     Range,
     Row,
+    SearchChoice,
+    SearchInterval,
+    SearchPiece,
     Space,
     Values,
     evaluate,
@@ -41,8 +41,8 @@ from paceline.reports.planning.search_space import (
     scenario_of,
     tuning_seeds,
 )
-from paceline.reports.run_cost import Rates, rates_of
-from paceline.reports.sweeps.parallel_tasks import Failure, each
+from paceline.reports.run_cost import PriceRates, rates_of
+from paceline.reports.sweeps.parallel_tasks import TaskFailure, each
 from paceline.scenarios import load
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ Report = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnPoint:
     """A choice that was drawn, with the number of its trial."""
 
     number: int
-    choice: Choice
+    choice: SearchChoice
     params: Mapping[str, Any]
     distributions: Mapping[str, Any]
 
@@ -107,7 +107,7 @@ class PlanStudy:
         """The trials that have ended, by number."""
         return self._study.get_trials(deepcopy=False)
 
-    def next_batch(self, trials: int) -> tuple[int, list[Drawn]]:
+    def next_batch(self, trials: int) -> tuple[int, list[DrawnPoint]]:
         """Draws the batch in which the next trial is.
 
         Args:
@@ -122,7 +122,7 @@ class PlanStudy:
         return first, [one for one in drawn if len(done) <= one.number < trials]
 
     def add(
-        self, drawn: Drawn, *, values: Sequence[float] | None, missing: float, attributes: Mapping[str, Any]
+        self, drawn: DrawnPoint, *, values: Sequence[float] | None, missing: float, attributes: Mapping[str, Any]
     ) -> None:
         """Adds a trial that has ended; trials are added in the order of their numbers.
 
@@ -149,7 +149,7 @@ class PlanStudy:
 
 def _draw(
     space: Space, done: Sequence[FrozenTrial], directions: Sequence[Direction], seed: int, count: int
-) -> list[Drawn]:
+) -> list[DrawnPoint]:
     """Draws choices from a copy of the study in memory."""
     import optuna
 
@@ -170,18 +170,18 @@ def _draw(
     for _ in range(count):
         trial = copy.ask()
         choice = _suggested(trial, space)
-        drawn.append(Drawn(trial.number, choice, trial.params, trial.distributions))
+        drawn.append(DrawnPoint(trial.number, choice, trial.params, trial.distributions))
     return drawn
 
 
-def _suggested(trial: OptunaTrial, space: Space) -> Choice:
+def _suggested(trial: OptunaTrial, space: Space) -> SearchChoice:
     method = trial.suggest_categorical("method", list(space.methods))
     nodes = trial.suggest_categorical("nodes", list(space.nodes))
     alone = method in space.alone
     workers = 1 if alone else trial.suggest_categorical("workers", list(space.workers))
     batch = trial.suggest_categorical("batch_per_worker", list(space.batches))
     own = {name: _one_of(trial, f"{method}.{name}", given) for name, given in space.methods[method].items()}
-    return Choice(method=method, nodes=nodes, workers=workers, batch_per_worker=batch, hyperparameters=own)
+    return SearchChoice(method=method, nodes=nodes, workers=workers, batch_per_worker=batch, hyperparameters=own)
 
 
 def _one_of(trial: OptunaTrial, name: str, given: Range) -> Any:
@@ -200,10 +200,11 @@ def at_an_end(given: Range, value: Any, share: float = 0.05) -> bool:
         value: the value.
         share: the part of the interval at each end that counts.
 
-    >>> at_an_end(Interval(low=0.1, high=10.0, log=True), 9.0), at_an_end(Interval(low=0.1, high=10.0, log=True), 1.0)
+    >>> interval = SearchInterval(low=0.1, high=10.0, log=True)
+    >>> at_an_end(interval, 9.0), at_an_end(interval, 1.0)
     (True, False)
     """
-    if not isinstance(given, Interval):
+    if not isinstance(given, SearchInterval):
         return False
     low, high, at = ((math.log(one) if given.log else one) for one in (given.low, given.high, value))
     return not low + share * (high - low) <= at <= high - share * (high - low)
@@ -230,11 +231,11 @@ def _repair(journal: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class PlanTrial:
     """A trial that has ended."""
 
     number: int
-    choice: Choice
+    choice: SearchChoice
     values: tuple[float, ...] | None
     """its figures on the tuning seeds; None if it did not reach the target"""
     reason: str
@@ -247,22 +248,22 @@ class Trial:
 class _Prepared:
     """A choice with its scenario, or the reason why it has none."""
 
-    drawn: Drawn
+    drawn: DrawnPoint
     scenario: Mapping[str, Any] | None
-    rates: Rates
+    rates: PriceRates
     bound_s: float
     reason: str = ""
 
 
-def trials_of(study: PlanStudy) -> list[Trial]:
+def trials_of(study: PlanStudy) -> list[PlanTrial]:
     """Returns the trials of a study, by number."""
     found = []
     for one in study.trials:
         kept: Mapping[str, Any] = one.user_attrs
         found.append(
-            Trial(
+            PlanTrial(
                 number=one.number,
-                choice=Choice(**kept["choice"]),
+                choice=SearchChoice(**kept["choice"]),
                 values=None if kept["reason"] else tuple(one.values),
                 reason=kept["reason"],
                 rows=kept["rows"],
@@ -273,8 +274,8 @@ def trials_of(study: PlanStudy) -> list[Trial]:
 
 
 def search(
-    request: Request, study: PlanStudy, folder: Path, *, jobs: int, progress: Report | None = None
-) -> list[Trial]:
+    request: PlanRequest, study: PlanStudy, folder: Path, *, jobs: int, progress: Report | None = None
+) -> list[PlanTrial]:
     """Makes the trials that are missing; returns all of them.
 
     Args:
@@ -296,7 +297,9 @@ def search(
     return trials_of(study)
 
 
-def _prepared(request: Request, drawn: Drawn, kinds: Mapping[str, Any], known: Sequence[Sequence[float]]) -> _Prepared:
+def _prepared(
+    request: PlanRequest, drawn: DrawnPoint, kinds: Mapping[str, Any], known: Sequence[Sequence[float]]
+) -> _Prepared:
     seeds = tuning_seeds(request.scenario["seed"], request.tuning_seeds)
     target: dict[str, Any] = {request.target.kind: request.target.value}
     try:
@@ -305,7 +308,9 @@ def _prepared(request: Request, drawn: Drawn, kinds: Mapping[str, Any], known: S
         )
         scenario = load(made)
     except InputError as error:
-        return _Prepared(drawn, None, Rates(usd_per_hour=None, watts=None), math.inf, f"cannot run: {_short(error)}")
+        return _Prepared(
+            drawn, None, PriceRates(usd_per_hour=None, watts=None), math.inf, f"cannot run: {_short(error)}"
+        )
     rates = rates_of(scenario, alone=scenario.algorithms[0].alone)
     bound = bound_s(request.objectives, rates, known, request.limits)
     own = scenario.stop.seconds
@@ -316,7 +321,7 @@ def _prepared(request: Request, drawn: Drawn, kinds: Mapping[str, Any], known: S
 
 
 def _simulated(
-    request: Request, prepared: Sequence[_Prepared], folder: Path, jobs: int, ended: Callable[[], None]
+    request: PlanRequest, prepared: Sequence[_Prepared], folder: Path, jobs: int, ended: Callable[[], None]
 ) -> list[list[Row] | str]:
     """Returns the rows of each choice, or its error."""
     found: list[list[Row] | str] = [one.reason for one in prepared]
@@ -324,17 +329,19 @@ def _simulated(
     for _ in range(len(prepared) - len(runnable)):
         ended()
     pieces = [
-        Piece(scenario=scenario, target=request.target, store=folder / POINTS)
+        SearchPiece(scenario=scenario, target=request.target, store=folder / POINTS)
         for at in runnable
         if (scenario := prepared[at].scenario) is not None
     ]
     for position, came in each(evaluate, pieces, jobs=jobs, preload=[__name__, ENGINE]):
-        found[runnable[position]] = f"cannot run: {_short(came.message)}" if isinstance(came, Failure) else came.result
+        found[runnable[position]] = (
+            f"cannot run: {_short(came.message)}" if isinstance(came, TaskFailure) else came.result
+        )
         ended()
     return found
 
 
-def _record(request: Request, study: PlanStudy, one: _Prepared, rows: list[Row] | str, folder: Path) -> None:
+def _record(request: PlanRequest, study: PlanStudy, one: _Prepared, rows: list[Row] | str, folder: Path) -> None:
     number, target = one.drawn.number, request.target
     values, missing, reason = None, MOST_SHORT, ""
     kept: list[Row] = []
@@ -357,7 +364,7 @@ def _record(request: Request, study: PlanStudy, one: _Prepared, rows: list[Row] 
         values=values,
         missing=missing,
         attributes={
-            "choice": {name: getattr(choice, name) for name in Choice.__dataclass_fields__},
+            "choice": {name: getattr(choice, name) for name in SearchChoice.__dataclass_fields__},
             "reason": reason,
             "rows": kept,
             "bound_s": one.bound_s if math.isfinite(one.bound_s) else None,

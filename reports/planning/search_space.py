@@ -66,7 +66,7 @@ PERIODS: dict[tuple[str, str], tuple[int, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
+class SearchInterval:
     """An interval of a hyper-parameter."""
 
     low: float
@@ -83,11 +83,11 @@ class Values:
     values: tuple[Any, ...]
 
 
-Range = Interval | Values
+Range = SearchInterval | Values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class SearchChoice:
     """A point of the search space."""
 
     method: str
@@ -100,7 +100,8 @@ class Choice:
     def words(self) -> str:
         """Describes the choice.
 
-        >>> Choice(method="agd", nodes="cluster", workers=4, batch_per_worker=32, hyperparameters={"delay": 1}).words
+        >>> chosen = {"method": "agd", "nodes": "cluster", "workers": 4, "batch_per_worker": 32}
+        >>> SearchChoice(**chosen, hyperparameters={"delay": 1}).words
         'agd on 4 workers, batch 32, delay 1'
         """
         own = [f"{name} {_brief(value)}" for name, value in self.hyperparameters.items()]
@@ -228,7 +229,7 @@ def _ranges(method: Method, part: Planning, mistakes: list[str]) -> dict[str, Ra
         return found
     if "learning_rate" in kinds:
         rate: float = method.learning_rate  # type: ignore[attr-defined]
-        found["learning_rate"] = Interval(low=rate / RATE_FACTOR, high=rate * RATE_FACTOR, log=True)
+        found["learning_rate"] = SearchInterval(low=rate / RATE_FACTOR, high=rate * RATE_FACTOR, log=True)
     for name in kinds:
         if values := values_near(method.name, name, getattr(method, name)):
             found[name] = Values(values)
@@ -242,7 +243,7 @@ def _range(given: HyperparameterRange, *, whole: bool, place: str, mistakes: lis
     assert given.high is not None
     if whole and not (given.low.is_integer() and given.high.is_integer()):
         mistakes.append(f"plan.hyperparameters.{place}: found {given.low:g} to {given.high:g}, expected whole numbers")
-    return Interval(low=given.low, high=given.high, log=given.scale == "log", whole=whole)
+    return SearchInterval(low=given.low, high=given.high, log=given.scale == "log", whole=whole)
 
 
 def _usual(space: Space, method: Method, workers: int, batch: int) -> Mapping[str, Any]:
@@ -349,7 +350,7 @@ def reported_seeds(seed: int, count: int) -> tuple[int, ...]:
 def scenario_of(
     base: Document,
     kinds: Mapping[str, Offered],
-    choice: Choice,
+    choice: SearchChoice,
     *,
     stop: Mapping[str, Any],
     target: Mapping[str, Any],
@@ -404,7 +405,7 @@ def offered_nodes(scenario: Scenario) -> dict[str, Offered]:
     return {OWN_NODES: own, **more}
 
 
-def _cluster(cluster: Mapping[str, Any], kinds: Mapping[str, Offered], choice: Choice) -> dict[str, Any]:
+def _cluster(cluster: Mapping[str, Any], kinds: Mapping[str, Offered], choice: SearchChoice) -> dict[str, Any]:
     made = dict(cluster)
     if isinstance(made["nodes"], list):
         made["nodes"] = nodes_for(kinds[choice.nodes], choice.workers)
@@ -459,7 +460,7 @@ def _merged(nodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class SearchPiece:
     """The task of a worker process: a scenario with its seeds."""
 
     scenario: Mapping[str, Any]
@@ -474,7 +475,7 @@ Row = dict[str, Any]
 """the figures of one run: see `row_of`"""
 
 
-def evaluate(piece: Piece) -> list[Row]:
+def evaluate(piece: SearchPiece) -> list[Row]:
     """Returns a row for each seed that was simulated."""
     from paceline.reports.sweeps.point_store import PointStore, point_key
     from paceline.scenarios.resolution.plan import names_of

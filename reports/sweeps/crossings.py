@@ -52,7 +52,7 @@ DRAWN = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crossing:
+class LineCrossing:
     """A value of an axis from which on one algorithm is better than another."""
 
     figure: Figure
@@ -89,7 +89,7 @@ class Crossing:
         }
 
 
-def crossings(table: SweepTable) -> list[Crossing]:
+def crossings(table: SweepTable) -> list[LineCrossing]:
     """Returns all crossings in a sweep along the axis of its figures."""
     if (places := axis_values(table.frame[table.x])) is None:
         return []
@@ -149,7 +149,7 @@ def kind_of(column: pd.Series[Any]) -> Kind | None:
     return None
 
 
-def _in_group(table: SweepTable, rows: pd.DataFrame, figure: Figure) -> Iterator[Crossing]:
+def _in_group(table: SweepTable, rows: pd.DataFrame, figure: Figure) -> Iterator[LineCrossing]:
     """Yields the crossings of a figure at one combination of the values of other axes."""
     if rows.empty:
         return
@@ -178,7 +178,7 @@ def _in_group(table: SweepTable, rows: pd.DataFrame, figure: Figure) -> Iterator
         last = int(np.flatnonzero(lead <= 0)[-1])
         if -lead[: last + 1].min() < DIFFERENCE or lead[last + 1 :].max() < DIFFERENCE:
             continue
-        yield Crossing(
+        yield LineCrossing(
             figure=figure,
             before=before,
             after=after,

@@ -57,7 +57,7 @@ class Done(Generic[Result]):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class TaskFailure:
     """The error of a task."""
 
     message: str
@@ -75,7 +75,7 @@ def cores() -> int:
 
 def each(
     work: Callable[[Piece], Result], pieces: Sequence[Piece], *, jobs: int, preload: Sequence[str] = ()
-) -> Iterator[tuple[int, Done[Result] | Failure]]:
+) -> Iterator[tuple[int, Done[Result] | TaskFailure]]:
     """Runs all tasks and yields the position and the result of each when it ends.
 
     Args:
@@ -139,21 +139,21 @@ def _hand_over(pipe: Connection, piece: Any) -> bool:
     return True
 
 
-def _answer(pipe: Connection) -> Done[Any] | Failure | None:
+def _answer(pipe: Connection) -> Done[Any] | TaskFailure | None:
     """Returns the answer of a worker; None if it has died."""
     try:
-        answer: Done[Any] | Failure = pipe.recv()
+        answer: Done[Any] | TaskFailure = pipe.recv()
     except (EOFError, OSError):
         return None
     return answer
 
 
-def _death(process: BaseProcess) -> Failure:
+def _death(process: BaseProcess) -> TaskFailure:
     process.join(GRACE_S)
     code = process.exitcode
     if code is not None and code < 0:
-        return Failure(f"its process was killed by {signal.Signals(-code).name}; was there enough memory?")
-    return Failure(f"its process ended with exit status {code}")
+        return TaskFailure(f"its process was killed by {signal.Signals(-code).name}; was there enough memory?")
+    return TaskFailure(f"its process ended with exit status {code}")
 
 
 def _end(workers: Sequence[BaseProcess]) -> None:
@@ -179,7 +179,7 @@ def _serve(pipe: Connection, work: Callable[[Any], Any]) -> None:
         pipe.send(attempt(work, piece))
 
 
-def attempt(work: Callable[[Piece], Result], piece: Piece) -> Done[Result] | Failure:
+def attempt(work: Callable[[Piece], Result], piece: Piece) -> Done[Result] | TaskFailure:
     """Returns the result of a task, or its error.
 
     Args:
@@ -189,9 +189,9 @@ def attempt(work: Callable[[Piece], Result], piece: Piece) -> Done[Result] | Fai
     try:
         return Done(work(piece))
     except PacelineError as error:
-        return Failure(str(error), traceback.format_exc())
+        return TaskFailure(str(error), traceback.format_exc())
     except Exception as error:
-        return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
+        return TaskFailure(f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
 def _end_with_parent() -> None:
@@ -203,7 +203,7 @@ def _end_with_parent() -> None:
 
 def each_on_dask(
     work: Callable[[Piece], Result], pieces: Sequence[Piece], *, jobs: int, scheduler: str | None = None
-) -> Iterator[tuple[int, Done[Result] | Failure]]:
+) -> Iterator[tuple[int, Done[Result] | TaskFailure]]:
     """Runs all tasks and yields the position and the result of each when it ends.
 
     Args:
@@ -229,12 +229,12 @@ def each_on_dask(
                 yield position, answer
         for position in given_up:
             for _, answer in _together(client, work, [(position, pieces[position])], 1):
-                yield position, Failure(DIED) if answer is None else answer
+                yield position, TaskFailure(DIED) if answer is None else answer
 
 
 def _together(
     client: Any, work: Callable[[Piece], Result], pieces: Sequence[tuple[int, Piece]], ahead: int
-) -> Iterator[tuple[int, Done[Result] | Failure | None]]:
+) -> Iterator[tuple[int, Done[Result] | TaskFailure | None]]:
     """Runs tasks and yields the result of each when it ends; None if Dask gave it up because its workers died.
 
     Args:
@@ -314,4 +314,4 @@ def _result(future: Any) -> Any:
     except KilledWorker:
         return None
     except Exception as error:  # such as a result that cannot be sent
-        return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
+        return TaskFailure(f"{type(error).__name__}: {error}", traceback.format_exc())

@@ -34,7 +34,7 @@ from paceline.reports.comparison.ranking import Aim, common_aim, figures
 from paceline.reports.result import Result
 from paceline.reports.run_cost import rates_of
 from paceline.reports.run_results import Source
-from paceline.reports.sweeps.parallel_tasks import Done, Failure, cores, each, each_on_dask
+from paceline.reports.sweeps.parallel_tasks import Done, TaskFailure, cores, each, each_on_dask
 from paceline.reports.sweeps.point_store import PointStore, key_of, model_version
 from paceline.reports.words import duration
 from paceline.scenarios import Scenario
@@ -54,7 +54,7 @@ SIMULATOR = "paceline.simulator.runs.run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class SweepEntry:
     """One run of a sweep: its place in the grid, and its figures or its error."""
 
     vary: Mapping[str, Any]
@@ -95,8 +95,8 @@ class SweepResult(Result):
     paths: tuple[str, ...]
     target: Aim | None
     """the target that times are compared at; None if there is none, or several"""
-    entries: tuple[Entry, ...]
-    failed: tuple[Entry, ...] = ()
+    entries: tuple[SweepEntry, ...]
+    failed: tuple[SweepEntry, ...] = ()
     axes: tuple[tuple[str, ...], ...] = ()
     """the paths of each axis: several if they change together; empty: each path is an axis"""
     scaling: str | None = None
@@ -112,7 +112,7 @@ class SweepResult(Result):
 
     def _figures(self) -> list[dict[str, Any]]:
         """Returns each algorithm's figures at each point, over the seeds."""
-        seeds: dict[str, list[Entry]] = {}
+        seeds: dict[str, list[SweepEntry]] = {}
         for entry in self.entries:
             seeds.setdefault(json.dumps([dict(entry.vary), entry.algorithm]), []).append(entry)
         return [
@@ -244,7 +244,7 @@ def run(
     engine: Engine = "processes",
     scheduler: str | None = None,
     progress: Report | None = None,
-    ended: Callable[[Entry], None] | None = None,
+    ended: Callable[[SweepEntry], None] | None = None,
 ) -> SweepResult:
     """Simulates every point, algorithm and seed, in processes of this machine or on a Dask cluster.
 
@@ -282,7 +282,7 @@ def run(
         if store is not None and isinstance(came, Done):
             store.put(pieces[number].key, came.result)
         entry = entries[number] = _ended(entries[number], came, scenarios[number])
-        left.ended(_kind(entry), None if isinstance(came, Failure) else came.result["took_s"])
+        left.ended(_kind(entry), None if isinstance(came, TaskFailure) else came.result["took_s"])
         if ended is not None:
             ended(entry)
         if progress is not None:
@@ -290,7 +290,7 @@ def run(
     return assemble(points, entries, reused)
 
 
-def assemble(points: Sequence[Point], entries: Iterable[Entry], reused: int = 0) -> SweepResult:
+def assemble(points: Sequence[Point], entries: Iterable[SweepEntry], reused: int = 0) -> SweepResult:
     """Returns the sweep of runs that have ended.
 
     Args:
@@ -318,9 +318,9 @@ def keys_of(points: Sequence[Point]) -> list[str]:
 
 def _plan(
     points: Sequence[Point], records: Path | None, engine: Engine
-) -> tuple[list[Entry], list[_Piece], list[Scenario]]:
+) -> tuple[list[SweepEntry], list[_Piece], list[Scenario]]:
     """Returns the entry, the task and the scenario of each run, in the order of the grid."""
-    entries: list[Entry] = []
+    entries: list[SweepEntry] = []
     pieces, scenarios = [], []
     model = model_version() if engine == "dask" else None
     for number, point in enumerate(points):
@@ -334,14 +334,14 @@ def _plan(
     return entries, pieces, scenarios
 
 
-def _runs(values: Mapping[str, Any], scenario: Scenario) -> list[tuple[Entry, Scenario]]:
+def _runs(values: Mapping[str, Any], scenario: Scenario) -> list[tuple[SweepEntry, Scenario]]:
     """Returns the runs of a point, each with a scenario of this run only."""
     workers, batches = scenario.cluster.workers, set(scenario.cluster.batches(scenario.workload))
     batch = batches.pop() if len(batches) == 1 else None
     algorithms = Algorithms.of(scenario.algorithms)
     return [
         (
-            Entry(
+            SweepEntry(
                 vary=values, algorithm=name, seed=seed, workers=1 if method.alone else workers, batch_per_worker=batch
             ),
             scenario.model_copy(update={"algorithms": algorithms.only(index), "seed": seed, "seeds": 1}),
@@ -361,28 +361,28 @@ def _stored(store: PointStore | None, piece: _Piece) -> dict[str, Any] | None:
 
 def _results(
     pieces: Sequence[_Piece], jobs: int, engine: Engine, scheduler: str | None
-) -> Iterator[tuple[int, Done[Outcome] | Failure]]:
+) -> Iterator[tuple[int, Done[Outcome] | TaskFailure]]:
     if engine == "dask":
         return each_on_dask(_simulated, pieces, jobs=jobs, scheduler=scheduler)
     return each(_simulated, pieces, jobs=jobs, preload=[__name__, SIMULATOR])
 
 
-def _plain(came: Done[Outcome] | Failure) -> Done[Outcome] | Failure:
+def _plain(came: Done[Outcome] | TaskFailure) -> Done[Outcome] | TaskFailure:
     """Returns a result as it will be after it was stored as JSON."""
-    if isinstance(came, Failure):
+    if isinstance(came, TaskFailure):
         return came
     return Done(json.loads(json.dumps(came.result, default=plain)))
 
 
-def _ended(entry: Entry, came: Done[Outcome] | Failure, scenario: Scenario) -> Entry:
-    if isinstance(came, Failure):
+def _ended(entry: SweepEntry, came: Done[Outcome] | TaskFailure, scenario: Scenario) -> SweepEntry:
+    if isinstance(came, TaskFailure):
         return dataclasses.replace(entry, error=came.message, trace=came.trace, path=None)
     summary = came.result["summary"]
     cost = cost_of(scenario, summary)
     return dataclasses.replace(entry, summary=summary, warnings=came.result["warnings"], cost=cost)
 
 
-def _kind(entry: Entry) -> tuple[str, int]:
+def _kind(entry: SweepEntry) -> tuple[str, int]:
     return entry.algorithm, entry.workers
 
 

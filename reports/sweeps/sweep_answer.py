@@ -46,7 +46,7 @@ from paceline.records.figures import (
 )
 from paceline.reports.blocks import Answer, Axis, Cell, Chart, Claim, Column, Plot, Section, Series, Table
 from paceline.reports.comparison.ranking import MARK
-from paceline.reports.sweeps.crossings import Crossing, crossings
+from paceline.reports.sweeps.crossings import LineCrossing, crossings
 from paceline.reports.sweeps.sweep import SweepResult
 from paceline.reports.sweeps.sweep_table import BOUNDS, SweepTable, brief, label, short_names, value_of
 from paceline.reports.sweeps.sweep_words import sweep_words
@@ -230,7 +230,7 @@ def _runs_section(table: SweepTable) -> Section:
     return Section("points", "Points", blocks)
 
 
-def _crossings_table(table: SweepTable, found: Sequence[Crossing]) -> Table:
+def _crossings_table(table: SweepTable, found: Sequence[LineCrossing]) -> Table:
     columns = [
         Column("figure"), Column("better below"), Column("better above"), Column(_axis_title(table), PLAIN),
         Column("95 % interval"), Column("other values"),
@@ -341,7 +341,7 @@ def _axis_title(table: SweepTable) -> str:
     return "number of workers" if table.x == "workers" else short_names(table.paths)[table.x]
 
 
-def _plot(table: SweepTable, figure: Figure, rows: pd.DataFrame, marked: Sequence[Crossing]) -> Plot | None:
+def _plot(table: SweepTable, figure: Figure, rows: pd.DataFrame, marked: Sequence[LineCrossing]) -> Plot | None:
     """Returns the lines of algorithms and other values, the ideal and the crossings; None if no line has a point."""
     numeric = _numeric(table, table.x)
     names = list(dict.fromkeys(map(str, table.frame["algorithm"])))

@@ -63,7 +63,7 @@ from paceline.records.prediction_interval import FIGURES as INTERVALS
 from paceline.records.store import NumberedFolder, numbered_folder
 from paceline.reports.comparison.ranking import Aim, common_aim
 from paceline.reports.link_words import name_of
-from paceline.reports.sweeps.sweep import Entry, SweepResult, assemble, keys_of
+from paceline.reports.sweeps.sweep import SweepEntry, SweepResult, assemble, keys_of
 from paceline.scenarios.resolution.grid import Point
 
 KEYS = {"algorithm": "string", "seed": "Int64", "workers": "Int64", "batch_per_worker": "Int64"}
@@ -253,7 +253,7 @@ def tabulate(sweep: SweepResult) -> SweepTable:
     )
 
 
-def _records(entry: Entry) -> str | None:
+def _records(entry: SweepEntry) -> str | None:
     """Returns which records a run kept; of sampled ones and summaries, the shares of time are estimates."""
     return None if entry.error else entry.summary.get("records", {"kind": "full"})["kind"]
 
@@ -394,7 +394,7 @@ class PartialTable:
     def __init__(self, folder: Path, points: Sequence[Point], clock: Callable[[], float] = time.monotonic) -> None:
         self.path = folder / PARTIAL
         self._points, self._clock = points, clock
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, SweepEntry] = {}
         self._next_s = clock() + INTERVAL_S
         self._written = 0
 
@@ -408,7 +408,7 @@ class PartialTable:
         """Number of runs that have succeeded."""
         return sum(not entry.error for entry in self._entries.values())
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: SweepEntry) -> None:
         """Adds a run that has ended; rewrites the table if the last version is old enough.
 
         Args:

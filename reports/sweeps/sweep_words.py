@@ -29,7 +29,7 @@ from paceline.reports.comparison.ranking import SHOWN_ALIKE, leaders, rarely_eva
 from paceline.reports.sweeps.crossings import (
     DIFFERENCE,
     PLACE,
-    Crossing,
+    LineCrossing,
     axis_values,
     compared_figures,
     crossings,
@@ -321,7 +321,7 @@ def crossing_words(table: SweepTable) -> str:
     return " ".join(said)
 
 
-def _crossing(table: SweepTable, crossing: Crossing) -> str:
+def _crossing(table: SweepTable, crossing: LineCrossing) -> str:
     where = f"With {label(crossing.values, table.others)}, from" if crossing.values else "From"
     name = "" if crossing.axis == "workers" else f"{short_names(table.paths)[crossing.axis]} "
     unit = " workers" if crossing.axis == "workers" else ""
@@ -338,7 +338,7 @@ def _verb(table: SweepTable, figure: Figure, count: int) -> str:
     return f"{'reaches' if count == 1 else 'reach'} {table.target.words}"
 
 
-def _interval(table: SweepTable, crossing: Crossing) -> str:
+def _interval(table: SweepTable, crossing: LineCrossing) -> str:
     """Returns the interval in parentheses; nothing if there are too few seeds."""
     if isnan(crossing.low):
         return ""

@@ -181,7 +181,7 @@ class SlowRanks:
         return [one for one in self.periods if one.to_step is None]
 
 
-class Reading(NamedTuple):
+class ProgressReading(NamedTuple):
     """The progress of a run at one time."""
 
     elapsed_s: float
@@ -190,7 +190,7 @@ class Reading(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class RunProgress:
     """Measured and predicted progress at one time; a figure that cannot be estimated is None.
 
     Args:
@@ -244,19 +244,19 @@ class RunWatch:
         self.predicted, self._budget, self._workers = predicted, budget, workers
         self.slow_ranks = SlowRanks(predicted.gradient_s)
         self._window = Window(workers)
-        self._readings: deque[Reading] = deque()
+        self._readings: deque[ProgressReading] = deque()
         """the newest is last; the oldest is at the middle of the run, or just before it"""
         self._before = 0.0
         """gradients before the run was resumed"""
         self._aim_reached = False
 
-    def add(self, now: Totals) -> Progress:
+    def add(self, now: Totals) -> RunProgress:
         """Adds a reading and returns the progress."""
         mine = now.by_rank[: self._workers]
         if not self._readings:
             self._begin(now, mine)
         self.slow_ranks.add(now.by_rank)
-        reading = Reading(now.elapsed_s, self._before + sum(one.gradients for one in mine))
+        reading = ProgressReading(now.elapsed_s, self._before + sum(one.gradients for one in mine))
         self._readings.append(reading)
         while len(self._readings) > 2 and self._readings[1].elapsed_s <= now.elapsed_s / 2:
             self._readings.popleft()
@@ -267,19 +267,19 @@ class RunWatch:
         """Starts at 0, or where the run was resumed: ranks then have steps without gradients."""
         done = [max(0.0, one.step - one.gradients) for one in mine]
         if min(done, default=0.0) < 1:
-            self._readings.append(Reading(0.0, 0.0))
+            self._readings.append(ProgressReading(0.0, 0.0))
             return
         self._before = sum(done)
         self.slow_ranks.begin(now.by_rank)
-        self._readings.append(Reading(now.elapsed_s, self._before + sum(one.gradients for one in mine)))
+        self._readings.append(ProgressReading(now.elapsed_s, self._before + sum(one.gradients for one in mine)))
 
-    def _progress(self, now: Reading, loss: float | None, scored: Scored | None) -> Progress:
+    def _progress(self, now: ProgressReading, loss: float | None, scored: Scored | None) -> RunProgress:
         predicted, workers, since = self.predicted, self._workers, self._readings[0]
         at_s, lasted_s = predicted.time_of(now.gradients), now.elapsed_s - since.elapsed_s
         gradients, predicted_s = now.gradients - since.gradients, at_s - predicted.time_of(since.gradients)
         ratio = lasted_s / predicted_s if predicted_s > 0 else None
         self._aim_reached = self._aim_reached or self._reaches(scored)
-        return Progress(
+        return RunProgress(
             elapsed_s=now.elapsed_s,
             step=now.gradients / workers,
             predicted_step=predicted.gradients_by(now.elapsed_s) / workers,
@@ -294,7 +294,7 @@ class RunWatch:
             slow=tuple(self.slow_ranks.slow),
         )
 
-    def _left_s(self, now: Reading, at_s: float, ratio: float | None) -> float | None:
+    def _left_s(self, now: ProgressReading, at_s: float, ratio: float | None) -> float | None:
         limit_s = math.inf if self._budget.seconds is None else max(0.0, self._budget.seconds - now.elapsed_s)
         if self.predicted.stop_reason == "seconds":
             return limit_s
@@ -344,19 +344,20 @@ def about(value: float) -> str:
     return seconds(value) if value >= 600 else f"{value / 60:.0f} min"
 
 
-def step_words(now: Progress) -> str:
+def step_words(now: RunProgress) -> str:
     """Returns the steps reached, those predicted for now, and those of the whole run.
 
-    >>> step_words(Progress(elapsed_s=4.0, step=40.0, predicted_step=48.25, steps=100.0))
+    >>> step_words(RunProgress(elapsed_s=4.0, step=40.0, predicted_step=48.25, steps=100.0))
     'step 40 of 100 (predicted 48)'
     """
     return f"step {now.step:.0f} of {now.steps:.0f} (predicted {now.predicted_step:.0f})"
 
 
-def step_time_words(now: Progress) -> str:
+def step_time_words(now: RunProgress) -> str:
     """Returns measured and predicted step time; empty before the first step.
 
-    >>> step_time_words(Progress(elapsed_s=4, step=40, predicted_step=48, steps=100, step_s=0.12, predicted_step_s=0.1))
+    >>> seen = RunProgress(elapsed_s=4, step=40, predicted_step=48, steps=100, step_s=0.12, predicted_step_s=0.1)
+    >>> step_time_words(seen)
     '120 ms per step (predicted 100 ms, +20 %)'
     """
     if now.step_s is None or not now.predicted_step_s:
@@ -365,12 +366,12 @@ def step_time_words(now: Progress) -> str:
     return f"{seconds(now.step_s)} per step (predicted {seconds(now.predicted_step_s)}, {difference})"
 
 
-def step_cell(now: Progress) -> str:
+def step_cell(now: RunProgress) -> str:
     """Returns `step_words` without the words, for a table."""
     return f"{now.step:.0f} of {now.steps:.0f} ({now.predicted_step:.0f})"
 
 
-def step_time_cell(now: Progress) -> str:
+def step_time_cell(now: RunProgress) -> str:
     """Returns `step_time_words` without the words, for a table."""
     if now.step_s is None or not now.predicted_step_s:
         return ""
@@ -378,7 +379,7 @@ def step_time_cell(now: Progress) -> str:
     return f"{seconds(now.step_s)} ({seconds(now.predicted_step_s)}, {difference})"
 
 
-def learning_words(now: Progress) -> str:
+def learning_words(now: RunProgress) -> str:
     """Returns the loss, and the accuracy if the run is evaluated while it runs; empty without both."""
     if now.scored is not None:
         loss, accuracy = now.scored
@@ -386,14 +387,14 @@ def learning_words(now: Progress) -> str:
     return "" if now.loss is None else f"training loss {significant(now.loss)}"
 
 
-def left_words(now: Progress) -> str:
+def left_words(now: RunProgress) -> str:
     """Returns the time until the run ends."""
     if now.left_s is None or not math.isfinite(now.left_s):
         return "time left unknown"
     return "should have ended" if now.left_s == 0 else f"about {about(now.left_s)} left"
 
 
-def aim_words(now: Progress, aim: Aim | None, aim_s: float | None) -> str:
+def aim_words(now: RunProgress, aim: Aim | None, aim_s: float | None) -> str:
     """Returns the time until the target; empty without one.
 
     Args:
@@ -401,7 +402,7 @@ def aim_words(now: Progress, aim: Aim | None, aim_s: float | None) -> str:
         aim: the target.
         aim_s: when the predicted run reaches it; None if it does not.
 
-    >>> now = Progress(elapsed_s=4.0, step=40.0, predicted_step=48.0, steps=100.0, aim_left_s=2.2)
+    >>> now = RunProgress(elapsed_s=4.0, step=40.0, predicted_step=48.0, steps=100.0, aim_left_s=2.2)
     >>> aim_words(now, Aim("accuracy", 0.93), 6.0)
     'about 2 s to 93 % accuracy'
     """
@@ -452,7 +453,7 @@ def _alike(slow: Sequence[SlowPeriod], ranks: int) -> str | None:
     return f"{low} %" if low == high else f"{low} to {high} %"
 
 
-def line(name: str, now: Progress, predicted: PredictedProgress, ranks: int) -> str:
+def line(name: str, now: RunProgress, predicted: PredictedProgress, ranks: int) -> str:
     """Returns one line about a run.
 
     Args:

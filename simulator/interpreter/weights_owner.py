@@ -18,7 +18,7 @@ from paceline.algorithms.runtime.stop_rule import OwnGrants, StopRule, next_step
 from paceline.algorithms.runtime.update_log import Update
 from paceline.records.learned import Learned
 from paceline.records.targets import Goal
-from paceline.records.trace import Drift, Probe, Schedule, Snapshot, Trace
+from paceline.records.trace import Drift, LossProbe, Schedule, Snapshot, Trace
 from paceline.simulator.kernel.lanes import Station, Task
 
 # * Measurements do not change the simulation: vectors are read and never written, and the clock does not advance.
@@ -57,7 +57,7 @@ class Watch:
             return
         losses = [self._job.learner.evaluate(vector).loss for vector in (before, op.weights.vector)]
         staleness = sum(row.staleness for row in rows) / len(rows)
-        self._trace.probes.append(Probe(rows[0].time_s, op.weights.version, staleness, *losses))
+        self._trace.probes.append(LossProbe(rows[0].time_s, op.weights.version, staleness, *losses))
 
     def stepped(self, rank: Rank, op: RecordUpdate, rows: Sequence[Update]) -> None:
         """Notes a worker's step, and measures drift when all workers have made it.

@@ -16,7 +16,7 @@ from paceline.reports.watching.run_watch import (
     MARGIN,
     SIGMAS,
     Expected,
-    Progress,
+    RunProgress,
     RunWatch,
     SlowPeriod,
     SlowRanks,
@@ -49,7 +49,7 @@ def reading(step: int, elapsed_s: float, gradient_s: float, before: int = 0, sco
     return Totals(elapsed_s, step, WORKERS * done, 0.0, 0.0, 0.0, 64.0 * step, by_rank, scored)
 
 
-def watched(step_s: float, steps: int, watch: RunWatch | None = None, *, before: int = 0) -> Progress:
+def watched(step_s: float, steps: int, watch: RunWatch | None = None, *, before: int = 0) -> RunProgress:
     """Watches a run with constant steps; returns its progress after `steps` of them."""
     watch = watch or RunWatch(predicted(), Budget(samples=1), WORKERS)
     *_, last = (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paceline.reports.planning.request import Limits, bound_s, dominates, pareto_front, values_of
 from paceline.reports.planning.search_space import TUNING_SEEDS, nodes_for, reported_seeds, tuning_seeds
-from paceline.reports.run_cost import Rates
+from paceline.reports.run_cost import PriceRates
 
 FIGURE = st.floats(0.001, 1000.0)
 POINTS = st.lists(st.tuples(FIGURE, FIGURE, FIGURE), min_size=1, max_size=30)
@@ -30,7 +30,7 @@ def test_a_front_has_no_dominated_plan_and_covers_all_others(points: Sequence[tu
 def test_a_trial_that_is_not_dominated_is_not_stopped(
     points: Sequence[tuple[float, float, float]], usd_per_hour: float, watts: float, time_s: float
 ) -> None:
-    rates = Rates(usd_per_hour=usd_per_hour, watts=watts)
+    rates = PriceRates(usd_per_hour=usd_per_hour, watts=watts)
     own = values_of(("time", "cost", "energy"), rates, time_s)
     bound = bound_s(("time", "cost", "energy"), rates, points, Limits(), slack=1.0)
     worse = any(all(mine > other for mine, other in zip(own, one, strict=True)) for one in points)

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from paceline.reports.comparison.ranking import Aim
 from paceline.reports.png import figure_of
 from paceline.reports.sweeps import sweep as sweep_module
-from paceline.reports.sweeps.parallel_tasks import Done, Failure
+from paceline.reports.sweeps.parallel_tasks import Done, TaskFailure
 from paceline.reports.sweeps.point_store import PointStore
-from paceline.reports.sweeps.sweep import Entry, SweepResult
+from paceline.reports.sweeps.sweep import SweepEntry, SweepResult
 from paceline.reports.sweeps.sweep_answer import charts, sweep_answer
 from paceline.reports.sweeps.sweep_table import SweepTable, tabulate
 from paceline.reports.text import as_text
@@ -59,7 +59,7 @@ def sweeps(draw: st.DrawFn) -> SweepResult:
                     "diverged": draw(st.booleans()),
                 }
                 entries.append(
-                    Entry(
+                    SweepEntry(
                         vary=dict(zip(paths, values, strict=True)),
                         algorithm=algorithm,
                         seed=seed,
@@ -131,7 +131,7 @@ def in_process(
                 raise KeyboardInterrupt
             workers = pieces[position].scenario["cluster"]["nodes"][0]["count"]
             computed.append(workers)
-            yield position, Failure("died") if workers in bad else Done(work(pieces[position]))
+            yield position, TaskFailure("died") if workers in bad else Done(work(pieces[position]))
 
     return each
 

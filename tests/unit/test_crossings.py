@@ -12,7 +12,7 @@ import pytest
 
 from paceline.reports.comparison.ranking import Aim
 from paceline.reports.sweeps.crossings import (
-    Crossing,
+    LineCrossing,
     crossings,
     enough,
     interval_ends,
@@ -20,7 +20,7 @@ from paceline.reports.sweeps.crossings import (
     resamples,
     tail,
 )
-from paceline.reports.sweeps.sweep import Entry, SweepResult
+from paceline.reports.sweeps.sweep import SweepEntry, SweepResult
 from paceline.reports.sweeps.sweep_table import SweepTable, tabulate
 from paceline.reports.sweeps.sweep_words import crossing_words, first_words
 from paceline.scenarios.values.units import RATE
@@ -46,7 +46,7 @@ def table_of(
 ) -> SweepTable:
     same = {"samples_per_s": 1.0, "time_to_accuracy_s": 1.0, "periods": 2.0}
     entries = [
-        Entry(
+        SweepEntry(
             vary={"gpus": workers},
             algorithm=name,
             seed=seed,
@@ -60,7 +60,7 @@ def table_of(
     return tabulate(SweepResult(scenario="s", paths=("gpus",), target=target, entries=tuple(entries)))
 
 
-def only(table: SweepTable) -> Crossing:
+def only(table: SweepTable) -> LineCrossing:
     (found,) = crossings(table)
     return found
 
@@ -225,7 +225,7 @@ SLOWER_S = 0.25
 def bandwidth_table(bandwidths: Sequence[str], times: Mapping[str, Callable[[float], float]]) -> SweepTable:
     """The sweep over a bandwidth; the target loss is reached after 1000 steps."""
     entries = [
-        Entry(
+        SweepEntry(
             vary={"cluster.network.link.bandwidth": bandwidth},
             algorithm=name,
             seed=0,

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from paceline.cli.app import app
 from paceline.reports.attribution.explain import Effect
-from paceline.reports.attribution.rows import GROUPS, Row
+from paceline.reports.attribution.rows import GROUPS, ExplainedRow
 from tests.unit.test_docs import ROOT, blocks, table
 
 PAGE = (ROOT / "docs/explain.md").read_text(encoding="utf-8")
@@ -28,5 +28,5 @@ def test_the_example_prints_what_the_page_shows(tmp_path: Path, monkeypatch: pyt
 def test_the_page_has_every_group_and_key() -> None:
     assert [row[0] for row in table(PAGE, "group | rows")] == list(GROUPS)
     keys = {row[0]: row[1].replace("`", "").split(", ") for row in table(PAGE, "list | keys")}
-    row = Row(group="gradient", name="ip1", seconds=1.0).record()
+    row = ExplainedRow(group="gradient", name="ip1", seconds=1.0).record()
     assert keys == {"rows": list(row), "what_if": list(Effect("no jitter", 1.0, 2.0).record())}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from paceline.reports.attribution.explain import changes, explain, timing_only
-from paceline.reports.attribution.recording import Recorded, record
-from paceline.reports.attribution.rows import Row, breakdown, total
+from paceline.reports.attribution.recording import RecordedRun, record
+from paceline.reports.attribution.rows import ExplainedRow, breakdown, total
 from paceline.scenarios import load
 from paceline.simulator.runs.short_runs import length_of
 
@@ -24,13 +24,13 @@ BATCH = 1000 * 4 * 28 * 28
 """bytes; two copies share an uplink of 12 GB/s"""
 
 
-def run_of(algorithm: str, *settings: str) -> Recorded:
+def run_of(algorithm: str, *settings: str) -> RecordedRun:
     scenario = timing_only(load(TWO_GPUS + f"algorithms: [{algorithm}]\n", settings))
     (plan,) = scenario.plans()
     return record(plan, length_of(plan, 6))
 
 
-def staged(run: Recorded) -> dict[str, Row]:
+def staged(run: RecordedRun) -> dict[str, ExplainedRow]:
     step_s, rows = breakdown(run)
     assert total(rows) == pytest.approx(step_s, rel=1e-9)
     return {row.name: row for row in rows if row.group == "staging"}

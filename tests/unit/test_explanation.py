@@ -18,8 +18,8 @@ from paceline.records import Run
 from paceline.records.summary import steps_of
 from paceline.reports.attribution.error_sources import error_sources
 from paceline.reports.attribution.explain import Effect, Explanation, conclusion, effects, explain, shorter
-from paceline.reports.attribution.recording import Recorded, attribute, mean_step_s, record, windows
-from paceline.reports.attribution.rows import MOST_ROWS, Row, breakdown, total
+from paceline.reports.attribution.recording import RecordedRun, attribute, mean_step_s, record, windows
+from paceline.reports.attribution.rows import MOST_ROWS, ExplainedRow, breakdown, total
 from paceline.reports.attribution.timeline import RankActivity, Timelines, from_trace
 from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
@@ -72,12 +72,12 @@ def plan_of(text: str, algorithm: str, *changes: str) -> Plan:
     return plan
 
 
-def recorded(text: str, algorithm: str, *changes: str, steps: int | None = 8) -> Recorded:
+def recorded(text: str, algorithm: str, *changes: str, steps: int | None = 8) -> RecordedRun:
     plan = plan_of(text, algorithm, *changes)
     return record(plan, length_of(plan, steps))
 
 
-def of_group(rows: list[Row], group: str) -> list[Row]:
+def of_group(rows: list[ExplainedRow], group: str) -> list[ExplainedRow]:
     return [row for row in rows if row.group == group]
 
 

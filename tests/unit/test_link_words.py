@@ -15,7 +15,7 @@ from paceline.records.store import read_run, save
 from paceline.reports.blocks import Chart, Claim, Table
 from paceline.reports.link_words import link_sentences
 from paceline.reports.run_report import links_section
-from paceline.reports.sweeps.sweep import Entry, SweepResult
+from paceline.reports.sweeps.sweep import SweepEntry, SweepResult
 from paceline.reports.sweeps.sweep_table import tabulate
 from paceline.reports.sweeps.sweep_words import link_words, sweep_words
 from tests.report_samples import as_measured, simulated_runs
@@ -65,11 +65,11 @@ def test_stored_runs_show_their_links(runs: list[Run], tmp_path: Path) -> None:
     assert "The busiest link is switch -> host0 (eth-1g): 231 kB" in " ".join(shown.split())
 
 
-def entry(number: int, algorithm: str, link: str, utilisation: float | None) -> Entry:
+def entry(number: int, algorithm: str, link: str, utilisation: float | None) -> SweepEntry:
     summary: dict[str, Any] = dict(simulated_runs()[0].summary)
     busiest = {"from": "a", "to": "b", "kind": link, "bytes": 5e9, "utilisation": utilisation}
     summary["links"] = {**summary["links"], "busiest": None if utilisation is None else busiest}
-    return Entry(
+    return SweepEntry(
         number=number,
         vary={"cluster.network.link": link},
         algorithm=algorithm,

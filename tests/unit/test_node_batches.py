@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paceline.records.figures import significant
-from paceline.reports.planning.search_space import OWN_NODES, Choice, offered_nodes, scenario_of
+from paceline.reports.planning.search_space import OWN_NODES, SearchChoice, offered_nodes, scenario_of
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.resolution.grid import grid
 from paceline.scenarios.values.mistakes import ScenarioError
@@ -80,7 +80,7 @@ def test_batches_together_do_not_exceed_the_samples() -> None:
 
 def test_a_plan_keeps_the_ratio_of_the_batches() -> None:
     given = mixed(16, 32)
-    choice = Choice(method="sync-sgd", nodes=OWN_NODES, workers=4, batch_per_worker=48, hyperparameters={})
+    choice = SearchChoice(method="sync-sgd", nodes=OWN_NODES, workers=4, batch_per_worker=48, hyperparameters={})
     made = load(scenario_of(given.dump(), offered_nodes(given), choice, stop={}, target={}, seed=1))
     assert made.plans()[0].job.batches == (32, 32, 64, 64)
 

@@ -23,7 +23,7 @@ from paceline.reports.comparison.comparison import assemble
 from paceline.reports.comparison.conclusion import conclusion
 from paceline.reports.comparison.predict import WRONG_MODELS
 from paceline.reports.comparison.ranking import say_unfinished_runs, soonest
-from paceline.reports.sweeps.sweep import Entry, SweepResult
+from paceline.reports.sweeps.sweep import SweepEntry, SweepResult
 from paceline.reports.sweeps.sweep_answer import charts, means_table
 from paceline.reports.sweeps.sweep_table import SweepTable, tabulate
 from paceline.reports.sweeps.sweep_words import sweep_words
@@ -86,7 +86,7 @@ def made(rates: Mapping[str, Mapping[int, float]], *, periods: Mapping[str, floa
     """The table of a sweep over the number of workers, from samples per second by algorithm and size."""
     base = dict(run("sync-sgd").summary) | {"time_to_accuracy_s": None, "steps": 10_000, "longest_period": 8}
     entries = tuple(
-        Entry(
+        SweepEntry(
             vary={"n": workers},
             algorithm=name,
             seed=1,

@@ -21,17 +21,17 @@ from paceline.cli.app import app
 from paceline.reports.comparison.ranking import Aim
 from paceline.reports.planning.plan_answer import candidates_of
 from paceline.reports.planning.request import Limits, bound_s, parse_objectives, parse_target, shortfall
-from paceline.reports.planning.search import JOURNAL, PlanStudy, Trial, only_process
+from paceline.reports.planning.search import JOURNAL, PlanStudy, PlanTrial, only_process
 from paceline.reports.planning.search_space import (
-    Choice,
-    Interval,
+    SearchChoice,
+    SearchInterval,
     Values,
     nodes_for,
     offered_nodes,
     scenario_of,
     space_of,
 )
-from paceline.reports.run_cost import Rates, rates_of, run_cost
+from paceline.reports.run_cost import PriceRates, rates_of, run_cost
 from paceline.scenarios import Scenario, ScenarioError, load
 from paceline.topologies.catalogue.device_catalogue import SPECS
 from paceline.topologies.catalogue.device_prices import device_prices
@@ -69,7 +69,7 @@ def test_default_space() -> None:
     space = space_of(small(), small().plan)
     assert space.workers == (1, 2)
     assert space.batches == (4, 8, 16)
-    assert space.methods["sync-sgd"] == {"learning_rate": Interval(low=0.025, high=0.4, log=True)}
+    assert space.methods["sync-sgd"] == {"learning_rate": SearchInterval(low=0.025, high=0.4, log=True)}
     assert [one["method"] for one in space.usual] == ["sync-sgd", "async-sgd"]
     assert space.usual[0]["workers"] == 2
     assert space.usual[0]["sync-sgd.learning_rate"] == pytest.approx(0.1)
@@ -84,7 +84,7 @@ def test_given_space() -> None:
     space = space_of(small(), part)
     assert space.workers == (1, 2, 4, 8)
     assert space.batches == (4, 32)
-    assert space.methods["sync-sgd"] == {"learning_rate": Interval(low=0.1, high=1.0, log=True)}
+    assert space.methods["sync-sgd"] == {"learning_rate": SearchInterval(low=0.1, high=1.0, log=True)}
     assert space.methods["async-sgd"] == {"learning_rate": Values((0.01, 0.02))}
 
 
@@ -125,7 +125,7 @@ def test_nodes_are_taken_in_order_and_repeated() -> None:
 @pytest.mark.parametrize("workers", range(1, 10))
 def test_every_number_of_workers_is_possible(workers: int) -> None:
     given = load("quickstart")
-    choice = Choice(method="sync-sgd", nodes="cluster", workers=workers, batch_per_worker=16)
+    choice = SearchChoice(method="sync-sgd", nodes="cluster", workers=workers, batch_per_worker=16)
     made = load(scenario_of(given.dump(), offered_nodes(given), choice, stop={}, target={}, seed=1))
     assert made.cluster.workers == workers
     assert made.workload.batch_per_worker == 16
@@ -179,15 +179,15 @@ def test_a_price_needs_its_unit(text: str) -> None:
 
 def test_a_cheap_trial_gets_more_time() -> None:
     known = [(10.0, 0.1)]
-    dear, cheap = Rates(usd_per_hour=360.0, watts=None), Rates(usd_per_hour=3.6, watts=None)
+    dear, cheap = PriceRates(usd_per_hour=360.0, watts=None), PriceRates(usd_per_hour=3.6, watts=None)
     assert bound_s(("time", "cost"), dear, known, Limits(), slack=1.0) == 10.0
     assert bound_s(("time", "cost"), cheap, known, Limits(), slack=1.0) == pytest.approx(100.0)
     assert bound_s(("time", "cost"), cheap, known, Limits(budget_usd=0.05)) == pytest.approx(50.0)
 
 
-def trial(number: int, method: str, *values: float) -> Trial:
-    choice = Choice(method=method, nodes="cluster", workers=number + 1, batch_per_worker=8)
-    return Trial(number=number, choice=choice, values=values or None, reason="", rows=(), bound_s=None)
+def trial(number: int, method: str, *values: float) -> PlanTrial:
+    choice = SearchChoice(method=method, nodes="cluster", workers=number + 1, batch_per_worker=8)
+    return PlanTrial(number=number, choice=choice, values=values or None, reason="", rows=(), bound_s=None)
 
 
 def test_candidates_are_the_front_the_best_and_each_method() -> None:

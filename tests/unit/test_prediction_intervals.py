@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from paceline import simulate
 from paceline.cli.app import app
 from paceline.records.prediction_interval import PredictionInterval, StepFactors, mean_interval, prediction_interval
-from paceline.reports.sweeps.sweep import Entry, SweepResult
+from paceline.reports.sweeps.sweep import SweepEntry, SweepResult
 from paceline.reports.sweeps.sweep_answer import charts
 from paceline.reports.sweeps.sweep_table import BOUNDS, SweepTable, tabulate
 from paceline.scenarios import load
@@ -39,7 +39,7 @@ def given() -> dict[str, Any]:
 def table_of(*summaries: dict[str, Any]) -> SweepTable:
     """Returns the table of a sweep with a point of each summary, twice the batch each time."""
     entries = [
-        Entry(vary={COLUMN: 16 * 2**number}, algorithm="sync-sgd", seed=1, workers=8, summary=summary)
+        SweepEntry(vary={COLUMN: 16 * 2**number}, algorithm="sync-sgd", seed=1, workers=8, summary=summary)
         for number, summary in enumerate(summaries)
     ]
     return tabulate(SweepResult(scenario="made", paths=(COLUMN,), target=None, entries=tuple(entries)))

@@ -22,7 +22,7 @@ from paceline.reports.planning.plan_answer import PlanResult
 from paceline.reports.planning.planner import names_of_arguments
 from paceline.reports.result import Result
 from paceline.reports.run_results import MeasuredRuns, SimulatedRuns
-from paceline.reports.sweeps.sweep import Entry, SweepResult
+from paceline.reports.sweeps.sweep import SweepEntry, SweepResult
 from paceline.scenarios.resolution.axes import axes_of
 from tests.buggy_methods import SkipsTheMean
 from tests.made_up import run
@@ -44,10 +44,10 @@ def comparison(*seeds: int) -> ComparisonResult:
 @pytest.fixture(scope="module")
 def swept(runs: SimulatedRuns) -> SweepResult:
     entries = tuple(
-        Entry(vary={"stop.epochs": at}, algorithm=one.algorithm, seed=1, workers=2, number=at, summary=one.summary)
+        SweepEntry(vary={"stop.epochs": at}, algorithm=one.algorithm, seed=1, workers=2, number=at, summary=one.summary)
         for at, one in enumerate(runs)
     )
-    failed = Entry(vary={"stop.epochs": 2}, algorithm="agd", seed=1, workers=2, number=2, error="no memory")
+    failed = SweepEntry(vary={"stop.epochs": 2}, algorithm="agd", seed=1, workers=2, number=2, error="no memory")
     return SweepResult(
         scenario="tiny", paths=("stop.epochs",), target=Aim("accuracy", 0.9), entries=entries, failed=(failed,)
     )
@@ -147,7 +147,7 @@ def test_a_sweep_keeps_failed_runs(swept: SweepResult) -> None:
 
 
 def test_a_sweep_that_failed_says_why() -> None:
-    failed = Entry(vary={"stop.epochs": 2}, algorithm="agd", seed=1, workers=2, error="no memory")
+    failed = SweepEntry(vary={"stop.epochs": 2}, algorithm="agd", seed=1, workers=2, error="no memory")
     sweep = SweepResult(scenario="tiny", paths=("stop.epochs",), target=None, entries=(), failed=(failed,))
     assert repr(sweep) == "tiny: all 1 runs failed; no memory"
     with pytest.raises(InputError, match="all 1 runs failed; no memory"):

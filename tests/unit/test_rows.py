@@ -18,7 +18,7 @@ from paceline.cli.output import Output
 from paceline.cli.progress import ExpectedTime, Left
 from paceline.cli.simulate_command import _estimating, simulate
 from paceline.records import Run
-from paceline.reports.comparison.run_table import Rows, runs_table, seeds_table
+from paceline.reports.comparison.run_table import RunRows, runs_table, seeds_table
 from paceline.reports.text import as_text
 from paceline.reports.words import duration
 from tests.made_up import run
@@ -99,7 +99,7 @@ def test_json_is_one_document_at_the_end(look: Any, tmp_path: Path, capsys: pyte
 def test_rows_say_what_the_whole_table_says_and_stand_below_each_other(each: bool) -> None:
     names = ["sync-sgd", "k-avg", "post-local-sgd"]
     runs = [run(name, seed=seed) for name in names for seed in (1, 2)]
-    rows, stream = Rows(names, 2, each=each), io.StringIO()
+    rows, stream = RunRows(names, 2, each=each), io.StringIO()
     console = Console(file=stream, width=80)
     for one in runs:
         if (row := rows.add(one)) is not None:

@@ -27,7 +27,7 @@ from paceline.reports.comparison.predict import WRONG_MODELS
 from paceline.reports.comparison.ranking import Aim, aim_of, figures, leaders, soonest, told_apart
 from paceline.reports.comparison.run_table import error_cell, runs_table, seeds_table
 from paceline.reports.run_answer import introduction
-from paceline.reports.sweeps.sweep import Entry, SweepResult
+from paceline.reports.sweeps.sweep import SweepEntry, SweepResult
 from paceline.reports.sweeps.sweep_table import tabulate
 from paceline.reports.sweeps.sweep_words import sweep_words
 from paceline.reports.text import as_text
@@ -225,7 +225,7 @@ def swept(times_s: dict[str, list[float]], of: str = "") -> str:
     """The sentences of a sweep over a link, with these times to the target with each link, one for each seed."""
     base = dict(run("sync-sgd").summary)
     entries = [
-        Entry(vary={"link": link}, algorithm="sync-sgd", seed=seed, workers=4,
+        SweepEntry(vary={"link": link}, algorithm="sync-sgd", seed=seed, workers=4,
               summary={**base, "steps": 10_000, "time_to_accuracy_s": time_s})
         for link, times in times_s.items() for seed, time_s in enumerate(times, 1)
     ]  # fmt: skip

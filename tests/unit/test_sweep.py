@@ -25,7 +25,7 @@ from paceline.records.figures import THROUGHPUT, UNCERTAIN
 from paceline.records.metrics import interval
 from paceline.records.store import read_run
 from paceline.reports.sweeps import sweep as sweeps
-from paceline.reports.sweeps.parallel_tasks import Done, Failure
+from paceline.reports.sweeps.parallel_tasks import Done, TaskFailure
 from paceline.reports.sweeps.sweep_answer import charts, means_table
 from paceline.reports.sweeps.sweep_table import COSTS, tabulate
 from paceline.reports.text import as_text
@@ -96,7 +96,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, not_drawn: None) -> None:
     def each(work: Any, pieces: Sequence[Any], **_: Any) -> Iterator[tuple[int, Any]]:
         for number, piece in enumerate(pieces):
             bad = piece.scenario["cluster"]["nodes"][0]["count"] == 4
-            yield number, Failure("rank 2 died", "Traceback: here") if bad else Done(work(piece))
+            yield number, TaskFailure("rank 2 died", "Traceback: here") if bad else Done(work(piece))
 
     monkeypatch.setattr(sweeps, "each", each)
 
@@ -270,7 +270,7 @@ def interrupted_after(number: int) -> Any:
 
     def each(work: Any, pieces: Sequence[Any], **_: Any) -> Iterator[tuple[int, Any]]:
         for position, piece in enumerate(pieces[:number]):
-            yield position, Failure("rank 2 died") if position == 1 else Done(work(piece))
+            yield position, TaskFailure("rank 2 died") if position == 1 else Done(work(piece))
         raise KeyboardInterrupt
 
     return each

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from paceline.reports.sweeps.parallel_tasks import Done, Failure, each
+from paceline.reports.sweeps.parallel_tasks import Done, TaskFailure, each
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 9])
@@ -28,7 +28,7 @@ def test_a_piece_that_fails_takes_nothing_with_it() -> None:
     answers = dict(each(math.sqrt, [4.0, -1.0, 9.0], jobs=1))
     assert (answers[0], answers[2]) == (Done(2.0), Done(3.0))
     failure = answers[1]
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, TaskFailure)
     assert failure.message == "ValueError: math domain error"
     assert "Traceback" in failure.trace
 
@@ -36,11 +36,11 @@ def test_a_piece_that_fails_takes_nothing_with_it() -> None:
 def test_a_process_that_is_killed_fails_its_piece_alone() -> None:
     answers = dict(each(signal.raise_signal, [signal.SIGCHLD, signal.SIGKILL, signal.SIGCHLD], jobs=1))
     assert answers[0] == answers[2] == Done(None)
-    assert answers[1] == Failure("its process was killed by SIGKILL; was there enough memory?")
+    assert answers[1] == TaskFailure("its process was killed by SIGKILL; was there enough memory?")
 
 
 def test_a_process_that_exits_fails_its_piece() -> None:
-    assert list(each(os._exit, [3], jobs=1)) == [(0, Failure("its process ended with exit status 3"))]
+    assert list(each(os._exit, [3], jobs=1)) == [(0, TaskFailure("its process ended with exit status 3"))]
 
 
 def test_processes_do_not_hear_ctrl_c() -> None:

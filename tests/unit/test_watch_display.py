@@ -19,7 +19,7 @@ from paceline.cli.output import Output
 from paceline.cli.watch_display import LINE_S, WatchDisplay, watch_display
 from paceline.reports.comparison.ranking import Aim
 from paceline.reports.watching.predict_runs import PredictedProgress, costs_of
-from paceline.reports.watching.run_watch import Progress, SlowPeriod, aim_words, left_words, sentence, slow_words
+from paceline.reports.watching.run_watch import RunProgress, SlowPeriod, aim_words, left_words, sentence, slow_words
 from paceline.scenarios import load
 from tests.made_up import run
 
@@ -125,7 +125,7 @@ def test_many_slow_ranks_are_counted_and_uneven_ones_named() -> None:
 
 
 def test_what_cannot_be_estimated_is_said() -> None:
-    now = Progress(elapsed_s=1.0, step=0.0, predicted_step=8.0, steps=200.0)
+    now = RunProgress(elapsed_s=1.0, step=0.0, predicted_step=8.0, steps=200.0)
     assert left_words(now) == "time left unknown"
     assert aim_words(now, PREDICTED.aim, None) == "90 % accuracy not reached in the prediction"
     assert aim_words(now, PREDICTED.aim, 20.0) == "time to 90 % accuracy unknown"
