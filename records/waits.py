@@ -33,7 +33,7 @@ def waits_of(trace: Trace) -> dict[int, RankWait]:
     >>> early = Span(0, "main", "collective", None, 0, start_s=1.0, end_s=5.0, bytes=8, key="mean")
     >>> late = Span(1, "main", "collective", None, 0, start_s=4.0, end_s=5.0, bytes=8, key="mean")
     >>> waits_of(Trace(spans=[early, late]))[0]
-    Wait(until_s=4.0, rank=1)
+    RankWait(until_s=4.0, rank=1)
     """
     spans, waits = trace.spans, dict[int, RankWait]()
     for number, span in enumerate(spans):

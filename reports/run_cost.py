@@ -43,7 +43,7 @@ class PriceRates:
         """Returns the cost of so many seconds.
 
         >>> PriceRates(usd_per_hour=7.2, watts=3000.0).cost(600.0)
-        Cost(usd=1.2, kwh=0.5)
+        RunCost(usd=1.2, kwh=0.5)
         """
         return RunCost(
             usd=None if self.usd_per_hour is None else self.usd_per_hour * wall_s / HOUR_S,
@@ -74,7 +74,7 @@ def run_cost(plan: Plan, wall_s: float) -> RunCost:
     >>> from paceline.scenarios import load
     >>> priced = load("quickstart", ["cluster.price_per_hour=1.8 USD/h", "cluster.power=500 W"])
     >>> run_cost(priced.plans()[0], 3600.0)
-    Cost(usd=3.6, kwh=1.0)
+    RunCost(usd=3.6, kwh=1.0)
     """
     return rates_of(plan.scenario, alone=plan.job.method.alone).cost(wall_s)
 
