@@ -84,7 +84,7 @@ class CostModel:
         if trace.links is None:
             why = self.not_counted or "the interpreter of this run does not count them"
             trace.notes["links"] = f"not counted: {why}"
-        trace.free_on = self.free_on if self.free_on is not None else trace.free_on
+        trace.free_on = self.free_on
         if times := predicted_times(plan):
             trace.notes["gradient_times"] = times
         trace.notes["warnings"] = [*outside(plan), *self.warnings(trace)]
@@ -132,7 +132,7 @@ def measured(plan: Plan, costs: MeasuredCosts, *, timing: Timing | None = None, 
     """
     host, asked = costs.host, Consulted(costs.host)
     between = costs.between(placement_of(plan))
-    network, unmeasured = _measured_network(plan, costs, asked) if message_cost else (NoCost(), list[str])
+    network, unmeasured = _measured_network(plan, costs, asked, between) if message_cost else (NoCost(), list[str])
 
     def warnings(_: Trace) -> list[str]:
         poor = caution(host.verdict)
@@ -158,7 +158,9 @@ def measured(plan: Plan, costs: MeasuredCosts, *, timing: Timing | None = None, 
 NO_LINKS = "messages take no time in this run, so they take no links"
 
 
-def _measured_network(plan: Plan, costs: MeasuredCosts, asked: Consulted) -> tuple[Network, Callable[[], list[str]]]:
+def _measured_network(
+    plan: Plan, costs: MeasuredCosts, asked: Consulted, between: Profile | None
+) -> tuple[Network, Callable[[], list[str]]]:
     """Returns the network of a measured machine: inside a host as measured, between hosts as `costs` says.
 
     The function returns, after the run, sentences on operations that were not measured.
@@ -171,7 +173,7 @@ def _measured_network(plan: Plan, costs: MeasuredCosts, asked: Consulted) -> tup
     )
     here = MeasuredNetwork(asked.collective_s, asked.message_s, memory)
     if costs.joined is not None:
-        linked = LinkedHosts(plan, costs.host, here, cluster_network(plan), costs.between(placement_of(plan)))
+        linked = LinkedHosts(plan, costs.host, here, cluster_network(plan), between)
         return linked, linked.extrapolated
     return (here if costs.emulation is None else EmulatedNetwork(plan, costs.emulation, here)), list[str]
 

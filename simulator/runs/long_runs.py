@@ -10,9 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from paceline.algorithms.core.job import Budget
 from paceline.records import Run
@@ -39,19 +38,18 @@ def beginnings(plan: Plan, engine: Engine) -> tuple[Plan, Plan] | None:
         plan: the run.
         engine: the requested interpreter.
     """
-    job, cluster = plan.job, plan.cluster
+    job, cluster, whole = plan.job, plan.cluster, plan.job.budget.samples
     steady = (
         job.method.has_server
         and isinstance(job.learner, TimingOnly)
-        and job.budget.samples is not None
         and job.budget.seconds is None
         and not (job.deaths or cluster.faults.shows or cluster.links_change)
     )
-    if engine != "auto" or not steady or expected_steps(plan) <= LARGE:
+    if engine != "auto" or whole is None or not steady or expected_steps(plan) <= LARGE:
         return None
     period = job.method.longest_period(job.workers)
     half = -(-max(FEWEST, SIMULATED // job.workers) // (2 * period)) * period * job.global_batch
-    if job.budget.samples is None or 2 * half >= job.budget.samples:
+    if 2 * half >= whole:
         return None
     first, second = (replace(plan, job=replace(job, budget=Budget(samples=count * half))) for count in (1, 2))
     return first, second
@@ -92,7 +90,13 @@ def extrapolated(run: Run, first: Run, plan: Plan) -> Run:
     return replace(run, summary=summary, machine={**run.machine, "warnings": warnings})  # type: ignore[arg-type]
 
 
-def simulated(plan: Plan, engine: Engine, make: Callable[[Plan], Run]) -> Run:
+class Make(Protocol):
+    """Simulates a plan to its end; `interval`: whether the run has the intervals of its figures."""
+
+    def __call__(self, plan: Plan, *, interval: bool = True) -> Run: ...
+
+
+def simulated(plan: Plan, engine: Engine, make: Make) -> Run:
     """Returns a run: simulated to its end, or extrapolated if it is long.
 
     Args:
@@ -102,5 +106,5 @@ def simulated(plan: Plan, engine: Engine, make: Callable[[Plan], Run]) -> Run:
     """
     if (parts := beginnings(plan, engine)) is None:
         return make(plan)
-    first, second = map(make, parts)
-    return extrapolated(second, first, plan)
+    first, second = parts
+    return extrapolated(make(second), make(first, interval=False), plan)

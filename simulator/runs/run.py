@@ -72,7 +72,7 @@ def simulate(
     uncertain = machine is None  # steps of a real run are paced to the predicted gradient, whatever a device would take
     further = None if scenario.extrapolate is None else Extrapolation(scenario.extrapolate, plans, run_plan)
 
-    def made(index: int, plan: Plan) -> Run:
+    def made(index: int, plan: Plan, *, interval: bool = True) -> Run:
         report = None if progress is None else _progress_of(plan, progress, index, len(plans))
         # the same number of threads as in the real run gives the same bits
         with collected_seldom(), torch_threads(scenario.train.torch_threads):
@@ -91,7 +91,11 @@ def simulate(
                 slowed=plan.slowed_s if plan.cluster.faults.shows else None,
                 stand_in=plan.work.stands_in,
             )
-            if uncertain and (factors := step_factors(plan, partial(run_plan, network=wires), run)) is not None:
+            if (
+                uncertain
+                and interval
+                and (factors := step_factors(plan, partial(run_plan, network=wires), run)) is not None
+            ):
                 found = prediction_interval(run.summary, factors)
                 run = replace(run, summary={**run.summary, "prediction_interval": found})
             if said := verdict_of(plan, None if machine is None else machine.host):

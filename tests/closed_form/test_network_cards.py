@@ -52,9 +52,10 @@ def all_reduce(fabric: GraphFabric, ranks: int, nbytes: float, pattern: str) -> 
 @pytest.mark.parametrize("nodes", [2, 4])
 def test_a_ring_fills_all_eight_cards(system: str, rate: float, nodes: int) -> None:
     fabric, p = on(build(system, {"nodes": nodes})), 8 * nodes
-    seconds, moved = all_reduce(fabric, p, LARGE, "ring")
-    assert seconds == pytest.approx(2 * (p - 1) / p * LARGE / rate, rel=0.02)
-    assert [moved[f"host0.nic{card}>switch"] for card in range(8)] == pytest.approx([2 * (p - 1) / p * LARGE / 8] * 8)
+    nbytes = 4 * LARGE  # beside which the latencies of all steps, which the CPU posts between nodes, are below 1 %
+    seconds, moved = all_reduce(fabric, p, nbytes, "ring")
+    assert seconds == pytest.approx(2 * (p - 1) / p * nbytes / rate, rel=0.01)
+    assert [moved[f"host0.nic{card}>switch"] for card in range(8)] == pytest.approx([2 * (p - 1) / p * nbytes / 8] * 8)
 
 
 @pytest.mark.parametrize("cables", [1, 2, 4, 8])
