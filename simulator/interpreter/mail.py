@@ -7,17 +7,15 @@ timeout of a receive applies until it has matched.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from dataclasses import dataclass
-from typing import Any
 
 import simpy
 
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.operations import Receive, Send
 from paceline.algorithms.core.values import Message, Rank, nbytes
+from paceline.algorithms.runtime.mail import Envelope, Mailroom, PendingReceive
 from paceline.algorithms.runtime.program_errors import check_peer, message_wanted, timed_out
-from paceline.algorithms.runtime.snapshots import Snapshots
 from paceline.records.trace import Span, Trace
 from paceline.simulator.interpreter.device_copies import DeviceCopies
 from paceline.simulator.interpreter.host_costs import NO_HANDLING, Handling
@@ -27,38 +25,16 @@ from paceline.simulator.network.network import Network
 
 
 @dataclass(eq=False, slots=True)
-class Envelope:
-    """A message, with the facts that its receiver records."""
+class Transfer(Envelope):
+    """A message with what the network and the record need."""
 
-    source: Rank
-    to: Rank
-    tag: str
-    value: Any
-    sent_s: float
-    bytes: int
+    bytes: int = 0
     step: int = 0
     """the sender's step"""
     waits: bool = False
-    """whether its bytes flow only when a receive has matched it"""
-    arrived: bool = False
-    """whether it has arrived or, if it waits, its announcement"""
+    """whether its bytes flow only when a receive has matched it; until then its announcement stands for it"""
     flow: simpy.Event | None = None
     """the transfer of a message that waits, once a receive has matched it"""
-
-    def suits(self, op: Receive) -> bool:
-        return self.tag == op.tag and (op.source is None or op.source == self.source)
-
-
-@dataclass(eq=False, slots=True)
-class Request:
-    """A receive that waits for a message."""
-
-    op: Receive
-    turn: simpy.Event
-    envelope: Envelope | None = None
-    """the message that it received"""
-    dead: Rank | None = None
-    """the dead rank because of which it fails"""
 
 
 class Mail:
@@ -84,16 +60,10 @@ class Mail:
     ) -> None:
         self._env, self._network, self._trace, self._handling = env, network, trace, handling
         self._device_copies = copies
-        self._inboxes: dict[Rank, list[Envelope]] = {rank: [] for rank in ranks}
-        self._requests: dict[Rank, list[Request]] = {rank: [] for rank in ranks}
-        self._copies = {rank: Snapshots() for rank in ranks}
-        self._under_way: dict[tuple[Rank, Rank], deque[Envelope]] = defaultdict(deque)
+        self._room = room = Mailroom[Transfer](ranks)
+        self._inboxes = room.inboxes
         self._flows: dict[Rank, simpy.Event] = {}
         """the last transfer to each rank of a message that waited for its receive"""
-        self._lost: list[Rank] = []
-        """ranks that are known to be dead"""
-        self._reported: set[tuple[Rank, Rank]] = set()
-        """(receiver, dead rank) of receives from any rank that have failed"""
 
     def send(self, task: Task, op: Send) -> Steps | None:
         """Sends the present value; the sender waits only for its own processor."""
@@ -105,7 +75,7 @@ class Mail:
         self.note_sent(task, envelope)
         return None
 
-    def enclosed(self, task: Task, op: Send, sent_s: float) -> Envelope:
+    def enclosed(self, task: Task, op: Send, sent_s: float) -> Transfer:
         """Returns a message with the present value, which is not on its way yet.
 
         Args:
@@ -116,11 +86,12 @@ class Mail:
         source, to, size = task.me.rank, op.to, nbytes(op.value)
         check_peer(op, task.me.world)
         waits = self._handling.waits(to, size)
-        return Envelope(source, to, op.tag, self._copies[source].of(op.value), sent_s, size, task.step, waits)
+        value = self._room.snapshot(source, op.value)
+        return Transfer(source, to, op.tag, value, sent_s, bytes=size, step=task.step, waits=waits)
 
-    def post(self, envelope: Envelope) -> None:
+    def post(self, envelope: Transfer) -> None:
         """Puts a message, or its announcement, on its way, after the copy of its value to the host."""
-        self._under_way[envelope.source, envelope.to].append(envelope)
+        self._room.post(envelope)
         copies, copy = self._device_copies, None
         if copies is not None:
             copy = copies.before(envelope.source, envelope.step, envelope.bytes)
@@ -129,28 +100,28 @@ class Mail:
         else:
             upon(copy, lambda _: self._depart(envelope))
 
-    def _depart(self, envelope: Envelope) -> None:
+    def _depart(self, envelope: Transfer) -> None:
         sent = self._network.message(envelope.source, envelope.to, 0 if envelope.waits else envelope.bytes)
         upon(sent, lambda _: self._land(envelope))
 
-    def _land(self, envelope: Envelope) -> None:
+    def _land(self, envelope: Transfer) -> None:
         """Copies the value of a message from the host to the receiver's device."""
         copies, copy = self._device_copies, None
         if copies is not None and not envelope.waits:  # only servers let messages wait, and they are on hosts
             copy = copies.after(envelope.to, envelope.step, envelope.bytes)
         if copy is None:
-            self._arrive(envelope)
+            self._room.arrive(envelope)
         else:
-            upon(copy, lambda _: self._arrive(envelope))
+            upon(copy, lambda _: self._room.arrive(envelope))
 
-    def _busy(self, task: Task, envelope: Envelope, seconds: float) -> Steps:
+    def _busy(self, task: Task, envelope: Transfer, seconds: float) -> Steps:
         """Lets the processor time of a send pass; the message is in flight during this time."""
         try:
             yield self._env.timeout(seconds)
         finally:
             self.note_sent(task, envelope)
 
-    def note_sent(self, task: Task, envelope: Envelope) -> None:
+    def note_sent(self, task: Task, envelope: Transfer) -> None:
         """Records a send that is over."""
         step, end_s = task.step, max(self._env.now, envelope.sent_s)
         span = Span(envelope.source, task.name, "send", None, step, envelope.sent_s, end_s, envelope.bytes)
@@ -159,7 +130,7 @@ class Mail:
     def receive(self, task: Task, op: Receive) -> Message | Steps:
         """Returns the oldest message that matches; waits for one, for at most `timeout_s`."""
         check_peer(op, task.me.world)
-        if (envelope := self._from_inbox(task.me.rank, op)) is None:
+        if (envelope := self._inboxes[task.me.rank].take(op.source, op.tag)) is None:
             return self._waited(task, op)
         if envelope.waits or self._taking_s(envelope) > 0 or self._copy_s(envelope) > 0:
             return self._taken(task, envelope, self._env.now)
@@ -169,19 +140,10 @@ class Mail:
         """Like `receive`, for a server with threads; returns the message, and the processor time that is left."""
         check_peer(op, task.me.world)
         start_s = self._env.now
-        if (envelope := self._from_inbox(task.me.rank, op)) is None:
+        if (envelope := self._inboxes[task.me.rank].take(op.source, op.tag)) is None:
             envelope = yield from self._next(task, op)
         left_s = yield from self._arrived(task, envelope, start_s)
         return self._heard(task, envelope, start_s), left_s
-
-    def _from_inbox(self, rank: Rank, op: Receive) -> Envelope | None:
-        """Removes the oldest message that matches from the inbox; None if there is none."""
-        inbox = self._inboxes[rank]
-        for envelope in inbox:
-            if envelope.suits(op):
-                inbox.remove(envelope)
-                return envelope
-        return None
 
     def _waited(self, task: Task, op: Receive) -> Steps:
         start = self._env.now
@@ -191,37 +153,44 @@ class Mail:
     def _next(self, task: Task, op: Receive) -> Steps:
         """Waits for the next message that matches."""
         task.blocked = lambda: f"waits to receive from {message_wanted(op)}"
-        request = Request(op, self._env.event(), dead=self._failed_peer(task.me.rank, op))
-        envelope = None
+        turn = self._env.event()
+        rank = task.me.rank
+        request: PendingReceive[Transfer] = PendingReceive(op.source, op.tag, turn.succeed)
+        self._room.wait(rank, request)
         if request.dead is None:
-            envelope = yield from self._await(task.me.rank, request)
+            try:
+                yield turn if op.timeout_s is None else turn | self._env.timeout(op.timeout_s)
+            except simpy.Interrupt:  # cancelled
+                self._inboxes[rank].withdraw(request)
+                raise
         if request.dead is not None:
             words = f"waits to receive from {message_wanted(op)}, and rank {request.dead} sends nothing more"
             task.blocked = lambda: words
             raise PeerFailed(f"rank {request.dead} died", request.dead)
-        if envelope is None:
-            self._trace.hear(task.me.rank, None, task.line)
+        if request.envelope is None:
+            self._inboxes[rank].withdraw(request)
+            self._trace.hear(rank, None, task.line)
             raise timed_out(op, task.standing())
-        return envelope
+        return request.envelope
 
-    def _taking_s(self, envelope: Envelope) -> float:
+    def _taking_s(self, envelope: Transfer) -> float:
         return self._handling.receive_s(envelope.source, envelope.to, envelope.bytes)
 
-    def _copy_s(self, envelope: Envelope) -> float:
+    def _copy_s(self, envelope: Transfer) -> float:
         return self._handling.copy_s(envelope.source, envelope.to, envelope.bytes)
 
-    def _taken(self, task: Task, envelope: Envelope, start: float) -> Steps:
+    def _taken(self, task: Task, envelope: Transfer, start: float) -> Steps:
         """Returns the message after its transfer, if it waited for this receive, and the processor time."""
         left_s = yield from self._arrived(task, envelope, start)
         if left_s > 0:
             try:
                 yield self._env.timeout(left_s)
             except simpy.Interrupt:  # cancelled: another request may receive it
-                self._deliver(envelope, oldest=True)
+                self._inboxes[envelope.to].put(envelope, oldest=True)
                 raise
         return self._heard(task, envelope, start)
 
-    def _arrived(self, task: Task, envelope: Envelope, start: float) -> Steps:
+    def _arrived(self, task: Task, envelope: Transfer, start: float) -> Steps:
         """Waits for the transfer of a message that waited for this receive; returns the processor time that is left.
 
         The processor time `receive_s` runs from `start`, or from the send if it is later: a wait for the message
@@ -234,11 +203,11 @@ class Mail:
             try:
                 yield from self._transferred(envelope)
             except simpy.Interrupt:
-                self._deliver(envelope, oldest=True)
+                self._inboxes[envelope.to].put(envelope, oldest=True)
                 raise
         return max(0.0, processed_s - self._env.now)
 
-    def _transferred(self, envelope: Envelope) -> Steps:
+    def _transferred(self, envelope: Transfer) -> Steps:
         """Waits until a message that has matched has arrived; the first call starts its transfer."""
         if envelope.flow is None:
             before, to = self._flows.get(envelope.to), envelope.to
@@ -246,14 +215,14 @@ class Mail:
         if not envelope.flow.processed:
             yield envelope.flow
 
-    def _transfer(self, envelope: Envelope, before: simpy.Event | None) -> Steps:
+    def _transfer(self, envelope: Transfer, before: simpy.Event | None) -> Steps:
         """Answers the announcement and transfers the bytes, after the transfer before to the same rank."""
         if before is not None and not before.processed:
             yield before
         yield self._network.message(envelope.to, envelope.source, 0)
         yield self._network.message(envelope.source, envelope.to, envelope.bytes)
 
-    def _heard(self, task: Task, envelope: Envelope, start: float) -> Message:
+    def _heard(self, task: Task, envelope: Transfer, start: float) -> Message:
         """Records the receive and returns the message."""
         rank, now = task.me.rank, self._env.now
         self._trace.spans.append(
@@ -262,65 +231,6 @@ class Mail:
         self._trace.hear(rank, envelope.source, task.line)
         return Message(envelope.source, envelope.value, envelope.tag)
 
-    def _await(self, rank: Rank, request: Request) -> Steps:
-        """Waits for the message of a request; returns None after its timeout."""
-        timeout_s = request.op.timeout_s
-        self._requests[rank].append(request)
-        try:
-            if timeout_s is None:
-                yield request.turn
-            else:
-                yield request.turn | self._env.timeout(timeout_s)
-        except simpy.Interrupt:  # cancelled: a message received at this instant is put back as the oldest
-            if request.envelope is not None:
-                self._deliver(request.envelope, oldest=True)
-            elif request.dead is None:
-                self._requests[rank].remove(request)
-            raise
-        if request.envelope is None and request.dead is None:
-            self._requests[rank].remove(request)
-        return request.envelope
-
     def lose(self, rank: Rank) -> None:
         """Tells the receivers that wait for a dead rank, each after the last message that it has sent them."""
-        self._lost.append(rank)
-        for to in self._requests:
-            self._tell(to)
-
-    def _tell(self, to: Rank) -> None:
-        """Fails the requests of a rank that no message can answer any more, because their source is dead."""
-        for request in list(self._requests[to]):
-            if (dead := self._failed_peer(to, request.op)) is not None:
-                self._requests[to].remove(request)
-                request.dead = dead
-                request.turn.succeed()
-
-    def _failed_peer(self, to: Rank, op: Receive) -> Rank | None:
-        """Returns the dead rank because of which a receive fails; None if it does not. One from any rank fails once."""
-        for dead in self._lost:
-            concerned = op.source == dead or (op.source is None and (to, dead) not in self._reported)
-            if concerned and not self._under_way.get((dead, to)):
-                if op.source is None:
-                    self._reported.add((to, dead))
-                return dead
-        return None
-
-    def _arrive(self, envelope: Envelope) -> None:
-        """Delivers a message, and waits if an earlier one of the same pair is still in flight."""
-        envelope.arrived = True
-        queue = self._under_way[envelope.source, envelope.to]
-        while queue and queue[0].arrived:
-            self._deliver(queue.popleft())
-        if envelope.source in self._lost:
-            self._tell(envelope.to)
-
-    def _deliver(self, envelope: Envelope, *, oldest: bool = False) -> None:
-        requests = self._requests[envelope.to]
-        for request in requests:
-            if envelope.suits(request.op):
-                requests.remove(request)
-                request.envelope = envelope
-                request.turn.succeed()
-                return
-        inbox = self._inboxes[envelope.to]
-        inbox.insert(0 if oldest else len(inbox), envelope)
+        self._room.lose(rank)

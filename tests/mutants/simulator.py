@@ -47,21 +47,21 @@ NETWORK = (
     ),
     Mutant(
         name="messages-overtake",
-        file="simulator/interpreter/mail.py",
+        file="algorithms/runtime/mail.py",
         old="""        while queue and queue[0].arrived:
-            self._deliver(queue.popleft())
+            inbox.put(queue.popleft())
 """,
         new="""        queue.remove(envelope)
-        self._deliver(envelope)
+        inbox.put(envelope)
 """,
         bug="A message that arrives early is delivered before an older one of the same sender.",
         tests=("unit/test_simulator_programs.py", "contract/test_messages.py"),
     ),
     Mutant(
         name="cancelled-message-put-last",
-        file="simulator/interpreter/mail.py",
-        old="inbox.insert(0 if oldest else len(inbox), envelope)",
-        new="inbox.append(envelope)",
+        file="algorithms/runtime/mail.py",
+        old="self._messages.insert(0 if oldest else len(self._messages), envelope)",
+        new="self._messages.append(envelope)",
         bug="The message of a receive that was cancelled goes behind younger ones.",
         tests=("unit/test_simulator_programs.py", "contract/test_lanes.py", "contract/test_messages.py"),
     ),
