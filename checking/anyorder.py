@@ -163,13 +163,12 @@ class AnyOrder(Driver):
 
     def _apply(self, task: Task, op: RecordUpdate) -> int:
         version, rows, layers = self._logs[task.me.rank].book(op, self.now_s)
-        self.trace.updates.extend(rows)
-        self.trace.layers.extend(layers)
+        self.recorder.update(rows, layers)
         if task.me.rank == self.job.weights_owner and op.layer is None:
             shot = self._learned.applied(op, version, rows, self.now_s)
             if shot is not None:
                 self.trace.weights = shot.vector
-                self.trace.snapshots.append(shot)
+                self.recorder.evaluation(shot)
         return version
 
     # ------------------------------------------------------------------------------------------------ messages
@@ -193,8 +192,7 @@ class AnyOrder(Driver):
         return self._mail.take(task.me.rank, letter)
 
     def _read_clock(self, task: Task) -> float:
-        self.trace.now_s.setdefault(task.me.rank, []).append(self.now_s)
-        return self.now_s
+        return self.recorder.looked(task.me.rank, self.now_s)
 
     # ------------------------------------------------------------------------------------------------ lanes
 

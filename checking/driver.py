@@ -37,6 +37,7 @@ from paceline.checking.cells import Cells
 from paceline.checking.lanes import Checkpoint, Task
 from paceline.checking.mail import Mail
 from paceline.checking.moves import Chooser, Move, first
+from paceline.records.recorder import Recorder
 from paceline.records.trace import Snapshot, Trace
 
 
@@ -58,7 +59,8 @@ class Driver(ABC):
             raise InputError("budget: found no number of samples; a run without a clock ends after samples only")
         self.job, self.limit = job, job.limit
         self.deliver_at_once, self.start = deliver_at_once, start
-        self.trace = Trace(in_seconds=False)
+        self.recorder = Recorder(Trace(in_seconds=False))
+        self.trace = self.recorder.trace
         self.log: list[Entry] = []
         self._moves = 0
         self._tasks: list[Task] = []
@@ -66,7 +68,8 @@ class Driver(ABC):
         self._logs = {me.rank: UpdateLog(job.method.staleness_kind, job.workers) for me in job.team}
         self._unheard = UnheardFailures()
         self._handles = {
-            me.rank: HandleTable[Promise](me.rank, partial(self.trace.tell, me.rank), self._unheard) for me in job.team
+            me.rank: HandleTable[Promise](me.rank, partial(self.recorder.outcome, me.rank), self._unheard)
+            for me in job.team
         }
         self._steps: dict[Rank, int] = {me.rank: 0 for me in job.team}
 
@@ -80,7 +83,7 @@ class Driver(ABC):
 
     def _hear(self, task: Task, source: Rank | None) -> None:
         """Records the source of a received message; None for a timeout."""
-        self.trace.hear(task.me.rank, source, task.line)
+        self.recorder.heard(task.me.rank, source, task.line)
 
     @property
     def now_s(self) -> float:
@@ -218,7 +221,7 @@ class Driver(ABC):
             failure = error
         self._note(Entry(move, self._steps[move.rank], op, answer))
         if span := span_of(task, answer, self._steps[move.rank], self.now_s):
-            self.trace.spans.append(span)
+            self.recorder.span(*span)
         self._advance(task, answer, failure)
 
     def _abandon(self, tasks: Iterable[Task]) -> None:

@@ -1,7 +1,7 @@
 """Exact counts of a run whose spans and updates are not all kept, for all ranks.
 
 `Counters` counts one span or update at a time, as the event-by-event simulator writes them.
-`records.sampled` adds those of many ranks at once. The memory is some numbers for each rank and does not grow
+`records.recorder` adds those of many ranks at once. The memory is some numbers for each rank and does not grow
 with the length of the run.
 
 * A device computes one gradient at a time, so the gradients of a worker begin and end in order, and a span of the same

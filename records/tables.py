@@ -37,7 +37,6 @@ import pyarrow as pa
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.update_log import LayerUpdate, Update
 from paceline.records.links import link_rows
-from paceline.records.sampled import SampledRows
 from paceline.records.trace import Snapshot, Span, Trace
 from paceline.records.waits import collective_members, waits_of
 
@@ -187,14 +186,17 @@ def assemble(trace: Trace, *, num_samples: int, measured: bool = False) -> Table
     """
     numbered = sorted(_numbered(trace.spans), key=_place)
     begun_s = _beginnings(trace.spans)
-    updates = _aged("updates", trace.updates, begun_s)
-    layers = sorted(_aged("layers", trace.layers, begun_s), key=lambda row: (row[TIME], row[BY], row[STEP], row[NAME]))
+    updates = _aged("updates", trace.updates, trace.update_ages_s, begun_s)
+    layers = sorted(
+        _aged("layers", trace.layers, trace.layer_ages_s, begun_s),
+        key=lambda row: (row[TIME], row[BY], row[STEP], row[NAME]),
+    )
     links = () if trace.links is None else link_rows(trace.links, trace.wall_s)
     return Tables(
         spans=frame("spans", [row for row, _ in numbered]),
         updates=frame("updates", sorted(updates, key=itemgetter(TIME, VERSION, BY))),
         evaluations=frame("evaluations", list(_evaluations(trace.snapshots, num_samples))),
-        layers=frame("layers", layers),
+        layers=frame("layers", sorted(layers, key=itemgetter(TIME, BY, STEP, NAME))),
         drift=frame("drift", sorted(map(dataclasses.astuple, trace.drifts))),
         probes=frame("probes", list(map(dataclasses.astuple, trace.probes))),
         links=frame("links", links),
@@ -219,9 +221,11 @@ def orders(trace: Trace) -> dict[str, list[Row]]:
     and the number of steps of each rank. An outcome is the indices of the handles that were done, or whether a `Cancel`
     was in time, as JSON.
 
+    >>> from paceline.records.recorder import Recorder
     >>> trace = Trace(now_s={Rank(0): [0.5]})
-    >>> trace.hear(Rank(1), None, "main")
-    >>> trace.tell(Rank(1), "main", (0, 2))
+    >>> recorder = Recorder(trace)
+    >>> recorder.heard(Rank(1), None, "main")
+    >>> recorder.outcome(Rank(1), "main", (0, 2))
     >>> orders(trace)
     {'heard': [(1, -1, 'main')], 'outcomes': [(1, 'main', '[0, 2]')], 'told': [(0, 0.5)], 'steps': []}
     """
@@ -251,12 +255,16 @@ def _beginnings(spans: Iterable[Span]) -> dict[tuple[Rank, int], float]:
     return begun_s
 
 
-def _aged(table: str, entries: Sequence[Update | LayerUpdate], begun_s: Mapping[tuple[Rank, int], float]) -> list[Row]:
+def _aged(
+    table: str,
+    entries: Sequence[Update | LayerUpdate],
+    ages_s: Sequence[float | None] | None,
+    begun_s: Mapping[tuple[Rank, int], float],
+) -> list[Row]:
     """Returns the rows of the update log, each followed by the age of its gradient."""
     written = attrgetter(*SCHEMAS[table].names[:-1])
     rows = []
-    known_s = entries.ages_s if isinstance(entries, SampledRows) else repeat(None)
-    for entry, age_s in zip(entries, known_s, strict=False):
+    for entry, age_s in zip(entries, repeat(None) if ages_s is None else ages_s, strict=False):
         if age_s is None and (start_s := begun_s.get((entry.rank, entry.step))) is not None:
             age_s = max(0.0, entry.time_s - start_s)
         rows.append((*written(entry), age_s))

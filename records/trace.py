@@ -184,35 +184,10 @@ class Trace:
     """which records are kept"""
     counters: Counters | None = None
     """exact counts of all records; None if all are kept"""
-
-    def hear(self, receiver: Rank, source: Rank | None, lane: str) -> None:
-        """Records a receive.
-
-        Args:
-            receiver: the receiving rank.
-            source: the sender; None if the receive timed out.
-            lane: the receiver's lane.
-        """
-        if self.keeping.whole:  # only replays of real runs need them, and those are complete
-            self.heard.append((receiver, source))
-            self.hearers.append(lane)
-
-    def look(self, rank: Rank, now_s: float) -> float:
-        """Records the answer of a rank's `Now`, and returns it."""
-        if self.keeping.whole:
-            self.now_s.setdefault(rank, []).append(now_s)
-        return now_s
-
-    def tell(self, rank: Rank, lane: str, outcome: Outcome) -> None:
-        """Records the outcome of a `WaitFor` or a `Cancel`.
-
-        Args:
-            rank: the rank.
-            lane: its lane.
-            outcome: the outcome.
-        """
-        if self.keeping.whole:
-            self.outcomes.setdefault((rank, lane), []).append(outcome)
+    update_ages_s: list[float | None] | None = None
+    """of each row of a sample of updates: seconds since its gradient began; None: they follow from the spans"""
+    layer_ages_s: list[float | None] | None = None
+    """the same of a sample of updates of layers"""
 
 
 Unit = Literal["updates", "samples", "seconds"]

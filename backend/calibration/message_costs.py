@@ -29,7 +29,7 @@ from paceline.backend.calibration.recorded_costs import SNAPSHOT, Costs, beside_
 from paceline.backend.local.launch import Launch
 from paceline.backend.posix.run_folders import SHARED
 from paceline.backend.rank.pacing import Pace
-from paceline.backend.status.recorder import Recorder
+from paceline.backend.status.recorder import FileRecorder
 from paceline.records.trace import Schedule, Snapshot
 from paceline.scenarios.resolution.plan import Plan
 from paceline.scenarios.resolution.schema import Scenario
@@ -208,12 +208,12 @@ def snapshot_s(job: Job) -> float:
         job: the job.
     """
     with tempfile.TemporaryDirectory(prefix="snapshots-", dir=SHARED) as folder:
-        recorder = Recorder(Rank(0), Path(folder, "record"))
+        recorder = FileRecorder(Rank(0), Path(folder, "record"))
         initial = job.learner.initial()
         count = max(1, min(PIECE, MOST_BYTES // max(1, int(initial.nbytes))))
         vectors = [initial + 0.0 for _ in range(count)]
         begun_s = time.perf_counter()
         for number, vector in enumerate(vectors):
-            recorder.add("snapshot", Snapshot(0.0, number, 0, vector))
+            recorder.evaluation(Snapshot(0.0, number, 0, vector))
         recorder.close()
         return (time.perf_counter() - begun_s) / count

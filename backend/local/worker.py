@@ -32,7 +32,7 @@ from paceline.backend.rank.interpreter import Interpreter
 from paceline.backend.rank.rank_context import Station
 from paceline.backend.status.rank_logs import life, log_of, take_over, warned
 from paceline.backend.status.rank_status import RankState
-from paceline.backend.status.recorder import EXIT_FAILED, Recorder
+from paceline.backend.status.recorder import EXIT_FAILED, FileRecorder
 from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.supervision.gather import Failure, stream_of
 from paceline.backend.transports import mailbox
@@ -129,7 +129,7 @@ def work(place: Place, me: RankContext) -> NoReturn:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a rank does not outlive its launcher
     if os.getppid() != place.launcher:  # the launcher died before the line above
         os._exit(EXIT_FAILED)
-    recorder = Recorder(me.rank, stream_of(place.folder, me.rank))
+    recorder = FileRecorder(me.rank, stream_of(place.folder, me.rank))
     status = EXIT_FAILED
     try:
         begin_log(place, me)
@@ -139,7 +139,7 @@ def work(place: Place, me: RankContext) -> NoReturn:
         os._exit(status)  # threads that wait in gloo cannot be ended otherwise
 
 
-def attempt(place: Place, me: RankContext, recorder: Recorder) -> Failure | None:
+def attempt(place: Place, me: RankContext, recorder: FileRecorder) -> Failure | None:
     """Runs the rank's program and records its outcome; returns the failure, if there was one."""
     failure: Failure | None = None
     try:
@@ -155,7 +155,7 @@ def attempt(place: Place, me: RankContext, recorder: Recorder) -> Failure | None
     return failure
 
 
-def failed(board: StatusBoard, me: RankContext, recorder: Recorder, error: BaseException) -> Failure:
+def failed(board: StatusBoard, me: RankContext, recorder: FileRecorder, error: BaseException) -> Failure:
     """Records how the rank has failed, and reports it on the board."""
     words = "".join(traceback.format_exception(error))
     error = explained(error, recorder.path.parent)
@@ -185,7 +185,7 @@ def begin_log(place: Place, me: RankContext) -> None:
     )  # fmt: skip
 
 
-def tell_warnings(recorder: Recorder, *, log: bool) -> None:
+def tell_warnings(recorder: FileRecorder, *, log: bool) -> None:
     """Redirects warnings to the record, from which they are reported for all ranks, and to the log if there is one."""
 
     def show(message: Warning | str, category: type[Warning], file: str, line: int, *_: Any) -> None:
@@ -213,7 +213,7 @@ class Connections:
             self.memory.close()
 
 
-def perform(place: Place, me: RankContext, recorder: Recorder) -> None:
+def perform(place: Place, me: RankContext, recorder: FileRecorder) -> None:
     """Connects, starts together with the other ranks, runs, and waits until all its messages have been received."""
     own, job = accelerator(place.devices.name(me.rank)), place.launch.job
     own.enter()
@@ -255,7 +255,7 @@ def connect(place: Place, me: RankContext, own: Accelerator, weights_bytes: int)
 
 
 def build_interpreter(
-    place: Place, me: RankContext, recorder: Recorder, own: Accelerator, job: Job, connections: Connections
+    place: Place, me: RankContext, recorder: FileRecorder, own: Accelerator, job: Job, connections: Connections
 ) -> Interpreter:
     """Returns the interpreter of a rank once all ranks are ready, with its state from a checkpoint if there is one."""
     launch = place.launch

@@ -44,7 +44,7 @@ from paceline.backend.posix.reserve import explaining
 from paceline.backend.posix.waits import wait_until
 from paceline.backend.status.leases import Lease, Shares, StepGrants
 from paceline.backend.status.rank_status import RankState
-from paceline.backend.status.recorder import Recorder
+from paceline.backend.status.recorder import FileRecorder
 from paceline.backend.status.status_board import RunState, StatusBoard
 from paceline.backend.supervision import failure_messages
 from paceline.backend.supervision.clock_sync import Reading, answer, ask
@@ -219,7 +219,7 @@ class ExternalRun:
         self._deadlocks = DeadlockMonitor(self.board, launch.deadlock_timeout_s)
         self._in_vain = DeadlockMonitor(self.board, IN_VAIN_S)
         self._goal = GoalMonitor(self.job, self.board, self.folder)
-        self._recorder: Recorder | None = None
+        self._recorder: FileRecorder | None = None
         self._own_failure: Failure | None = None
         self._thread = threading.Thread(target=self._perform, args=(nodes,), daemon=True, name=RANK_THREAD)
         if self.rank is not None:
@@ -227,7 +227,7 @@ class ExternalRun:
             if launch.start is not None:
                 self.board.resume(launch.start.granted, [self.rank])
                 launch.start.copy_record(self.rank, stream)
-            self._recorder = Recorder(self.rank, stream)
+            self._recorder = FileRecorder(self.rank, stream)
 
     @property
     def several(self) -> bool:

@@ -18,7 +18,6 @@ from paceline.backend.posix.waits import Backoff
 from paceline.backend.rank.handles import Pending
 from paceline.backend.rank.rank_context import Station, Thread
 from paceline.backend.status.rank_status import Vote
-from paceline.backend.status.recorder import Heard
 from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.transports.collectives import Collectives, Flying
 from paceline.backend.transports.inbox import Claim, Envelope
@@ -135,7 +134,7 @@ class Communication:
             if not started:
                 station.moving(thread)
             sent, key = sent_bytes(op, station.me.rank), f"{order}/{position} {op.key}"
-            station.span(thread, "collective", start, step=step, bytes=sent, key=key)
+            station.span(thread, "collective", start, step=step, nbytes=sent, key=key)
             return answer
 
         return Pending(flying.done, finish, f"{what}, started at {place}")
@@ -174,7 +173,7 @@ class Communication:
         check_peer(op, self.station.me.world)
         start = self.station.clock.now()
         self.mail.send(op.to, Envelope(self.station.me.rank, op.tag, self.station.accelerator.out(op.value), start))
-        self.station.span(thread, "send", start, bytes=nbytes(op.value))
+        self.station.span(thread, "send", start, nbytes=nbytes(op.value))
 
     def receive(self, thread: Thread, op: Receive) -> Message:
         """Returns the oldest matching message; waits for it if necessary."""
@@ -187,12 +186,12 @@ class Communication:
                 envelope = self.mail.inbox.get(op.source, op.tag, op.timeout_s, claim)
         except TimedOut:
             self.station.moving(thread)
-            self.station.recorder.add("heard", Heard(claim.turn, None, thread.line))
+            self.station.recorder.heard(self.station.me.rank, None, thread.line, turn=claim.turn)
             raise timed_out(op, self.station.standing(thread)) from None
         value = self.station.accelerator.into(envelope.value)
         self.station.moving(thread)
-        self.station.span(thread, "receive", start, bytes=nbytes(envelope.value), ready_s=envelope.sent_s)
-        self.station.recorder.add("heard", Heard(claim.turn, envelope.source, thread.line))
+        self.station.span(thread, "receive", start, nbytes=nbytes(envelope.value), ready_s=envelope.sent_s)
+        self.station.recorder.heard(self.station.me.rank, envelope.source, thread.line, turn=claim.turn)
         return Message(envelope.source, value, envelope.tag)
 
 

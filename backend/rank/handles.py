@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from paceline.algorithms.core.errors import PeerFailed
@@ -56,7 +57,7 @@ class Handles:
 
     def __init__(self, station: Station) -> None:
         self._station = station
-        self._table = HandleTable[Pending](station.me.rank, lambda *outcome: station.recorder.add("outcome", outcome))
+        self._table = HandleTable[Pending](station.me.rank, partial(station.recorder.outcome, station.me.rank))
         self._unanswered: dict[Pending, None] = {}
         """operations whose answer or failure the program has not received"""
 

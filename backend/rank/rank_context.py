@@ -14,10 +14,10 @@ from paceline.algorithms.runtime.program_errors import place_of
 from paceline.backend.devices.accelerator import Accelerator, Processor
 from paceline.backend.posix.waits import Clock
 from paceline.backend.status.rank_status import RankState, RankStatus
-from paceline.backend.status.recorder import Recorder
+from paceline.backend.status.recorder import FileRecorder
 from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.transports.inbox import Claim
-from paceline.records.trace import Activity, Span
+from paceline.records.trace import Activity
 
 Turn = Callable[[], None]
 """runs a program as far as possible without waiting"""
@@ -58,7 +58,7 @@ class Station:
 
     me: RankContext
     board: StatusBoard
-    recorder: Recorder
+    recorder: FileRecorder
     clock: Clock
     accelerator: Accelerator = field(default_factory=Processor)
     """the device of the rank"""
@@ -72,9 +72,7 @@ class Station:
     def span(self, thread: Thread, activity: Activity, start_s: float, *, step: int | None = None, **more: Any) -> None:
         """Records an activity of the thread that ends now."""
         layer, at = more.pop("layer", None), thread.step if step is None else step
-        self.recorder.add(
-            "span", Span(self.me.rank, thread.name, activity, layer, at, start_s, self.clock.now(), **more)
-        )
+        self.recorder.span(self.me.rank, thread.name, activity, layer, at, start_s, self.clock.now(), **more)
 
     def standing(self, thread: Thread) -> str:
         """Describes the rank, its lane, the line of its program and the step, for messages."""

@@ -61,10 +61,7 @@ class WeightsOwner:
         """Records an update and returns the version that the weights now have."""
         now = self.station.clock.now()
         version, rows, layers = self._log.book(op, now)
-        for landed in layers:
-            self.station.recorder.add("layer", landed)
-        for row in rows:
-            self.station.recorder.add("update", row)
+        self.station.recorder.update(rows, layers)
         if op.layer is not None:
             return version
         if self.follows:
@@ -95,6 +92,6 @@ class WeightsOwner:
     def _record(self, shot: Snapshot | None) -> None:
         """Stores weights for evaluation after the run; without a copy, since programs change no vector in place."""
         if shot is not None and self.station.board.weights_owner == self.station.me.rank:
-            self.station.recorder.add("snapshot", shot)
+            self.station.recorder.evaluation(shot)
             if self.job.budget.scored:  # the launcher is waiting for it
                 self.station.recorder.flush()

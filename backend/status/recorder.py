@@ -8,16 +8,17 @@ import os
 import pickle
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 
 from paceline.algorithms.core.values import Rank
+from paceline.algorithms.runtime.handles import Outcome
 from paceline.algorithms.runtime.update_log import LayerUpdate, Update
 from paceline.backend.posix.reserve import FULL, no_room, size
-from paceline.records.trace import Snapshot, Span
+from paceline.records.trace import Activity, Snapshot, Span
 
 EXIT_FAILED = 3
 """the exit status of a rank that has recorded its error"""
@@ -55,8 +56,12 @@ ROWS: dict[Kind, Any] = {"span": Span, "update": Update, "layer": LayerUpdate, "
 """frequent entries, written as plain tuples, which takes a fifth of the time"""
 
 
-class Recorder:
-    """Collects entries in memory and appends them to a file regularly."""
+class FileRecorder:
+    """The recorder of a real rank: collects entries in memory and appends them to a file regularly.
+
+    What a program does is recorded by the methods of `records.recorder.Recorder`; `add` takes what only a process
+    knows, such as its error.
+    """
 
     def __init__(self, rank: Rank, path: Path) -> None:
         self.rank, self.path = rank, path
@@ -69,6 +74,40 @@ class Recorder:
 
     def add(self, kind: Kind, value: Span | Update | LayerUpdate | Snapshot | Any) -> None:
         self._entries.append((kind, value))
+
+    def span(
+        self,
+        rank: Rank,
+        lane: str,
+        activity: Activity,
+        layer: str | None,
+        step: int,
+        start_s: float,
+        end_s: float,
+        nbytes: int = 0,
+        ready_s: float | None = None,
+        key: str | None = None,
+    ) -> None:
+        self.add("span", Span(rank, lane, activity, layer, step, start_s, end_s, nbytes, ready_s, key))
+
+    def update(self, updates: Sequence[Update], layers: Sequence[LayerUpdate] = ()) -> None:
+        for landed in layers:
+            self.add("layer", landed)
+        for row in updates:
+            self.add("update", row)
+
+    def evaluation(self, shot: Snapshot) -> None:
+        self.add("snapshot", shot)
+
+    def heard(self, receiver: Rank, source: Rank | None, lane: str, *, turn: int) -> None:
+        self.add("heard", Heard(turn, source, lane))
+
+    def looked(self, rank: Rank, now_s: float) -> float:
+        self.add("now", now_s)
+        return now_s
+
+    def outcome(self, rank: Rank, lane: str, outcome: Outcome) -> None:
+        self.add("outcome", (lane, outcome))
 
     def breathe(self, now_s: float) -> None:
         """Writes the entries if `FLUSH_S` has passed since the last time; called at each `NextStep` of a program."""

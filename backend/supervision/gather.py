@@ -24,6 +24,7 @@ from paceline.algorithms.runtime.update_log import LayerUpdate, Update
 from paceline.backend.status.recorder import Heard, Kind, Tail
 from paceline.backend.supervision.clock_sync import Alignment
 from paceline.backend.transports.cells import landed
+from paceline.records.recorder import Recorder
 from paceline.records.trace import LostUpdates, Snapshot, Span, Trace
 
 
@@ -80,7 +81,8 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
         start_s: the common start on this host's monotonic clock, the origin of all times.
         clocks: alignments of the clocks of ranks on other hosts.
     """
-    trace = Trace()
+    recorder = Recorder()
+    trace = recorder.trace
     clocks = clocks or {}
     sent_s: dict[float, float] = {}
     """when messages were sent from other hosts: converts the sender's clock to host 0's"""
@@ -102,9 +104,9 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
                 case "heard":
                     heard.append(value)
                 case "outcome":
-                    trace.tell(me.rank, *value)
+                    recorder.outcome(me.rank, *value)
                 case "now":
-                    trace.now_s.setdefault(me.rank, []).append(value)
+                    recorder.looked(me.rank, value)
                 case "state":
                     trace.states[me.rank] = value
                 case "reads":
@@ -121,7 +123,7 @@ def gather(job: Job, folder: Path, *, start_s: float, clocks: Mapping[Rank, Alig
                 case "late":
                     late = max(late, value)  # the remaining kind is "error", which the launcher reads
         for _, source, lane in sorted(heard):
-            trace.hear(me.rank, source, lane)
+            recorder.heard(me.rank, source, lane)
     trace.spans = [
         span._replace(ready_s=sent_s[span.ready_s]) if span.ready_s in sent_s else span for span in trace.spans
     ]

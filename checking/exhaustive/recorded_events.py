@@ -301,7 +301,7 @@ class RunWithEvents(AnyOrder):
     def _read_clock(self, task: Task) -> float:
         lane = self._ids[task]
         now_s = float(sum(event.key.lane == lane for event in self.events))
-        return self.trace.look(task.me.rank, now_s)
+        return self.recorder.looked(task.me.rank, now_s)
 
 
 def mask_of(events: Sequence[int]) -> int:

@@ -21,7 +21,7 @@ from paceline.algorithms.core.values import Rank, Samples
 from paceline.records.trace import COPY_TO_DEVICE
 from paceline.simulator.cohort.classes import Places, RankClass, TimedPromise, Times
 from paceline.simulator.cohort.prices import SAME, PortUse
-from paceline.simulator.cohort.recorder import Recorder
+from paceline.simulator.cohort.recorder import ClassRecorder
 from paceline.simulator.cohort.tasks import CohortTask, Steps
 from paceline.simulator.cohort.varying import NotACohort, of_ranks
 from paceline.simulator.collectives.link_traffic import LinkTraffic
@@ -279,7 +279,7 @@ class BatchCopies:
         paths: CopyPaths,
         staging: Staging,
         classes: list[RankClass],
-        records: Recorder,
+        records: ClassRecorder,
         use: PortUse | None,
         traffic: LinkTraffic | None = None,
     ) -> None:

@@ -30,12 +30,12 @@ from paceline.algorithms.runtime.handles import HandleTable, UnheardFailures
 from paceline.algorithms.runtime.program_errors import check_start
 from paceline.algorithms.runtime.stop_rule import next_step
 from paceline.algorithms.runtime.update_log import Update, UpdateLog
-from paceline.records.trace import Trace
+from paceline.records.recorder import Recorder
 from paceline.simulator.cohort.batch_copies import BatchCopies, CopyPaths
 from paceline.simulator.cohort.classes import Contexts, OneOfClass, Places, RankClass, TimedPromise, Times
 from paceline.simulator.cohort.group_sets import GroupSets, Membership
 from paceline.simulator.cohort.prices import Prices
-from paceline.simulator.cohort.recorder import Recorder
+from paceline.simulator.cohort.recorder import ClassRecorder
 from paceline.simulator.cohort.rooms import Rooms
 from paceline.simulator.cohort.stacked import Stacked
 from paceline.simulator.cohort.tasks import CohortTask, OwnWork, Scheduler, Steps
@@ -64,7 +64,7 @@ class CohortRun:
         timing: the seconds of each rank's own work.
         prices: the times of collectives.
         owner: the stop rule, and the weights being learned.
-        trace: the record.
+        recorder: writes the record.
         classes: the ranks of each class.
         contexts: creates the contexts of classes.
         overlaps: whether communication may take place while a rank computes.
@@ -77,7 +77,7 @@ class CohortRun:
         timing: Timing,
         prices: Prices,
         owner: WeightsOwner,
-        trace: Trace,
+        recorder: Recorder,
         classes: Sequence[Places],
         contexts: Contexts,
         *,
@@ -85,16 +85,16 @@ class CohortRun:
         copying: tuple[CopyPaths, Staging] | None = None,
     ) -> None:
         self.job, self._timing, self._owner, self._overlaps = job, timing, owner, overlaps
-        self._classes = [self._class(number, ranks, contexts, trace) for number, ranks in enumerate(classes)]
+        self._classes = [self._class(number, ranks, contexts, recorder) for number, ranks in enumerate(classes)]
         self._works = [OwnWork(timing, one.ranks) for one in self._classes]
-        self._records = Recorder(trace, self._classes, job.workers)
+        self._recorder, self._records = recorder, ClassRecorder(recorder, self._classes, job.workers)
         self._gradients = Gradients(job.learner)
         self._copies: BatchCopies | None = None
         if copying is not None:
             workers = [one for one in self._classes if one.me.role == "worker"]
             use, traffic = getattr(prices, "use", None), getattr(prices, "traffic", None)
             self._copies = BatchCopies(*copying, workers, self._records, use, traffic)
-        self._rooms = Rooms(GroupSets(), prices, lasts=not trace.keeping.whole)
+        self._rooms = Rooms(GroupSets(), prices, lasts=not recorder.trace.keeping.whole)
         self._scheduler = Scheduler()
         self._states: dict[int, Any] = {}
         self._operations = 0
@@ -112,12 +112,12 @@ class CohortRun:
             ops.RecordUpdate: self._update,
         }
 
-    def _class(self, number: int, ranks: Places, contexts: Contexts, trace: Trace) -> RankClass:
+    def _class(self, number: int, ranks: Places, contexts: Contexts, recorder: Recorder) -> RankClass:
         rank: Any = Rank(int(ranks[0])) if len(ranks) == 1 else OneOfClass(ranks)
 
         def report(lane: str, outcome: Any) -> None:
             for one in ranks.tolist():
-                trace.tell(Rank(one), lane, outcome)
+                recorder.outcome(Rank(one), lane, outcome)
 
         log = UpdateLog(self.job.method.staleness_kind, self.job.workers)
         return RankClass(number, ranks, contexts.of(ranks), log, HandleTable(rank, report, UnheardFailures()))
@@ -141,8 +141,11 @@ class CohortRun:
                 mine = state if same else of_one(state, place)
                 same = mine is state
                 states[Rank(rank)] = mine
-        self._records.close(dict(sorted(states.items())))
-        self._records.trace.notes.update(events=0, operations=self._operations, classes=len(self._classes))
+        self._records.close()
+        self._recorder.close()
+        trace = self._recorder.trace
+        trace.wall_s, trace.states = self._records.wall_s, dict(sorted(states.items()))
+        trace.notes.update(events=0, operations=self._operations, classes=len(self._classes))
 
     # --- tasks --------------------------------------------------------------------------------------------------
 

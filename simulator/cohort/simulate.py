@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from paceline.algorithms.core.errors import PacelineError
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank
+from paceline.records.recorder import Recorder
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.cohort.batch_copies import CopyPaths
 from paceline.simulator.cohort.classes import Contexts, Places, divided
@@ -37,7 +38,7 @@ def simulate_cohort(
     schedule: Schedule,
     progress: Progress | None = None,
     hosts: HostCosts = NO_COSTS,
-    record: Callable[[], Trace] = Trace,
+    record: Callable[[], Recorder] = Recorder,
 ) -> Trace:
     """Runs a job to its end in virtual time, one program for many ranks.
 
@@ -48,7 +49,7 @@ def simulate_cohort(
         schedule: when the weights being learned are evaluated; it is not changed.
         progress: called with the samples so far and the virtual time.
         hosts: what the hosts of the ranks cost and share.
-        record: returns an empty record.
+        record: returns what writes the record.
 
     Returns:
         The record of the run, with the rows of the event-by-event interpreter.
@@ -63,11 +64,11 @@ def simulate_cohort(
     overlaps = hosts.processors is None or not hosts.processors.used
     copying = _copying(job, hosts)
     while True:
-        trace = record()
+        recorder = record()
         try:
-            owner = WeightsOwner(job, copy(schedule), trace, progress)
+            owner = WeightsOwner(job, copy(schedule), recorder, progress)
             run = CohortRun(
-                job, timing, prices_of(network), owner, trace, classes, contexts, overlaps=overlaps, copying=copying
+                job, timing, prices_of(network), owner, recorder, classes, contexts, overlaps=overlaps, copying=copying
             )
             run.run()
         except Diverges as diverges:
@@ -87,7 +88,7 @@ def simulate_cohort(
                 f"a program does what it cannot do for many ranks ({type(error).__name__}: {error})"
             ) from error
         else:
-            return trace
+            return recorder.trace
 
 
 def _refined(classes: Sequence[Places], diverges: Diverges) -> list[Places]:

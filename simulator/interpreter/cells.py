@@ -11,7 +11,8 @@ import simpy
 from paceline.algorithms.core.operations import Access, Charge, Lock, Unlock
 from paceline.algorithms.core.values import Group
 from paceline.algorithms.runtime.program_errors import check_access, not_the_holder
-from paceline.records.trace import LostUpdates, Span, Trace
+from paceline.records.recorder import Recorder
+from paceline.records.trace import LostUpdates
 from paceline.simulator.interpreter.sweeps import CellMemory
 from paceline.simulator.kernel.lanes import Mutex, Steps, Task
 from paceline.simulator.kernel.timing import Timing
@@ -27,14 +28,14 @@ class Cells:
     Args:
         env: the run's clock.
         timing: the time of an access.
-        trace: the run's record.
+        recorder: writes the run's record.
         node_memory: the memories of the nodes, which accesses share; None: `timing` states the time of each access.
     """
 
     def __init__(
-        self, env: simpy.Environment, timing: Timing, trace: Trace, node_memory: NodeMemory | None = None
+        self, env: simpy.Environment, timing: Timing, recorder: Recorder, node_memory: NodeMemory | None = None
     ) -> None:
-        self._env, self._timing, self._trace, self._node_memory = env, timing, trace, node_memory
+        self._env, self._timing, self._recorder, self._node_memory = env, timing, recorder, node_memory
         self._memories: dict[tuple[Group, str], CellMemory] = {}
         self._locks: dict[tuple[Group, str], Mutex] = {}
 
@@ -75,8 +76,7 @@ class Cells:
         return memory.end(sweep, self._env.now)
 
     def _note(self, task: Task, start_s: float) -> None:
-        span = Span(task.me.rank, task.name, "update", None, task.step, start_s, self._env.now)
-        self._trace.spans.append(span)
+        self._recorder.span(task.me.rank, task.name, "update", None, task.step, start_s, self._env.now)
 
     def lost_updates(self) -> LostUpdates | None:
         """Returns the number of adds and the share that was overwritten; None without adds."""

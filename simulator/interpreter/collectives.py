@@ -12,7 +12,7 @@ from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.operations import AllGather, Barrier
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective, Meetings, Room, outcome, sent_bytes
-from paceline.records.trace import Span, Trace
+from paceline.records.recorder import Recorder
 from paceline.simulator.interpreter.device_copies import DeviceCopies, copied_bytes, when_ended
 from paceline.simulator.kernel.lanes import Steps, Task
 from paceline.simulator.kernel.simpy_events import upon
@@ -40,14 +40,14 @@ class Collectives:
     Args:
         env: the run's clock.
         network: times collectives.
-        trace: the run's record.
+        recorder: writes the run's record.
         copies: copies values between hosts and devices; None: no library needs copies.
     """
 
     def __init__(
-        self, env: simpy.Environment, network: Network, trace: Trace, copies: DeviceCopies | None = None
+        self, env: simpy.Environment, network: Network, recorder: Recorder, copies: DeviceCopies | None = None
     ) -> None:
-        self._env, self._network, self._trace, self._copies = env, network, trace, copies
+        self._env, self._network, self._recorder, self._copies = env, network, recorder, copies
         self._by_member = network if isinstance(network, ByMember) else None  # checked once: it is slow
         self._begun: dict[tuple[Group, str], simpy.Event] = {}
         """the last collective of each group and stream that waited for copies: until it has begun"""
@@ -77,7 +77,7 @@ class Collectives:
         exit_event = None if self._by_member is None else self._by_member.enter(rank, op, task.stream)
         if room.full:
             del self._pending[id(room)]
-            pending.full_s = None if self._trace.keeping.whole else start
+            pending.full_s = None if self._recorder.trace.keeping.whole else start
             if exit_event is None:
                 self._begin(room, op, task.stream, pending)
             else:
@@ -93,9 +93,8 @@ class Collectives:
             if (copy := self._copies.after(rank, task.step, received)) is not None:
                 yield copy
         sent, step = sent_bytes(op, rank), task.step
-        self._trace.spans.append(
-            Span(rank, task.name, "collective", None, step, start, self._env.now, sent, pending.full_s, pending.key)
-        )
+        now = self._env.now
+        self._recorder.span(rank, task.name, "collective", None, step, start, now, sent, pending.full_s, pending.key)
         return answers[rank]
 
     def _begin(self, room: Room, op: Collective, stream: str, pending: PendingCollective) -> None:

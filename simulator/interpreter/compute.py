@@ -16,7 +16,8 @@ from paceline.algorithms.core.operations import Charge, Gradient, LayerGradients
 from paceline.algorithms.core.parts import together
 from paceline.algorithms.core.values import Batch, GradientResult, Layer, Rank, Samples, Weights
 from paceline.algorithms.runtime.handles import Promise
-from paceline.records.trace import Activity, Span, Trace
+from paceline.records.recorder import Recorder
+from paceline.records.trace import Activity
 from paceline.simulator.interpreter.batch_staging import BatchStaging
 from paceline.simulator.interpreter.loading import Loading
 from paceline.simulator.kernel.crash_timeline import Life, State, Stretch, Timeline, undisturbed
@@ -123,7 +124,7 @@ class Compute:
     env: simpy.Environment
     job: Job
     timing: Timing
-    trace: Trace
+    recorder: Recorder
     _flight: Flight
     _loading: Loading | None = None
     """None if batches cost only their `load_s`"""
@@ -164,7 +165,7 @@ class Compute:
         if seconds > 0:
             with self._processors.own_work(task.me.rank):
                 yield self.env.timeout(seconds)
-        self.trace.spans.append(Span(task.me.rank, task.name, "load", None, samples.index, start_s, self.env.now))
+        self.recorder.span(task.me.rank, task.name, "load", None, samples.index, start_s, self.env.now)
         return Batch(samples, None)
 
     def _staged(self, rank: Rank) -> bool:
@@ -187,7 +188,7 @@ class Compute:
                 yield from processor.work("serve", seconds)
             else:
                 yield self.env.timeout(seconds / speed)
-        self.trace.spans.append(Span(task.me.rank, task.name, "update", None, task.step, start_s, self.env.now))
+        self.recorder.span(task.me.rank, task.name, "update", None, task.step, start_s, self.env.now)
 
     def gradient(self, task: Task, op: Gradient) -> Steps:
         """Returns the gradient at the given weights after its time on the device."""
@@ -252,8 +253,7 @@ class Compute:
         if task.me.rank not in self._completing:
             task.station.device.release()
         self._ended_s[task.me.rank] = self.env.now
-        if self.trace.counters is not None:
-            self.trace.counters.gradients.end(task.me.rank)
+        self.recorder.gradient(task.me.rank)
 
     def _work_s(self, rank: Rank, samples: Samples) -> float:
         """Returns the seconds of a gradient that begins now."""
@@ -326,21 +326,20 @@ class Compute:
         """Records the stages of a device; uninterrupted computing is one span."""
         for part in stretches if len(stretches) == 1 else _joined(stretches):
             assert part.stage != "idle", "idle time is not recorded"
-            span = Span(task.me.rank, task.name, part.stage, layer, step, part.start_s, part.end_s)
-            self.trace.spans.append(span)
+            self.recorder.span(task.me.rank, task.name, part.stage, layer, step, part.start_s, part.end_s)
 
     def _after(self, task: Task, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]) -> Any:
         """Records a span of this length and returns the answer at its end."""
         if seconds > 0:
             return self._spend(task, activity, seconds, step, answer)
         now = self.env.now
-        self.trace.spans.append(Span(task.me.rank, task.name, activity, None, step, now, now))
+        self.recorder.span(task.me.rank, task.name, activity, None, step, now, now)
         return answer()
 
     def _spend(self, task: Task, activity: Activity, seconds: float, step: int, answer: Callable[[], Any]) -> Steps:
         start_s = self.env.now
         yield self.env.timeout(seconds)
-        self.trace.spans.append(Span(task.me.rank, task.name, activity, None, step, start_s, self.env.now))
+        self.recorder.span(task.me.rank, task.name, activity, None, step, start_s, self.env.now)
         return answer()
 
 

@@ -17,7 +17,8 @@ import simpy
 from paceline.algorithms.core.operations import AllGather, AllReduce, Barrier, Broadcast, Reduce
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.collective_matching import Collective
-from paceline.records.trace import COPY_TO_DEVICE, COPY_TO_HOST, Span, Trace
+from paceline.records.recorder import Recorder
+from paceline.records.trace import COPY_TO_DEVICE, COPY_TO_HOST
 from paceline.simulator.kernel.lanes import Steps
 from paceline.simulator.kernel.simpy_events import Activity
 from paceline.simulator.network.node_memory import DeviceCopy, Direction, NodeMemory
@@ -31,11 +32,11 @@ class DeviceCopies:
     Args:
         env: the run's clock.
         memory: begins the flows.
-        trace: the run's record.
+        recorder: writes the run's record.
     """
 
-    def __init__(self, env: simpy.Environment, memory: NodeMemory, trace: Trace) -> None:
-        self._env, self._memory, self._trace = env, memory, trace
+    def __init__(self, env: simpy.Environment, memory: NodeMemory, recorder: Recorder) -> None:
+        self._env, self._memory, self._recorder = env, memory, recorder
         self._staged = memory.network.fabric.buffers.copied
 
     @property
@@ -102,8 +103,8 @@ class DeviceCopies:
         self._note(rank, direction, step, start_s, nbytes, what)
 
     def _note(self, rank: Rank, direction: Direction, step: int, start_s: float, nbytes: float, what: str) -> None:
-        span = Span(rank, LANES[direction], "copy", None, step, start_s, self._env.now, round(nbytes), key=what)
-        self._trace.spans.append(span)
+        now = self._env.now
+        self._recorder.span(rank, LANES[direction], "copy", None, step, start_s, now, round(nbytes), key=what)
 
 
 def copied_bytes(op: Collective, rank: Rank, nbytes: int) -> tuple[int, int]:

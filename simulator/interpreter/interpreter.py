@@ -30,6 +30,7 @@ from paceline.algorithms.runtime.collective_matching import COLLECTIVES, describ
 from paceline.algorithms.runtime.handles import HandleTable, Promise, UnheardFailures, named
 from paceline.algorithms.runtime.program_errors import InvalidOperation, check_start, unknown_operation
 from paceline.algorithms.runtime.update_log import UpdateLog
+from paceline.records.recorder import Recorder
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.batch_staging import BatchStaging
 from paceline.simulator.interpreter.cells import Cells
@@ -57,7 +58,7 @@ def simulate_job(
     schedule: Schedule,
     progress: Progress | None = None,
     hosts: HostCosts = NO_COSTS,
-    trace: Trace | None = None,
+    recorder: Recorder | None = None,
 ) -> Trace:
     """Runs a job to its end in virtual time.
 
@@ -68,7 +69,7 @@ def simulate_job(
         schedule: when the weights being learned are evaluated; it serves one run.
         progress: called with the samples so far and the virtual time.
         hosts: what the hosts of the ranks cost and share.
-        trace: the empty record, see `records.sampled.new_trace`; None: all records are kept.
+        recorder: writes the record, see `Recorder.of`; None: all records are kept.
 
     Returns:
         The record of the run.
@@ -77,7 +78,7 @@ def simulate_job(
         DeadlockError: all remaining programs wait for something that cannot happen.
         ProgramError: a program requested an invalid operation.
     """
-    return Simulation(job, timing, network, schedule, progress, hosts, trace).run()
+    return Simulation(job, timing, network, schedule, progress, hosts, recorder).run()
 
 
 class Simulation:
@@ -91,9 +92,11 @@ class Simulation:
         schedule: Schedule,
         progress: Progress | None,
         hosts: HostCosts,
-        trace: Trace | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
-        self.job, self.trace, self.env = job, Trace() if trace is None else trace, Clock()
+        self.job, self.env = job, Clock()
+        self._recorder = recorder = recorder or Recorder()
+        self.trace = recorder.trace
         self._handling = handling = hosts.handling
         self._processors = processors = hosts.processors or Processors()
         processors.attach(self.env)
@@ -101,18 +104,18 @@ class Simulation:
             network = InterferingNetwork(network, processors)
         self._network = network
         network.attach(self.env)
-        self._weights_owner = WeightsOwner(job, schedule, self.trace, progress, hosts.snapshot_s)
-        self._loading = None if hosts.supply is None else Loading(self.env, hosts.supply, self.trace)
+        self._weights_owner = WeightsOwner(job, schedule, recorder, progress, hosts.snapshot_s)
+        self._loading = None if hosts.supply is None else Loading(self.env, hosts.supply, recorder)
         copies, self._staging = None, None
         if hosts.staging is not None and (settings := hosts.staging.network.cluster.staging) is not None:
-            copies = DeviceCopies(self.env, hosts.staging, self.trace)
+            copies = DeviceCopies(self.env, hosts.staging, recorder)
             self._staging = BatchStaging(self.env, settings, copies, self._loading)
         flight = Flight(job.learner)
-        self._compute = Compute(self.env, job, timing, self.trace, flight, self._loading, processors, self._staging)
+        self._compute = Compute(self.env, job, timing, recorder, flight, self._loading, processors, self._staging)
         vectors = copies if copies is not None and copies.of_vectors else None
-        self._mail = Mail(self.env, network, self.trace, tuple(me.rank for me in job.team), handling, vectors)
-        self._collectives = Collectives(self.env, network, self.trace, vectors)
-        self._cells = Cells(self.env, timing, self.trace, hosts.cells)
+        self._mail = Mail(self.env, network, recorder, tuple(me.rank for me in job.team), handling, vectors)
+        self._collectives = Collectives(self.env, network, recorder, vectors)
+        self._cells = Cells(self.env, timing, recorder, hosts.cells)
         self._tasks: dict[Task, None] = {}
         """the tasks that have not ended, in the order in which they began"""
         parts = self._mail, self._collectives, self._weights_owner
@@ -129,6 +132,7 @@ class Simulation:
         self._timing = timing
 
     def _table(self) -> dict[type[Op[Any]], Callable[[Task, Any], Any]]:
+        recorder = self._recorder
         return {
             ops.NextStep: self._next_step,
             ops.Load: self._compute.load,
@@ -142,7 +146,7 @@ class Simulation:
             ops.Wait: self._wait,
             ops.WaitFor: self._wait_for,
             ops.Cancel: self._cancel,
-            ops.Now: lambda task, _: self.trace.look(task.me.rank, self.env.now),
+            ops.Now: lambda task, _: recorder.looked(task.me.rank, self.env.now),
             ops.Access: self._cells.access,
             ops.Lock: self._cells.lock,
             ops.Unlock: self._cells.unlock,
@@ -158,20 +162,14 @@ class Simulation:
         self._meanings.clear()  # breaks a reference cycle, so that the run's memory is freed at once
         self._judge()
         self._weights_owner.close()
-        self.trace.wall_s = self._end_s()
+        self._recorder.close()
+        self.trace.wall_s = self._recorder.last_end_s()
         if self._deaths.ended:
             self.trace.stop_reason, self.trace.wall_s = "failure", self.env.now
             self.trace.ended = self._deaths.ended
         self.trace.lost_updates = self._cells.lost_updates()
         self.trace.notes.update(events=events, operations=self._operations)
         return self.trace
-
-    def _end_s(self) -> float:
-        """Returns the end of the last span; a copy that nothing waits for may end after the programs."""
-        if (counters := self.trace.counters) is not None:
-            counters.gradients.gaps.flush()
-            return counters.last_end_s
-        return max((span.end_s for span in self.trace.spans if span.activity != "copy"), default=0.0)
 
     def _judge(self) -> None:
         """Raises the failure of the run; one that no program received comes before the deadlock that it may cause."""
@@ -216,7 +214,10 @@ class Simulation:
 
     def _main(self, me: RankContext) -> Steps:
         """Runs a rank's program from its first state to its end."""
-        log, report = UpdateLog(self.job.method.staleness_kind, self.job.workers), partial(self.trace.tell, me.rank)
+        log, report = (
+            UpdateLog(self.job.method.staleness_kind, self.job.workers),
+            partial(self._recorder.outcome, me.rank),
+        )
         station = Station(me, Mutex(self.env), log, HandleTable(me.rank, report, self._unheard))
         lane = Lane(self.job.method.enter(me, self.job.method.begin(me, self.job.learner.initial())))
         task = Task(station, "main", Promise(lambda: "its program"), lane)
@@ -229,7 +230,7 @@ class Simulation:
                 self._timing,
                 self._mail,
                 self._weights_owner,
-                self.trace,
+                self._recorder,
                 self._perform,
             )
         yield from self._carry(task, self._drive(task, lane))

@@ -20,7 +20,8 @@ from functools import partial
 import simpy
 
 from paceline.algorithms.core.values import Rank, Samples
-from paceline.records.trace import READER, Reads, Span, Trace
+from paceline.records.recorder import Recorder
+from paceline.records.trace import READER, Reads
 from paceline.simulator.interpreter.storage import Reader, Stores
 from paceline.simulator.kernel.lanes import Mutex, Steps, Task
 from paceline.topologies.catalogue.storage_devices import Storage
@@ -52,11 +53,11 @@ class Loading:
     Args:
         env: the run's clock.
         supply: the source of batches.
-        trace: the run's record.
+        recorder: writes the run's record.
     """
 
-    def __init__(self, env: simpy.Environment, supply: Supply, trace: Trace) -> None:
-        self._env, self._supply, self._trace = env, supply, trace
+    def __init__(self, env: simpy.Environment, supply: Supply, recorder: Recorder) -> None:
+        self._env, self._supply, self._recorder = env, supply, recorder
         self.stores = Stores(env, supply.storage, supply.record_bytes, supply.nodes)
         self._loaders: dict[Rank, _Loader] = {}
 
@@ -70,7 +71,7 @@ class Loading:
         """Waits for a batch that the program does not take yet; returns the reader's statistics at its end."""
         if (rank := task.me.rank) not in self._loaders:
             reader = self.stores.reader(self._supply.nodes[rank])
-            self._loaders[rank] = _Loader(self._env, rank, reader, self.stores, self._supply, self._trace)
+            self._loaders[rank] = _Loader(self._env, rank, reader, self.stores, self._supply, self._recorder)
         return (yield from self._loaders[rank].take(task, samples))
 
     def taken(self, rank: Rank, reads: Reads, waited_s: float) -> None:
@@ -81,8 +82,9 @@ class Loading:
             reads: the reader's statistics at the end of the batch.
             waited_s: how long the program waited for it.
         """
-        before_s = self._trace.reads[rank].stall_s if rank in self._trace.reads else 0.0
-        self._trace.reads[rank] = reads._replace(stall_s=waited_s + before_s)
+        trace = self._recorder.trace
+        before_s = trace.reads[rank].stall_s if rank in trace.reads else 0.0
+        trace.reads[rank] = reads._replace(stall_s=waited_s + before_s)
 
     def end(self, rank: Rank) -> None:
         """Stops the loader of a rank whose program has ended."""
@@ -106,9 +108,9 @@ class _Loader:
     """Reads one rank's batches."""
 
     def __init__(
-        self, env: simpy.Environment, rank: Rank, reader: Reader, stores: Stores, supply: Supply, trace: Trace
+        self, env: simpy.Environment, rank: Rank, reader: Reader, stores: Stores, supply: Supply, recorder: Recorder
     ) -> None:
-        self._env, self._rank, self._reader, self._stores, self._trace = env, rank, reader, stores, trace
+        self._env, self._rank, self._reader, self._stores, self._recorder = env, rank, reader, stores, recorder
         self._order, self._depth, self._held = supply.order, supply.prefetch, Held()
         self._asking = Mutex(env)
         """lanes that load at the same time do so one after the other"""
@@ -198,4 +200,4 @@ class _Loader:
         """Records the span of a read that ran concurrently with the program."""
         if self._depth:
             step, start_s = reading.samples.index, reading.begun_s
-            self._trace.spans.append(Span(self._rank, READER, "read", None, step, start_s, self._env.now))
+            self._recorder.span(self._rank, READER, "read", None, step, start_s, self._env.now)

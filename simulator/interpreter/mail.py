@@ -16,7 +16,7 @@ from paceline.algorithms.core.operations import Receive, Send
 from paceline.algorithms.core.values import Message, Rank, nbytes
 from paceline.algorithms.runtime.mail import Envelope, Mailroom, PendingReceive
 from paceline.algorithms.runtime.program_errors import check_peer, message_wanted, timed_out
-from paceline.records.trace import Span, Trace
+from paceline.records.recorder import Recorder
 from paceline.simulator.interpreter.device_copies import DeviceCopies
 from paceline.simulator.interpreter.host_costs import NO_HANDLING, Handling
 from paceline.simulator.kernel.lanes import Steps, Task
@@ -43,7 +43,7 @@ class Mail:
     Args:
         env: the run's clock.
         network: times messages.
-        trace: the run's record.
+        recorder: writes the run's record.
         ranks: all ranks.
         handling: the processor time of ranks for messages.
         copies: copies values between hosts and devices; None: no library needs copies.
@@ -53,12 +53,12 @@ class Mail:
         self,
         env: simpy.Environment,
         network: Network,
-        trace: Trace,
+        recorder: Recorder,
         ranks: tuple[Rank, ...],
         handling: Handling = NO_HANDLING,
         copies: DeviceCopies | None = None,
     ) -> None:
-        self._env, self._network, self._trace, self._handling = env, network, trace, handling
+        self._env, self._network, self._recorder, self._handling = env, network, recorder, handling
         self._device_copies = copies
         self._room = room = Mailroom[Transfer](ranks)
         self._inboxes = room.inboxes
@@ -123,9 +123,8 @@ class Mail:
 
     def note_sent(self, task: Task, envelope: Transfer) -> None:
         """Records a send that is over."""
-        step, end_s = task.step, max(self._env.now, envelope.sent_s)
-        span = Span(envelope.source, task.name, "send", None, step, envelope.sent_s, end_s, envelope.bytes)
-        self._trace.spans.append(span)
+        step, sent_s, end_s = task.step, envelope.sent_s, max(self._env.now, envelope.sent_s)
+        self._recorder.span(envelope.source, task.name, "send", None, step, sent_s, end_s, envelope.bytes)
 
     def receive(self, task: Task, op: Receive) -> Message | Steps:
         """Returns the oldest message that matches; waits for one, for at most `timeout_s`."""
@@ -169,7 +168,7 @@ class Mail:
             raise PeerFailed(f"rank {request.dead} died", request.dead)
         if request.envelope is None:
             self._inboxes[rank].withdraw(request)
-            self._trace.hear(rank, None, task.line)
+            self._recorder.heard(rank, None, task.line)
             raise timed_out(op, task.standing())
         return request.envelope
 
@@ -224,11 +223,9 @@ class Mail:
 
     def _heard(self, task: Task, envelope: Transfer, start: float) -> Message:
         """Records the receive and returns the message."""
-        rank, now = task.me.rank, self._env.now
-        self._trace.spans.append(
-            Span(rank, task.name, "receive", None, task.step, start, now, envelope.bytes, envelope.sent_s)
-        )
-        self._trace.hear(rank, envelope.source, task.line)
+        rank, now, size = task.me.rank, self._env.now, envelope.bytes
+        self._recorder.span(rank, task.name, "receive", None, task.step, start, now, size, envelope.sent_s)
+        self._recorder.heard(rank, envelope.source, task.line)
         return Message(envelope.source, envelope.value, envelope.tag)
 
     def lose(self, rank: Rank) -> None:

@@ -24,7 +24,7 @@ import simpy
 
 from paceline.algorithms.core import operations as ops
 from paceline.algorithms.core.operations import Op
-from paceline.records.trace import Span, Trace
+from paceline.records.recorder import Recorder
 from paceline.simulator.interpreter.mail import Mail
 from paceline.simulator.interpreter.weights_owner import WeightsOwner
 from paceline.simulator.kernel.lanes import Steps, Task
@@ -41,7 +41,7 @@ class Threads:
         timing: the seconds of charges.
         mail: the messages of the run.
         weights_owner: records updates.
-        trace: the run's record.
+        recorder: writes the run's record.
         perform: performs an operation as in a program without threads.
     """
 
@@ -52,11 +52,11 @@ class Threads:
         timing: Timing,
         mail: Mail,
         weights_owner: WeightsOwner,
-        trace: Trace,
+        recorder: Recorder,
         perform: Callable[[Task, Op[Any]], Any],
     ) -> None:
         self._env, self._count, self._timing, self._mail = env, count, timing, mail
-        self._weights_owner, self._trace, self._perform = weights_owner, trace, perform
+        self._weights_owner, self._recorder, self._perform = weights_owner, recorder, perform
         self._ends_s: deque[float] = deque()
         """when each message that is being handled will be finished, in order; without the latest one"""
         self._handled_s = self._before_s = env.now
@@ -107,8 +107,7 @@ class Threads:
     def _charge(self, task: Task, op: ops.Charge) -> None:
         start_s = max(self._handled_s, self._env.now)
         self._handled_s = start_s + self._timing.work_s(task.me.rank, op)
-        span = Span(task.me.rank, task.name, "update", None, task.step, start_s, self._handled_s)
-        self._trace.spans.append(span)
+        self._recorder.span(task.me.rank, task.name, "update", None, task.step, start_s, self._handled_s)
 
     def _send(self, task: Task, op: ops.Send) -> None:
         """Sends the present value when the handling up to here is over."""

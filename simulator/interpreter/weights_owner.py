@@ -17,6 +17,7 @@ from paceline.algorithms.core.values import Rank, Step, may_diverge, norm
 from paceline.algorithms.runtime.stop_rule import OwnGrants, StopRule, next_step
 from paceline.algorithms.runtime.update_log import Update
 from paceline.records.learned import Learned
+from paceline.records.recorder import Recorder
 from paceline.records.targets import Goal
 from paceline.records.trace import Drift, LossProbe, Schedule, Snapshot, Trace
 from paceline.simulator.kernel.lanes import Station, Task
@@ -105,20 +106,20 @@ class WeightsOwner:
     Args:
         job: the run's job.
         schedule: when the weights are evaluated.
-        trace: the run's record.
+        recorder: writes the run's record.
         progress: called at the steps of the rank that owns the weights.
         snapshot_s: the seconds in which the owner stores weights that will be evaluated.
     """
 
     def __init__(
-        self, job: Job, schedule: Schedule, trace: Trace, progress: Progress | None, snapshot_s: float = 0.0
+        self, job: Job, schedule: Schedule, recorder: Recorder, progress: Progress | None, snapshot_s: float = 0.0
     ) -> None:
-        self.job, self.trace, self.progress = job, trace, progress
+        self.job, self.recorder, self.progress = job, recorder, progress
         self._owners = [me.rank for me in job.team if me.role == job.method.weights_owner]
         followed = self._owners if job.deaths and job.spare else [job.weights_owner]  # the next one has its own counts
         self._learned = {rank: Learned(job, replace(schedule)) for rank in followed[1:]}
         self._learned[followed[0]] = Learned(job, schedule)
-        self._watch = Watch(job, schedule, trace)
+        self._watch = Watch(job, schedule, recorder.trace)
         self.goal = Goal(job.budget)
         self.rank = job.weights_owner
         together = job.method.independent
@@ -179,8 +180,7 @@ class WeightsOwner:
             now_s: the present time.
         """
         version, rows, layers = station.log.book(op, now_s)
-        self.trace.updates.extend(rows)
-        self.trace.layers.extend(layers)
+        self.recorder.update(rows, layers)
         if op.layer is not None:
             return version
         self._watch.stepped(station.me.rank, op, rows)
@@ -199,8 +199,8 @@ class WeightsOwner:
             rows: the update's rows in the log.
             now_s: the present time.
         """
-        if op.advance and (counters := self.trace.counters) is not None:
-            counters.updates.progress.changed(self.learned.latest.time_s)
+        if op.advance:
+            self.recorder.changed(self.learned.latest.time_s)
         self._watch.updated(self.learned.latest.vector, op, rows)
         return self._keep(self.learned.applied(op, version, rows, now_s))
 
@@ -212,8 +212,9 @@ class WeightsOwner:
     def close(self) -> None:
         """Stores the last weights, which are always evaluated."""
         self._keep(self.learned.show())
-        self.trace.stop_reason = self._grants.why or self.job.budget.usual_end
-        self.trace.weights = self.learned.latest.vector
+        trace = self.recorder.trace
+        trace.stop_reason = self._grants.why or self.job.budget.usual_end
+        trace.weights = self.learned.latest.vector
 
     def _keep(self, shot: Snapshot | None) -> bool:
         """Stores weights, if there are any; returns whether there were."""
@@ -224,7 +225,5 @@ class WeightsOwner:
             shot = replace(shot, score=score)
             if (why := self.goal.reached(score)) is not None:
                 self.rule.stop(why)
-        self.trace.snapshots.append(shot)
-        if self.trace.counters is not None:
-            self.trace.counters.updates.progress.mark(shot.time_s)
+        self.recorder.evaluation(shot)
         return True

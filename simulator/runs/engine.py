@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.job import Job
+from paceline.records.recorder import Recorder
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.cohort.simulate import simulate_cohort
 from paceline.simulator.cohort.varying import NotACohort
@@ -39,7 +40,7 @@ def run_job(
     hosts: HostCosts = NO_COSTS,
     *,
     engine: Engine = "auto",
-    record: Callable[[], Trace] = Trace,
+    record: Callable[[], Recorder] = Recorder,
 ) -> Trace:
     """Runs a job to its end in virtual time.
 
@@ -52,7 +53,7 @@ def run_job(
         hosts: what the hosts of the ranks cost and share.
         engine: `events` and `cohort` demand an interpreter, but a run that the vectorised one cannot do is run event
             by event; `auto` tries the vectorised one if there are many ranks.
-        record: returns an empty record, see `records.sampled.new_trace`; by default all records are kept.
+        record: returns what writes the record, see `Recorder.of`; by default all records are kept.
 
     Returns:
         The record of the run; its note `engine` has the interpreter's name and the reason.

@@ -16,7 +16,7 @@ from typing import Any
 from paceline.records import Run
 from paceline.records.keeping import FULL, Choice, Keeping
 from paceline.records.prediction_interval import prediction_interval
-from paceline.records.sampled import new_trace
+from paceline.records.recorder import Recorder
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios import Scenario, load
 from paceline.scenarios.machine_file import load_machine
@@ -175,7 +175,7 @@ def perform(
     else:
         costs = measured(plan, machine, timing=timing, message_cost=message_cost)
     slowed = plan.slowed_s if plan.cluster.faults.shows else None
-    record = partial(new_trace, costs.job, keeping, slowed)
+    record = partial(Recorder.of, costs.job, keeping, slowed)
     trace = run_job(costs.job, costs.timing, costs.network, schedule, report, costs.hosts, engine=engine, record=record)
     costs.describe(trace, plan)
     return trace

@@ -18,7 +18,7 @@ from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Step
 from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.local.worker import tell_warnings
-from paceline.backend.status.recorder import Recorder, Tail
+from paceline.backend.status.recorder import FileRecorder, Tail
 from paceline.cli.app import app
 from paceline.records.trace import Schedule
 from paceline.testing.contract.programs import ContractProgram
@@ -115,7 +115,7 @@ def test_warnings_of_a_rank_without_a_log_are_only_recorded(
 ) -> None:
     """A process started by a launcher writes to the launcher's terminal; its warnings are only in the record."""
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-    recorder = Recorder(Rank(1), tmp_path / "rank1.stream")
+    recorder = FileRecorder(Rank(1), tmp_path / "rank1.stream")
     tell_warnings(recorder, log=False)
     warnings.showwarning("look out", UserWarning, "here.py", 7)
     recorder.close()

@@ -18,7 +18,7 @@ from paceline.algorithms.core.method import Method, changed
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.periodic import HbsSgd
 from paceline.records.keeping import Keeping
-from paceline.records.sampled import new_trace
+from paceline.records.recorder import Recorder
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.cohort.batch_copies import NodeCopies
@@ -242,9 +242,9 @@ def test_counters_of_sampled_records_are_the_same(name: str, accumulate: int) ->
     job, timing = job_of(changed(built(name), accumulate=accumulate), nodes=nodes, steps=6), drawn_timing(3, 7, 0.0625)
     keeping = Keeping.of("sampled", 7, 42, 1)
     found = simulate_cohort(
-        job, timing, networks(nodes)["modelled"], Schedule(1), record=lambda: new_trace(job, keeping)
+        job, timing, networks(nodes)["modelled"], Schedule(1), record=lambda: Recorder.of(job, keeping)
     )
-    expected = simulate_job(job, timing, networks(nodes)["modelled"], Schedule(1), trace=new_trace(job, keeping))
+    expected = simulate_job(job, timing, networks(nodes)["modelled"], Schedule(1), recorder=Recorder.of(job, keeping))
     assert found.counters is not None
     assert expected.counters is not None
     assert sorted(map(str, found.spans)) == sorted(map(str, expected.spans))

@@ -20,7 +20,7 @@ from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.backend.posix.waits import SPIN_S, Clock
 from paceline.backend.rank.pacing import SIGN_S, Device, Pace
 from paceline.backend.rank.rank_context import Station, Thread
-from paceline.backend.status.recorder import Recorder, Tail
+from paceline.backend.status.recorder import FileRecorder, Tail
 from paceline.backend.status.status_board import StatusBoard
 from paceline.records.trace import Span
 from paceline.scenarios import load
@@ -70,7 +70,7 @@ class Bench:
     def __init__(self, learner: Bowl, pace: Pace | None, folder: Path) -> None:
         me = build_team(SyncSgd(), [[Rank(0)]], learner.layout)[0]
         self.board, self._path = StatusBoard(1, [Rank(0)]), folder / "rank0.stream"
-        self._recorder = Recorder(Rank(0), self._path)
+        self._recorder = FileRecorder(Rank(0), self._path)
         self.device = Device(Station(me, self.board, self._recorder, Clock(START_S)), learner, pace)
         self.learner = learner
         self.weights = Weights(learner.initial(), 0)

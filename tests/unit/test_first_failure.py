@@ -7,7 +7,7 @@ from pathlib import Path
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.baseline import SyncSgd
-from paceline.backend.status.recorder import Recorder
+from paceline.backend.status.recorder import FileRecorder
 from paceline.backend.supervision.gather import Failure, stream_of
 from tests.support import job_of
 
@@ -20,7 +20,7 @@ def test_a_consequence_is_not_named_although_it_came_first(tmp_path: Path) -> No
     for failure in failures:
         path = stream_of(tmp_path, failure.rank)
         path.parent.mkdir(parents=True, exist_ok=True)
-        recorder = Recorder(failure.rank, path)
+        recorder = FileRecorder(failure.rank, path)
         recorder.add("error", failure)
         recorder.close()
     assert Failure.first(tmp_path, job_of(SyncSgd(), 2).team) == failures[1]

@@ -16,7 +16,7 @@ from paceline.algorithms.core.operations import Cell
 from paceline.algorithms.core.values import Group, Rank
 from paceline.backend.posix.reserve import explained, no_room, reserve, shared_file
 from paceline.backend.status.rank_status import RankState
-from paceline.backend.status.recorder import Recorder, Tail
+from paceline.backend.status.recorder import FileRecorder, Tail
 from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.transports import mailbox
 from paceline.backend.transports.cells import Cells
@@ -106,7 +106,7 @@ def small_files() -> Iterator[int]:
 
 def test_a_record_holds_whole_pieces_when_the_disk_is_full(small_files: int, tmp_path: Path) -> None:
     """A truncated record is removed, so the following ones can be read."""
-    recorder = Recorder(Rank(0), tmp_path / "rank0.stream")
+    recorder = FileRecorder(Rank(0), tmp_path / "rank0.stream")
     recorder.add("now", 1.0)
     recorder.flush()
     recorder.add("snapshot", np.zeros(small_files))

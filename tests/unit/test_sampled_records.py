@@ -19,17 +19,9 @@ from paceline.algorithms.runtime.update_log import Update
 from paceline.cli.app import app
 from paceline.records.counters import Counters
 from paceline.records.keeping import FULL_STEPS, Keeping
-from paceline.records.sampled import (
-    KeptSpans,
-    Reservoir,
-    SampledLayers,
-    SampledUpdates,
-    add_gradients,
-    add_updates,
-    count_spans,
-)
+from paceline.records.recorder import Reservoir, SampledRecorder
 from paceline.records.store import read_run, save
-from paceline.records.trace import Span, Trace
+from paceline.records.trace import Snapshot
 from paceline.simulator.runs.expected_steps import expected_steps, keeping_of
 
 QUADRATIC = ["workload.model=quadratic", "workload.learning=quadratic", "workload.dataset=null", "stop.epochs=3"]
@@ -77,51 +69,45 @@ def test_buckets_of_layer_wise_methods_count_as_steps(entry: str, kind: str) -> 
     assert keeping_of(whole).whole, "all layers are one bucket"
 
 
-def traces(workers: int) -> tuple[Trace, Trace]:
-    """Returns two empty records that keep ranks 1 and 2 and three updates."""
-    made = []
-    for _ in range(2):
-        keeping = Keeping("sampled", frozenset([Rank(1), Rank(2)]), 3, seed=1)
-        counters = Counters(workers, workers)
-        updates, layers = SampledUpdates(keeping, counters), SampledLayers(keeping, counters)
-        spans = KeptSpans(keeping, counters, (updates, layers))
-        made.append(Trace(spans, updates, layers, keeping=keeping, counters=counters))
-    return made[0], made[1]
+def recorder(workers: int) -> SampledRecorder:
+    """Returns a recorder that keeps ranks 1 and 2 and three updates."""
+    keeping = Keeping("sampled", frozenset([Rank(1), Rank(2)]), 3, seed=1)
+    return SampledRecorder(keeping, Counters(workers, workers))
 
 
 def test_arrays_count_and_keep_as_single_records_do() -> None:
     workers, random = 5, np.random.default_rng(1)
-    one, many = traces(workers)
-    assert one.counters is not None and many.counters is not None
+    one, many = recorder(workers), recorder(workers)
     ranks, now_s = np.arange(workers), np.zeros(workers)
     for step in range(6):
         ends_s = now_s + random.uniform(0.5, 1.0, workers)
         last_s = np.full(workers, ends_s.max())
         done_s = last_s + 0.25
         for rank in np.argsort(ends_s).tolist():
-            span = Span(Rank(rank), "main", "compute", None, step, float(now_s[rank]), float(ends_s[rank]))
-            one.spans.append(span)
-            one.counters.gradients.end(rank)
+            one.span(Rank(rank), "main", "compute", None, step, float(now_s[rank]), float(ends_s[rank]))
+            one.gradient(Rank(rank))
         for rank in range(workers):
             times = (float(ends_s[rank]), float(done_s[rank]), 8, float(last_s[rank]), "mean")
-            one.spans.append(Span(Rank(rank), "main", "collective", None, step, *times))
-        one.updates.extend(Update(float(done_s[r]), Rank(r), step, step, step, r % 2, 4) for r in range(workers))
-        one.counters.updates.progress.changed(float(done_s[0]))
-        one.counters.updates.progress.mark(float(done_s[0]))
+            one.span(Rank(rank), "main", "collective", None, step, *times)
+        one.update([Update(float(done_s[r]), Rank(r), step, step, step, r % 2, 4) for r in range(workers)])
 
-        count_spans(many.counters, ranks, "compute", now_s, ends_s, 0, None)
-        add_gradients(many, step, now_s, ends_s)
-        count_spans(many.counters, ranks, "collective", ends_s, done_s, 8, last_s)
+        many.spans(ranks, "main", "compute", step, now_s, ends_s)
+        many.gradients(step, now_s, ends_s)
+        many.spans(ranks, "main", "collective", step, ends_s, done_s, nbytes=8, ready_s=last_s, key="mean")
         steps = np.full(workers, step)
-        add_updates(many, done_s, ranks, steps, steps, steps, ranks % 2, np.full(workers, 4))
-        many.counters.updates.progress.changed(float(done_s[0]))
-        many.counters.updates.progress.mark(float(done_s[0]))
+        many.updates(done_s, ranks, steps, steps, steps, ranks % 2, np.full(workers, 4))
+        for written in (one, many):
+            written.changed(float(done_s[0]))
+            written.evaluation(Snapshot(float(done_s[0]), step + 1, 4 * workers, None))
         now_s = done_s - 0.125 * ranks  # workers go on before others have finished the step
-    one.counters.gradients.gaps.flush()
-    assert {span.rank for span in one.spans} == {1, 2}
-    assert list(one.updates) == list(many.updates)
-    assert one.updates.ages_s == many.updates.ages_s  # type: ignore[attr-defined]
-    ours, theirs = one.counters, many.counters
+    one.close()
+    many.close()
+    assert {span.rank for span in one.trace.spans} == {1, 2}
+    assert sorted(one.trace.spans) == sorted(many.trace.spans)
+    assert one.trace.updates == many.trace.updates
+    assert one.trace.update_ages_s == many.trace.update_ages_s
+    ours, theirs = one.trace.counters, many.trace.counters
+    assert ours is not None and theirs is not None
     assert ours.spans == theirs.spans and ours.bytes_sent == theirs.bytes_sent and ours.last_end_s == theirs.last_end_s
     for activity in ("compute", "communication", "wait"):
         assert np.allclose(ours.seconds[activity], theirs.seconds[activity], rtol=1e-12)
