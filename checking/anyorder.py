@@ -39,11 +39,11 @@ from paceline.algorithms.core.program import Branches, Lane, Routine
 from paceline.algorithms.core.values import Batch, GradientResult, Message, Rank, Step
 from paceline.algorithms.runtime.collective_matching import describe
 from paceline.algorithms.runtime.handles import Promise, named
+from paceline.algorithms.runtime.mail import Envelope
 from paceline.algorithms.runtime.program_errors import check_peer, check_start, unknown_operation
 from paceline.algorithms.runtime.stop_rule import OwnGrants, StopRule, next_step
 from paceline.checking.driver import Driver
 from paceline.checking.lanes import Checkpoint, LayerReady, Task, alone, backward
-from paceline.checking.mail import Letter
 from paceline.records.learned import Learned
 from paceline.records.trace import Schedule
 
@@ -173,23 +173,25 @@ class AnyOrder(Driver):
 
     # ------------------------------------------------------------------------------------------------ messages
 
-    def _letter(self, task: Task, op: Receive) -> Letter | None:
-        """Returns the letter that the lane would receive now."""
-        return self._mail.find(task.me.rank, op.source, op.tag)
+    def _letter(self, task: Task, op: Receive) -> Envelope | None:
+        """Returns the message that the lane would receive now."""
+        return self._mail.inboxes[task.me.rank].find(op.source, op.tag)
 
     def _send(self, task: Task, op: Send) -> None:
         check_peer(op, task.me.world)
-        self._mail.post(task.me.rank, op, self.now_s)
+        rank = task.me.rank
+        self._mail.post(Envelope(rank, op.to, op.tag, self._mail.snapshot(rank, op.value), self.now_s))
         if self.deliver_at_once:
-            self._mail.deliver(task.me.rank, op.to)
+            self._mail.deliver(rank, op.to)
 
     def _receive(self, task: Task, op: Receive) -> Message:
         check_peer(op, task.me.world)
         letter = self._letter(task, op)
-        assert letter is not None, "a lane that receives is ready only if there is a letter"
+        assert letter is not None, "a lane that receives is ready only if there is a message"
         task.ready_s = letter.sent_s
-        self._hear(task, letter.message.source)
-        return self._mail.take(task.me.rank, letter)
+        self._hear(task, letter.source)
+        self._mail.inboxes[task.me.rank].remove(letter)
+        return letter.message
 
     def _read_clock(self, task: Task) -> float:
         return self.recorder.looked(task.me.rank, self.now_s)

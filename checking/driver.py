@@ -30,12 +30,12 @@ from paceline.algorithms.core.program import Lane, Routine
 from paceline.algorithms.core.values import Rank, may_diverge
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES, Collective, Meetings, outcome
 from paceline.algorithms.runtime.handles import HandleTable, Promise, UnheardFailures
+from paceline.algorithms.runtime.mail import Envelope, Mailroom
 from paceline.algorithms.runtime.program_errors import InvalidOperation, timed_out
 from paceline.algorithms.runtime.update_log import UpdateLog
 from paceline.checking.blocked import line_of, span_of
 from paceline.checking.cells import Cells
 from paceline.checking.lanes import Checkpoint, Task
-from paceline.checking.mail import Mail
 from paceline.checking.moves import Chooser, Move, first
 from paceline.records.recorder import Recorder
 from paceline.records.trace import Snapshot, Trace
@@ -64,7 +64,8 @@ class Driver(ABC):
         self.log: list[Entry] = []
         self._moves = 0
         self._tasks: list[Task] = []
-        self._mail, self._meetings, self._cells = Mail(), Meetings(), Cells()
+        self._mail = Mailroom[Envelope](me.rank for me in job.team)
+        self._meetings, self._cells = Meetings(), Cells()
         self._logs = {me.rank: UpdateLog(job.method.staleness_kind, job.workers) for me in job.team}
         self._unheard = UnheardFailures()
         self._handles = {

@@ -25,11 +25,11 @@ from paceline.algorithms.core.operations import Access, Cancel, Handle, Lock, Ne
 from paceline.algorithms.core.program import Routine
 from paceline.algorithms.core.values import Rank, Step
 from paceline.algorithms.runtime.handles import Outcome, is_partial
+from paceline.algorithms.runtime.mail import Envelope
 from paceline.algorithms.runtime.program_errors import InvalidOperation
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.driver import Entry
 from paceline.checking.lanes import Task
-from paceline.checking.mail import Letter
 from paceline.checking.moves import Chooser, first
 from paceline.records.learned import Learned
 from paceline.records.tables import NO_SOURCE, Tables
@@ -200,13 +200,13 @@ class Replay(AnyOrder):
         due = self._heard.get(task.me.rank)
         return due is not None and len(due) > 0 and due[0][1] in (None, task.line)
 
-    def _letter(self, task: Task, op: Receive) -> Letter | None:
+    def _letter(self, task: Task, op: Receive) -> Envelope | None:
         if not self._is_next(task):
             return None
         source = self._heard[task.me.rank][0][0]
         if source is None or op.source not in (None, source):
             return None
-        return self._mail.find(task.me.rank, source, op.tag)
+        return self._mail.inboxes[task.me.rank].find(source, op.tag)
 
     def _hear(self, task: Task, source: Rank | None) -> None:
         super()._hear(task, source)

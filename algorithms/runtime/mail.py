@@ -82,7 +82,7 @@ class Inbox(Generic[E]):
         self._messages: list[E] = []
         """the oldest one first"""
         self._requests: list[PendingReceive[E]] = []
-        self._reported: list[Rank] = []
+        self._reported = set[Rank]()
         """the dead ranks because of which a receive from any rank has failed"""
 
     def __iter__(self) -> Iterator[E]:
@@ -98,8 +98,12 @@ class Inbox(Generic[E]):
     def take(self, source: Rank | None, tag: str) -> E | None:
         """Like `find`, and removes the message."""
         if (envelope := self.find(source, tag)) is not None:
-            self._messages.remove(envelope)
+            self.remove(envelope)
         return envelope
+
+    def remove(self, envelope: E) -> None:
+        """Removes a message that is here."""
+        self._messages.remove(envelope)
 
     def put(self, envelope: E, *, oldest: bool = False) -> None:
         """Gives a message to the first receive that waits for it; keeps it if there is none.
@@ -147,7 +151,7 @@ class Inbox(Generic[E]):
     def report(self, source: Rank | None, dead: Rank) -> None:
         """Notes that a receive fails because of a dead rank, so that receives from any rank do so once."""
         if source is None:
-            self._reported.append(dead)
+            self._reported.add(dead)
 
     def forget_reports(self) -> None:
         """Lets every death be reported again."""
@@ -205,6 +209,10 @@ class Mailroom(Generic[E]):
             inbox.put(queue.popleft())
         if source in self._lost:
             inbox.fail(self._silent(to))
+
+    def deliver(self, source: Rank, to: Rank) -> None:
+        """Lets the oldest message in flight between two ranks arrive."""
+        self.arrive(self._in_flight[source, to][0])
 
     def channels(self) -> list[tuple[Rank, Rank]]:
         """Lists the (source, receiver) pairs that have messages in flight, in the order of receivers."""

@@ -38,7 +38,7 @@ from paceline.backend.supervision.gather import Failure, stream_of
 from paceline.backend.transports import mailbox
 from paceline.backend.transports.cells import Cells
 from paceline.backend.transports.collectives import Collectives
-from paceline.backend.transports.inbox import Inbox
+from paceline.backend.transports.inbox import ThreadedInbox
 from paceline.backend.transports.interfaces import interface_of
 from paceline.backend.transports.mail import GlooMail, Mail
 from paceline.backend.transports.mailbox import Mailbox
@@ -330,7 +330,7 @@ def finish(place: Place, interpreter: Interpreter, connections: Connections, sta
 
 def mail_of(place: Place, me: RankContext, groups: Groups, *, capacity: int) -> Mail:
     """Returns the rank's messages: by shared memory on its host if there is some, by gloo to other hosts."""
-    inbox, memory, gloo = Inbox(place.board.lost, me.world), None, None
+    inbox, memory, gloo = ThreadedInbox(place.board.lost, me.world), None, None
     host = next((host for host in place.mailboxes if me.rank in host), None)
     if host is not None:
         memory = Mailbox(place.mailboxes[host], host, me.rank, place.folder, inbox, place.board.lost)

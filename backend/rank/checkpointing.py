@@ -24,11 +24,12 @@ import xxhash
 from paceline.algorithms.core.errors import PeerFailed, RunFailed
 from paceline.algorithms.core.operations import Handle
 from paceline.algorithms.core.values import Rank
+from paceline.algorithms.runtime.mail import Envelope
 from paceline.algorithms.runtime.stop_rule import NEVER
 from paceline.backend.rank.checkpoint import Mark, Part, Saving, record_of
 from paceline.backend.rank.checkpoint_parts import write_part
 from paceline.backend.rank.rank_context import Station, Thread
-from paceline.backend.transports.inbox import Claim, Envelope
+from paceline.backend.transports.inbox import Claim
 from paceline.backend.transports.mail import Mail
 
 TAG = "\0checkpoint"
@@ -64,7 +65,7 @@ class Checkpointer:
         mine = Mark(station.clock.now(), part.state.step, size, checksum, files)
         others = [rank for rank in me.world if rank != me.rank]
         for rank in others:
-            self._mail.send(rank, Envelope(me.rank, TAG, mine, station.clock.now()))
+            self._mail.send(Envelope(me.rank, rank, TAG, mine, station.clock.now()))
         self.until = self._saving.following(step)
         try:
             marks = {me.rank: mine, **{rank: self._hear(thread, rank, step) for rank in others}}

@@ -12,6 +12,7 @@ from paceline.algorithms.core.errors import PeerFailed, TimedOut
 from paceline.algorithms.core.operations import Receive, Send
 from paceline.algorithms.core.values import Group, Message, Rank, nbytes
 from paceline.algorithms.runtime.collective_matching import Collective, check_collective, sent_bytes, signature
+from paceline.algorithms.runtime.mail import Envelope
 from paceline.algorithms.runtime.program_errors import check_peer, message_wanted, timed_out
 from paceline.backend.devices.accelerator import Accelerator
 from paceline.backend.posix.waits import Backoff
@@ -20,7 +21,7 @@ from paceline.backend.rank.rank_context import Station, Thread
 from paceline.backend.status.rank_status import Vote
 from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.transports.collectives import Collectives, Flying
-from paceline.backend.transports.inbox import Claim, Envelope
+from paceline.backend.transports.inbox import Claim
 from paceline.backend.transports.mail import Mail
 from paceline.backend.transports.shared_collectives import InMemory, SharedMemory
 
@@ -172,7 +173,8 @@ class Communication:
         """Hands a message over."""
         check_peer(op, self.station.me.world)
         start = self.station.clock.now()
-        self.mail.send(op.to, Envelope(self.station.me.rank, op.tag, self.station.accelerator.out(op.value), start))
+        value = self.station.accelerator.out(op.value)
+        self.mail.send(Envelope(self.station.me.rank, op.to, op.tag, value, start))
         self.station.span(thread, "send", start, nbytes=nbytes(op.value))
 
     def receive(self, thread: Thread, op: Receive) -> Message:

@@ -2,7 +2,7 @@
 
 Rules of this file:
 
-* A transport delivers messages with `Inbox.put` from a thread of its own. A receive takes the matching message that was
+* A transport delivers messages with `put` from a thread of its own. A receive takes the matching message that was
   sent first. So a `Send` completes whatever the receiver's program is doing, and a timeout affects no other operation.
 * Messages in shared memory are fetched by the receiving threads themselves, one at a time: waking another thread takes
   longer than copying a small message.
@@ -12,28 +12,18 @@ from __future__ import annotations
 
 import threading
 import time
-from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Protocol
+from typing import Protocol
 
 from paceline.algorithms.core.errors import PacelineError, PeerFailed, TimedOut
 from paceline.algorithms.core.values import Rank
+from paceline.algorithms.runtime.mail import Envelope, Inbox
 from paceline.backend.status.status_board import Lost
 
 POLL_S = 0.05
 """how often a waiting thread checks whether a peer has died"""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Envelope:
-    """A message with its sender, tag and time."""
-
-    source: Rank
-    tag: str
-    value: Any
-    sent_s: float
 
 
 class Cancelled(PacelineError):
@@ -44,7 +34,7 @@ class Cancelled(PacelineError):
 class Claim:
     """A pending receive. It is open until it has its message or is cancelled."""
 
-    inbox: Inbox
+    inbox: ThreadedInbox
     open: bool = True
     turn: int = 0
     """its position among the completed receives of this rank"""
@@ -66,18 +56,20 @@ class Fetcher(Protocol):
         ...
 
 
-class Inbox:
-    """Messages that have arrived and have not been received yet."""
+class ThreadedInbox:
+    """The inbox of a rank whose lanes are threads.
+
+    Args:
+        lost: returns the dead rank for which a wait cannot end.
+        everyone: all ranks of the run.
+    """
 
     def __init__(self, lost: Lost, everyone: Iterable[Rank]) -> None:
         self.fetcher: Fetcher | None = None
         self._fetching = False
-        self._living = set(everyone)
-        """ranks whose death no receive from any rank has reported yet"""
+        self._messages, self._everyone = Inbox[Envelope](), tuple(everyone)
         self._gone = set[Rank]()
         """ranks whose death has been reported"""
-        self._waiting: list[Envelope] = []
-        """messages in the order in which they were sent"""
         self._changed = threading.Condition()
         self._lost = lost
         self._ended = count()
@@ -86,7 +78,7 @@ class Inbox:
         """Adds a message; messages of a rank whose death has been reported are dropped."""
         with self._changed:
             if envelope.source not in self._gone:
-                insort(self._waiting, envelope, key=lambda one: one.sent_s)
+                self._messages.sort_in(envelope)
                 self._notify()
 
     def _notify(self) -> None:
@@ -110,22 +102,15 @@ class Inbox:
             self._fetching = False
             self._changed.notify_all()  # another thread may fetch now
 
-    def _take(self, source: Rank | None, tag: str) -> Envelope | None:
-        for envelope in self._waiting:
-            if envelope.tag == tag and source in (None, envelope.source):
-                self._waiting.remove(envelope)
-                return envelope
-        return None
-
     def drop(self, source: Rank, until_s: float) -> None:
         """Drops the messages that the rank sent up to a time of its clock."""
         with self._changed:
-            self._waiting = [one for one in self._waiting if one.source != source or one.sent_s > until_s]
+            self._messages.drop(source, until_s)
 
     def restart(self) -> None:
         """Prepares for a restart of the program with all ranks: every death is reported again."""
         with self._changed:
-            self._living |= self._gone
+            self._messages.forget_reports()
             self._gone.clear()
 
     def close(self, claim: Claim) -> bool:
@@ -154,16 +139,15 @@ class Inbox:
             while True:
                 if not claim.open:
                     raise Cancelled("a receive that was cancelled")
-                dead = self._lost(self._living if source is None else (source,))
+                dead = self._lost(self._messages.concerned(source, self._everyone))
                 if dead is not None:
                     self._pause(0.0)  # deliver first what the dead rank had sent before
-                if (found := self._take(source, tag)) is not None:
+                if (envelope := self._messages.take(source, tag)) is not None:
                     claim.open, claim.turn = False, next(self._ended)
-                    return found
+                    return envelope
                 if dead is not None:
                     self._gone.add(dead)
-                    if source is None:
-                        self._living.discard(dead)
+                    self._messages.report(source, dead)
                     raise PeerFailed(f"rank {dead} died", dead)
                 left = POLL_S if due is None else min(POLL_S, due - time.monotonic())
                 if left <= 0:

@@ -20,8 +20,9 @@ import torch
 
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.values import Group, Rank
+from paceline.algorithms.runtime.mail import Envelope
 from paceline.backend.transports import serialization
-from paceline.backend.transports.inbox import Envelope, Inbox
+from paceline.backend.transports.inbox import ThreadedInbox
 from paceline.backend.transports.mailbox import Mailbox
 from paceline.backend.transports.process_groups import Groups
 
@@ -39,23 +40,24 @@ class Mail:
         groups: names this rank and the dead ranks that the run survives.
     """
 
-    def __init__(self, inbox: Inbox, memory: Mailbox | None, gloo: GlooMail | None, groups: Groups) -> None:
+    def __init__(self, inbox: ThreadedInbox, memory: Mailbox | None, gloo: GlooMail | None, groups: Groups) -> None:
         self.rank, self.inbox = groups.rank, inbox
         self._memory, self._gloo, self._groups = memory, gloo, groups
 
-    def send(self, to: Rank, envelope: Envelope) -> None:
+    def send(self, envelope: Envelope) -> None:
         """Hands a message over; the receiver's inbox thread takes it, whatever its program does."""
+        to = envelope.to
         if to == self.rank:
             self.inbox.put(serialization.decode(serialization.encode(envelope).numpy()))
         elif self._memory is not None and to in self._memory:
             try:
-                self._memory.send(to, envelope)
+                self._memory.send(envelope)
             except PeerFailed:
                 if not self._groups.without(to):  # messages to dead ranks that the run survives are dropped
                     raise
         else:
             assert self._gloo is not None, "a run of one rank has no other rank to send to"
-            self._gloo.send(to, envelope)
+            self._gloo.send(envelope)
 
     def flush(self) -> None:
         """Waits until all messages handed over have been sent; those in shared memory already have."""
@@ -90,9 +92,9 @@ class GlooMail:
         self._listener = threading.Thread(target=self._listen, daemon=True, name="inbox")
         self._listener.start()
 
-    def send(self, to: Rank, envelope: Envelope) -> None:
+    def send(self, envelope: Envelope) -> None:
         """Hands a message over, after the previous one to the same rank has been sent."""
-        data = serialization.encode(envelope)
+        to, data = envelope.to, serialization.encode(envelope)
         with self._sending_lock:
             self._settle(to)
             if self._groups.without(to):  # dropped
@@ -136,7 +138,7 @@ class GlooMail:
         have flushed before.
         """
         ranks, rank = self._everyone.ranks, self._groups.rank
-        self.send(ranks[(ranks.index(rank) + 1) % len(ranks)], Envelope(rank, END, None, 0.0))
+        self.send(Envelope(rank, ranks[(ranks.index(rank) + 1) % len(ranks)], END, None, 0.0))
         self.flush()
         self._listener.join()
 

@@ -32,12 +32,13 @@ import numpy as np
 
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.values import Group, Rank
+from paceline.algorithms.runtime.mail import Envelope
 from paceline.backend.posix.memory_fence import Fence
 from paceline.backend.posix.reserve import OTHERWISE, reserve, shared_file
 from paceline.backend.posix.waits import Backoff
 from paceline.backend.status.status_board import Lost
 from paceline.backend.transports import serialization
-from paceline.backend.transports.inbox import Envelope, Inbox
+from paceline.backend.transports.inbox import ThreadedInbox
 from paceline.backend.transports.serialization import Bytes
 from paceline.backend.transports.shared_segment import NOT_RESERVED, PAGE_BYTES
 
@@ -212,7 +213,7 @@ class Mailbox:
         host: Group,
         rank: Rank,
         folder: Path,
-        inbox: Inbox,
+        inbox: ThreadedInbox,
         lost: Lost,
         ring_bytes: int = RING_BYTES,
     ) -> None:
@@ -239,13 +240,13 @@ class Mailbox:
     def __contains__(self, rank: Rank) -> bool:
         return rank in self._out
 
-    def send(self, to: Rank, envelope: Envelope) -> None:
+    def send(self, envelope: Envelope) -> None:
         """Hands a message over; the value may be changed afterwards.
 
         Raises:
             PeerFailed: the ring was full and the receiver has died.
         """
-        self._out[to].send(envelope)
+        self._out[envelope.to].send(envelope)
 
     def close(self) -> None:
         """Ends the thread and closes the events, if the process continues. No rank may send to this one afterwards."""

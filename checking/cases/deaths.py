@@ -37,8 +37,6 @@ class WithDeaths(Observed):
         super().__init__(job, start)
         self._to_die = sorted(deaths, key=lambda death: death[1])
         self._dead: set[Rank] = set()
-        self._reported: set[tuple[Rank, Rank]] = set()
-        """(receiver, dead rank) of receives from any rank that have failed"""
 
     @property
     def dead(self) -> frozenset[Rank]:
@@ -55,6 +53,7 @@ class WithDeaths(Observed):
         if not any(task.promise is None for task in mine):
             return
         self._dead.add(rank)
+        self._mail.lose(rank)
         self._abandon(mine)
         for task in mine:
             task.lane.steps.close()
@@ -62,17 +61,13 @@ class WithDeaths(Observed):
 
     def _failed_peer(self, task: Task) -> Rank | None:
         """Returns the dead rank because of which the lane's operation fails; None if it does not fail now."""
-        op, rank = task.op, task.me.rank
+        op = task.op
         if isinstance(op, COLLECTIVES):
             missing = [] if task.room is None else task.room.missing
             return next((one for one in missing if one in self._dead), None)
         if not isinstance(op, Receive) or self._letter(task, op) is not None:
             return None
-        for one in sorted(self._dead):
-            concerned = op.source == one or (op.source is None and (rank, one) not in self._reported)
-            if concerned and (one, rank) not in self._mail.channels():
-                return one
-        return None
+        return self._mail.failed_peer(task.me.rank, op.source)
 
     def _can_go(self, task: Task) -> bool:
         return super()._can_go(task) or self._failed_peer(task) is not None
@@ -81,8 +76,8 @@ class WithDeaths(Observed):
         dead = self._failed_peer(task)
         if dead is None:
             return super()._perform(task, op)
-        if isinstance(op, Receive) and op.source is None:
-            self._reported.add((task.me.rank, dead))
+        if isinstance(op, Receive):
+            self._mail.inboxes[task.me.rank].report(op.source, dead)
         task.room = None
         raise PeerFailed(f"rank {dead} died", dead)
 

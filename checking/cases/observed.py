@@ -57,9 +57,10 @@ class Observed(AnyOrder):
             self._compare(rank, "the end of the run")
         yield from (("vectors-unchanged", words) for words in self._changed)
         yield from (("newest-weights", words) for words in self._sent_old)
-        for source, message, where in self._mail.unread():
-            tag = f" with tag {message.tag!r}" if message.tag else ""
-            yield "messages-read", f"rank {where} never received a message{tag} that rank {source} sent to it"
+        for letter in self._mail.unread():
+            tag = f" with tag {letter.tag!r}" if letter.tag else ""
+            words = f"rank {letter.to} never received a message{tag} that rank {letter.source} sent to it"
+            yield "messages-read", words
         for room in self._meetings.open():
             missing = ", ".join(map(str, room.missing))
             yield (

@@ -35,10 +35,10 @@ from paceline.algorithms.core.operations import (
 from paceline.algorithms.core.values import GradientResult
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.algorithms.runtime.handles import Promise
+from paceline.algorithms.runtime.mail import Envelope
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.exhaustive.events import Choice, Event, Key, LaneId, LetterName, Marks, Objects, Request
 from paceline.checking.lanes import LayerReady, Task
-from paceline.checking.mail import Letter
 from paceline.checking.moves import Move
 from paceline.records.trace import Trace
 
@@ -81,7 +81,7 @@ class RunWithEvents(AnyOrder):
         self._asked: dict[Task, int] = {}
         self._met: dict[Task, int] = {}
         self._names: dict[Promise, tuple[LaneId, int]] = {}
-        self._letters: dict[Letter, tuple[LetterName, int]] = {}
+        self._letters: dict[Envelope, tuple[LetterName, int]] = {}
         self._sent: Counter[tuple[int, int, str]] = Counter()
         self._newest: LaneId | None = None
         self._moves_left: deque[Move] = deque()
@@ -154,11 +154,13 @@ class RunWithEvents(AnyOrder):
             return [(None, (go,))]
         if (letter := self._letter(task, op)) is not None:
             self.ambiguous = self.ambiguous or op.source is None or op.timeout_s is not None
-            return [(letter.message.source, (go,))]
-        found: list[tuple[Choice, tuple[Move, ...]]] = [
-            (source, (Move(act="deliver", rank=rank, source=source),) * count + (go,))
-            for source, count in self._mail.deliveries(rank, op.source, op.tag).items()
-        ]
+            return [(letter.source, (go,))]
+        found: list[tuple[Choice, tuple[Move, ...]]] = []
+        for source, to in self._mail.channels():
+            tags = [letter.tag for letter in self._mail.in_flight(source, to)]
+            if to == rank and op.source in (None, source) and op.tag in tags:
+                deliveries = (Move(act="deliver", rank=rank, source=source),) * (tags.index(op.tag) + 1)
+                found.append((source, (*deliveries, go)))
         if op.timeout_s is not None:
             found.append(("time out", (Move(act="time out", rank=rank, lane=task.name, op=op),)))
         return found
@@ -275,10 +277,10 @@ class RunWithEvents(AnyOrder):
     def _conclude(self, event: Event, task: Task, op: Op[Any] | None) -> None:
         """Adds what the answer has done."""
         match op:
-            case Send(to, _, tag) if (letter := self._mail.latest(task.me.rank, to)) and letter not in self._letters:
+            case Send(to, _, tag) if (sent := self._mail.in_flight(task.me.rank, to)) and sent[-1] not in self._letters:
                 channel = (int(task.me.rank), int(to), tag)
                 event.sent = LetterName(task.me.rank, to, tag, self._sent[channel])
-                self._letters[letter] = (event.sent, self._now)
+                self._letters[sent[-1]] = (event.sent, self._now)
                 self._sent[channel] += 1
             case LayerReady(promise):
                 event.settles.append(self._names[promise])

@@ -25,11 +25,12 @@ from paceline.algorithms.core.method import RankContext, Replica, on_host
 from paceline.algorithms.core.operations import Receive, Send
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Group, Rank, Step
+from paceline.algorithms.runtime.mail import Envelope
 from paceline.backend.local.launch import Launch, run_job
 from paceline.backend.posix.waits import wait_until
 from paceline.backend.transports import inbox as inbox_module
 from paceline.backend.transports import interfaces, mailbox, serialization
-from paceline.backend.transports.inbox import Cancelled, Claim, Envelope, Inbox
+from paceline.backend.transports.inbox import Cancelled, Claim, ThreadedInbox
 from paceline.backend.transports.mail import GlooMail
 from paceline.backend.transports.mailbox import Mailbox, Sender
 from paceline.backend.transports.process_groups import Groups
@@ -58,11 +59,11 @@ class Host:
     def lost(self, needed: Any = ()) -> Rank | None:
         return next((rank for rank in needed if rank in self.dead), None)
 
-    def box(self, rank: Rank) -> tuple[Mailbox, Inbox]:
-        inbox = Inbox(self.lost, HOST)
+    def box(self, rank: Rank) -> tuple[Mailbox, ThreadedInbox]:
+        inbox = ThreadedInbox(self.lost, HOST)
         return Mailbox(self.memory, HOST, rank, self.folder, inbox, self.lost), inbox
 
-    def child(self, rank: Rank, does: Callable[[Mailbox, Inbox], object]) -> int:
+    def child(self, rank: Rank, does: Callable[[Mailbox, ThreadedInbox], object]) -> int:
         """Forks a rank; returns its process once its mailbox exists."""
         if (pid := os.fork()) == 0:
             try:
@@ -80,37 +81,37 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return Host(tmp_path, mailbox.anonymous(len(HOST)), set())
 
 
-def get(inbox: Inbox, source: Rank | None = None, timeout_s: float | None = None) -> Envelope:
+def get(inbox: ThreadedInbox, source: Rank | None = None, timeout_s: float | None = None) -> Envelope:
     return inbox.get(source, "", timeout_s, Claim(inbox))
 
 
-def letter(source: Rank, value: Any, sent_s: float = 0.0) -> Envelope:
-    return Envelope(source, "", value, sent_s)
+def letter(source: Rank, to: Rank, value: Any, sent_s: float = 0.0) -> Envelope:
+    return Envelope(source, to, "", value, sent_s)
 
 
 # --- sleeping and waking ----------------------------------------------------------------------------------------------
 
 
 def test_a_sleeping_rank_is_woken_by_a_message(host: Host) -> None:
-    def echo(box: Mailbox, inbox: Inbox) -> None:
+    def echo(box: Mailbox, inbox: ThreadedInbox) -> None:
         while (value := get(inbox, ZERO).value) is not None:
             time.sleep(value)  # until the other one sleeps too
-            box.send(ZERO, letter(ONE, value))
+            box.send(letter(ONE, ZERO, value))
 
     box, inbox = host.box(ZERO)
     pid = host.child(ONE, echo)
     for pause_s in (0.0, 0.1, 0.0, 0.1):
-        box.send(ONE, letter(ZERO, pause_s))
+        box.send(letter(ZERO, ONE, pause_s))
         assert get(inbox, ONE, 10.0).value == pause_s
         time.sleep(0.05)
-    box.send(ONE, letter(ZERO, None))
+    box.send(letter(ZERO, ONE, None))
     os.waitpid(pid, 0)
 
 
 def test_who_waits_takes_no_core(host: Host) -> None:
     _, inbox = host.box(ZERO)
     began_s = time.process_time()
-    threading.Timer(1.0, lambda: inbox.put(letter(TWO, "at last"))).start()
+    threading.Timer(1.0, lambda: inbox.put(letter(TWO, ZERO, "at last"))).start()
     get(inbox)
     assert time.process_time() - began_s < 0.3
 
@@ -118,7 +119,7 @@ def test_who_waits_takes_no_core(host: Host) -> None:
 def test_what_comes_another_way_wakes_too(host: Host) -> None:
     """A message by gloo, and a receive that is cancelled, while another thread waits for shared memory."""
     _, inbox = host.box(ZERO)
-    threading.Timer(0.1, lambda: inbox.put(letter(TWO, "by gloo"))).start()
+    threading.Timer(0.1, lambda: inbox.put(letter(TWO, ZERO, "by gloo"))).start()
     assert get(inbox, None, 10.0).value == "by gloo"
     claim = Claim(inbox)
     threading.Timer(0.1, claim.give_up).start()
@@ -145,7 +146,7 @@ def test_of_lanes_that_wait_each_has_its_own(host: Host) -> None:
         return len(found) == number
 
     for number, tag in enumerate(("b", "a", "c"), start=1):
-        other.send(ZERO, Envelope(ONE, tag, tag, 0.0))
+        other.send(Envelope(ONE, ZERO, tag, tag, 0.0))
         assert wait_until(partial(so_many, number), within_s=FOREVER_S)
     for lane in lanes:
         lane.join()
@@ -162,7 +163,7 @@ def test_a_lane_whose_time_is_up_leaves_the_fetching_to_another(host: Host) -> N
     lane = threading.Thread(target=gives_up)
     lane.start()
     time.sleep(0.1)
-    threading.Timer(0.6, other.send, (ZERO, letter(ONE, "here"))).start()
+    threading.Timer(0.6, other.send, (letter(ONE, ZERO, "here"),)).start()
     began_s = time.monotonic()
     assert get(inbox, ONE, 10.0).value == "here"
     assert time.monotonic() - began_s < FOREVER_S / 2
@@ -172,10 +173,10 @@ def test_a_lane_whose_time_is_up_leaves_the_fetching_to_another(host: Host) -> N
 def test_the_oldest_is_heard_first_whichever_way_it_came(host: Host) -> None:
     _, inbox = host.box(ZERO)
     one, two = host.box(ONE)[0], host.box(TWO)[0]
-    two.send(ZERO, letter(TWO, "second", 2.0))
-    inbox.put(letter(TWO, "third", 3.0))
-    one.send(ZERO, letter(ONE, "first", 1.0))
-    one.send(ZERO, letter(ONE, "fourth", 4.0))
+    two.send(letter(TWO, ZERO, "second", 2.0))
+    inbox.put(letter(TWO, ZERO, "third", 3.0))
+    one.send(letter(ONE, ZERO, "first", 1.0))
+    one.send(letter(ONE, ZERO, "fourth", 4.0))
     assert [get(inbox).value for _ in range(4)] == ["first", "second", "third", "fourth"]
 
 
@@ -188,7 +189,7 @@ def test_a_send_waits_for_no_program(host: Host) -> None:
     for rank, (box, _) in boxes.items():
         for other in HOST:
             if other != rank:
-                box.send(other, letter(rank, LARGE + int(rank)))
+                box.send(letter(rank, other, LARGE + int(rank)))
     for rank, (_, inbox) in boxes.items():
         for other in HOST:
             if other != rank:
@@ -197,7 +198,7 @@ def test_a_send_waits_for_no_program(host: Host) -> None:
 
 def test_lanes_of_one_rank_do_not_mix_their_messages(host: Host) -> None:
     box, (_, inbox) = host.box(ONE)[0], host.box(ZERO)
-    lanes = [threading.Thread(target=box.send, args=(ZERO, letter(ONE, LARGE * lane))) for lane in range(4)]
+    lanes = [threading.Thread(target=box.send, args=(letter(ONE, ZERO, LARGE * lane),)) for lane in range(4)]
     for lane in lanes:
         lane.start()
     got = sorted((get(inbox, ONE, 10.0).value for _ in lanes), key=lambda value: float(value[-1]))
@@ -209,15 +210,15 @@ def test_lanes_of_one_rank_do_not_mix_their_messages(host: Host) -> None:
 
 
 def test_a_sender_killed_in_a_message_leaves_the_others_working(host: Host) -> None:
-    def half(box: Mailbox, _: Inbox) -> None:
-        box.send(ZERO, letter(ONE, "whole"))
-        for part in serialization.parts(letter(ONE, LARGE[:1000])):
+    def half(box: Mailbox, _: ThreadedInbox) -> None:
+        box.send(letter(ONE, ZERO, "whole"))
+        for part in serialization.parts(letter(ONE, ZERO, LARGE[:1000])):
             box._out[ZERO]._write(part[: len(part) // 2 + 8])
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def whole(box: Mailbox, _: Inbox) -> None:
+    def whole(box: Mailbox, _: ThreadedInbox) -> None:
         for number in range(3):
-            box.send(ZERO, letter(TWO, LARGE + number))
+            box.send(letter(TWO, ZERO, LARGE + number))
 
     _, inbox = host.box(ZERO)
     killed = host.child(ONE, half)
@@ -244,14 +245,14 @@ def test_a_send_to_a_dead_rank_ends_when_there_is_no_room(host: Host) -> None:
 
     def sends() -> None:
         while True:
-            box.send(ONE, letter(ZERO, LARGE))
+            box.send(letter(ZERO, ONE, LARGE))
 
     threading.Timer(0.2, dies).start()
     with pytest.raises(PeerFailed, match="rank 1 died"):
         sends()
     with pytest.raises(PeerFailed, match="rank 1 died"):  # a part of a message was written: nothing can follow it
-        box.send(ONE, letter(ZERO, 1))
-    box.send(TWO, letter(ZERO, "still"))
+        box.send(letter(ZERO, ONE, 1))
+    box.send(letter(ZERO, TWO, "still"))
     assert get(inbox, ZERO, 10.0).value == "still"
 
 
@@ -263,7 +264,7 @@ def test_processes_that_were_not_forked_find_the_memory_by_its_file(host: Host) 
     path = host.folder / "mail"
     host.memory = mailbox.in_file(path, len(HOST))
     box, _ = host.box(ZERO)
-    box.send(ONE, letter(ZERO, "early"))
+    box.send(letter(ZERO, ONE, "early"))
     host.memory = mailbox.in_file(path, len(HOST))
     _, inbox = host.box(ONE)
     assert get(inbox, ZERO, 10.0).value == "early"
@@ -308,10 +309,9 @@ def test_memory_on_a_host_and_gloo_between_hosts(
     kinds: tuple[type[Any], ...] = (GlooMail, Sender)
 
     def noted(kind: type[Any], send: Any) -> Any:
-        def noting(self: Any, *args: Any) -> None:
-            source, to = args[-1].source, args[0] if kind is GlooMail else self._to
-            (tmp_path / f"{kind.__name__} {source} {to}").touch()
-            send(self, *args)
+        def noting(self: Any, envelope: Envelope) -> None:
+            (tmp_path / f"{kind.__name__} {envelope.source} {envelope.to}").touch()
+            send(self, envelope)
 
         return noting
 
@@ -384,12 +384,12 @@ def test_a_process_that_goes_on_keeps_nothing_of_a_closed_box(tmp_path: Path) ->
     before = psutil.Process().num_fds(), threading.active_count()
     memory = mailbox.anonymous(2)
     group = Group((Rank(0), Rank(1)))
-    inboxes = [Inbox(lambda _: None, group) for _ in group]
+    inboxes = [ThreadedInbox(lambda _: None, group) for _ in group]
     boxes = [
         Mailbox(memory, group, rank, tmp_path, inbox, lambda _: None)
         for rank, inbox in zip(group, inboxes, strict=True)
     ]
-    boxes[0].send(Rank(1), Envelope(Rank(0), "", "hello", 0.0))
+    boxes[0].send(Envelope(Rank(0), Rank(1), "", "hello", 0.0))
     assert inboxes[1].get(Rank(0), "", 10.0, Claim(inboxes[1])).value == "hello"
     for box in boxes:
         box.close()

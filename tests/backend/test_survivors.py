@@ -23,12 +23,13 @@ from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.job import Death
 from paceline.algorithms.core.values import Group, Rank, Samples
+from paceline.algorithms.runtime.mail import Envelope
 from paceline.backend.local.launch import RankFailed
 from paceline.backend.rank.communication import Agreement, name_of
 from paceline.backend.status.rank_status import Vote
 from paceline.backend.status.status_board import StatusBoard
 from paceline.backend.training.run import train
-from paceline.backend.transports.inbox import Claim, Envelope, Inbox
+from paceline.backend.transports.inbox import Claim, ThreadedInbox
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
@@ -67,19 +68,19 @@ def test_how_many_each_method_can_lose() -> None:
 
 def test_who_waits_for_anyone_hears_of_a_death_once_and_after_the_last_message() -> None:
     board = StatusBoard(3, [Rank(2)], spare=2)
-    inbox = Inbox(board.lost, [Rank(rank) for rank in range(3)])
+    inbox = ThreadedInbox(board.lost, [Rank(rank) for rank in range(3)])
 
     def get(source: Rank | None = None) -> Any:
         return inbox.get(source, "", 0.0, Claim(inbox)).value
 
-    inbox.put(Envelope(Rank(1), "", "its last", 0.0))
+    inbox.put(Envelope(Rank(1), Rank(2), "", "its last", 0.0))
     board.lose(Rank(1), ends=False)
     assert get() == "its last"
     with pytest.raises(PeerFailed, match="rank 1 died") as caught:
         get()
     assert caught.value.rank == 1
-    inbox.put(Envelope(Rank(1), "", "too late", 0.0))
-    inbox.put(Envelope(Rank(0), "", "alive", 0.0))
+    inbox.put(Envelope(Rank(1), Rank(2), "", "too late", 0.0))
+    inbox.put(Envelope(Rank(0), Rank(2), "", "alive", 0.0))
     assert get() == "alive"
     for _ in range(2):
         with pytest.raises(PeerFailed):

@@ -40,8 +40,8 @@ TRANSPORTS = (
     Mutant(
         name="mail-in-order-of-arrival",
         file="backend/transports/inbox.py",
-        old="insort(self._waiting, envelope, key=lambda one: one.sent_s)",
-        new="self._waiting.append(envelope)",
+        old="self._messages.sort_in(envelope)",
+        new="self._messages.put(envelope)",
         bug="Messages are heard in the order of their arrival, not of their sending.",
         tests=("backend/test_mailbox.py", "backend/test_wire.py"),
     ),

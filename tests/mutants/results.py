@@ -40,8 +40,8 @@ CHECKING = (
     Mutant(
         name="replay-of-any-source",
         file="checking/replay.py",
-        old="return self._mail.find(task.me.rank, source, op.tag)",
-        new="return self._mail.find(task.me.rank, op.source, op.tag)",
+        old="return self._mail.inboxes[task.me.rank].find(source, op.tag)",
+        new="return self._mail.inboxes[task.me.rank].find(op.source, op.tag)",
         bug="A replay hears any sender where the record says which one was heard.",
         tests=("unit/test_replay.py",),
     ),

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Group, Rank
+from paceline.algorithms.runtime.mail import Envelope
 from paceline.backend.transports import serialization
-from paceline.backend.transports.inbox import Claim, Envelope, Inbox
+from paceline.backend.transports.inbox import Claim, ThreadedInbox
 from paceline.backend.transports.mailbox import COUNTS_BYTES, Mailbox, Ring, mailbox_bytes
 from tests.thorough import examples
 
@@ -54,12 +55,12 @@ def test_a_ring_is_a_stream(moves: list[tuple[bool, int]], size: int, before: in
 
 
 @contextmanager
-def host_of(members: int, ring_bytes: int) -> Iterator[list[tuple[Mailbox, Inbox]]]:
+def host_of(members: int, ring_bytes: int) -> Iterator[list[tuple[Mailbox, ThreadedInbox]]]:
     """The mailboxes of a host, here all in one process."""
     host = Group(tuple(map(Rank, range(members))))
     memory = mmap.mmap(-1, mailbox_bytes(members, ring_bytes))
     with tempfile.TemporaryDirectory() as folder:
-        inboxes = [Inbox(no_dead_rank, host) for _ in host]
+        inboxes = [ThreadedInbox(no_dead_rank, host) for _ in host]
         yield [
             (Mailbox(memory, host, rank, Path(folder), inbox, no_dead_rank, ring_bytes), inbox)
             for rank, inbox in zip(host, inboxes, strict=True)
@@ -79,7 +80,7 @@ def test_messages_of_any_size_arrive_whole_and_in_order(sent: list[tuple[int, in
         for number, (source, to, size) in enumerate(sent):
             if source != to:
                 value = np.arange(size) * 1.0 + number
-                boxes[source][0].send(Rank(to), Envelope(Rank(source), "", value, float(number)))
+                boxes[source][0].send(Envelope(Rank(source), Rank(to), "", value, float(number)))
                 expected.setdefault((source, to), []).append(value.tolist())
                 value[:] = -1.0  # the sent vector is unchanged
         for (source, to), values in expected.items():
