@@ -118,7 +118,7 @@ class AnyOrder(Driver):
                 return self._begin_lane(task, what)
             case Wait(handle):
                 handles = self._handles[task.me.rank]
-                return handles.result(handles.entry(handle))
+                return handles.result(handles.promise(handle))
             case WaitFor():
                 return self._wait_for(task, op)
             case Cancel(handle):
@@ -222,8 +222,8 @@ class AnyOrder(Driver):
 
     def _wait_for(self, task: Task, op: WaitFor[Any]) -> tuple[tuple[int, Any], ...]:
         handles = self._handles[task.me.rank]
-        entries = handles.awaited(op.handles, op.least)
-        return handles.answers(task.line, entries, op.least, self._found(task, op))
+        promises = handles.awaited(op.handles, op.least)
+        return handles.answers(task.line, promises, op.least, self._found(task, op))
 
     def _found(self, task: Task, op: WaitFor[Any]) -> tuple[int, ...] | None:
         """Returns the indices of the handles to report as done; None for all that are done."""

@@ -63,9 +63,9 @@ def need_of(task: Task, handles: HandleTable[Promise], cells: Cells) -> str:
         case Receive():
             return f"a message from {message_wanted(task.op)}"
         case Wait(handle) | Cancel(handle):
-            return f"the end of {handles.entry(handle).what()}"
+            return f"the end of {handles.promise(handle).what()}"
         case WaitFor(waited, need):
-            unsettled = [entry.what() for entry in map(handles.entry, waited) if not entry.settled]
+            unsettled = [promise.what() for promise in map(handles.promise, waited) if not promise.settled]
             return f"{need} of {len(waited)} handles; open are {', '.join(unsettled)}"
         case Lock(cell):
             rank, lane = cells.holder(task.me.node, cell) or (task.me.rank, task.name)

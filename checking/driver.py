@@ -29,7 +29,7 @@ from paceline.algorithms.core.operations import Op, Receive, Start
 from paceline.algorithms.core.program import Lane, Routine
 from paceline.algorithms.core.values import Rank, may_diverge
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES, Collective, Meetings, outcome
-from paceline.algorithms.runtime.handles import HandleTable, Promise, UnheardFailures
+from paceline.algorithms.runtime.handles import HandleTable, Promise, UnheardFailures, answered
 from paceline.algorithms.runtime.mail import Envelope, Mailroom
 from paceline.algorithms.runtime.program_errors import InvalidOperation, timed_out
 from paceline.algorithms.runtime.update_log import UpdateLog
@@ -114,8 +114,8 @@ class Driver(ABC):
 
     def checkpoint(self) -> Checkpoint:
         """Returns the checkpoint from which the programs can be entered again, once the run is over."""
-        entries = [item for table in self._handles.values() for item in table.items()]
-        answers = {handle: entry.answer for handle, entry in entries if entry.settled and not entry.cancelled}
+        items = [item for table in self._handles.values() for item in table.items()]
+        answers = {handle: promise.answer for handle, promise in items if promise.settled and not promise.cancelled}
         ages = {rank: log.age for rank, log in self._logs.items()}
         return Checkpoint(dict(self.trace.states), answers, self.trace.weights, ages)
 
@@ -123,9 +123,8 @@ class Driver(ABC):
         vector, start = self.job.learner.initial(), self.start
         if start is not None:
             for rank, table in self._handles.items():
-                mine = {handle: answer for handle, answer in start.answers.items() if handle.rank == rank}
                 table.restore(
-                    {handle: Promise(earlier, settled=True, answer=answer) for handle, answer in mine.items()}
+                    answered({handle: answer for handle, answer in start.answers.items() if handle.rank == rank})
                 )
             for rank, age in start.ages.items():
                 self._logs[rank].age = age
@@ -239,8 +238,3 @@ class Driver(ABC):
         """Describes the position of a lane and what it waits for."""
         rank = task.me.rank
         return line_of(task, self._steps[rank], self._handles[rank], self._cells)
-
-
-def earlier() -> str:
-    """Describes an operation whose answer is in a checkpoint."""
-    return "an operation of an earlier run"

@@ -241,7 +241,7 @@ class Replay(AnyOrder):
         if self._outcome(task, Cancel(handle), bool):
             if handle in self._routines:
                 raise LeftRecord("cancels a sub-program; its progress at that time is not in the record")
-            promise = self._handles[task.me.rank].entry(handle)
+            promise = self._handles[task.me.rank].promise(handle)
             promise.settled, promise.failure = False, None  # the replay may have completed it already
         return super()._cancel(task, handle)
 

@@ -2,9 +2,9 @@
 
 Rules of this file:
 
-* Each rank has one `HandleTable`, which maps handles to `Entry` objects. An entry exists as long as the program holds
-  its handle, because the answer may be requested again.
-* `Wait` and `WaitFor` have two phases: `awaited` checks the operation; the interpreter waits until enough entries have
+* Each rank has one `HandleTable`, which maps handles to promises. A promise exists as long as the program holds its
+  handle, because the answer may be requested again.
+* `Wait` and `WaitFor` have two phases: `awaited` checks the operation; the interpreter waits until enough promises have
   settled; `answers` returns the answer.
 * Which handles of a partial `WaitFor` were done and whether a `Cancel` was in time depend on timing. The table reports
   both to the record of the run, so that a replay gives the same answers.
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from paceline.algorithms.core.operations import Handle, Op, WaitFor
@@ -30,29 +30,9 @@ Report = Callable[[str, Outcome], object]
 """receives the name of a lane and its outcome"""
 
 
-class Entry(Protocol):
-    """A started operation or program."""
-
-    @property
-    def settled(self) -> bool:
-        """Whether it has ended or was cancelled."""
-        ...
-
-    def result(self) -> Any:
-        """Returns its answer; raises its failure, or `InvalidOperation` if it was cancelled."""
-        ...
-
-    def cancel(self) -> bool:
-        """Cancels it; returns False if it had already settled."""
-        ...
-
-
-E = TypeVar("E", bound=Entry)
-
-
 @dataclass(eq=False, slots=True)
 class Promise:
-    """An entry of an interpreter that runs all ranks in one thread.
+    """The outcome of something that a program has started.
 
     >>> promise = Promise(lambda: "Receive(), started at method.py:7")
     >>> promise.watchers.append(lambda: print("settled"))
@@ -65,7 +45,7 @@ class Promise:
     what: Callable[[], str]
     """returns its name; called only for messages, because the name of a large group is long"""
     give_up: Callable[[], object] | None = None
-    """stops the work; None if others need it to continue"""
+    """stops the work; None if others need it to continue. It returns False if the work has just ended"""
     settled: bool = False
     cancelled: bool = False
     answer: Any = None
@@ -82,7 +62,13 @@ class Promise:
         for tell in watchers:
             tell()
 
+    @property
+    def over(self) -> bool:
+        """Whether a wait for it ends at once."""
+        return self.settled
+
     def result(self) -> Any:
+        """Returns its answer; raises its failure, or `InvalidOperation` if it was cancelled."""
         if self.cancelled:
             raise cancelled(self.what())
         if self.failure is not None:
@@ -90,13 +76,15 @@ class Promise:
         return self.answer
 
     def cancel(self) -> bool:
-        if self.settled:
+        """Cancels it; returns False if it was over."""
+        if self.over or (self.give_up is not None and self.give_up() is False):
             return False
-        if self.give_up is not None:
-            self.give_up()
         self.cancelled = True
         self.end()
         return True
+
+
+P = TypeVar("P", bound=Promise)
 
 
 class UnheardFailures:
@@ -120,7 +108,7 @@ class UnheardFailures:
             raise self._errors[0]
 
 
-class HandleTable(Generic[E]):
+class HandleTable(Generic[P]):
     """The handles of one rank.
 
     Args:
@@ -142,30 +130,30 @@ class HandleTable(Generic[E]):
 
     def __init__(self, rank: Rank, report: Report, unheard: UnheardFailures | None = None) -> None:
         self._rank, self._report, self._unheard = rank, report, unheard or UnheardFailures()
-        self._entries: WeakKeyDictionary[Handle[Any], E] = WeakKeyDictionary()
+        self._promises: WeakKeyDictionary[Handle[Any], P] = WeakKeyDictionary()
         self._numbers = count(1)
 
-    def give(self, entry: E) -> Handle[Any]:
+    def give(self, promise: P) -> Handle[Any]:
         """Returns a new handle for something that was started."""
         handle: Handle[Any] = Handle(self._rank, next(self._numbers))
-        self._entries[handle] = entry
+        self._promises[handle] = promise
         return handle
 
-    def restore(self, entries: Mapping[Handle[Any], E]) -> None:
+    def restore(self, promises: Mapping[Handle[Any], P]) -> None:
         """Adds the handles of a checkpoint; new handles get higher numbers."""
-        self._entries.update(entries)
-        self._numbers = count(max((handle.number for handle in entries), default=0) + 1)
+        self._promises.update(promises)
+        self._numbers = count(max((handle.number for handle in promises), default=0) + 1)
 
-    def entry(self, handle: Handle[Any]) -> E:
-        """Returns the entry of a handle; raises `InvalidOperation` if the handle is not from this rank."""
-        entry = self._entries.get(handle) if handle.rank == self._rank else None
-        if entry is None:
+    def promise(self, handle: Handle[Any]) -> P:
+        """Returns the promise of a handle; raises `InvalidOperation` if the handle is not from this rank."""
+        promise = self._promises.get(handle) if handle.rank == self._rank else None
+        if promise is None:
             raise unknown_handle(handle, self._rank)
-        return entry
+        return promise
 
-    def items(self) -> list[tuple[Handle[Any], E]]:
-        """Returns all handles that the program still holds, with their entries."""
-        return list(self._entries.items())
+    def items(self) -> list[tuple[Handle[Any], P]]:
+        """Returns all handles that the program still holds, with their promises."""
+        return list(self._promises.items())
 
     def is_over(self, handles: Sequence[Handle[Any]], least: int) -> bool:
         """Returns whether a wait would end immediately, also with an error.
@@ -176,15 +164,15 @@ class HandleTable(Generic[E]):
         """
         settled = 0
         for handle in reversed(handles):  # the latest usually settles last
-            entry = self._entries.get(handle) if handle.rank == self._rank else None
-            if entry is None or entry.settled:
+            promise = self._promises.get(handle) if handle.rank == self._rank else None
+            if promise is None or promise.over:
                 settled += 1
             elif least == len(handles):
                 return False
         return settled >= min(least, len(handles))
 
-    def awaited(self, handles: Sequence[Handle[Any]], least: int) -> list[E]:
-        """Returns the entries of the handles of a wait.
+    def awaited(self, handles: Sequence[Handle[Any]], least: int) -> list[P]:
+        """Returns the promises of the handles of a wait.
 
         Args:
             handles: the handles of the wait.
@@ -193,41 +181,50 @@ class HandleTable(Generic[E]):
         Raises:
             InvalidOperation: a handle is not from this rank, or `least` is out of range.
         """
-        entries = [self.entry(handle) for handle in handles]
-        if not 0 <= least <= len(entries):
-            raise too_few_handles(least, len(entries))
-        return entries
+        promises = [self.promise(handle) for handle in handles]
+        if not 0 <= least <= len(promises):
+            raise too_few_handles(least, len(promises))
+        return promises
 
     def answers(
-        self, lane: str, entries: Sequence[E], least: int, found: tuple[int, ...] | None = None
+        self, lane: str, promises: Sequence[P], least: int, over: tuple[int, ...] | None = None
     ) -> tuple[tuple[int, Any], ...]:
         """Returns the answer of a `WaitFor` after the waiting has ended.
 
         Args:
             lane: the lane that has waited.
-            entries: the entries of the handles, from `awaited`.
-            least: the number of entries that had to settle.
-            found: the indices of the answer (in a replay); None: all that have settled.
+            promises: the promises of the handles, from `awaited`.
+            least: how many of them had to settle.
+            over: the indices of those that count as settled (in a replay); None: all that have.
         """
-        if found is None:
-            found = tuple([index for index, entry in enumerate(entries) if entry.settled])
-        if least < len(entries):
-            self._report(lane, found)
-        return tuple([(index, self.result(entries[index])) for index in found])
+        if over is None:
+            over = tuple([index for index, promise in enumerate(promises) if promise.over])
+        if least < len(promises):
+            self._report(lane, over)
+        return tuple([(index, self.result(promises[index])) for index in over])
 
-    def result(self, entry: E) -> Any:
-        """Returns the answer of a settled entry; raises its failure, which then counts as received."""
+    def result(self, promise: P) -> Any:
+        """Returns the answer of a settled promise; raises its failure, which then counts as received."""
         try:
-            return entry.result()
+            return promise.result()
         except Exception as error:
             self._unheard.hear(error)
             raise
 
     def cancel(self, lane: str, handle: Handle[Any]) -> bool:
-        """Cancels the entry of a handle; returns whether that was in time."""
-        in_time = self.entry(handle).cancel()
+        """Cancels what a handle stands for; returns whether that was in time."""
+        in_time = self.promise(handle).cancel()
         self._report(lane, in_time)
         return in_time
+
+
+def answered(answers: Mapping[Handle[Any], Any]) -> dict[Handle[Any], Promise]:
+    """Returns the promises of operations from before a checkpoint, by their handles."""
+
+    def what() -> str:
+        return "an operation from before the checkpoint"
+
+    return {handle: Promise(what, settled=True, answer=answer) for handle, answer in answers.items()}
 
 
 def is_partial(op: WaitFor[Any]) -> bool:

@@ -16,7 +16,7 @@ from paceline.algorithms.runtime.mail import Envelope
 from paceline.algorithms.runtime.program_errors import check_peer, message_wanted, timed_out
 from paceline.backend.devices.accelerator import Accelerator
 from paceline.backend.posix.waits import Backoff
-from paceline.backend.rank.handles import Pending
+from paceline.backend.rank.handles import Fetched
 from paceline.backend.rank.rank_context import Station, Thread
 from paceline.backend.status.rank_status import Vote
 from paceline.backend.status.status_board import StatusBoard
@@ -106,7 +106,7 @@ class Communication:
         """Performs a collective and returns its answer."""
         return self.issue(thread, op).finish()
 
-    def issue(self, thread: Thread, op: Collective, *, started: bool = False) -> Pending:
+    def issue(self, thread: Thread, op: Collective, *, started: bool = False) -> Fetched:
         """Starts a collective, after checking on the board that the other members have started the same one.
 
         Inside a node it uses shared memory, otherwise gloo. The wait is reported on the board once: here if the
@@ -138,7 +138,7 @@ class Communication:
             station.span(thread, "collective", start, step=step, nbytes=sent, key=key)
             return answer
 
-        return Pending(flying.done, finish, f"{what}, started at {place}")
+        return Fetched(lambda: f"{what}, started at {place}", done=flying.done, finish=finish)
 
     def _words(self, group: Group, stream: str) -> tuple[str, str]:
         """Returns a name for the sequence of collectives of the group and stream, and the group as text."""

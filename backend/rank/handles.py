@@ -10,46 +10,34 @@ from typing import Any
 
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.operations import Handle
-from paceline.algorithms.runtime.handles import HandleTable
-from paceline.algorithms.runtime.program_errors import cancelled
+from paceline.algorithms.runtime.handles import HandleTable, Promise, answered
 from paceline.backend.rank.rank_context import Station, Thread
 
 POLL_S = 0.0002
 """interval of polling in a wait for some of several operations: gloo cannot wait for any of several"""
 
 
-@dataclass(eq=False)
-class Pending:
-    """A started operation: whether it is done, and a function that waits for its answer and is called once."""
+@dataclass(eq=False, kw_only=True)
+class Fetched(Promise):
+    """A promise whose outcome is fetched by those who wait for it, from a thread or a transport."""
 
     done: Callable[[], bool]
+    """whether `finish` returns at once"""
     finish: Callable[[], Any]
-    what: str
-    give_up: Callable[[], object] | None = None
-    """ends the operation early, if that is possible; returns False if it was done already"""
-    cancelled: bool = False
-    _answer: tuple[Any] | None = None
+    """waits for the answer, or raises the failure"""
 
     @property
-    def settled(self) -> bool:
-        return self.cancelled or self._answer is not None or self.done()
+    def over(self) -> bool:
+        return self.settled or self.done()
 
     def result(self) -> Any:
-        if self.cancelled:
-            raise cancelled(self.what)
-        return self.answer()
-
-    def cancel(self) -> bool:
-        if self.settled or (self.give_up is not None and self.give_up() is False):
-            return False
-        self.cancelled = True
-        return True
-
-    def answer(self) -> Any:
-        """Waits and returns the answer; may be called again, as a handle may be waited for again."""
-        if self._answer is None:
-            self._answer = (self.finish(),)
-        return self._answer[0]
+        """Waits for the outcome, and returns or raises it."""
+        if not self.settled:
+            try:
+                self.end(self.finish())
+            except Exception as error:
+                self.end(failure=error)
+        return super().result()
 
 
 class Handles:
@@ -57,14 +45,14 @@ class Handles:
 
     def __init__(self, station: Station) -> None:
         self._station = station
-        self._table = HandleTable[Pending](station.me.rank, partial(station.recorder.outcome, station.me.rank))
-        self._unanswered: dict[Pending, None] = {}
+        self._table = HandleTable[Promise](station.me.rank, partial(station.recorder.outcome, station.me.rank))
+        self._unanswered: dict[Promise, None] = {}
         """operations whose answer or failure the program has not received"""
 
-    def keep(self, pending: Pending) -> Handle[Any]:
+    def keep(self, promise: Promise) -> Handle[Any]:
         """Adds an operation and returns its handle."""
-        self._unanswered[pending] = None
-        return self._table.give(pending)
+        self._unanswered[promise] = None
+        return self._table.give(promise)
 
     def all_done(self, handles: Sequence[Handle[Any]]) -> bool:
         """Whether a wait for all of these would return at once."""
@@ -72,30 +60,30 @@ class Handles:
 
     def wait(self, thread: Thread, handles: Sequence[Handle[Any]], least: int) -> tuple[tuple[int, Any], ...]:
         """Waits until `least` are done; returns (index, answer) of all that are done by then."""
-        pendings = self._table.awaited(handles, least)
-        if least < len(pendings):
-            self._until_done(thread, pendings, least)
-            found = tuple(index for index, pending in enumerate(pendings) if pending.settled)
+        promises = self._table.awaited(handles, least)
+        if least < len(promises):
+            self._until_over(thread, promises, least)
         else:
-            for pending in (*pendings[-1:], *pendings):  # the last one first: one wake-up instead of one for each
-                self._finish(thread, pending)
-            found = tuple(range(len(pendings)))
-        for index in found:
-            self._unanswered.pop(pendings[index], None)
-        return self._table.answers(thread.line, pendings, least, found)
+            for promise in (*promises[-1:], *promises):  # the last one first: one wake-up instead of one for each
+                self._finish(thread, promise)
+        over = tuple(index for index, promise in enumerate(promises) if promise.over)
+        for index in over:
+            self._unanswered.pop(promises[index], None)
+        return self._table.answers(thread.line, promises, least, over)
 
-    def _finish(self, thread: Thread, pending: Pending) -> None:
-        """Waits until it is done, failed or cancelled."""
-        if pending.settled:
+    def _finish(self, thread: Thread, promise: Promise) -> None:
+        """Waits until it is over, unless it fails."""
+        if promise.over:
             return
-        self._unanswered.pop(pending, None)
-        self._station.waiting(thread, f"for {pending.what}")
-        pending.answer()
+        self._unanswered.pop(promise, None)
+        self._station.waiting(thread, f"for {promise.what()}")
+        promise.result()
         self._station.moving(thread)
 
-    def _until_done(self, thread: Thread, pendings: Sequence[Pending], least: int) -> None:
-        self._station.waiting(thread, f"for {least} of {len(pendings)}: " + ", ".join(p.what for p in pendings))
-        while sum(pending.settled for pending in pendings) < least:
+    def _until_over(self, thread: Thread, promises: Sequence[Promise], least: int) -> None:
+        words = ", ".join(promise.what() for promise in promises)
+        self._station.waiting(thread, f"for {least} of {len(promises)}: {words}")
+        while sum(promise.over for promise in promises) < least:
             if (dead := self._station.board.lost()) is not None:
                 raise PeerFailed(f"rank {dead} died", dead)
             time.sleep(POLL_S)
@@ -105,7 +93,7 @@ class Handles:
         """Cancels an operation; returns True if that was in time."""
         in_time = self._table.cancel(thread.line, handle)
         if in_time:
-            self._unanswered.pop(self._table.entry(handle), None)
+            self._unanswered.pop(self._table.promise(handle), None)
         return in_time
 
     def complete(self, thread: Thread) -> None:
@@ -114,9 +102,9 @@ class Handles:
         Operations that can never complete after a death that the run survives are dropped.
         """
         while unanswered := list(self._unanswered):
-            self._station.waiting(thread, f"for {unanswered[0].what}, which it has started and not waited for")
+            self._station.waiting(thread, f"for {unanswered[0].what()}, which it has started and not waited for")
             try:
-                unanswered[0].answer()
+                unanswered[0].result()
             except PeerFailed:
                 if self._station.board.lost() is not None:
                     raise
@@ -124,13 +112,8 @@ class Handles:
 
     def answer(self, handle: Handle[Any]) -> Any:
         """Returns the answer of a complete operation, for a checkpoint."""
-        return self._table.entry(handle).answer()
+        return self._table.promise(handle).result()
 
     def restore(self, answers: Mapping[Handle[Any], Any]) -> None:
         """Restores the handles of a checkpoint with their answers; new handles are numbered after them."""
-        self._table.restore({handle: _answered(answer) for handle, answer in answers.items()})
-
-
-def _answered(answer: Any) -> Pending:
-    """Returns an operation from before a checkpoint, with its answer."""
-    return Pending(lambda: True, lambda: answer, "an operation from before the checkpoint")
+        self._table.restore(answered(answers))

@@ -37,7 +37,7 @@ from paceline.backend.devices.nan_check import OnNonfinite
 from paceline.backend.posix.worker_thread import WorkerThread
 from paceline.backend.rank.checkpoint import Part
 from paceline.backend.rank.communication import Communication
-from paceline.backend.rank.handles import Handles, Pending
+from paceline.backend.rank.handles import Fetched, Handles
 from paceline.backend.rank.loading import Loader
 from paceline.backend.rank.pacing import Device, Pace
 from paceline.backend.rank.rank_context import Behind, Station, Thread
@@ -303,7 +303,7 @@ class Interpreter:
                     self.communication.leave(child.stream)
 
         # added before it starts: it precedes the operations that it starts itself
-        handle = self.handles.keep(Pending(future.done, future.result, named(what, place), give_up))
+        handle = self.handles.keep(Fetched(lambda: named(what, place), give_up, done=future.done, finish=future.result))
         threading.Thread(target=body, daemon=True, name=child.name).start()
         return handle
 
@@ -330,7 +330,11 @@ class Interpreter:
             thread.leave(compute)
         return tuple(
             self.handles.keep(
-                Pending(partial(answers.done, place), partial(answers.get, place), f"the gradient of {bucket.name}")
+                Fetched(
+                    partial("the gradient of {}".format, bucket.name),
+                    done=partial(answers.done, place),
+                    finish=partial(answers.get, place),
+                )
             )
             for place, bucket in enumerate(buckets)
         )

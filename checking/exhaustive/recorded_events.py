@@ -229,7 +229,7 @@ class RunWithEvents(AnyOrder):
         made = super()._layers(task, op)
         assert self._newest is not None, "the backward pass has a lane"
         for number, handle in enumerate(made, 1):
-            self._names[self._handles[task.me.rank].entry(handle)] = (self._newest, number)
+            self._names[self._handles[task.me.rank].promise(handle)] = (self._newest, number)
         return made
 
     def _advance(self, task: Task, answer: Any = None, failure: BaseException | None = None) -> None:

@@ -288,7 +288,7 @@ class CohortRun:
 
     def _layers(self, task: CohortTask, op: ops.LayerGradients) -> tuple[ops.Handle[Any], ...]:
         handles = task.own.handles
-        weights = [handles.entry(handle) for handle in op.weights] if isinstance(op.weights, tuple) else []
+        weights = [handles.promise(handle) for handle in op.weights] if isinstance(op.weights, tuple) else []
         buckets = op.parts(task.own.me.layout)
         parts = [TimedPromise(partial("the gradient of {}".format, bucket.name)) for bucket in buckets]
         child = self._beside(task, task.line)
@@ -388,7 +388,7 @@ class CohortRun:
     # --- waiting ------------------------------------------------------------------------------------------------
 
     def _wait(self, task: CohortTask, op: ops.Wait[Any]) -> Any:
-        promise = task.own.handles.entry(op.handle)
+        promise = task.own.handles.promise(op.handle)
         promise.waiter = task
         return self._awaited(task, promise)
 

@@ -335,7 +335,7 @@ class Simulation:
     def _layers(self, task: Task, op: LayerGradients) -> tuple[Handle[Any], ...]:
         """Starts a layer-wise gradient; each part of it has a promise, which the gradient's task settles."""
         handles = task.station.handles
-        weights = [handles.entry(handle) for handle in op.weights] if isinstance(op.weights, tuple) else []
+        weights = [handles.promise(handle) for handle in op.weights] if isinstance(op.weights, tuple) else []
         buckets = op.parts(task.me.layout)
         parts = [Promise(partial("the gradient of {}".format, bucket.name)) for bucket in buckets]
         child = self._beside(task, op, task.line)
@@ -373,7 +373,7 @@ class Simulation:
 
     def _wait(self, task: Task, op: ops.Wait[Any]) -> Steps:
         """Waits for a started operation and returns its answer."""
-        promise = task.station.handles.entry(op.handle)
+        promise = task.station.handles.promise(op.handle)
         if not promise.settled:
             yield from self._awaited(task, [promise], 1)
         return task.station.handles.result(promise)

@@ -132,7 +132,7 @@ CHECKPOINTS = (
     Mutant(
         name="resume-numbers-handles-anew",
         file="algorithms/runtime/handles.py",
-        old="self._numbers = count(max((handle.number for handle in entries), default=0) + 1)",
+        old="self._numbers = count(max((handle.number for handle in promises), default=0) + 1)",
         new="self._numbers = count(1)",
         bug="After a resume a new handle may have the number of one from before the checkpoint.",
         tests=("unit/test_checkpoint_files.py",),
