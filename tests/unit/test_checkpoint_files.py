@@ -214,7 +214,8 @@ def test_checkpoints_come_at_multiples_wherever_a_run_goes_on() -> None:
 
 
 def test_handles_are_numbered_after_those_of_the_checkpoint() -> None:
-    station: Any = SimpleNamespace(me=SimpleNamespace(rank=Rank(0)))
+    recorder = SimpleNamespace(outcome=lambda *_: None)
+    station: Any = SimpleNamespace(me=SimpleNamespace(rank=Rank(0)), recorder=recorder)
     started = Handles(station)
     started.restore({Handle(Rank(0), 2): "old", Handle(Rank(0), 4): "old, too"})
     assert started.keep(Promise(lambda: "something")).number == 5
