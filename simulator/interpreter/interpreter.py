@@ -220,7 +220,7 @@ class Simulation:
         )
         station = Station(me, Mutex(self.env), log, HandleTable(me.rank, report, self._unheard))
         lane = Lane(self.job.method.enter(me, self.job.method.begin(me, self.job.learner.initial())))
-        task = Task(station, "main", Promise(lambda: "its program"), lane)
+        task = Task(station, me, "main", Promise(lambda: "its program"), lane)
         if self.job.deaths:
             self._deaths.begin(task, self._processes[me.rank])
         if me.rank == me.server and self._handling.threads > 1:
@@ -272,12 +272,16 @@ class Simulation:
         answer: Any = None
         failure: Exception | None = None
         threads = self._threads.get(task)
-        perform = self._perform if threads is None else threads.perform
         while (op := lane.advance(answer, failure)) is not None:
             answer, failure = None, None
             self._operations += 1
             try:
-                answer = perform(task, op)
+                if threads is not None:
+                    answer = threads.perform(task, op)
+                elif (meaning := self._meanings.get(type(op))) is not None:
+                    answer = meaning(task, op)
+                else:
+                    raise unknown_operation(describe(op))
                 if type(answer) is GeneratorType:
                     answer = yield from answer
             except simpy.Interrupt:
@@ -352,7 +356,7 @@ class Simulation:
         """Returns a new task of the same rank; the collectives of a sub-program form a separate stream."""
         place, station, stream = task.where(), task.station, task.stream if lane is None else line
         promise = Promise(lambda: named(what, place))
-        return Task(station, station.take_name(), promise, lane, place, line, stream, task.step)
+        return Task(station, task.me, station.take_name(), promise, lane, place, line, stream, task.step)
 
     def _begin(self, task: Task, steps: Steps) -> None:
         """Runs a new task up to its first event, and from there on as an activity."""

@@ -31,6 +31,9 @@ class Clock(simpy.Environment):
     passes at 2.0
     """
 
+    now: float = 0.0  # SimPy's property calls a function, thirty times for a worker's step
+    """the present time, seconds"""
+
     def __init__(self) -> None:
         super().__init__(0.0)
         # SimPy binds these early for the class `Environment` itself, but not for classes derived from it
@@ -68,7 +71,8 @@ class Clock(simpy.Environment):
                 self._schedule_callback()
             if not queue:
                 break
-            self._now, _, _, event = heappop(queue)
+            self.now, _, _, event = heappop(queue)
+            self._now = self.now
             callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]  # processed
             for callback in callbacks:
                 callback(event)
@@ -81,6 +85,7 @@ class Clock(simpy.Environment):
         """Processes the next event, as SimPy's `run` does."""
         if self._callbacks:
             self._schedule_callback()
+        self.now = self.peek() if self._queue else self.now
         super().step()
 
     def _schedule_callback(self) -> None:

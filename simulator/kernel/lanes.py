@@ -97,6 +97,8 @@ class Task:
     """One concurrent activity of one rank: a program or a single operation."""
 
     station: Station
+    me: RankContext
+    """that of its station, which every operation reads"""
     name: str
     """its lane in the record"""
     promise: Promise
@@ -112,10 +114,6 @@ class Task:
     """the step of the program; for what it started, the step at the start"""
     blocked: Callable[[], str] = lambda: "has not begun"
     """describes what it waits for"""
-
-    @property
-    def me(self) -> RankContext:
-        return self.station.me
 
     def where(self) -> str:
         """Returns the current line of its program."""
