@@ -12,7 +12,7 @@ separately. The result is compared with the closed form 2 (p − 1) (α + n/p β
 hops and once with the longest one.
 
 The small cases disturb a ring of 64: a link at half rate, a rank that is a millisecond late, a flow that crosses. Each
-is simulated twice: as in any run (`contention`, `pattern_time`), and message by message with SimPy (`event_driver`).
+is simulated twice: as in any run (`contention`, `pattern_time`), and message by message with SimPy (`EventDriver`).
 
 `--by-hand` compares NCCL's rings and trees on nodes of eight GPUs with formulas and published figures. A ring moves
 2 (p − 1)/p S bytes over all cards of a node, or over the NVLinks of a GPU if that takes longer, and pays the latency of
@@ -46,14 +46,15 @@ from rich.console import Console
 from rich.table import Table
 
 from paceline.algorithms.core.values import Group, Rank
-from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.contention import Contention
-from paceline.simulator.collectives.event_driver import EventDriver, simulate_by_events
+from paceline.simulator.collectives.execution import EventDriver, begun
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import Setting, build
+from paceline.simulator.collectives.plans import CollectivePlan
 from paceline.simulator.collectives.tuning import Tuner
-from paceline.simulator.flows.fabric import GraphFabric, Path
+from paceline.simulator.flows.fabric import GraphFabric
 from paceline.simulator.flows.flow_engine import Flows
+from paceline.simulator.flows.path_tables import Path
 from paceline.topologies.catalogue.device import Device
 from paceline.topologies.catalogue.libraries import LIBRARIES, Members
 from paceline.topologies.closed_forms import ring_all_reduce_s
@@ -112,7 +113,7 @@ def cluster_of(ranks: int, k: int) -> Cluster:
 def ring_on(fabric: GraphFabric, ranks: int) -> CollectivePlan:
     """Returns a ring all-reduce in the order of the ranks."""
     pattern = build("AllReduce", "ring", Setting(ranks, NBYTES, 0, tuple((rank,) for rank in range(ranks))))
-    return CollectivePlan(pattern, tuple(map(Rank, range(ranks))), fabric.path)
+    return CollectivePlan(pattern, tuple(map(Rank, range(ranks))), fabric.paths)
 
 
 # --- thousands of ranks ----------------------------------------------------------------------------------------------
@@ -165,11 +166,23 @@ def disturbed() -> list[Disturbed]:
     found = []
     for case, on, entries in (("a link at half rate", slow, entries_s), ("a rank 1 ms late", fabric, late_s)):
         one = ring_on(on, FEW)
-        ours, other = alone_s(one, on, entries).max(), float(simulate_by_events(one, on, entries).max())
+        ours, other = alone_s(one, on, entries).max(), done_s(one, on, entries)
         found.append(Disturbed(case=case, ours_s=float(ours), by_messages_s=other, quiet_s=quiet_s))
     ours_s, by_messages_s = crossed_s(fabric, plan, by_messages=False), crossed_s(fabric, plan, by_messages=True)
     found.append(Disturbed(case="a crossing flow", ours_s=ours_s, by_messages_s=by_messages_s, quiet_s=quiet_s))
     return found
+
+
+def done_s(plan: CollectivePlan, fabric: GraphFabric, entries_s: np.ndarray) -> float:
+    """Returns when a collective is done whose messages are simulated one by one with SimPy."""
+    env = simpy.Environment(0.0)
+    flows = Flows(env, fabric.capacity)
+
+    def carry(_one: Rank, _other: Rank, nbytes: float, path: Path) -> simpy.Event:
+        return flows.begin(path.ports, nbytes, path.limit_bytes_per_s)
+
+    env.run(EventDriver(env, carry, plan, 0.0, begun(plan, entries_s)).done)
+    return float(env.now)
 
 
 def crossed_s(fabric: GraphFabric, plan: CollectivePlan, *, by_messages: bool) -> float:

@@ -7,7 +7,7 @@ from math import inf
 
 from paceline.algorithms.core.operations import AllReduce
 from paceline.algorithms.core.values import Group, Null, Rank
-from paceline.simulator.collectives.event_driver import EventDriver
+from paceline.simulator.collectives.execution import EventDriver
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.topologies.catalogue.device import Device

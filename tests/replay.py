@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paceline.algorithms.core.values import Rank
-from paceline.simulator.collectives.rounds import Pattern, Round
-from paceline.simulator.flows.fabric import Path
+from paceline.simulator.collectives.patterns import Pattern, Round
+from paceline.simulator.flows.path_tables import Amounts, Numbers, Path, PathTable, stacked
 
 Key = tuple[int, int, int, int]
 """a message: its part, round, repetition and number"""
@@ -56,7 +56,14 @@ class Uniform:
     def memory_bytes_per_s(self, ranks: object) -> float:
         return float("inf")
 
-    def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
+    @property
+    def broken(self) -> None:
+        return None
+
+    def paths(self, sources: Numbers, targets: Numbers, nbytes: Amounts) -> PathTable:
+        return stacked(list(map(self.path, sources.tolist(), targets.tolist(), nbytes.tolist())))
+
+    def path(self, source: Rank, to: Rank, nbytes: float) -> Path:
         here, there = self.node_of(source), self.node_of(to)
         if here == there:
             return Path((f"out {source}", f"into {to}"), self.inside_s, "memory")

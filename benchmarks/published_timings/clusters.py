@@ -20,11 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.algorithms.core.values import Group, Rank
-from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import Kind
+from paceline.simulator.collectives.plans import CollectivePlan
 from paceline.simulator.collectives.tuning import Tuner
-from paceline.simulator.flows.fabric import GraphFabric, Path, host_buffers
+from paceline.simulator.flows.fabric import GraphFabric, host_buffers
+from paceline.simulator.flows.path_tables import Amounts, Numbers, PathTable
 from paceline.topologies.catalogue.libraries import LATEST, LIBRARIES
 from published_timings.machines import Machine
 from published_timings.parsing import Unread
@@ -110,13 +111,14 @@ def costs(machine: Machine, kind: str, nbytes: float) -> tuple[Cost, ...]:
 
 
 def _cost(name: str, plan: CollectivePlan, fabric: GraphFabric, copies: Cost) -> Cost:
-    def without_limit(source: Rank, to: Rank, nbytes: float) -> Path:
-        return dataclasses.replace(plan.path(source, to, nbytes), limit_bytes_per_s=math.inf)
+    def without_limit(sources: Numbers, targets: Numbers, nbytes: Amounts) -> PathTable:
+        found = plan.find(sources, targets, nbytes)
+        return dataclasses.replace(found, limit_bytes_per_s=np.full(len(sources), math.inf))
 
     quiet = copy(fabric)
     quiet.capacity = dict.fromkeys(fabric.capacity, NO_TIME)
     whole_s = float(np.max(alone_s(plan, fabric)))
-    steps = dataclasses.replace(plan, path=without_limit, many=None, reduce_s_per_byte=0.0)
+    steps = dataclasses.replace(plan, find=without_limit, reduce_s_per_byte=0.0)
     latency_s = float(np.max(alone_s(steps, quiet)))
     return Cost(name, latency_s + copies.latency_s, whole_s - latency_s + copies.transfer_s)
 

@@ -10,7 +10,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from paceline.simulator.collectives.protocols import TCP
+from paceline.simulator.collectives.tuning import TCP
 from paceline.topologies.graphs.links import Link, Medium
 from paceline.topologies.graphs.wires import link_named
 from published_timings.parsing import Chip, Row, text_of

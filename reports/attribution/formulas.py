@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from paceline.algorithms.core.values import Rank
 from paceline.records.figures import BYTES, DURATION, significant
 from paceline.reports.attribution.recording import PerformedCollective, RecordedRun
-from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.pattern_time import alone_s
+from paceline.simulator.collectives.plans import CollectivePlan
 from paceline.topologies import closed_forms
 from paceline.topologies.catalogue.device import Device
 from paceline.topologies.graphs.links import Link
@@ -77,7 +79,10 @@ class RouteFormulas:
             nbytes: its bytes.
             plan: the collective that it belongs to, whose protocol may change latency and limit.
         """
-        path = (plan.path if plan is not None else self._fabric.path)(source, to, nbytes)
+        if plan is None:
+            path = self._fabric.path(source, to, nbytes)
+        else:
+            path = plan.find(np.array([source]), np.array([to]), np.array([nbytes])).path(0)
         local = self._cluster.nodes[self._cluster.node_of(source)].intra_node_link
         slowest = min(path.ports, key=self._flow_rate, default=None)
         rate = math.inf if slowest is None else self._fabric.capacity[slowest]

@@ -3,7 +3,7 @@
 * With a depth of 1, the copy of the next batch begins when the program takes a batch; with 0, the program waits for the
   copy of its batch. The copies of the n-th batches of all ranks form a round.
 * The copies of a round share the links and the memory of their nodes max-min fairly. `node_copies` plays them node by
-  node; if nodes share links, `max_min.play` plays them all together.
+  node; if nodes share links, `max_min.finish_times` plays them all together.
 * Rounds that overlap in a node would have to be simulated together; such runs are given up.
 """
 
@@ -24,18 +24,16 @@ from paceline.simulator.cohort.prices import SAME, PortUse
 from paceline.simulator.cohort.recorder import ClassRecorder
 from paceline.simulator.cohort.tasks import CohortTask, Steps
 from paceline.simulator.cohort.varying import NotACohort, of_ranks
-from paceline.simulator.collectives.link_traffic import LinkTraffic
-from paceline.simulator.flows import compiled, max_min
-from paceline.simulator.flows.fabric import Path
+from paceline.simulator.collectives.contention import LinkTraffic
 from paceline.simulator.flows.flow_engine import Port
-from paceline.simulator.flows.max_min import together, until
-from paceline.simulator.flows.network_state import NONE, add_flow, network, whole_network
+from paceline.simulator.flows.max_min import NONE, compiled, fair_rates, finish_times, together, until
+from paceline.simulator.flows.path_tables import Path
 from paceline.simulator.network.node_memory import MOST_SLOWED, NodeMemory
 from paceline.topologies.catalogue.staging import Staging
 from paceline.workloads.reading import following
 
 # * Which copies are in progress determines their max-min fair rates. So the rates of each such set are computed once,
-#   by `max_min.solve`, for all nodes with equal links. Playing the copies of a node is then a loop over their begins
+#   by `fair_rates`, for all nodes with equal links. Playing the copies of a node is then a loop over their begins
 #   and ends.
 # * The arithmetic is that of `max_min.play`: bytes are subtracted when a rate changes, and ends that differ by
 #   rounding only are one instant.
@@ -83,21 +81,18 @@ class NodeCopies:
 
     def _found(self, active: int) -> list[float]:
         """Returns the rates of a set of copies; 0 for the others."""
-        net = network(self._capacity)
         places = [place for place in range(len(self._routes)) if active >> place & 1]
-        for place in places:
-            max_min.enter(net, add_flow(net, self._routes[place], 1.0), 0.0)
-        max_min.solve(net, 0.0)
         rates = [0.0] * len(self._routes)
-        for flow, place in zip(net.flows, places, strict=True):
-            rates[place] = flow.rate
+        found = fair_rates([self._routes[place] for place in places], dict(enumerate(self._capacity)))
+        for rate, place in zip(found, places, strict=True):
+            rates[place] = rate
         return rates
 
 
 @cache
 def machine_code() -> Callable[..., Any]:
     """Returns `play`, which numba compiles at its first call."""
-    return compiled.compiled(play, (together, until))
+    return compiled(play)
 
 
 # --- plain Python, or machine code ------------------------------------------------------------------------------------
@@ -240,16 +235,7 @@ class CopyPaths:
 
     def _played(self, starts_s: Times, nbytes: Times) -> Times:
         """Simulates the copies of all ranks together."""
-        order = np.argsort(starts_s, kind="stable")
-        hops = np.array([len(self._routes[rank]) for rank in order.tolist()])
-        routes = np.concatenate([self._routes[rank] for rank in order.tolist()])
-        net: Any = whole_network(np.array(self._capacity), hops, routes)
-        net.flows["remaining"] = nbytes[order]
-        times_s = starts_s[order].copy()
-        compiled.machine_code().play(net, times_s)
-        ends_s = np.empty(len(starts_s))
-        ends_s[order] = times_s
-        return ends_s
+        return finish_times(self._capacity, self._routes, starts_s, nbytes)[0]
 
 
 @dataclass(eq=False, slots=True)

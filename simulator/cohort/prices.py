@@ -16,9 +16,8 @@ import numpy as np
 from paceline.simulator.cohort.classes import Places, Times
 from paceline.simulator.cohort.group_sets import GroupSet
 from paceline.simulator.cohort.varying import NotACohort
-from paceline.simulator.collectives.collective_plan import CollectivePlan
-from paceline.simulator.collectives.contention import Alone
-from paceline.simulator.collectives.link_traffic import LinkTraffic, add, bytes_of_plan
+from paceline.simulator.collectives.contention import Alone, LinkTraffic, add, bytes_of_plan
+from paceline.simulator.collectives.plans import CollectivePlan
 from paceline.simulator.flows.flow_engine import Port
 from paceline.simulator.flows.path_tables import AlikeGroups
 from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, Network, NoCost

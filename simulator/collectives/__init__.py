@@ -1,5 +1,4 @@
 """Collective algorithms as message patterns, and the time that they take on a network.
 
-Read `rounds` first, which defines patterns, then `state_machine`, which executes them, and its two drivers,
-`standalone` and `event_driver`. `contention` chooses between the drivers during a run.
+Read `patterns` first, which defines patterns, then `execution`, the state machine that carries them out.
 """

@@ -1,12 +1,12 @@
-"""The collectives of a run, which share the network with messages and with each other.
+"""The collectives of a run, which share the network with messages and with each other, and what its links carry.
 
 * Invariant: the end of a collective does not depend on whether its messages are simulated one by one.
 * A collective that is alone on its ports is not simulated message by message: `pattern_time` computes its end, and a
-  timer waits for it. When a message or another collective begins to use one of its ports, `standalone` computes the
-  state of its state machine at this instant, and `event_driver` continues from this state on the shared network. When
-  nothing else uses its ports any more, it is handed back: `standalone` computes its end from where it is, and a timer
-  waits for that. (Measured: a copy of 4 ms to the devices made an all-reduce of 34 ms among 128 ranks go message by
-  message to its end; `agd` on fat-tree-128 takes a sixth of the time.)
+  timer waits for it. When a message or another collective begins to use one of its ports, `simulate_alone` computes its
+  state at this instant, and an `EventDriver` continues from this state on the shared network. When nothing else uses
+  its ports any more, it is handed back: `simulate_alone` computes its end from where it is, and a timer waits for that.
+  (Measured: a copy of 4 ms to the devices made an all-reduce of 34 ms among 128 ranks go message by message to its end;
+  `agd` on fat-tree-128 takes a sixth of the time.)
 * Rejected: simulating every message on the shared network. A ring of 64 ranks has 8,064 messages, and most collectives
   of most runs are alone on their ports. Also rejected: slowing a collective down by a factor while it shares ports,
   because such a factor depends on which messages overlap.
@@ -15,24 +15,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from math import inf
 
+import numpy as np
 import simpy
 
-from paceline.simulator.collectives.collective_plan import CollectivePlan
-from paceline.simulator.collectives.event_driver import Carry, EventDriver, TakeBack
-from paceline.simulator.collectives.link_traffic import LinkTraffic
-from paceline.simulator.collectives.pattern_tables import OPEN
+from paceline.simulator.collectives.execution import (
+    OPEN,
+    Carry,
+    EventDriver,
+    Progress,
+    TakeBack,
+    begun,
+    column,
+    simulate_alone,
+)
 from paceline.simulator.collectives.pattern_time import alone_s
-from paceline.simulator.collectives.standalone import Halfway, end_s, state_at
+from paceline.simulator.collectives.plans import CollectivePlan, MessagePaths
 from paceline.simulator.flows.fabric import Fabric
 from paceline.simulator.flows.flow_engine import Port
+from paceline.simulator.flows.path_tables import Amounts
 from paceline.simulator.kernel.simpy_events import after, upon
 
+Route = tuple[Port, ...]
 FEWEST = 2000
 """messages that a collective must have left to be handed back, because computing its end takes as long as simulating
 some hundred of them"""
@@ -58,7 +67,7 @@ class ActiveCollective:
     """whether a timer replaces its messages"""
     driver: EventDriver | None = None
     """the present or latest driver of its messages"""
-    halfway: Halfway | None = None
+    halfway: Progress | None = None
     """where it was when it was handed back for the last time"""
     watched: bool = False
     """whether it is going to be looked at"""
@@ -153,7 +162,7 @@ class Contention:
         for active in self._active():
             if active.alone:
                 continue
-            more = frozenset(chain.from_iterable(active.plan.current_routes())) - active.ports
+            more = frozenset(active.plan.present_paths().ports) - active.ports
             for other in self._active_on(more):
                 self.carry_out(other)
             for port in more:
@@ -173,13 +182,14 @@ class Contention:
         """Simulates a collective message by message from now on; has no effect if it is already."""
         if not active.alone:
             return
-        tables, left = state_at(active.plan, self._fabric, self._env.now - active.begun_s, active.halfway)
-        if not tables.counts[OPEN]:
+        before = begun(active.plan) if active.halfway is None else active.halfway
+        progress = simulate_alone(active.plan, self._fabric, before, self._env.now - active.begun_s)
+        if not progress.tables.counts[OPEN]:
             return  # its timer is due at this instant
         active.alone = False
         self._traffic.performed(active.plan, -1)
-        self._traffic.begun(active.plan, tables, left)
-        self._follow(EventDriver(self._env, self._carry, active.plan, active.begun_s, tables, left), active)
+        self._traffic.begun(active.plan, progress)
+        self._follow(EventDriver(self._env, self._carry, active.plan, active.begun_s, progress), active)
 
     def _wait(self, active: ActiveCollective, seconds: float) -> None:
         """Waits for the end of a collective whose messages are replaced by a timer."""
@@ -214,12 +224,11 @@ class Contention:
             return
         assert active.driver is not None, "a collective whose messages are simulated has a driver"
         assert self._take_back is not None, "nothing is looked at without it"
-        tables, left = active.driver.stop(self._take_back)
-        active.halfway, active.alone = Halfway(tables, left, self._env.now - active.begun_s), True
+        active.halfway, active.alone = active.driver.stop(self._take_back), True
         self._traffic.performed(active.plan)
-        self._traffic.begun(active.plan, tables, left, -1)
-        seconds = end_s(active.plan, self._fabric, active.halfway) - active.halfway.time_s
-        self._wait(active, max(0.0, seconds))
+        self._traffic.begun(active.plan, active.halfway, -1)
+        end = simulate_alone(active.plan, self._fabric, active.halfway).finish_s(np.zeros(len(active.plan.ranks)))
+        self._wait(active, max(0.0, float(end.max(initial=0.0)) - active.halfway.time_s))
 
     def _follow(self, driver: EventDriver, active: ActiveCollective) -> None:
         active.driver = driver
@@ -249,7 +258,117 @@ def alone_on(plan: CollectivePlan, fabric: Fabric) -> Alone:
         plan: the collective.
         fabric: the network's ports and paths.
     """
-    ports, capacity = plan.ports(), fabric.capacity
+    ports, capacity = frozenset(plan.message_paths.ports), fabric.capacity
     if not all(capacity[port] for port in ports):
         return ports, inf
     return ports, float(alone_s(plan, fabric).max(initial=0.0))
+
+
+# --- what links carry -------------------------------------------------------------------------------------------------
+
+# * A port is one direction of a link. During a run, bytes are counted for each route, which is a tuple of ports, and
+#   collectives without simulated messages for each plan. `by_port` distributes them over the ports once, at the end. So
+#   a transfer costs one addition, whatever the length of its route.
+# * A transfer counts when it begins. All transfers of a run end, because a run ends when no event is left.
+# * A plan that a timer represents counts all messages of its pattern, which are those that would be simulated one by
+#   one. If its messages are simulated from some instant on, `begun` counts what they had carried until then; and if a
+#   timer represents it again, `begun` takes back what they have carried.
+# * Rejected: reading the counters of the flow engine. They are rates times durations, so that they have rounding
+#   errors, and collectives that are alone on their ports never get there.
+
+
+class LinkTraffic:
+    """The transfers of one run.
+
+    >>> traffic = LinkTraffic()
+    >>> traffic.routes["a>b", "b>c"] += 30
+    >>> traffic.moved(("a>b", "b>c"), ("a>d", "d>c"), 10)
+    >>> traffic.by_port()
+    {'a>b': 20.0, 'b>c': 20.0, 'a>d': 10.0, 'd>c': 10.0}
+    """
+
+    def __init__(self) -> None:
+        self.routes: defaultdict[Route, float] = defaultdict(int)
+        """the bytes of the transfers along each route"""
+        self._plans: defaultdict[CollectivePlan, int] = defaultdict(int)
+        """how often each plan was executed without simulated messages"""
+        self._started: dict[CollectivePlan, Amounts] = {}
+        """what executions of each plan carried on each path before their messages were simulated one by one"""
+        self._more: list[Callable[[], Mapping[Port, float]]] = []
+
+    def performed(self, plan: CollectivePlan, times: int = 1) -> None:
+        """Counts executions of a plan whose messages are not simulated one by one.
+
+        Args:
+            plan: the plan.
+            times: how many executions to add; negative to take them back.
+        """
+        self._plans[plan] += times
+
+    def begun(self, plan: CollectivePlan, progress: Progress, times: int = 1) -> None:
+        """Counts what the messages of a plan have carried so far.
+
+        Args:
+            plan: the plan.
+            progress: its state.
+            times: 1, or -1 to take them back, because a timer counts all of them again.
+        """
+        messages = progress.tables.messages
+        nbytes = np.array(column(messages, "nbytes"), dtype=float)
+        carried = nbytes * np.array(column(messages, "sent"), dtype=float)
+        for message, remaining in progress.left.items():
+            carried[message] += nbytes[message] - remaining
+        of_path = plan.message_paths.by_path(carried)
+        self._started[plan] = times * of_path + self._started.get(plan, 0.0)
+
+    def moved(self, before: Route, after: Route, nbytes: float) -> None:
+        """Counts the rest of a transfer on another route.
+
+        Args:
+            before: the route on which it was counted.
+            after: its new route.
+            nbytes: the bytes that are left of it.
+        """
+        self.routes[before] -= nbytes
+        self.routes[after] += nbytes
+
+    def add_at_end(self, counted: Callable[[], Mapping[Port, float]]) -> None:
+        """Adds a function that returns further bytes by port; it is called at the end of the run."""
+        self._more.append(counted)
+
+    def by_port(self) -> dict[Port, float]:
+        """Returns the bytes that each port carried; ports without traffic may be missing."""
+        found: defaultdict[Port, float] = defaultdict(float)
+        for route, nbytes in self.routes.items():
+            for port in route:
+                found[port] += nbytes
+        for plan, times in self._plans.items():
+            if times:
+                add(found, bytes_of_plan(plan), times)
+        for plan, of_path in self._started.items():
+            add(found, _named(plan.message_paths, of_path))
+        for counted in self._more:
+            add(found, counted())
+        return dict(found)
+
+
+def add(found: defaultdict[Port, float], more: Mapping[Port, float], times: int = 1) -> None:
+    """Adds bytes by port to others.
+
+    Args:
+        found: the sums, which are changed.
+        more: the bytes to add.
+        times: how often to add them.
+    """
+    for port, nbytes in more.items():
+        found[port] += times * nbytes
+
+
+def bytes_of_plan(plan: CollectivePlan) -> dict[Port, float]:
+    """Returns the bytes that each port carries in one execution of a plan."""
+    nbytes = np.concatenate([np.zeros(0), *(one.nbytes * one.times for part in plan.pattern.parts for one in part)])
+    return _named(plan.message_paths, plan.message_paths.by_path(nbytes))
+
+
+def _named(paths: MessagePaths, of_path: Amounts) -> dict[Port, float]:
+    return dict(zip(paths.ports, paths.by_port(of_path).tolist(), strict=True))

@@ -3,7 +3,7 @@
 * Recurrence: if no two messages of the pattern can share a port, the duration of a message does not depend on when it
   starts, and the times at which ranks are done follow a max-plus recurrence. This is the case if every port is used by
   one sender only, or by one receiver only to which no buffered message is sent, because a rank goes through its rounds
-  one after the other.
+  one after the other. The many repetitions of a ring have a closed form (`repeated`).
 * Separate parts: parts that share no port do not influence each other and are computed separately.
 * Shortened repetitions: otherwise the pattern is simulated message by message, but repeated rounds only a few times. If
   all ranks enter a repetition later than the one before by the same time, twice in a row, the remaining repetitions
@@ -20,12 +20,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.simulator.collectives.collective_plan import CollectivePlan
-from paceline.simulator.collectives.message_paths import MessagePaths, Numbers
-from paceline.simulator.collectives.repeated_rounds import repeated
-from paceline.simulator.collectives.rounds import Amounts, Pattern, Places, Round, Rounds
-from paceline.simulator.collectives.standalone import Entered, simulate
+from paceline.simulator.collectives.execution import Progress, begun, simulate_alone
+from paceline.simulator.collectives.patterns import Amounts, Pattern, Places, Round, Rounds
+from paceline.simulator.collectives.plans import CollectivePlan, MessagePaths
 from paceline.simulator.flows.fabric import Fabric
+from paceline.simulator.flows.path_tables import Numbers
 
 SHORT = 4
 """repetitions that are simulated at first; doubled until the distance is constant"""
@@ -37,6 +36,10 @@ SOME, SEVERAL = 1000, 100_000
 """messages of each round in which a shared port is looked for first, in patterns of more than `SEVERAL` messages"""
 SAME = 1e-12
 """relative tolerance for equal times, because sums differ in their last bits"""
+MOST_VALUES = 64
+"""different values of s up to which the closed form is used; with more, repetitions are computed one by one"""
+AT_ONCE = 2**20
+"""numbers in temporary arrays"""
 
 
 def alone_s(plan: CollectivePlan, fabric: Fabric, entries_s: Amounts | None = None) -> Amounts:
@@ -221,6 +224,101 @@ def _shift(steps: Amounts) -> float | None:
     return high if high - low <= SAME * high else None
 
 
+# --- many repetitions of a ring's round -------------------------------------------------------------------------------
+
+# In one repetition of a round in which every rank sends to one other and receives from one, a rank i that was ready at
+# R(i) is ready at max(R(i) + s(i), R(p) + t(p)): it has sent its own message, or added what it received, after s(i),
+# and the message of the rank p before it needs t(p). So K repetitions are walks of K steps that go forward over j
+# messages and wait K - j times, at any of the ranks that they pass:
+#
+#     R_K(i) = max over 0 ≤ j ≤ K, and ranks m from i - j to i, of  R(i - j) + Σ t over these messages + (K - j) s(m)
+#
+# A ring has K = ranks - 1 repetitions, so no walk passes a message twice. For each different value of s, this is a
+# maximum over windows whose ends move forward with i, so that the cost is ranks × different values, not ranks × K.
+
+
+def repeated(next_place: Places, ready: Amounts, stay: Amounts, step: Amounts, times: int) -> Amounts | None:
+    """Returns when each rank is ready after repetitions of a round; None if the closed form does not apply.
+
+    Args:
+        next_place: the receiver of each place's message.
+        ready: when each place enters, seconds.
+        stay: s, the seconds of a place's own part.
+        step: t, the seconds from when a place is ready until its receiver is done with its message.
+        times: K, the number of repetitions.
+
+    >>> import numpy as np
+    >>> repeated(np.array([1, 2, 0]), np.zeros(3), np.array([1.0, 1.0, 5.0]), np.array([2.0, 2.0, 6.0]), 2)
+    array([11.,  8., 10.])
+    """
+    values = np.unique(stay)
+    rings = _rings(next_place)
+    if len(values) > MOST_VALUES or rings is None or times != rings.shape[1] - 1:
+        return None
+    found = ready.copy()
+    together = max(1, AT_ONCE // rings.shape[1])
+    for low in range(0, len(rings), together):
+        own = rings[low : low + together]
+        found[own] = _around(ready[own], stay[own], step[own])
+    return found
+
+
+def _rings(next_place: Places) -> Places | None:
+    """Returns the places of each ring in order, one row per ring; None if rings differ in length.
+
+    The order of a ring is found by doubling: with the place 2^k further on known for all, so is that 2^(k + 1) on.
+    """
+    count = len(next_place)
+    lowest, further, reached = np.arange(count), next_place, 1
+    while reached < count:
+        lowest, further, reached = np.minimum(lowest, lowest[further]), further[further], 2 * reached
+    heads, sizes = np.unique(lowest, return_counts=True)
+    length = int(sizes[0])
+    if (sizes != length).any():
+        return None
+    rows = np.empty((len(heads), length), dtype=np.int64)
+    rows[:, 0], filled, further = heads, 1, next_place
+    while filled < length:
+        more = min(filled, length - filled)
+        rows[:, filled : filled + more] = further[rows[:, :more]]
+        filled, further = 2 * filled, further[further]
+    return rows
+
+
+def _around(ready: Amounts, stay: Amounts, step: Amounts) -> Amounts:
+    """Returns the result for rings whose places are in order, one row per ring.
+
+    Places are unrolled to two rounds of the ring of L places. A walk to place L + i begins at i + 1 or later, because
+    it has L − 1 steps. So its window begins in the first round or at the first place of the second one.
+    """
+    length = ready.shape[1]
+    passed = np.cumsum(np.concatenate((np.zeros((len(ready), 1)), step, step[:, :-1]), axis=1), axis=1)
+    twice = np.concatenate((ready, ready), axis=1)
+    at = np.arange(2 * length)
+    best = np.full(ready.shape, -np.inf)
+    for value in np.unique(stay):
+        waits = np.concatenate((stay == value, stay == value), axis=1)
+        last = np.maximum.accumulate(np.where(waits, at, -1), axis=1)  # where the walk may have waited so long
+        start = twice - passed + value * at
+        early = last[:, length - 1 : length]
+        # walks that begin in the first round and wait in it, or wait later
+        from_first = _suffix(np.where(at[:length] <= early, start[:, :length], -np.inf))
+        from_any = _suffix(start[:, :length])
+        second = np.maximum.accumulate(start[:, length:], axis=1)
+        place = last[:, length:] - length
+        rows = np.arange(len(ready))[:, None]
+        inside = np.where(place >= 0, second[rows, np.maximum(place, 0)], -np.inf)
+        before = np.where(place >= 0, from_any[:, 1:], from_first[:, 1:])
+        best = np.maximum(best, np.maximum(inside, before) + passed[:, length:] + value * (length - 1 - at[length:]))
+    return best
+
+
+def _suffix(values: Amounts) -> Amounts:
+    """Returns the maximum from each column to the last one; −∞ for one more column."""
+    found = np.maximum.accumulate(values[:, ::-1], axis=1)[:, ::-1]
+    return np.concatenate((found, np.full((len(values), 1), -np.inf)), axis=1)
+
+
 # --- message by message ----------------------------------------------------------------------------------------------
 
 
@@ -228,15 +326,16 @@ def _shortened(plan: CollectivePlan, fabric: Fabric, entries_s: Amounts) -> Amou
     times = SHORT
     while True:
         parts = tuple(tuple(replace(one, times=min(one.times, times)) for one in part) for part in plan.pattern.parts)
-        finish_s, entered = simulate(replace(plan, pattern=Pattern(parts)), fabric, entries_s)
+        shorter = replace(plan, pattern=Pattern(parts))
+        end = simulate_alone(shorter, fabric, begun(shorter, entries_s))
         if all(one.times <= times for part in plan.pattern.parts for one in part):
-            return finish_s
-        if (left_out := _left_out(plan, entered, times)) is not None:
-            return finish_s + left_out
+            return end.finish_s(entries_s)
+        if (left_out := _left_out(plan, end, times)) is not None:
+            return end.finish_s(entries_s) + left_out
         times *= 2
 
 
-def _left_out(plan: CollectivePlan, entered: Entered, times: int) -> float | None:
+def _left_out(plan: CollectivePlan, end: Progress, times: int) -> float | None:
     """Returns the seconds that the omitted repetitions add for every rank; None if they are not known yet."""
     shapes = {tuple(one.times for one in part) for part in plan.pattern.parts}
     if len(shapes) > 1:
@@ -249,7 +348,7 @@ def _left_out(plan: CollectivePlan, entered: Entered, times: int) -> float | Non
         for index, part in enumerate(plan.pattern.parts):
             if not (_bound(part[: number + 1], plan) and _bound((*part[:number:-1], part[number]), plan)):
                 return None
-            entries = entered.last(index * length + number, times)
+            entries = end.last_entries(index * length + number, times)
             steps += [_shift(after - before) for before, after in pairwise(entries)]
         if None in steps or _shift(np.array(steps, dtype=float)) is None:
             return None

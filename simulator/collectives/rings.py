@@ -1,32 +1,43 @@
 """The order of ranks in a ring, and in several parallel rings, as libraries lay them out over a machine's links.
 
-* A ring visits the nodes in order and follows a path inside each node that `cycles` finds. Parallel rings run in both
-  directions around cycles that share no link. If GPUs are connected by a switch that is wide enough, all rings use the
-  same cycle. There are at least as many rings as the node with the most network cards has in use. Each ring leaves and
-  enters nodes where the fewest other rings do.
+* A ring visits the nodes in order and follows a cycle inside each node (`widest_cycle`). Parallel rings run in both
+  directions around cycles that share no link (`disjoint_cycles`). If GPUs are connected by a switch that is wide
+  enough, all rings use the same cycle. There are at least as many rings as the node with the most network cards has in
+  use. Each ring leaves and enters nodes where the fewest other rings do.
 * A ring's share of the bytes is proportional to the bandwidth of its slowest hop, which it shares with other rings.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from functools import cached_property
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import chain, islice
 
 import numpy as np
+from numpy.typing import NDArray
 
-from paceline.algorithms.core.values import Group
-from paceline.simulator.collectives.cycles import Cycle, Lanes, disjoint_cycles, widest_cycle
+from paceline.algorithms.core.values import Group, Rank
 from paceline.simulator.collectives.patterns import Channel
-from paceline.simulator.collectives.probed_paths import Amounts, ProbedPaths, Probes
 from paceline.simulator.flows.fabric import Fabric
+from paceline.simulator.flows.flow_engine import Port
+from paceline.simulator.flows.path_tables import SLOWNESS, Amounts, Numbers
 
 Nodes = tuple[tuple[int, ...], ...]
+Matrix = tuple[tuple[float, ...], ...]
+Lanes = tuple[tuple[int, ...], ...]
+Cycle = tuple[int, ...]
 TINY = 1e-300
 """bytes per second of a broken link in comparisons"""
-LANES_AT_MOST = 16
-"""places of the largest node whose lanes are examined"""
+PROBE_BYTES = 2.0**20
+"""size of the messages by which hops are compared"""
+LARGEST = 16
+"""number of places of the largest node that is searched"""
+TRIES = 20_000
+"""largest number of places that a search for one cycle visits"""
+FEWER = 50
+"""number of cycles that are tried at each position of a list of disjoint cycles"""
 
 
 class Layout:
@@ -98,7 +109,7 @@ class Layout:
     def _cycles(self) -> list[list[tuple[int, ...]]]:
         """Returns the cycles through each node that parallel rings may use, at least one for each way out of it."""
         found: list[list[tuple[int, ...]]] = [[] for _ in self._nodes]
-        for size in {len(places) for places in self._nodes if 3 <= len(places) <= LANES_AT_MOST}:
+        for size in {len(places) for places in self._nodes if 3 <= len(places) <= LARGEST}:
             own = [number for number, places in enumerate(self._nodes) if len(places) == size]
             cycles: dict[bytes, list[Cycle]] = {}
             for numbers in _blocks(own, size):
@@ -200,3 +211,150 @@ def _lanes(rates: Amounts) -> Lanes:
     """Returns the number of direct lanes between each two places; all lanes of a node have the same width."""
     least = float(min((rate for rate in rates.ravel().tolist() if rate), default=1.0))
     return tuple(tuple(int(rate / least + 1e-9) for rate in row) for row in rates.tolist())
+
+
+# --- paths between places ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProbedPaths:
+    """The paths of several pairs.
+
+    Args:
+        first: the index at which the ports of each path begin; one more entry at the end.
+        passes: the numbers of the ports of all paths, path after path.
+        capacity: their bytes per second.
+        limit_bytes_per_s: the largest rate of a message on each path.
+        nvlink: whether the slowest hop of each path is an NVLink.
+        known: above the number of every port so far.
+    """
+
+    first: Numbers
+    passes: Numbers
+    capacity: Amounts
+    limit_bytes_per_s: Amounts
+    nvlink: NDArray[np.bool_]
+    known: int
+
+    @property
+    def hops(self) -> Numbers:
+        """The number of ports of each path."""
+        return np.diff(self.first)
+
+    @property
+    def rates(self) -> Amounts:
+        """The bandwidth of each path."""
+        found = self.limit_bytes_per_s.copy()
+        if len(some := np.flatnonzero(self.hops)):
+            found[some] = np.minimum(found[some], np.minimum.reduceat(self.capacity, self.first[some]))
+        return found
+
+    def slowest_ports(self) -> tuple[Numbers, Amounts]:
+        """Returns the number of the slowest port of each path, the first one of equals, and its bytes per second."""
+        path = np.repeat(np.arange(len(self.hops)), self.hops)
+        order = np.lexsort((np.arange(len(path)), self.capacity, path))
+        slowest = order[self.first[:-1]]
+        return self.passes[slowest], self.capacity[slowest]
+
+
+class Probes:
+    """Looks up paths between places of a group.
+
+    Args:
+        fabric: the network.
+        ranks: the rank at each place.
+    """
+
+    def __init__(self, fabric: Fabric, ranks: tuple[Rank, ...]) -> None:
+        self._fabric, self._ranks = fabric, np.array(ranks, dtype=np.int64)
+        self._numbers: dict[Port, int] = {}
+
+    def find(self, ones: Numbers, others: Numbers) -> ProbedPaths:
+        """Returns the paths of pairs of places.
+
+        Args:
+            ones: the first place of each pair.
+            others: the last place of each pair.
+        """
+        found = self._fabric.paths(self._ranks[ones], self._ranks[others], np.full(len(ones), PROBE_BYTES))
+        used, again = np.unique(found.passes, return_inverse=True)
+        names, capacity = found.names(used), self._fabric.mean_capacity
+        number = np.array([self._numbers.setdefault(port, len(self._numbers)) for port in names], dtype=np.int64)
+        return ProbedPaths(
+            first=found.first,
+            passes=number[again],
+            capacity=np.array([capacity[port] for port in names], dtype=float)[again],
+            limit_bytes_per_s=found.limit_bytes_per_s,
+            nvlink=found.medium == SLOWNESS.index("nvlink"),
+            known=len(self._numbers),
+        )
+
+
+# --- cycles through the places of one node ----------------------------------------------------------------------------
+
+# Places are numbered 0 … g - 1, and links are given as matrices. A search tries places in ascending order, so the order
+# of a node whose hops are all alike does not change. It stops after a fixed number of tries and returns the best cycle
+# found. Nodes with more than 16 places are not searched, and their order does not change.
+
+
+@cache
+def widest_cycle(rates: Matrix) -> Cycle:
+    """Returns the cycle whose slowest hop is fastest, beginning at place 0. `rates` holds the bandwidth of each hop.
+
+    >>> widest_cycle(((0, 1, 9, 9), (1, 0, 9, 9), (9, 9, 0, 1), (9, 9, 1, 0)))
+    (0, 2, 1, 3)
+    """
+    g = len(rates)
+    both = tuple(tuple(min(rates[i][j], rates[j][i]) for j in range(g)) for i in range(g))
+    if 3 < g <= LARGEST:
+        for least in sorted({rate for row in both for rate in row if rate > 0}, reverse=True):
+            joined = tuple(tuple(int(rate >= least) for rate in row) for row in both)
+            for cycle in cycles(joined):
+                return cycle
+    return tuple(range(g))
+
+
+def cycles(lanes: Lanes) -> Iterator[Cycle]:
+    """Yields the cycles along lanes through all places, in lexicographic order."""
+    g, tried = len(lanes), 0
+    path, nexts = [0], [iter(range(1, g))]
+    while path and tried < TRIES:
+        place = next(nexts[-1], None)
+        tried += 1
+        if place is None:
+            path.pop()
+            nexts.pop()
+        elif lanes[path[-1]][place] and place not in path:
+            path.append(place)
+            nexts.append(iter(range(1, g)))
+            if len(path) == g and lanes[place][0]:
+                yield tuple(path)
+
+
+@cache
+def disjoint_cycles(lanes: Lanes) -> tuple[Cycle, ...]:
+    """Returns as many cycles as it finds of which no two use the same lane.
+
+    >>> disjoint_cycles(((0, 1, 1, 1, 1), (1, 0, 1, 1, 1), (1, 1, 0, 1, 1), (1, 1, 1, 0, 1), (1, 1, 1, 1, 0)))
+    ((0, 1, 2, 3, 4), (0, 2, 4, 1, 3))
+    """
+    g = len(lanes)
+    best: tuple[Cycle, ...] = ()
+    most = min((sum(row) for row in lanes), default=0) // 2
+    if not 3 <= g <= LARGEST or not most:
+        return ()
+    for cycle in islice(cycles(lanes), FEWER):
+        found = (cycle, *disjoint_cycles(_without(lanes, cycle)))
+        if len(found) > len(best):
+            best = found
+        if len(best) >= most:
+            break
+    return best
+
+
+def _without(lanes: Lanes, cycle: Cycle) -> Lanes:
+    left = [list(row) for row in lanes]
+    for one, other in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
+        left[one][other] -= 1
+        left[other][one] -= 1
+    return tuple(map(tuple, left))

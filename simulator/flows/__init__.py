@@ -1,4 +1,4 @@
 """The network engine: max-min fair sharing of links among flows.
 
-Read `max_min` first (the solver), then `flow_engine`.
+Read `flow_engine` first, the flows of a run, then `max_min`, the solver, and `fabric`, the paths that flows take.
 """

@@ -1,14 +1,15 @@
 """The paths of messages between ranks, and the ports that they share.
 
 A fabric knows the placement of ranks and the links between them; it has no clock. The path of a pair of ranks stays the
-same until links are degraded, fail or are repaired (`GraphFabric.degrade`, `GraphFabric.without`).
+same until links are degraded, fail or are repaired (`GraphFabric.degrade`, `GraphFabric.without`). `GraphFabric.path`
+looks up the path of one message, `GraphFabric.paths` those of many at once, which are the same (`path_tables`).
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, pairwise
@@ -19,20 +20,86 @@ import numpy as np
 from paceline.algorithms.core.values import Rank
 from paceline.simulator.flows.flow_engine import Port
 from paceline.simulator.flows.path_tables import (
-    ACROSS_ROOT,
     CARDS,
     SLOWNESS,
     AlikeGroups,
     Amounts,
+    Numbers,
+    Path,
     PathTable,
     PathTables,
     Routed,
+    stacked,
 )
 from paceline.topologies.catalogue.libraries import USUAL_LATENCY_S, Library
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.graphs.graph import Connection
 from paceline.topologies.graphs.links import Medium
 from paceline.topologies.graphs.routing import NoRoute, Routes, Rule, port
+
+Stops = tuple[str | None, str | None]
+NO_STOPS: Stops = (None, None)
+MANY = 256
+"""number of paths from which they are looked up at once: fewer are looked up singly in the same time"""
+MANY_WORKERS = 512
+"""number of workers from which the paths to a server are looked up together"""
+MOST_COMPARED = 64
+"""members of groups that are compared with each other, because all pairs of members are looked up; our choice"""
+ACROSS_ROOT = 2
+"""hops from one uplink of a socket to the next one on the way of a message from device to device: 1, or 2 by way of the
+bus between sockets"""
+
+
+class Fabric(Protocol):
+    """The placement of ranks and the network between them."""
+
+    @property
+    def capacity(self) -> Mapping[Port, float]:
+        """The bytes per second of every port at present."""
+        ...
+
+    @property
+    def mean_capacity(self) -> Mapping[Port, float]:
+        """The bytes per second of every port without variation over time, by which patterns are chosen."""
+        ...
+
+    def reduce_cost(self, ranks: Sequence[Rank], nbytes: float, library: Library) -> float:
+        """Returns γ: the seconds that a receiver needs to add one received byte to its own.
+
+        Args:
+            ranks: the members of the collective.
+            nbytes: the size of the vector of one member.
+            library: the library that performs it.
+        """
+        ...
+
+    def node_of(self, rank: Rank) -> int:
+        """Returns the index of a rank's node."""
+        ...
+
+    def architectures(self, ranks: Sequence[Rank]) -> set[str]:
+        """Returns the architectures of the devices of some ranks; "" for a device that is not in the catalogue."""
+        ...
+
+    def memory_bytes_per_s(self, ranks: Sequence[Rank]) -> float:
+        """Returns the least traffic that the main memory of a node of some ranks sustains."""
+        ...
+
+    @property
+    def broken(self) -> Hashable:
+        """The broken links, on which paths depend."""
+        ...
+
+    def paths(self, sources: Numbers, targets: Numbers, nbytes: Amounts) -> PathTable:
+        """Returns the paths of messages.
+
+        Args:
+            sources: the sender of each message.
+            targets: the receiver of each message.
+            nbytes: bytes of each message, because the limit of a link may depend on them.
+        """
+        ...
+
 
 # * `copied` (gloo, and MPI without GPUDirect): the program copies whole vectors to the host, the library works there,
 #   and results are copied back. So messages begin and end at the host's vertex, whose route does not pass PCIe, and
@@ -77,94 +144,16 @@ def host_buffers(cluster: Cluster, library: Library, transport: str) -> HostBuff
     return HostBuffers(copied=found) if library.through_host == "copied" else HostBuffers(passed=found)
 
 
-MOST_COMPARED = 64
-"""members of groups that are compared with each other, because all pairs of members are looked up; our choice"""
-Stops = tuple[str | None, str | None]
-NO_STOPS: Stops = (None, None)
-MANY_WORKERS = 512
-"""number of workers from which the paths to a server are looked up together"""
-
-
-@dataclass(frozen=True, slots=True)
-class Path:
-    """The path of a message from one rank to another.
-
-    Args:
-        ports: the shared ports, in order; each is one direction of a link, or a bus.
-        latency_s: seconds from when the last byte has passed the ports until the message has arrived.
-        medium: the slowest kind of hop on the path.
-        limit_bytes_per_s: the largest rate of one message, even if all ports are idle.
-        send_s: the part of the latency that is work of the sender's processor, one message at a time.
-        receive_s: the part of the latency that is work of the receiver's processor, one message at a time.
-        beyond_usual_s: the part of the latency that libraries' measured steps do not include.
-    """
-
-    ports: tuple[Port, ...]
-    latency_s: float
-    medium: Medium = "network"
-    limit_bytes_per_s: float = math.inf
-    send_s: float = 0.0
-    receive_s: float = 0.0
-    beyond_usual_s: float = 0.0
-
-
-class Fabric(Protocol):
-    """The placement of ranks and the network between them."""
-
-    @property
-    def capacity(self) -> Mapping[Port, float]:
-        """The bytes per second of every port at present."""
-        ...
-
-    @property
-    def mean_capacity(self) -> Mapping[Port, float]:
-        """The bytes per second of every port without variation over time, by which patterns are chosen."""
-        ...
-
-    def reduce_cost(self, ranks: Sequence[Rank], nbytes: float, library: Library) -> float:
-        """Returns γ: the seconds that a receiver needs to add one received byte to its own.
-
-        Args:
-            ranks: the members of the collective.
-            nbytes: the size of the vector of one member.
-            library: the library that performs it.
-        """
-        ...
-
-    def node_of(self, rank: Rank) -> int:
-        """Returns the index of a rank's node."""
-        ...
-
-    def architectures(self, ranks: Sequence[Rank]) -> set[str]:
-        """Returns the architectures of the devices of some ranks; "" for a device that is not in the catalogue."""
-        ...
-
-    def memory_bytes_per_s(self, ranks: Sequence[Rank]) -> float:
-        """Returns the least traffic that the main memory of a node of some ranks sustains."""
-        ...
-
-    def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
-        """Returns the path of a message.
-
-        Args:
-            source: the sender.
-            to: the receiver.
-            nbytes: bytes of the message, because the limit of a link may depend on them.
-            flow: number of the flow; different flows may take different shortest paths (ECMP).
-        """
-        ...
-
-
 @dataclass(slots=True)
 class RouteCache:
     """Routes, and a cache of the paths that have been looked up."""
 
     routes: Routes
-    known: dict[tuple[str, str, str | None, str | None, int], tuple[Connection, ...]] = field(default_factory=dict)
-    """by the two ends, their cards, and the flow"""
-    paths: dict[tuple[str, str, str | None, str | None, int, tuple[float, ...]], Path] = field(default_factory=dict)
+    known: dict[tuple[str, str, str | None, str | None], tuple[Connection, ...]] = field(default_factory=dict)
+    """by the two ends and their cards"""
+    paths: dict[tuple[str, str, str | None, str | None, tuple[float, ...]], Path] = field(default_factory=dict)
     """shared by messages that take the same hops in pieces of the same size"""
-    asked: dict[tuple[Rank, Rank, float, int], Path] = field(default_factory=dict)
+    asked: dict[tuple[Rank, Rank, float], Path] = field(default_factory=dict)
 
 
 class GraphFabric:
@@ -192,7 +181,9 @@ class GraphFabric:
         self._cluster = cluster
         self.buffers = buffers or HostBuffers()
         self._whole = self._cache = RouteCache(Routes(cluster.graph, routing, seed))
-        self._around = {frozenset[tuple[str, str]](): self._whole}
+        self.broken = frozenset[tuple[str, str]]()
+        """the broken links, which paths avoid"""
+        self._around = {self.broken: self._whole}
         """the paths for each set of broken links"""
         self.capacity: dict[Port, float] = {}
         """present bytes per second of each port"""
@@ -208,6 +199,8 @@ class GraphFabric:
         """bytes per second of each port as faults leave it, without variation over time"""
         self._varied: dict[Port, float] = {}
         """the present factor of each port whose bandwidth varies over time"""
+        self._server_hops: dict[bool, Routed] = {}
+        """the hops between workers and the server, by direction"""
         self._of_server: dict[tuple[int, bool], PathTable] = {}
         """the paths between workers and the server, by bytes and direction"""
 
@@ -250,25 +243,20 @@ class GraphFabric:
 
     def without(self, broken: Iterable[tuple[str, str]]) -> None:
         """Sets the broken links. Paths avoid them, unless two ranks have no other path."""
-        gone = frozenset(broken)
-        if gone not in self._around:
-            self._around[gone] = RouteCache(self._whole.routes.without(gone))
-        self._cache = self._around[gone]
+        self.broken = frozenset(broken)
+        if self.broken not in self._around:
+            self._around[self.broken] = RouteCache(self._whole.routes.without(self.broken))
+        self._cache = self._around[self.broken]
 
-    def path(self, source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
-        if (path := self._cache.asked.get((source, to, nbytes, flow))) is None:
-            path = self._cache.asked[source, to, nbytes, flow] = self._found(source, to, nbytes, flow)
+    def path(self, source: Rank, to: Rank, nbytes: float) -> Path:
+        if (path := self._cache.asked.get((source, to, nbytes))) is None:
+            path = self._cache.asked[source, to, nbytes] = self._found(source, to, nbytes)
         return path
 
-    def paths(self, sources: Sequence[Rank], targets: Sequence[Rank], nbytes: Amounts) -> PathTable | None:
-        """Returns the paths of many messages, the same as `path` returns; None while links are broken.
-
-        Args:
-            sources: the sender of each message.
-            targets: the receiver of each message.
-            nbytes: the bytes of each message.
-        """
-        return self._tables.find(sources, targets, nbytes) if self._cache is self._whole else None
+    def paths(self, sources: Numbers, targets: Numbers, nbytes: Amounts) -> PathTable:
+        if len(sources) >= MANY and self._cache is self._whole:
+            return self._tables.find(sources, targets, nbytes)
+        return stacked(list(map(self.path, sources.tolist(), targets.tolist(), nbytes.tolist())))
 
     def server_paths(self, nbytes: int, *, to_server: bool) -> PathTable | None:
         """Returns the paths between every worker and the server; None while links are broken.
@@ -282,21 +270,15 @@ class GraphFabric:
         if self._cache is not self._whole:
             return None
         if (known := self._of_server.get((nbytes, to_server))) is None:
-            workers = self._cluster.workers
-            routed = self._routed_to_server if to_server else self._routed_from_server
-            known = self._tables.of_size(routed, np.full(workers, float(nbytes)))
-            self._of_server[nbytes, to_server] = known
+            if to_server not in self._server_hops:
+                workers = np.arange(self._cluster.workers)
+                server = np.full(len(workers), len(workers))
+                self._server_hops[to_server] = self._tables.routed(
+                    *((workers, server) if to_server else (server, workers))
+                )
+            sizes = np.full(self._cluster.workers, float(nbytes))
+            known = self._of_server[nbytes, to_server] = self._tables.of_size(self._server_hops[to_server], sizes)
         return known
-
-    @cached_property
-    def _routed_to_server(self) -> Routed:
-        workers = self._cluster.workers
-        return self._tables.routed([Rank(rank) for rank in range(workers)], [Rank(workers)] * workers)
-
-    @cached_property
-    def _routed_from_server(self) -> Routed:
-        workers = self._cluster.workers
-        return self._tables.routed([Rank(workers)] * workers, [Rank(rank) for rank in range(workers)])
 
     def alike(self, groups: Sequence[Sequence[Rank]]) -> AlikeGroups | None:
         """Returns which groups have alike paths between their members; None if this is not known.
@@ -311,7 +293,7 @@ class GraphFabric:
 
     @cached_property
     def _tables(self) -> PathTables:
-        return PathTables(self._cluster, self._whole.routes, self.buffers.copied, self.buffers.passed)
+        return PathTables(self._cluster, self._whole.routes, self.buffers.copied, self.buffers.passed, self._along_hops)
 
     def between(self, here: str, there: str, nbytes: float = 0.0) -> Path:
         """Returns the path between two vertices of the graph.
@@ -321,22 +303,26 @@ class GraphFabric:
             there: the last vertex.
             nbytes: bytes that are to be moved.
         """
-        return self._along(here, self._hops(here, there, 0), nbytes)
+        return self._along(here, self._hops(here, there), nbytes)
 
-    def _found(self, source: Rank, to: Rank, nbytes: float, flow: int) -> Path:
-        copied, passed = self.buffers.copied, self.buffers.passed
-        here, there = (copied.get(rank) or self._cluster.vertex_of(rank) for rank in (source, to))
+    def _end_of(self, rank: Rank) -> str:
+        """Returns the vertex at which messages of a rank begin and end."""
+        return self.buffers.copied.get(rank) or self._cluster.vertex_of(rank)
+
+    def _found(self, source: Rank, to: Rank, nbytes: float) -> Path:
+        passed = self.buffers.passed
+        here, there = self._end_of(source), self._end_of(to)
         if here == there:
             return self._inside(source, to, nbytes)
         cluster, cards = self._cluster, NO_STOPS
         if (apart := self.node_of(source) != self.node_of(to)) and cluster.has_cards:
             cards = cluster.card_of(source, to), cluster.card_of(to, source)
-        cache, key = self._cache, (here, there, *cards, flow)
-        if key not in cache.known and flow == 0 and max(source, to) >= cluster.workers >= MANY_WORKERS:
+        cache, key = self._cache, (here, there, *cards)
+        if key not in cache.known and max(source, to) >= cluster.workers >= MANY_WORKERS:
             self._look_up_server()
         if key not in cache.known:
             between = (passed.get(source), passed.get(to)) if apart else NO_STOPS
-            cache.known[key] = self._by_cards(here, there, between, cards, flow)
+            cache.known[key] = self._by_cards(here, there, between, cards)
         hops = cache.known[key]
         pieces = tuple(hop.link.piece(nbytes).up_to_bytes for hop in hops if hop.link.pieces)
         if (known := cache.paths.get((*key, pieces))) is None:
@@ -344,7 +330,7 @@ class GraphFabric:
             known = cache.paths[*key, pieces] = self._along(here, hops, nbytes, peers=peers)
         return known
 
-    def _by_cards(self, here: str, there: str, stops: Stops, cards: Stops, flow: int) -> tuple[Connection, ...]:
+    def _by_cards(self, here: str, there: str, stops: Stops, cards: Stops) -> tuple[Connection, ...]:
         """Returns the hops of a message by way of host memory and of the cards of its two ends.
 
         A card that would make the way longer is not used: one whose cable is broken, or that leads to another network.
@@ -354,17 +340,16 @@ class GraphFabric:
             there: the last vertex.
             stops: the host memory that the message passes at its two ends.
             cards: the cards of its two ends.
-            flow: the number of the flow.
         """
 
-        def along(out: str | None, into: str | None) -> tuple[Connection, ...]:
+        def by_way_of(out: str | None, into: str | None) -> tuple[Connection, ...]:
             ways = [here, *(one for one in (stops[0], out, into, stops[1]) if one not in (None, here, there)), there]
-            return tuple(chain.from_iterable(self._hops(*pair, flow) for pair in pairwise(ways)))
+            return tuple(chain.from_iterable(self._hops(*pair) for pair in pairwise(ways)))
 
-        shortest = along(None, None)
+        shortest = by_way_of(None, None)
         for choice in CARDS:
             out, into = (card if use else None for card, use in zip(cards, choice, strict=True))
-            if (out or into) and len(way := along(out, into)) <= len(shortest):
+            if (out or into) and len(way := by_way_of(out, into)) <= len(shortest):
                 return way
         return shortest
 
@@ -382,13 +367,20 @@ class GraphFabric:
             for number, one in enumerate(ends):
                 pair = (one, names[workers]) if there else (names[workers], one)
                 its = taken[begins[number] : begins[number + 1]]
-                self._whole.known[*pair, None, None, 0] = tuple(routes.connections[hop] for hop in its)
+                self._whole.known[*pair, None, None] = tuple(routes.connections[hop] for hop in its)
 
-    def _hops(self, here: str, there: str, flow: int) -> tuple[Connection, ...]:
+    def _hops(self, here: str, there: str) -> tuple[Connection, ...]:
         try:
-            return self._cache.routes.between(here, there, flow).connections
+            return self._cache.routes.between(here, there).connections
         except NoRoute:  # the message waits until the link is repaired
-            return self._whole.routes.between(here, there, flow).connections
+            return self._whole.routes.between(here, there).connections
+
+    def _along_hops(self, source: Rank, to: Rank, hops: tuple[Connection, ...], rests: bool, nbytes: float) -> Path:
+        return (
+            self._along(self._end_of(source), hops, nbytes, peers=not rests)
+            if hops
+            else self._inside(source, to, nbytes)
+        )
 
     def _inside(self, source: Rank, to: Rank, nbytes: float) -> Path:
         link = self._cluster.nodes[self._cluster.node_of(source)].intra_node_link

@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from math import inf
@@ -22,35 +22,26 @@ from math import inf
 import simpy
 
 from paceline.algorithms.core.errors import InputError
-from paceline.simulator.flows import indexed_heap, max_min
-from paceline.simulator.flows.compiled import PLAIN_PYTHON, machine_code
-from paceline.simulator.flows.network_state import NONE, add_flow, add_link, as_arrays, network, with_room
+from paceline.simulator.flows.max_min import (
+    NONE,
+    PLAIN_PYTHON,
+    Net,
+    add_flow,
+    add_link,
+    as_arrays,
+    as_lists,
+    least,
+    machine_code,
+    network,
+    together,
+    until,
+)  # fmt: skip
 from paceline.simulator.kernel.simpy_events import after, afterwards, happen
 
 MANY = 300
 """number of concurrent flows in the network from which compiled code is used"""
 Port = str
 """the name of a shared resource, such as one direction of a link"""
-
-
-def fair_rates(flows: Sequence[tuple[Port, ...]], capacity: Mapping[Port, float]) -> list[float]:
-    """Returns the max-min fair rate of each flow, in bytes per second.
-
-    Args:
-        flows: the ports of each flow.
-        capacity: bytes per second of each port.
-
-    Source: Bertsekas and Gallager, Data Networks, 6.5.2.
-
-    >>> fair_rates([("a", "b"), ("a",), ("b",)], {"a": 1.0, "b": 2.0})
-    [0.5, 0.5, 1.5]
-    """
-    number = {port: index for index, port in enumerate(capacity)}
-    net = network(capacity.values())
-    for flow in flows:
-        max_min.enter(net, add_flow(net, [number[port] for port in flow], 1.0), 0.0)
-    max_min.solve(net, 0.0)
-    return [flow.rate for flow in net.flows]
 
 
 @dataclass(slots=True)
@@ -251,7 +242,7 @@ class Flows:
         rate = min(map(self._capacity.__getitem__, ports), default=inf)
         rate = min(rate, flow.limit_bytes_per_s)
         flow.separate, flow.since_s, flow.rate = True, self._env.now, rate
-        if (seconds := max_min.until(flow.remaining, rate)) < inf:
+        if (seconds := until(flow.remaining, rate)) < inf:
             begun_s = flow.since_s
             after(self._env, seconds, lambda _: self._end_separate(flow, begun_s))
 
@@ -304,39 +295,24 @@ class Flows:
     def _enter(self, done: simpy.Event, flow: _Flow, now: float) -> None:
         route = [self._number[port] for port in flow.ports]
         if flow.limit_bytes_per_s < inf:
-            route.append(self._limit(flow.limit_bytes_per_s))
-        if self._code is not PLAIN_PYTHON and not self._unused.get(len(route)):
-            self._more_flows(len(route))
-        if unused := self._unused.get(len(route)):
-            flow.number = unused.pop()
-        else:
-            flow.number = add_flow(self._net, route, flow.remaining)
+            self._unused_limits = self._unused_limits or self._grown(lambda net: add_link(net, 0.0))
+            route.append(self._unused_limits.pop())
+            self._code.change(self._net, route[-1], flow.limit_bytes_per_s)
+        hops = len(route)
+        if not self._unused.get(hops):
+            self._unused[hops] = self._grown(lambda net: add_flow(net, [NONE] * hops, 0.0))
+        flow.number = self._unused[hops].pop()
         self._done[flow.number], self._routes[flow.number] = done, route
         self._code.enter_anew(self._net, flow.number, flow.remaining, tuple(route), now)
 
-    def _more_flows(self, hops: int) -> None:
-        """Grows the arrays, which have a fixed size."""
-        flows, more = len(self._net.flows), max(64, len(self._done) // 2)
-        self._net = with_room(self._net, links=0, flows=more, hops=hops)
-        self._unused[hops] = list(range(flows + more - 1, flows - 1, -1))
-
-    def _limit(self, bytes_per_s: float) -> int:
-        if not self._unused_limits and self._code is PLAIN_PYTHON:
-            return add_link(self._net, bytes_per_s)
-        if not self._unused_limits:
-            links, more = len(self._net.links), max(64, len(self._done) // 2)
-            self._net = with_room(self._net, links=more, flows=0, hops=1)
-            self._unused_limits += range(links + more - 1, links - 1, -1)
-        link = self._unused_limits.pop()
-        self._code.change(self._net, link, bytes_per_s)
-        return link
-
-    def _free_number(self, number: int) -> None:
-        """Frees a flow's number, and the link that was its limit."""
-        route = self._routes.pop(number)
-        if route[-1] >= len(self._number):
-            self._unused_limits.append(route[-1])
-        self._unused.setdefault(len(route), []).append(number)
+    def _grown(self, add: Callable[[Net], int]) -> list[int]:
+        """Adds a row to the tables, and returns its number; if they are arrays, which are copied then, many rows."""
+        if self._code is PLAIN_PYTHON:
+            return [add(self._net)]
+        net = as_lists(self._net)
+        numbers = [add(net) for _ in range(max(64, len(self._done) // 2))]
+        self._net = as_arrays(net)
+        return numbers[::-1]
 
     def _solve_afterwards(self) -> None:
         if not self._to_solve:
@@ -346,8 +322,11 @@ class Flows:
     def _solve(self) -> None:
         """Computes new rates and starts a timer for the flows that end first."""
         self._to_solve = False
-        for number in self._left:
-            self._free_number(number)
+        for number in self._left:  # they, and the links that were their limits, may be used again
+            route = self._routes.pop(number)
+            self._unused.setdefault(len(route), []).append(number)
+            if route[-1] >= len(self._number):
+                self._unused_limits.append(route[-1])
         self._left, self._solved_s = [], self._env.now
         for link, bytes_per_s in self._changed.items():
             self._code.change(self._net, link, bytes_per_s)
@@ -357,7 +336,7 @@ class Flows:
             self._net, self._code = as_arrays(self._net), machine_code()
         self._changed, self._to_enter = {}, {}
         self._code.solve(self._net, self._solved_s)
-        self._start_timer(float(indexed_heap.least(self._net.ends)))
+        self._start_timer(float(least(self._net.ends)))
 
     def _start_timer(self, soonest_s: float) -> None:
         """Starts a timer for the flows that end first."""
@@ -370,9 +349,9 @@ class Flows:
         if soonest_s != self._soonest_s:
             return
         self._soonest_s = None
-        latest_s = max_min.together(soonest_s, self._solved_s)
+        latest_s = together(soonest_s, self._solved_s)
         ended = []
-        while indexed_heap.least(self._net.ends) <= latest_s:
+        while least(self._net.ends) <= latest_s:
             number = int(self._net.ends.order[0])
             ended.append(self._done[number])
             self._leave(number)

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.algorithms.core.errors import InputError
-from paceline.simulator.flows import max_min
-from paceline.simulator.flows.compiled import machine_code
-from paceline.simulator.flows.network_state import Net, add_flow, add_link, as_arrays, network
+from paceline.simulator.flows.max_min import finish_times
 
 MANY = 2000
 """number of transfers from which compiled code is used"""
@@ -79,31 +77,22 @@ def transfer_all(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer], *, co
     [0.65, 1.25]
     """
     _check(pipes, transfers)
-    shared = {name: number for number, name in enumerate(name for name in pipes if not pipes[name].per_flow)}
-    finish_s = [float(one.start_s) + sum(pipes[name].latency_s for name in one.route) for one in transfers]
-    under_way = [number for number, one in enumerate(transfers) if one.nbytes > 0 and one.route]
-    under_way.sort(key=finish_s.__getitem__)  # so that concurrent flows are near each other in memory
-    net = network(pipes[name].bytes_per_s for name in shared)
-    for one in (transfers[number] for number in under_way):
-        limits = [pipes[name].bytes_per_s for name in one.route if pipes[name].per_flow]
-        own = [add_link(net, min(limits))] if limits else []
-        add_flow(net, [shared[name] for name in one.route if name in shared] + own, one.nbytes)
-    times_s = [finish_s[number] for number in under_way]
-    solved, net = _play(net, times_s, len(transfers) >= MANY if compiled is None else compiled)
-    for number, time_s in zip(under_way, times_s, strict=True):
-        finish_s[number] = time_s
-    carried = {name: float(net.links[number].carried) for name, number in shared.items()}
-    return Outcome(finish_s=finish_s, carried_bytes=carried, solved=solved)
-
-
-def _play(net: Net, times_s: list[float], compiled: bool) -> tuple[int, Net]:
-    """Runs the flows; replaces their starts in `times_s` by their ends. Returns the number of solutions."""
-    if not compiled or not times_s:
-        return max_min.play(net, times_s), net
-    net, times = as_arrays(net), np.array(times_s)
-    solved = machine_code().play(net, times)
-    times_s[:] = times.tolist()
-    return int(solved), net
+    number = {name: at for at, name in enumerate(name for name in pipes if not pipes[name].per_flow)}
+    finish_s = np.array([float(one.start_s) + sum(pipes[name].latency_s for name in one.route) for one in transfers])
+    under_way = [at for at, one in enumerate(transfers) if one.nbytes > 0 and one.route]
+    under_way.sort(key=finish_s.__getitem__)
+    capacity, routes = [pipes[name].bytes_per_s for name in number], []
+    for one in (transfers[at] for at in under_way):
+        routes.append([number[name] for name in one.route if name in number])
+        if limits := [pipes[name].bytes_per_s for name in one.route if pipes[name].per_flow]:
+            routes[-1].append(len(capacity))
+            capacity.append(min(limits))
+    nbytes = np.array([float(transfers[at].nbytes) for at in under_way])
+    compiled = len(transfers) >= MANY if compiled is None else compiled
+    ends_s, net, solved = finish_times(capacity, routes, finish_s[under_way], nbytes, compiled=compiled)
+    finish_s[under_way] = ends_s
+    carried = {name: float(net.links[at].carried) for name, at in number.items()}
+    return Outcome(finish_s=finish_s.tolist(), carried_bytes=carried, solved=solved)
 
 
 def _check(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer]) -> None:

@@ -4,11 +4,11 @@
   its requests one after the other, exactly.
 * With concurrent readers, a batch progresses at a constant rate, and so does each of its parts: its bytes, and the
   requests that the device processes. No part is faster than alone. A port above its capacity is shared max-min fairly
-  (`ports`). The batch is done when its last part is done.
+  (`Ports`). The batch is done when its last part is done.
 * Bytes that lie on few servers are transferred from these servers; bytes on many servers count as spread evenly over
   all.
 * A disk with one head serves its k readers in turn. Each progresses at 1/k of the rate that it would have if the head
-  had to return for every piece of its read-ahead (`disk_head`). A reader that is alone again has its own rate again.
+  had to return for every piece of its read-ahead (`DiskHead`). A reader that is alone again has its own rate again.
 
 A constant rate is an approximation. Near the capacity of a device, the single requests of different readers sometimes
 wait for each other, so the constant rate is too fast. It is exact far below and far above the capacity; in between the
@@ -17,17 +17,22 @@ error is at most a factor of two, and vanishes when servers that serve their rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import simpy
 
-from paceline.simulator.flows.disk_head import DiskHead
-from paceline.simulator.flows.flow_engine import Port
-from paceline.simulator.flows.ports import Capacity, Part, Ports, Then
+from paceline.simulator.flows.flow_engine import Flows, Port
+from paceline.simulator.kernel.simpy_events import after, upon
 from paceline.topologies.catalogue.storage_devices import Storage
 from paceline.workloads.reading import Piece
 
+FULL = 1 + 1e-9
+"""factor below which two sums count as equal, because they are rounded"""
+Then = Callable[[], None]
+Capacity = float | Callable[[int], float]
+"""capacity of a port per second: a number, or a function of the number of its users"""
 MANY = 10**9
 """a number of readers larger than any depth"""
 FEW = 0.25
@@ -192,3 +197,209 @@ class Stores:
         if self._storage.limited and readers > 1 and asked.latencies:
             parts.append(Part((f"requests {device}",), asked.latencies, asked.latencies / seconds))
         return parts
+
+
+# --- ports that many readers share and that are rarely full ----------------------------------------------------------
+
+# Below capacity, every transfer runs at its own limit and a timer is enough: no max-min solve is needed. When the sum
+# of the limits exceeds the capacity of a port, its transfers become flows (`Flows`), which share it max-min fairly up
+# to their limits. This is exact, because a port that cannot be full changes no rate. The capacity of a port may depend on
+# the number of its users.
+
+
+@dataclass(eq=False, slots=True)
+class Part:
+    """The part of a batch that passes the same ports.
+
+    Args:
+        ports: the ports that it passes.
+        amount: bytes, or requests.
+        pace: bytes or requests per second when it is alone, its limit.
+    """
+
+    ports: tuple[Port, ...]
+    amount: float
+    pace: float
+
+
+@dataclass(eq=False, slots=True)
+class _Batch:
+    parts: Sequence[Part]
+    begun_s: float
+    seconds: float
+    then: Then
+    pending: int = 1
+    """number of events to wait for: the timer, and the parts that are flows"""
+
+
+class Ports:
+    """The ports of a run. A part is a flow only if one of its ports may be full.
+
+    Args:
+        env: the run's clock.
+        capacity: the capacity of each port.
+    """
+
+    def __init__(self, env: simpy.Environment, capacity: Mapping[Port, Capacity]) -> None:
+        self._env, self._of = env, capacity
+        self._capacity = {port: _for(1, given) for port, given in capacity.items()}
+        """the present capacity of each port"""
+        self._flows = Flows(env, self._capacity)
+        self._load = dict.fromkeys(capacity, 0.0)
+        """the sum of the paces of all parts at each port"""
+        self._users = dict.fromkeys(capacity, 0)
+        self._unshared: dict[Port, dict[Part, _Batch]] = {port: {} for port in capacity}
+        """the parts at each port that are not flows"""
+
+    def begin(self, parts: Sequence[Part], seconds: float, then: Then) -> None:
+        """Begins a batch.
+
+        Args:
+            parts: its parts.
+            seconds: how long it takes if every part runs at its own pace.
+            then: called when all parts are done.
+        """
+        batch = _Batch(parts, self._env.now, seconds, then)
+        for part in parts:
+            for port in part.ports:
+                self._load[port] += part.pace
+                self._users[port] += 1
+                self._unshared[port][part] = batch
+        after(self._env, seconds, lambda _: self._timer_done(batch))
+        for port in dict.fromkeys(port for part in parts for port in part.ports):
+            self._update(port)
+
+    def _update(self, port: Port) -> None:
+        """Updates the capacity of a port and turns its parts into flows if it may be full."""
+        now = _for(max(1, self._users[port]), self._of[port])
+        if now != self._capacity[port]:
+            self._capacity[port] = now
+            self._flows.change(port, now)
+        if self._load[port] > self._capacity[port] * FULL:
+            for part, its in list(self._unshared[port].items()):
+                self._share(part, its)
+
+    def _share(self, part: Part, batch: _Batch) -> None:
+        """Turns what is left of a part into a flow."""
+        left = 1 - (self._env.now - batch.begun_s) / batch.seconds
+        if left <= 0:
+            return  # its timer is due at this instant
+        for port in part.ports:
+            del self._unshared[port][part]
+        batch.pending += 1
+        flow = self._flows.begin(part.ports, part.amount * left, part.pace)
+        upon(flow, lambda _: self._part_done(part, batch))
+
+    def _timer_done(self, batch: _Batch) -> None:
+        for part in batch.parts:
+            if part in self._unshared[part.ports[0]]:
+                for port in part.ports:
+                    del self._unshared[port][part]
+                self._leave(part)
+        self._end_one(batch)
+
+    def _part_done(self, part: Part, batch: _Batch) -> None:
+        self._leave(part)
+        self._end_one(batch)
+
+    def _leave(self, part: Part) -> None:
+        for port in part.ports:
+            self._users[port] -= 1
+            self._load[port] = self._load[port] - part.pace if self._users[port] else 0.0
+            if callable(self._of[port]):
+                self._update(port)
+
+    def _end_one(self, batch: _Batch) -> None:
+        batch.pending -= 1
+        if batch.pending == 0:
+            batch.then()
+
+
+def _for(users: int, capacity: Capacity) -> float:
+    return capacity(users) if callable(capacity) else capacity
+
+
+# --- a disk whose head serves one reader at a time, in short turns ----------------------------------------------------
+
+# Turns are short, so the model is processor sharing: each of k readers progresses at 1/k of the rate at which the disk
+# serves it. A reader that is alone is served faster, because the head does not move away and back (`alone_s`,
+# `beside_s`).
+
+
+@dataclass(eq=False, slots=True)
+class _Request:
+    """A request that is being served."""
+
+    reader: object
+    alone_s: float
+    beside_s: float
+    then: Then
+    left: float = 1.0
+    """the fraction of it that is left"""
+
+
+@dataclass(eq=False, slots=True)
+class DiskHead:
+    """A disk that serves its readers in turn.
+
+    >>> env = simpy.Environment(0.0)
+    >>> head = DiskHead(env)
+    >>> head.serve("a", 1.0, 2.0, lambda: print("a is done at", env.now))
+    >>> head.serve("b", 1.0, 1.0, lambda: print("b is done at", env.now))
+    >>> env.run()
+    b is done at 2.0
+    a is done at 2.5
+    """
+
+    env: simpy.Environment
+    last: object = None
+    """the last reader, if it was served alone since"""
+    _requests: list[_Request] = field(default_factory=list)
+    _since_s: float = 0.0
+    """the time at which `left` was updated"""
+    _timer: int = 0
+    """number of the latest timer; earlier timers are ignored"""
+
+    def serve(self, reader: object, alone_s: float, beside_s: float, then: Then) -> None:
+        """Serves a request and calls `then` when it is done.
+
+        Args:
+            reader: the reader, for `last`.
+            alone_s: seconds that the request takes if there are no other requests.
+            beside_s: seconds of the disk's time that it takes if the head serves others in between.
+            then: called when the request is done.
+        """
+        self._update()
+        self._requests.append(_Request(reader, alone_s, beside_s, then))
+        self.last = reader if len(self._requests) == 1 else None
+        self._start_timer()
+
+    def _left_s(self, request: _Request) -> float:
+        """Returns the seconds until a request is done if no request is added or completed before."""
+        return request.left * (request.alone_s if len(self._requests) == 1 else len(self._requests) * request.beside_s)
+
+    def _update(self) -> None:
+        """Updates `left` of all requests to the present time."""
+        passed_s, self._since_s = self.env.now - self._since_s, self.env.now
+        for request in self._requests:
+            left_s = self._left_s(request)
+            request.left = max(0.0, request.left * (1 - passed_s / left_s)) if left_s > 0 else 0.0
+
+    def _start_timer(self) -> None:
+        """Starts a timer for the requests that will be done first."""
+        self._timer += 1
+        if self._requests:
+            number, soonest_s = self._timer, min(map(self._left_s, self._requests))
+            first = [request for request in self._requests if self._left_s(request) <= soonest_s * FULL]
+            after(self.env, soonest_s, lambda _: self._end(number, first))
+
+    def _end(self, number: int, first: Sequence[_Request]) -> None:
+        if number != self._timer:
+            return
+        self._update()
+        self._requests = [request for request in self._requests if request not in first]
+        if len(self._requests) == 1:
+            self.last = self._requests[0].reader
+        self._start_timer()
+        for request in first:
+            request.then()

@@ -20,14 +20,13 @@ import simpy
 from paceline.algorithms.core.operations import Broadcast, Reduce
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
-from paceline.simulator.collectives.collective_plan import CollectivePlan
-from paceline.simulator.collectives.contention import Alone, Contention, alone_on
-from paceline.simulator.collectives.link_traffic import LinkTraffic
+from paceline.simulator.collectives.contention import Alone, Contention, LinkTraffic, alone_on
 from paceline.simulator.collectives.patterns import Kind
-from paceline.simulator.collectives.protocols import transport_of
-from paceline.simulator.collectives.tuning import Tuner
-from paceline.simulator.flows.fabric import GraphFabric, Path, host_buffers
+from paceline.simulator.collectives.plans import CollectivePlan
+from paceline.simulator.collectives.tuning import Tuner, transport_of
+from paceline.simulator.flows.fabric import GraphFabric, host_buffers
 from paceline.simulator.flows.flow_engine import Flows, Port
+from paceline.simulator.flows.path_tables import Path
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.kernel.lanes import Steps
 from paceline.simulator.kernel.simpy_events import Activity, after, come, upon

@@ -20,8 +20,8 @@ from typing import Literal, NamedTuple
 import simpy
 
 from paceline.algorithms.core.values import Rank
-from paceline.simulator.flows.fabric import Path
 from paceline.simulator.flows.flow_engine import Port
+from paceline.simulator.flows.path_tables import Path
 from paceline.simulator.network.network import ClusterNetwork, memory_port
 from paceline.topologies.cluster import Node
 

@@ -19,11 +19,11 @@ from itertools import chain
 import simpy
 
 from paceline.algorithms.core.values import Rank
-from paceline.simulator.collectives.contention import Contention
-from paceline.simulator.collectives.link_traffic import LinkTraffic
+from paceline.simulator.collectives.contention import Contention, LinkTraffic
 from paceline.simulator.collectives.tuning import Tuner
-from paceline.simulator.flows.fabric import GraphFabric, Path
+from paceline.simulator.flows.fabric import GraphFabric
 from paceline.simulator.flows.flow_engine import Flows, Port
+from paceline.simulator.flows.path_tables import Path
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.kernel.simpy_events import upon
 from paceline.topologies.faults.link_faults import Change
@@ -145,10 +145,10 @@ class Outages:
     def _carry_out_rerouted(self, broken: Iterable[Ends]) -> None:
         """Simulates collectives message by message if their ports do not change but their messages are rerouted."""
         alone = self._contention.alone()
-        routes = [active.plan.current_routes() for active in alone]
+        routes = [active.plan.present_paths().routes for active in alone]
         self._fabric.without(broken)
         rerouted = [
-            active for active, before in zip(alone, routes, strict=True) if active.plan.current_routes() != before
+            active for active, before in zip(alone, routes, strict=True) if active.plan.present_paths().routes != before
         ]
         self._fabric.without(self._broken)
         for active in rerouted:

@@ -22,7 +22,7 @@ from paceline.records.links import Links
 from paceline.records.trace import Trace
 from paceline.scenarios.resolution.fitted_ranges import outside, predicted_times
 from paceline.scenarios.resolution.plan import Plan
-from paceline.simulator.collectives.protocols import transport_of
+from paceline.simulator.collectives.tuning import transport_of
 from paceline.simulator.flows.fabric import MANY_WORKERS
 from paceline.simulator.flows.path_tables import SLOWNESS
 from paceline.simulator.interpreter.host_costs import Handling, HostCosts

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Rank
-from paceline.simulator.collectives.collective_plan import CollectivePlan
-from paceline.simulator.collectives.event_driver import simulate_by_events
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import PATTERNS, Kind, Setting, build
-from paceline.simulator.flows.fabric import Path
+from paceline.simulator.collectives.plans import CollectivePlan
+from paceline.simulator.flows.path_tables import Path
 from paceline.topologies import closed_forms as forms
+from tests.carried_out import simulate_by_events
 from tests.replay import Uniform, replayed_s
 from tests.thorough import examples
 
@@ -36,7 +36,7 @@ def setting(p: int, nbytes: float, workers_per_node: int = 1, root: int = 0) -> 
 
 def plan(kind: Kind, name: str, fabric: Uniform, nbytes: float, root: int = 0) -> CollectivePlan:
     pattern = build(kind, name, setting(fabric.p, nbytes, fabric.workers_per_node, root))
-    return CollectivePlan(pattern, tuple(map(Rank, range(fabric.p))), fabric.path, fabric.reduce_s_per_byte)
+    return CollectivePlan(pattern, tuple(map(Rank, range(fabric.p))), fabric.paths, fabric.reduce_s_per_byte)
 
 
 def close(expected: object) -> object:
@@ -132,7 +132,7 @@ def test_one_link_that_two_messages_share() -> None:
     fabric, _ = ring_of(12)
     along = fabric.path
 
-    def path(source: Rank, to: Rank, nbytes: float, flow: int = 0) -> Path:
+    def path(source: Rank, to: Rank, nbytes: float) -> Path:
         usual = along(source, to, nbytes)
         return Path((*usual.ports, "trunk"), usual.latency_s) if source in (3, 4, 9) else usual
 

@@ -14,8 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.simulator.collectives.patterns import PATTERNS, Kind, Setting, build
-from paceline.simulator.collectives.pipelined import double_tree, joined, schedule, two_trees
+from paceline.simulator.collectives.patterns import (
+    PATTERNS,
+    Kind,
+    Setting,
+    build,
+    double_tree,
+    joined,
+    schedule,
+    two_trees,
+)
 from tests.thorough import examples
 
 Pieces = Callable[["Message"], set[int]]

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Rank
-from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.contention import Contention
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import PATTERNS, Kind, Setting, build
-from paceline.simulator.flows.fabric import Path
+from paceline.simulator.collectives.plans import CollectivePlan
 from paceline.simulator.flows.flow_engine import Flows
+from paceline.simulator.flows.path_tables import Path
 from tests.replay import Players, Replay, Uniform
 from tests.thorough import examples
 
@@ -30,7 +30,7 @@ def plan(fabric: Uniform, kind: Kind, name: str, nbytes: float) -> CollectivePla
         for first in range(0, fabric.p, fabric.workers_per_node)
     )
     pattern = build(kind, name, Setting(fabric.p, nbytes, 0, nodes))
-    return CollectivePlan(pattern, tuple(map(Rank, range(fabric.p))), fabric.path, fabric.reduce_s_per_byte)
+    return CollectivePlan(pattern, tuple(map(Rank, range(fabric.p))), fabric.paths, fabric.reduce_s_per_byte)
 
 
 def simulated_s(fabric: Uniform, plans: list[Beginning], crossing: list[Crossing]) -> list[float]:

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from paceline.algorithms.core.values import Group, Rank
-from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import PATTERNS
-from paceline.simulator.collectives.protocols import Way, governed, patterns_of, transport_of, ways
-from paceline.simulator.collectives.tuning import Choice, Tuner
+from paceline.simulator.collectives.plans import CollectivePlan
+from paceline.simulator.collectives.tuning import Choice, Tuner, Way, governed, patterns_of, transport_of, ways
 from paceline.topologies.catalogue.libraries import LATENCY_US, LAUNCH_S, LIBRARIES, Members, Protocol
 from paceline.topologies.graphs.links import LINKS
 from paceline.topologies.graphs.network_graphs import star

@@ -251,7 +251,7 @@ STORAGE = (
     ),
     Mutant(
         name="disk-serves-all-at-once",
-        file="simulator/flows/disk_head.py",
+        file="simulator/interpreter/storage.py",
         old="len(self._requests) * request.beside_s)",
         new="request.beside_s)",
         bug="Readers of one disk do not slow each other down.",

@@ -24,8 +24,7 @@ from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.cohort.batch_copies import NodeCopies
 from paceline.simulator.cohort.simulate import simulate_cohort
 from paceline.simulator.cohort.varying import NotACohort
-from paceline.simulator.flows.max_min import play
-from paceline.simulator.flows.network_state import add_flow, network
+from paceline.simulator.flows.max_min import add_flow, network, play
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, Network, NoCost
 from paceline.simulator.runs.engine import run_job

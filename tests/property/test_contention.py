@@ -17,19 +17,21 @@ from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Group, Rank
 from paceline.simulator.collectives import contention
-from paceline.simulator.collectives.collective_plan import CollectivePlan
 from paceline.simulator.collectives.contention import Contention
-from paceline.simulator.collectives.event_driver import Carry, EventDriver, simulate_by_events
+from paceline.simulator.collectives.execution import Carry, EventDriver, begun, simulate_alone
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import PATTERNS, Kind
-from paceline.simulator.collectives.standalone import simulate, state_at
+from paceline.simulator.collectives.plans import CollectivePlan
 from paceline.simulator.collectives.tuning import Tuner
-from paceline.simulator.flows.fabric import GraphFabric, Path
+from paceline.simulator.flows.fabric import GraphFabric
 from paceline.simulator.flows.flow_engine import Flows
+from paceline.simulator.flows.max_min import as_lists
+from paceline.simulator.flows.path_tables import Path
 from paceline.topologies.catalogue.device import Device
 from paceline.topologies.cluster import Cluster, Node
 from paceline.topologies.graphs.links import Link
 from paceline.topologies.graphs.trees import fat_tree
+from tests.carried_out import simulate_by_events
 from tests.clusters import star
 from tests.thorough import examples
 
@@ -58,15 +60,15 @@ def happenings(
     *,
     carried_out: bool,
     handed_back: bool = False,
-    begun: list[int] | None = None,
+    started: list[int] | None = None,
 ) -> list[float]:
     """Returns when collectives and messages that begin at these times on one network end."""
     env = simpy.Environment(0.0)
     flows = Flows(env, fabric.capacity)
 
     def carry(_one: Rank, _other: Rank, nbytes: float, path: Path) -> simpy.Event:
-        if begun is not None:
-            begun.append(1)
+        if started is not None:
+            started.append(1)
         return flows.begin(path.ports, nbytes, path.limit_bytes_per_s)
 
     def take_back(transfer: simpy.Event) -> float:
@@ -133,11 +135,11 @@ def test_a_collective_is_handed_back_when_nothing_else_uses_its_ports(monkeypatc
     monkeypatch.setattr(contention, "FEWEST", 0)
     fabric = GraphFabric(tree())
     plan = Tuner(fabric, "ring").plan("AllReduce", Group(tuple(map(Rank, range(16)))), 16_000, 0)
-    begun: list[int] = []
+    started: list[int] = []
     asked: list[tuple[float, Any]] = [(0.0, plan), (1.0, (Rank(0), Rank(1), 10))]
-    ends_s = happenings(fabric, asked, carried_out=False, handed_back=True, begun=begun)
+    ends_s = happenings(fabric, asked, carried_out=False, handed_back=True, started=started)
     assert ends_s == pytest.approx(happenings(fabric, asked, carried_out=True), rel=CLOSE)
-    assert len(begun) < plan.pattern.messages / 4
+    assert len(started) < plan.pattern.messages / 4
 
 
 @examples(25, 240)
@@ -155,8 +157,11 @@ def test_machine_code_says_what_the_source_says(cluster: Cluster, data: st.DataO
     fabric = GraphFabric(cluster)
     plan = some_plan(fabric, data, cluster.workers)
     entries_s = np.array([data.draw(st.sampled_from([0.0, 0.0, 1.0, 2.5])) for _ in plan.ranks])
-    as_it_stands, _ = simulate(plan, fabric, entries_s, compiled=False)
-    assert simulate(plan, fabric, entries_s, compiled=True)[0].tolist() == as_it_stands.tolist()
+    before = begun(plan, entries_s)
+    as_it_stands, as_machine_code = (
+        simulate_alone(plan, fabric, before, compiled=compiled).finish_s(entries_s) for compiled in (False, True)
+    )
+    assert as_machine_code.tolist() == as_it_stands.tolist()
     assert as_it_stands == pytest.approx(simulate_by_events(plan, fabric, entries_s), rel=CLOSE)
 
 
@@ -165,4 +170,5 @@ def test_machine_code_says_what_the_source_says(cluster: Cluster, data: st.DataO
 def test_machine_code_is_in_the_same_state_at_any_time(cluster: Cluster, time_s: float, data: st.DataObject) -> None:
     fabric = GraphFabric(cluster)
     plan = some_plan(fabric, data, cluster.workers)
-    assert state_at(plan, fabric, time_s, compiled=True) == state_at(plan, fabric, time_s, compiled=False)
+    one, other = (simulate_alone(plan, fabric, begun(plan), time_s, compiled=compiled) for compiled in (True, False))
+    assert (as_lists(one.tables), one.left) == (as_lists(other.tables), other.left)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simpy.events import ProcessGenerator
 
-from paceline.simulator.flows.flow_engine import Flows, fair_rates
+from paceline.simulator.flows.flow_engine import Flows
+from paceline.simulator.flows.max_min import fair_rates
 from paceline.simulator.flows.transfers import Pipe, Transfer, transfer_all
 from tests.filling import Change, Flow, Move, filled, finish_times, replayed
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Group, Rank
 from paceline.scenarios import load
-from paceline.simulator.collectives import pattern_time, probed_paths
-from paceline.simulator.collectives.message_paths import find_paths
-from paceline.simulator.collectives.repeated_rounds import repeated
+from paceline.simulator.collectives import pattern_time
+from paceline.simulator.collectives.pattern_time import repeated
+from paceline.simulator.collectives.plans import find_paths
 from paceline.simulator.collectives.rings import Layout
 from paceline.simulator.flows.path_tables import SLOWNESS
 from paceline.simulator.network.network import ClusterNetwork
@@ -93,8 +93,7 @@ def test_many_paths_are_those_of_single_messages(node: str, library: str, link: 
     drawn = np.random.default_rng(2).integers(0, ranks, (400, 2))
     ends = drawn[drawn[:, 0] != drawn[:, 1]]
     nbytes = np.random.default_rng(3).choice([100.0, 5000.0, 1e7], len(ends))
-    table = fabric.paths(ends[:, 0].tolist(), ends[:, 1].tolist(), nbytes)
-    assert table is not None
+    table = fabric.paths(ends[:, 0], ends[:, 1], nbytes)
     names = table.names(table.passes)
     for row, ((source, to), size) in enumerate(zip(ends.tolist(), nbytes.tolist(), strict=True)):
         path = fabric.path(Rank(source), Rank(to), size)
@@ -130,9 +129,11 @@ def test_plans_have_the_same_paths_and_times(
     fabric, tuner = network.fabric, network.tuner
     group = Group(tuple(map(Rank, range(fabric._cluster.workers))))
     for candidate in tuner.offers("AllReduce", group, 1e6, 0):
-        plan = candidate.plan
-        monkeypatch.setattr("paceline.simulator.collectives.message_paths.MANY", 1)
-        one, other = (find_paths(plan.pattern, plan.ranks, plan.path, many) for many in (plan.many, None))
+        plan, found = candidate.plan, []
+        for many in (1, 10**9):
+            monkeypatch.setattr("paceline.simulator.flows.fabric.MANY", many)
+            found.append(find_paths(plan.pattern, plan.ranks, plan.find))
+        one, other = found
         assert one.ports == other.ports
         for name in ("source", "target", "latency_s", "limit_bytes_per_s", "first", "passes"):
             assert (getattr(one, name) == getattr(other, name)).all(), (candidate.label, name)
@@ -147,7 +148,7 @@ def test_rings_have_the_same_order(
     nodes = tuple(tuple(map(int, ranks)) for ranks in fabric._cluster.placement)
     found = []
     for many in (1, 10**9):
-        monkeypatch.setattr(probed_paths, "MANY", many)
+        monkeypatch.setattr("paceline.simulator.flows.fabric.MANY", many)
         layout = Layout(fabric, group, nodes)
         found.append((layout.nodes, layout.order, layout.channels))
     assert found[0] == found[1]

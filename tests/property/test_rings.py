@@ -10,18 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Group, Rank
-from paceline.simulator.collectives.collective_plan import CollectivePlan
-from paceline.simulator.collectives.cycles import disjoint_cycles, widest_cycle
-from paceline.simulator.collectives.event_driver import simulate_by_events
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import Channel, Setting, build, ring_all_reduce
-from paceline.simulator.collectives.rings import Layout
+from paceline.simulator.collectives.plans import CollectivePlan
+from paceline.simulator.collectives.rings import Layout, disjoint_cycles, widest_cycle
 from paceline.simulator.flows.fabric import GraphFabric
 from paceline.topologies.catalogue.device import Device
 from paceline.topologies.cluster import Cluster, Node, sites
 from paceline.topologies.graphs.gpu_machines import HYBRID_CUBE_MESH
 from paceline.topologies.graphs.graph_registry import build as graph_of
 from paceline.topologies.graphs.links import LINKS
+from tests.carried_out import simulate_by_events
 from tests.clusters import star
 from tests.replay import Uniform, replayed_s
 from tests.thorough import examples
@@ -45,7 +44,7 @@ def all_reduce_s(
     channels: tuple[Channel, ...] = (), nodes: tuple[tuple[int, ...], ...] = (),
 ) -> float:  # fmt: skip
     pattern = build("AllReduce", name, Setting(len(group), nbytes, 0, nodes, order, channels))
-    return float(alone_s(CollectivePlan(pattern, tuple(group), fabric.path), fabric).max())
+    return float(alone_s(CollectivePlan(pattern, tuple(group), fabric.paths), fabric).max())
 
 
 SYSTEMS = [("dgx1-p100", 1), ("dgx1-v100", 2), ("dgx1-p100", 3), ("dgx-a100", 2), ("minsky", 3), ("dgx-h100", 1)]
@@ -164,7 +163,7 @@ def test_any_rings_side_by_side_are_as_the_replay_says(p: int, data: st.DataObje
             assert round_.nbytes.tolist() == usual.nbytes.tolist() and round_.times == usual.times
     fabric = Uniform(p, reduce_s_per_byte=1e-10)
     entries_s = data.draw(st.lists(st.sampled_from([0.0, 1e-6, 1e-3]), min_size=p, max_size=p))
-    one_plan = CollectivePlan(pattern, tuple(map(Rank, range(p))), fabric.path, fabric.reduce_s_per_byte)
+    one_plan = CollectivePlan(pattern, tuple(map(Rank, range(p))), fabric.paths, fabric.reduce_s_per_byte)
     found = alone_s(one_plan, fabric, np.array(entries_s))
     assert found == pytest.approx(np.array(replayed_s(pattern, fabric, entries_s)), rel=1e-9)
     assert found == pytest.approx(simulate_by_events(one_plan, fabric, np.array(entries_s)), rel=1e-9)

@@ -15,9 +15,9 @@ from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.flows.flow_engine import Flows
-from paceline.simulator.flows.ports import Part, Ports
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
+from paceline.simulator.interpreter.storage import Part, Ports
 from paceline.simulator.kernel.simpy_events import after
 from paceline.simulator.network.network import NoCost
 from paceline.topologies.catalogue.storage_devices import Storage

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.operations import AllReduce
 from paceline.algorithms.core.values import Group, Null, Rank
-from paceline.simulator.flows.flow_engine import Flows, fair_rates
+from paceline.simulator.flows.flow_engine import Flows
+from paceline.simulator.flows.max_min import fair_rates
 from paceline.simulator.network.network import ClusterNetwork, InMemory, MeasuredNetwork, NoCost
 from tests.clusters import joined, star
 

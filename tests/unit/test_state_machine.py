@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 
 from paceline.algorithms.core.values import Rank
-from paceline.simulator.collectives.collective_plan import CollectivePlan
-from paceline.simulator.collectives.event_driver import fresh_tables
-from paceline.simulator.collectives.pattern_tables import OPEN, STARTS, PatternTables
-from paceline.simulator.collectives.rounds import Pattern, Round, one_round
-from paceline.simulator.collectives.state_machine import advance, bytes_through, handle
-from paceline.simulator.flows.fabric import Path
-from paceline.simulator.flows.indexed_heap import least, take
+from paceline.simulator.collectives.execution import (
+    OPEN,
+    STARTS,
+    PatternTables,
+    advance,
+    begun,
+    bytes_through,
+    handle,
+)
+from paceline.simulator.collectives.patterns import Pattern, Round, one_round
+from paceline.simulator.collectives.plans import CollectivePlan
+from paceline.simulator.flows.max_min import as_lists, least, take
+from paceline.simulator.flows.path_tables import Path, stacked
 
 HOP = one_round([(0, 1)], 8.0)
 ADDING_S = 0.5
@@ -22,8 +28,13 @@ LATENCY_S = 0.25
 
 
 def tables_of(*rounds: Round, entries_s: tuple[float, ...] = (0.0, 1.0)) -> PatternTables:
-    plan = CollectivePlan(Pattern((rounds,)), tuple(map(Rank, range(2))), lambda *_: Path((), 0.0), ADDING_S / 8.0)
-    tables = fresh_tables(plan, np.array(entries_s))
+    plan = CollectivePlan(
+        Pattern((rounds,)),
+        tuple(map(Rank, range(2))),
+        lambda sources, *_: stacked([Path((), 0.0)] * len(sources)),
+        ADDING_S / 8.0,
+    )
+    tables = as_lists(begun(plan, np.array(entries_s)).tables)
     for message in tables.messages:
         message.latency_s = LATENCY_S
     return tables
