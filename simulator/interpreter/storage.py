@@ -203,8 +203,8 @@ class Stores:
 
 # Below capacity, every transfer runs at its own limit and a timer is enough: no max-min solve is needed. When the sum
 # of the limits exceeds the capacity of a port, its transfers become flows (`Flows`), which share it max-min fairly up
-# to their limits. This is exact, because a port that cannot be full changes no rate. The capacity of a port may depend on
-# the number of its users.
+# to their limits. This is exact, because a port that cannot be full changes no rate. The capacity of a port may depend
+# on the number of its users.
 
 
 @dataclass(eq=False, slots=True)
