@@ -44,8 +44,6 @@ from paceline.algorithms.runtime.program_errors import check_peer, check_start, 
 from paceline.algorithms.runtime.stop_rule import OwnGrants, StopRule, next_step
 from paceline.checking.driver import Driver
 from paceline.checking.lanes import Checkpoint, LayerReady, Task, alone, backward
-from paceline.records.learned import Learned
-from paceline.records.trace import Schedule
 
 
 class AnyOrder(Driver):
@@ -73,10 +71,8 @@ class AnyOrder(Driver):
         self._grants = OwnGrants(together=together)
         self._rule = StopRule(self.limit, together=together, grants=self._grants)
         if start is not None:
-            for me in job.team:
-                if me.role == job.method.weights_owner:
-                    self._grants.note(me.rank, start.states[me.rank].step)
-        self._learned = Learned(job, Schedule(every=1))
+            for rank in job.owners:
+                self._grants.note(rank, start.states[rank].step)
 
     def _can_go(self, task: Task) -> bool:
         match task.op:
@@ -132,7 +128,7 @@ class AnyOrder(Driver):
             case Unlock(cell):
                 return self._cells.unlock(task.me.node, cell, task.me.rank)
             case RecordUpdate():
-                return self._apply(task, op)
+                return self._owner.applied(task.me.rank, op, self.now_s)
             case _:
                 raise unknown_operation(describe(op))
 
@@ -160,16 +156,6 @@ class AnyOrder(Driver):
         made = tuple(map(self._handles[task.me.rank].give, promises))
         self._begin_lane(task, backward(op, layout, promises), line=task.line)
         return made
-
-    def _apply(self, task: Task, op: RecordUpdate) -> int:
-        version, rows, layers = self._logs[task.me.rank].book(op, self.now_s)
-        self.recorder.update(rows, layers)
-        if task.me.rank == self.job.weights_owner and op.layer is None:
-            shot = self._learned.applied(op, version, rows, self.now_s)
-            if shot is not None:
-                self.trace.weights = shot.vector
-                self.recorder.evaluation(shot)
-        return version
 
     # ------------------------------------------------------------------------------------------------ messages
 

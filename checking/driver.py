@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from paceline.algorithms.core.errors import (
     DeadlockError,
@@ -32,13 +32,14 @@ from paceline.algorithms.runtime.collective_matching import COLLECTIVES, Collect
 from paceline.algorithms.runtime.handles import HandleTable, Promise, UnheardFailures, answered
 from paceline.algorithms.runtime.mail import Envelope, Mailroom
 from paceline.algorithms.runtime.program_errors import InvalidOperation, timed_out
-from paceline.algorithms.runtime.update_log import UpdateLog
+from paceline.algorithms.runtime.weights_owner import WeightsOwner
 from paceline.checking.blocked import line_of, span_of
 from paceline.checking.cells import Cells
 from paceline.checking.lanes import Checkpoint, Task
 from paceline.checking.moves import Chooser, Move, first
+from paceline.records.learned import Learned
 from paceline.records.recorder import Recorder
-from paceline.records.trace import Snapshot, Trace
+from paceline.records.trace import Schedule, Snapshot, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,9 @@ class Entry:
 class Driver(ABC):
     """One run of one job. A subclass defines the answers of operations."""
 
+    EVALUATED_EVERY: ClassVar[float] = 1
+    """the number of updates between two evaluations of the weights being learned"""
+
     def __init__(self, job: Job, *, deliver_at_once: bool = False, start: Checkpoint | None = None) -> None:
         if job.limit is None:
             raise InputError("budget: found no number of samples; a run without a clock ends after samples only")
@@ -66,12 +70,13 @@ class Driver(ABC):
         self._tasks: list[Task] = []
         self._mail = Mailroom[Envelope](me.rank for me in job.team)
         self._meetings, self._cells = Meetings(), Cells()
-        self._logs = {me.rank: UpdateLog(job.method.staleness_kind, job.workers) for me in job.team}
         self._unheard = UnheardFailures()
         self._handles = {
             me.rank: HandleTable[Promise](me.rank, partial(self.recorder.outcome, me.rank), self._unheard)
             for me in job.team
         }
+        learned = {job.weights_owner: Learned(job, Schedule(every=self.EVALUATED_EVERY))}
+        self._owner = WeightsOwner(job, learned, self.recorder.update, self._evaluated)
         self._steps: dict[Rank, int] = {me.rank: 0 for me in job.team}
 
     @abstractmethod
@@ -90,6 +95,11 @@ class Driver(ABC):
     def now_s(self) -> float:
         """The logical clock: the number of moves so far."""
         return float(self._moves)
+
+    def _evaluated(self, shot: Snapshot) -> None:
+        """Records weights that are evaluated."""
+        self.trace.weights = shot.vector
+        self.recorder.evaluation(shot)
 
     def _note(self, entry: Entry) -> None:
         """Records a move that has been made."""
@@ -116,8 +126,7 @@ class Driver(ABC):
         """Returns the checkpoint from which the programs can be entered again, once the run is over."""
         items = [item for table in self._handles.values() for item in table.items()]
         answers = {handle: promise.answer for handle, promise in items if promise.settled and not promise.cancelled}
-        ages = {rank: log.age for rank, log in self._logs.items()}
-        return Checkpoint(dict(self.trace.states), answers, self.trace.weights, ages)
+        return Checkpoint(dict(self.trace.states), answers, self.trace.weights, self._owner.ages())
 
     def _begin(self) -> None:
         vector, start = self.job.learner.initial(), self.start
@@ -126,8 +135,7 @@ class Driver(ABC):
                 table.restore(
                     answered({handle: answer for handle, answer in start.answers.items() if handle.rank == rank})
                 )
-            for rank, age in start.ages.items():
-                self._logs[rank].age = age
+            self._owner.restore_ages(start.ages)
         else:
             self.trace.snapshots.append(Snapshot(self.now_s, 0, 0, vector))
         self.trace.weights = vector if start is None else start.weights

@@ -12,6 +12,7 @@ longer be requested, and only the last version of the learned weights is kept.
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,9 +32,8 @@ from paceline.checking.anyorder import AnyOrder
 from paceline.checking.driver import Entry
 from paceline.checking.lanes import Task
 from paceline.checking.moves import Chooser, first
-from paceline.records.learned import Learned
 from paceline.records.tables import NO_SOURCE, Tables
-from paceline.records.trace import Schedule, Trace
+from paceline.records.trace import Trace
 
 Kind = TypeVar("Kind", bound=Outcome)
 
@@ -122,6 +122,8 @@ class Replay(AnyOrder):
         ReplayError: the program leaves the record, or ends before it does.
     """
 
+    EVALUATED_EVERY: ClassVar[float] = math.inf
+
     def __init__(self, job: Job, recording: Recording, progress: Progress = lambda _: None) -> None:
         super().__init__(job)
         self._progress = progress
@@ -133,12 +135,11 @@ class Replay(AnyOrder):
         self._outcomes = {lane: deque(outcomes) for lane, outcomes in recording.outcomes.items()}
         self._taken = recording.steps if job.method.independent else {}
         self._routines: WeakSet[Handle[Any]] = WeakSet()
-        self._learned = Learned(job, Schedule(every=float("inf")))
 
     def run(self, choose: Chooser = first) -> Trace:
         """Follows the record to its end; the order of moves that the record leaves open makes no difference."""
         trace = super().run(choose)
-        trace.weights = self._learned.latest.vector
+        trace.weights = self._owner.learned.latest.vector
         outcomes = {rank: rest for (rank, _), rest in self._outcomes.items() if rest}
         for what, left in (("messages", self._heard), ("times", self._now_s), ("outcomes", outcomes)):
             for rank, rest in left.items():

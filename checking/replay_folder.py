@@ -158,7 +158,7 @@ def plan_of(run: Run) -> Plan:
 
 def _as_long(job: Job, recording: Recording) -> Job:
     """Returns the job with the recorded number of steps as its budget, whatever ended the run."""
-    taken = [recording.steps[me.rank] for me in job.team if me.role == job.method.weights_owner]
+    taken = [recording.steps[rank] for rank in job.owners]
     steps = sum(taken) if job.method.independent else taken[0]
     return replace(job, budget=Budget(samples=job.samples_in(steps)))
 

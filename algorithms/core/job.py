@@ -226,7 +226,12 @@ class Job:
     @property
     def weights_owner(self) -> Rank:
         """The rank whose recorded weights are evaluated."""
-        return next(me.rank for me in self.team if me.role == self.method.weights_owner)
+        return self.owners[0]
+
+    @property
+    def owners(self) -> tuple[Rank, ...]:
+        """The ranks in the role that owns the weights."""
+        return tuple([me.rank for me in self.team if me.role == self.method.weights_owner])
 
     @property
     def spare(self) -> int:

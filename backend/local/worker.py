@@ -95,7 +95,7 @@ def maps(
     If ranks are spawned, all are in files of the run's folder.
     """
     job = launch.job
-    owners = [me.rank for me in job.team if me.role == job.method.weights_owner]
+    owners = job.owners
     board = StatusBoard(
         len(job.team), owners, limit=job.limit, together=job.method.independent, spare=job.spare, folder=folder
     )

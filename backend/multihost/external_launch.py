@@ -193,7 +193,7 @@ class ExternalRun:
         self.folder = world.folder / f"run{number}"
         self.name = f"run{number}"
         self.store = PrefixStore(self.name, world.store)
-        owners = [me.rank for me in self.job.team if me.role == self.job.method.weights_owner]
+        owners = self.job.owners
         self.board = StatusBoard(
             len(self.job.team),
             owners,
@@ -234,7 +234,7 @@ class ExternalRun:
         """Whether there are several hosts."""
         return len(self.mapping.hosts) > 1
 
-    def _grants(self, owners: list[Rank]) -> StepGrants | None:
+    def _grants(self, owners: Sequence[Rank]) -> StepGrants | None:
         """Returns the leases for steps if owners of weights are on several hosts; otherwise None."""
         hosts = {self.mapping.host_of(rank) for rank in owners}
         if len(hosts) == 1 or self.rank is None:

@@ -41,7 +41,7 @@ from paceline.backend.rank.handles import Fetched, Handles
 from paceline.backend.rank.loading import Loader
 from paceline.backend.rank.pacing import Device, Pace
 from paceline.backend.rank.rank_context import Behind, Station, Thread
-from paceline.backend.rank.weights_owner import WeightsOwner
+from paceline.backend.rank.weights_owner import RankWeightsOwner
 from paceline.backend.transports.cells import LINE_BYTES, Cells
 from paceline.backend.transports.collectives import Collectives
 from paceline.backend.transports.inbox import Claim
@@ -166,7 +166,7 @@ class Interpreter:
         self.device = Device(station, job.learner, pace, on_nonfinite)
         self.loader = Loader(station, job.learner, prefetch)
         self.communication = Communication(station, mail, collectives, memory)
-        self.weights_owner = WeightsOwner(station, job, schedule)
+        self.weights_owner = RankWeightsOwner(station, job, schedule)
         self.handles = Handles(station)
         self.checkpointer: Checkpointer | None = None
         """makes checkpoints; None if there are none"""
@@ -194,7 +194,9 @@ class Interpreter:
         method, me = self.job.method, self.station.me
         if self._state is None:
             self.weights_owner.show()
-            self._state = method.begin(me, self.weights_owner.learned.latest.vector)
+            owner = self.weights_owner
+            initial = owner.learned.latest.vector if owner.follows else self.job.learner.initial()
+            self._state = method.begin(me, initial)
         while True:
             if self.checkpointer is not None:
                 self.weights_owner.until = self.checkpointer.until
@@ -230,6 +232,7 @@ class Interpreter:
 
     def _table(self) -> dict[type[Op[Any]], Callable[[Thread, Any], Any]]:
         """Returns the functions of all operations by type: a lookup is faster than a chain of type tests."""
+        me = self.station.me.rank
         return {
             ops.NextStep: lambda thread, op: self.weights_owner.next(thread, op.state),
             ops.Load: lambda thread, op: self.loader.load(thread, op.samples),
@@ -247,7 +250,7 @@ class Interpreter:
             ops.Access: self._access,
             ops.Lock: self._lock,
             ops.Unlock: self._unlock,
-            ops.RecordUpdate: lambda _, op: self.weights_owner.applied(op),
+            ops.RecordUpdate: lambda _, op: self.weights_owner.applied(me, op, self.station.clock.now()),
         }
 
     def _now(self, thread: Thread, op: ops.Now) -> float:

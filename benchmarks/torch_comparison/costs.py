@@ -23,8 +23,8 @@ from unittest.mock import patch
 from common.intervals import between
 from paceline.algorithms.core.program import Lane
 from paceline.backend.rank.rank_context import Station
-from paceline.backend.rank.weights_owner import WeightsOwner
-from paceline.backend.status.recorder import Recorder
+from paceline.backend.rank.weights_owner import RankWeightsOwner
+from paceline.backend.status.recorder import FileRecorder
 from torch_comparison.models import Nothing
 from torch_comparison.runs import TRANSPORTS, run, step_s
 
@@ -33,8 +33,8 @@ ALLOWED_S = 0.02 * 0.005
 RECORD_AND_GENERATOR = (
     (Lane, "advance"),
     (Station, "span"),
-    (WeightsOwner, "applied"),
-    (Recorder, "flush"),
+    (RankWeightsOwner, "applied"),
+    (FileRecorder, "flush"),
 )
 """the timed functions, none of which calls another"""
 

@@ -160,7 +160,7 @@ def _spends_budget(outcome: Outcome) -> Iterator[str]:
     if lost:
         yield f"rank {lost[0]} returned no state at its end"
         return
-    steps = [states[me.rank].step for me in job.team if me.role == job.method.weights_owner]
+    steps = [states[rank].step for rank in job.owners]
     taken = {sum(steps)} if job.method.independent else set(steps)
     if taken != {job.limit}:
         yield f"the run ended after {', '.join(map(str, sorted(taken)))} steps, and its budget is {job.limit}"

@@ -259,7 +259,7 @@ def _versions(outcome: Outcome) -> Found:
 def _steps_taken(outcome: Outcome) -> Found:
     """Lists the steps of the ranks that own the weights beside the budget."""
     job, states = outcome.job, outcome.trace.states
-    owners = [me.rank for me in job.team if me.role == job.method.weights_owner]
+    owners = job.owners
     taken = tuple((f"rank {rank}", str(getattr(states.get(rank), "step", "no state"))) for rank in owners)
     words = "budget of all together" if job.method.independent else "budget"
     return Found(differences=(Difference(what="steps taken", values=(*taken, (words, str(job.limit)))),))

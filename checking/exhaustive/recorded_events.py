@@ -88,7 +88,7 @@ class RunWithEvents(AnyOrder):
         self._chosen: Key | None = None
         super().__init__(job)
         together = job.method.independent
-        self._owners = [me.rank for me in job.team if together and me.role == job.method.weights_owner]
+        self._owners = job.owners if together else ()
 
     def perform(self, pick: Callable[[Options], Key], prefix: Sequence[Key] = ()) -> Trace:
         """Runs to the end.

@@ -40,7 +40,7 @@ from paceline.simulator.cohort.rooms import Rooms
 from paceline.simulator.cohort.stacked import Stacked
 from paceline.simulator.cohort.tasks import CohortTask, OwnWork, Scheduler, Steps
 from paceline.simulator.cohort.varying import NotACohort, Varying, VaryingRanks, of_ranks, vary
-from paceline.simulator.interpreter.weights_owner import WeightsOwner
+from paceline.simulator.interpreter.weights_owner import SimulatedWeightsOwner
 from paceline.simulator.kernel.timing import Timing
 from paceline.topologies.catalogue.staging import Staging
 
@@ -76,7 +76,7 @@ class CohortRun:
         job: Job,
         timing: Timing,
         prices: Prices,
-        owner: WeightsOwner,
+        owner: SimulatedWeightsOwner,
         recorder: Recorder,
         classes: Sequence[Places],
         contexts: Contexts,
@@ -230,7 +230,7 @@ class CohortRun:
         own.advanced_s = task.now_s
         if own.first == self._owner.rank:
             mine = [Update._make(map(_first, row)) for row in rows]
-            self._owner.learn(of_one(op, 0), version, mine, float(task.now_s[0]))
+            self._owner.learn(own.first, of_one(op, 0), version, mine, float(task.now_s[0]))
             if self._owner.stopped:
                 raise NotACohort("an evaluation ends it, which depends on how far each rank has come")
         return version

@@ -23,7 +23,7 @@ from paceline.simulator.cohort.interpreter import CohortRun
 from paceline.simulator.cohort.prices import prices_of
 from paceline.simulator.cohort.varying import MOST_CLASSES, Diverges, NotACohort
 from paceline.simulator.interpreter.host_costs import NO_COSTS, HostCosts
-from paceline.simulator.interpreter.weights_owner import Progress, WeightsOwner, has_drift
+from paceline.simulator.interpreter.weights_owner import Progress, SimulatedWeightsOwner, has_drift
 from paceline.simulator.kernel.timing import Timing
 from paceline.simulator.network.interference import WHOLE, Processors
 from paceline.simulator.network.network import ClusterNetwork, Network
@@ -66,7 +66,7 @@ def simulate_cohort(
     while True:
         recorder = record()
         try:
-            owner = WeightsOwner(job, copy(schedule), recorder, progress)
+            owner = SimulatedWeightsOwner(job, copy(schedule), recorder, progress)
             run = CohortRun(
                 job, timing, prices_of(network), owner, recorder, classes, contexts, overlaps=overlaps, copying=copying
             )

@@ -23,7 +23,7 @@ from paceline.records.faults import died_words, ended_words
 from paceline.records.trace import LostRank, Trace
 from paceline.simulator.interpreter.collectives import Collectives
 from paceline.simulator.interpreter.mail import Mail
-from paceline.simulator.interpreter.weights_owner import WeightsOwner
+from paceline.simulator.interpreter.weights_owner import SimulatedWeightsOwner
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.kernel.lanes import Task
 
@@ -45,7 +45,7 @@ class Deaths:
     trace: Trace
     mail: Mail
     collectives: Collectives
-    weights_owner: WeightsOwner
+    weights_owner: SimulatedWeightsOwner
     tasks: Callable[[], list[Task]]
     ended: str = ""
     """why the run has ended, if it was because of a death"""
@@ -110,6 +110,6 @@ class Deaths:
     def _tell(self, lost: LostRank) -> None:
         self._known.append(lost)
         rank = Rank(lost["rank"])
-        self.weights_owner.lose(rank, lost["step"])
+        self.weights_owner.lose_at(rank, lost["step"])
         self.mail.lose(rank)
         self.collectives.lose(rank)

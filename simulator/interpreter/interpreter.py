@@ -29,7 +29,6 @@ from paceline.algorithms.core.values import Rank, may_diverge, nbytes
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES, describe
 from paceline.algorithms.runtime.handles import HandleTable, Promise, UnheardFailures, named
 from paceline.algorithms.runtime.program_errors import InvalidOperation, check_start, unknown_operation
-from paceline.algorithms.runtime.update_log import UpdateLog
 from paceline.records.recorder import Recorder
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.batch_staging import BatchStaging
@@ -42,7 +41,7 @@ from paceline.simulator.interpreter.host_costs import NO_COSTS, HostCosts
 from paceline.simulator.interpreter.loading import Loading
 from paceline.simulator.interpreter.mail import Mail
 from paceline.simulator.interpreter.serving import Threads
-from paceline.simulator.interpreter.weights_owner import Progress, WeightsOwner
+from paceline.simulator.interpreter.weights_owner import Progress, SimulatedWeightsOwner
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.kernel.lanes import Mutex, Station, Steps, Task, wait
 from paceline.simulator.kernel.simpy_events import Activity
@@ -104,7 +103,7 @@ class Simulation:
             network = InterferingNetwork(network, processors)
         self._network = network
         network.attach(self.env)
-        self._weights_owner = WeightsOwner(job, schedule, recorder, progress, hosts.snapshot_s)
+        self._weights_owner = SimulatedWeightsOwner(job, schedule, recorder, progress, hosts.snapshot_s)
         self._loading = None if hosts.supply is None else Loading(self.env, hosts.supply, recorder)
         copies, self._staging = None, None
         if hosts.staging is not None and (settings := hosts.staging.network.cluster.staging) is not None:
@@ -150,7 +149,7 @@ class Simulation:
             ops.Access: self._cells.access,
             ops.Lock: self._cells.lock,
             ops.Unlock: self._cells.unlock,
-            ops.RecordUpdate: lambda task, op: self._weights_owner.applied(task.station, op, self.env.now),
+            ops.RecordUpdate: lambda task, op: self._weights_owner.applied(task.me.rank, op, self.env.now),
         }
 
     @may_diverge
@@ -214,11 +213,8 @@ class Simulation:
 
     def _main(self, me: RankContext) -> Steps:
         """Runs a rank's program from its first state to its end."""
-        log, report = (
-            UpdateLog(self.job.method.staleness_kind, self.job.workers),
-            partial(self._recorder.outcome, me.rank),
-        )
-        station = Station(me, Mutex(self.env), log, HandleTable(me.rank, report, self._unheard))
+        report = partial(self._recorder.outcome, me.rank)
+        station = Station(me, Mutex(self.env), HandleTable(me.rank, report, self._unheard))
         lane = Lane(self.job.method.enter(me, self.job.method.begin(me, self.job.learner.initial())))
         task = Task(station, me, "main", Promise(lambda: "its program"), lane)
         if self.job.deaths:

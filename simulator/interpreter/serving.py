@@ -26,7 +26,7 @@ from paceline.algorithms.core import operations as ops
 from paceline.algorithms.core.operations import Op
 from paceline.records.recorder import Recorder
 from paceline.simulator.interpreter.mail import Mail
-from paceline.simulator.interpreter.weights_owner import WeightsOwner
+from paceline.simulator.interpreter.weights_owner import SimulatedWeightsOwner
 from paceline.simulator.kernel.lanes import Steps, Task
 from paceline.simulator.kernel.simpy_events import after
 from paceline.simulator.kernel.timing import Timing
@@ -51,7 +51,7 @@ class Threads:
         count: int,
         timing: Timing,
         mail: Mail,
-        weights_owner: WeightsOwner,
+        weights_owner: SimulatedWeightsOwner,
         recorder: Recorder,
         perform: Callable[[Task, Op[Any]], Any],
     ) -> None:
@@ -76,7 +76,7 @@ class Threads:
         if isinstance(op, ops.Send):
             return self._send(task, op)
         if isinstance(op, ops.RecordUpdate):
-            return self._weights_owner.applied(task.station, op, max(self._until_s, self._env.now))
+            return self._weights_owner.applied(task.me.rank, op, max(self._until_s, self._env.now))
         if isinstance(op, ops.NextStep) or self._until_s <= self._env.now:
             return self._perform(task, op)
         return self._later(task, op)

@@ -16,11 +16,12 @@ from paceline.algorithms.core.operations import RecordUpdate, State
 from paceline.algorithms.core.values import Rank, Step, may_diverge, norm
 from paceline.algorithms.runtime.stop_rule import OwnGrants, StopRule, next_step
 from paceline.algorithms.runtime.update_log import Update
+from paceline.algorithms.runtime.weights_owner import WeightsOwner, followed
 from paceline.records.learned import Learned
 from paceline.records.recorder import Recorder
 from paceline.records.targets import Goal
 from paceline.records.trace import Drift, LossProbe, Schedule, Snapshot, Trace
-from paceline.simulator.kernel.lanes import Station, Task
+from paceline.simulator.kernel.lanes import Task
 
 # * Measurements do not change the simulation: vectors are read and never written, and the clock does not advance.
 # * A probe evaluates the weights being learned just before and just after one update by their owner. There are no
@@ -100,8 +101,8 @@ Progress = Callable[[int, float], None]
 """called with the samples so far and the virtual time, in seconds"""
 
 
-class WeightsOwner:
-    """The stop rule of a run, and the weights being learned.
+class SimulatedWeightsOwner(WeightsOwner[Learned]):
+    """The stop rule of a simulated run, and the weights being learned.
 
     Args:
         job: the run's job.
@@ -114,37 +115,27 @@ class WeightsOwner:
     def __init__(
         self, job: Job, schedule: Schedule, recorder: Recorder, progress: Progress | None, snapshot_s: float = 0.0
     ) -> None:
-        self.job, self.recorder, self.progress = job, recorder, progress
-        self._owners = [me.rank for me in job.team if me.role == job.method.weights_owner]
-        followed = self._owners if job.deaths and job.spare else [job.weights_owner]  # the next one has its own counts
-        self._learned = {rank: Learned(job, replace(schedule)) for rank in followed[1:]}
-        self._learned[followed[0]] = Learned(job, schedule)
+        learned = {rank: Learned(job, replace(schedule)) for rank in followed(job, job.spare if job.deaths else 0)}
+        super().__init__(job, learned, recorder.update, self._evaluate)
+        self.recorder, self.progress = recorder, progress
         self._watch = Watch(job, schedule, recorder.trace)
         self.goal = Goal(job.budget)
-        self.rank = job.weights_owner
         together = job.method.independent
         self._grants = OwnGrants(together=together)
         self.rule = StopRule(job.limit, together=together, grants=self._grants)
-        self._keep(self.learned.show())
-        self._snapshot_s, self._storing_s = snapshot_s, 0.0
+        self._snapshot_s = self._storing_s = 0.0
+        self.show()
+        self._snapshot_s = snapshot_s
 
-    @property
-    def learned(self) -> Learned:
-        """The weights being learned."""
-        return self._learned[self.rank]
-
-    def lose(self, rank: Rank, completed: int) -> None:
-        """Continues without a dead rank: the weights of the next living owner are evaluated from now on.
+    def lose_at(self, rank: Rank, completed: int) -> None:
+        """Continues without a dead rank.
 
         Args:
             rank: the dead rank.
             completed: the number of steps that it completed.
         """
-        if rank in self._owners:
-            self._grants.lose(rank, completed)
-            self._owners.remove(rank)
-            if rank == self.rank and self._owners and self._owners[0] in self._learned:
-                self.rank = self._owners[0]
+        self._grants.lose(rank, completed)
+        self.lose(rank)
 
     def storing_s(self, rank: Rank) -> float:
         """Returns the seconds in which a rank stores weights before its next step; they count once.
@@ -171,38 +162,15 @@ class WeightsOwner:
             self.progress(self.learned.latest.samples, now_s)
         return step
 
-    def applied(self, station: Station, op: RecordUpdate, now_s: float) -> int:
-        """Records an update, or a layer's part of one; returns the version that the weights now have.
-
-        Args:
-            station: the rank.
-            op: the update.
-            now_s: the present time.
-        """
-        version, rows, layers = station.log.book(op, now_s)
-        self.recorder.update(rows, layers)
-        if op.layer is not None:
-            return version
-        self._watch.stepped(station.me.rank, op, rows)
-        if station.me.rank != self.rank and station.me.rank in self._learned:
-            self._learned[station.me.rank].applied(op, version, rows, now_s)
-        if station.me.rank == self.rank:
-            self._storing_s += self._snapshot_s * self.learn(op, version, rows, now_s)
-        return version
-
-    def learn(self, op: RecordUpdate, version: int, rows: Sequence[Update], now_s: float) -> bool:
-        """Notes an update by the weights' owner; returns whether weights were stored for an evaluation.
-
-        Args:
-            op: the update.
-            version: the version that the weights now have.
-            rows: the update's rows in the log.
-            now_s: the present time.
-        """
-        if op.advance:
-            self.recorder.changed(self.learned.latest.time_s)
-        self._watch.updated(self.learned.latest.vector, op, rows)
-        return self._keep(self.learned.applied(op, version, rows, now_s))
+    def learn(self, rank: Rank, op: RecordUpdate, version: int, rows: Sequence[Update], now_s: float) -> None:
+        self._watch.stepped(rank, op, rows)
+        if rank == self.rank:
+            before = self.learned.latest
+            if op.advance:
+                self.recorder.changed(before.time_s)
+            self._watch.updated(before.vector, op, rows)
+        if rank in self._learned:
+            super().learn(rank, op, version, rows, now_s)
 
     @property
     def stopped(self) -> bool:
@@ -211,19 +179,16 @@ class WeightsOwner:
 
     def close(self) -> None:
         """Stores the last weights, which are always evaluated."""
-        self._keep(self.learned.show())
+        self.show()
         trace = self.recorder.trace
         trace.stop_reason = self._grants.why or self.job.budget.usual_end
         trace.weights = self.learned.latest.vector
 
-    def _keep(self, shot: Snapshot | None) -> bool:
-        """Stores weights, if there are any; returns whether there were."""
-        if shot is None:
-            return False
+    def _evaluate(self, shot: Snapshot) -> None:
+        self._storing_s += self._snapshot_s
         if self.job.budget.scored:
             score = self.job.learner.evaluate(shot.vector)
             shot = replace(shot, score=score)
             if (why := self.goal.reached(score)) is not None:
                 self.rule.stop(why)
         self.recorder.evaluation(shot)
-        return True

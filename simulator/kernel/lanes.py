@@ -19,7 +19,6 @@ from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.program import Branches, Lane
 from paceline.algorithms.runtime.handles import HandleTable, Promise
 from paceline.algorithms.runtime.program_errors import place_of
-from paceline.algorithms.runtime.update_log import UpdateLog
 
 Steps = Generator[simpy.Event, Any, Any]
 """the part of a SimPy process that performs one operation"""
@@ -71,11 +70,10 @@ class Mutex:
 
 @dataclass(eq=False, slots=True)
 class Station:
-    """The state that all tasks of a rank share: its device, its log of updates, its handles, the names of its lanes."""
+    """The state that all tasks of a rank share: its device, its handles, the names of its lanes."""
 
     me: RankContext
     device: Mutex
-    log: UpdateLog
     handles: HandleTable[Promise]
     branches: Branches = field(default_factory=Branches)
     _names: list[int] = field(default_factory=list)

@@ -74,7 +74,7 @@ def it_runs_to_its_budget(job: Job, trace: Trace) -> None:
     the last ones do with an exact delay.
     """
     assert job.limit is not None, "the budget of these jobs is in samples"
-    keepers = [trace.states[me.rank].step for me in job.team if me.role == job.method.weights_owner]
+    keepers = [trace.states[rank].step for rank in job.owners]
     assert [sum(keepers)] == [job.limit] if job.method.independent else set(keepers) == {job.limit}
     waiting = waiting_samples(job, trace)
     if job.method.even_steps:

@@ -51,7 +51,7 @@ def check_whole(job: Job, trace: Trace) -> None:
 
 def check_ends(job: Job, trace: Trace) -> None:
     """All owners of weights stopped at one step, unless they step independently; all gradients are recorded."""
-    steps = [trace.states[me.rank].step for me in job.team if me.role == job.method.weights_owner]
+    steps = [trace.states[rank].step for rank in job.owners]
     assert job.method.independent or len(set(steps)) == 1
     assert 0 < max(steps) < ENDLESS
     if job.method.even_steps:
