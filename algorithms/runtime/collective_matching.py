@@ -184,16 +184,31 @@ def sent_bytes(op: Collective, rank: Rank) -> int:
     >>> sent_bytes(AllReduce(value=np.zeros(100), group=Group((Rank(0), Rank(1))), key=""), Rank(0))
     800
     """
-    members = len(op.group)
+    return int(bytes_of_member(op, len(op.group), getattr(op, "root", None) == rank))
+
+
+def bytes_of_member(op: Collective, members: Any, at_root: Any) -> Any:
+    """Returns the bytes that a member sends, or that each of several members sends.
+
+    Args:
+        op: the collective.
+        members: the size of its group, or of the group of each member.
+        at_root: whether it is the root, or whether each of them is.
+
+    >>> import numpy as np
+    >>> op = Reduce(value=np.zeros(100), group=Group((Rank(0), Rank(1))), root=Rank(1), key="")
+    >>> bytes_of_member(op, 2, np.array([False, True])).tolist()
+    [800, 0]
+    """
     match op:
         case AllReduce(value=value):
             return 2 * (members - 1) * value.nbytes // members
         case AllGather(value=value):
             return (members - 1) * value.nbytes
-        case Reduce(value=value, root=root):
-            return 0 if rank == root else value.nbytes
-        case Broadcast(value=value, root=root):
-            return (members - 1) * value.nbytes if rank == root else 0
+        case Reduce(value=value):
+            return (1 - at_root) * value.nbytes
+        case Broadcast(value=value):
+            return at_root * (members - 1) * value.nbytes
         case _:
             return 0
 

@@ -30,6 +30,7 @@ from paceline.records.trace import COPY_TO_DEVICE, COPY_TO_HOST, Schedule, Span,
 from paceline.records.waits import waits_of
 from paceline.reports.attribution.timeline import TimelinePiece, Timelines, from_trace
 from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.collectives.contention import LinkTraffic
 from paceline.simulator.kernel.simpy_events import upon
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.cost_model import cluster_network
@@ -135,6 +136,9 @@ class RecordedNetwork(ClusterNetwork):
 
         upon(done, ended)
         return done
+
+    def price_ahead(self, traffic: LinkTraffic) -> str | None:
+        return "its network observes each message"
 
 
 @dataclass(frozen=True, slots=True)

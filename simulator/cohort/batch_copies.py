@@ -10,24 +10,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.values import Rank, Samples
 from paceline.records.trace import COPY_TO_DEVICE
-from paceline.simulator.cohort.classes import Places, RankClass, TimedPromise, Times
-from paceline.simulator.cohort.prices import SAME, PortUse
+from paceline.simulator.cohort.classes import CohortTask, RankClass, TimedPromise
+from paceline.simulator.cohort.collectives import Turns
+from paceline.simulator.cohort.prices import SAME, Prices
 from paceline.simulator.cohort.recorder import ClassRecorder
-from paceline.simulator.cohort.tasks import CohortTask, Steps
-from paceline.simulator.cohort.varying import NotACohort, of_ranks
-from paceline.simulator.collectives.contention import LinkTraffic
+from paceline.simulator.cohort.values import NotACohort, Places, Times, of_ranks
 from paceline.simulator.flows.flow_engine import Port
 from paceline.simulator.flows.max_min import NONE, compiled, fair_rates, finish_times, together, until
 from paceline.simulator.flows.path_tables import Path
+from paceline.simulator.interpreter.host_costs import HostCosts
+from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.network.node_memory import MOST_SLOWED, NodeMemory
 from paceline.topologies.catalogue.staging import Staging
 from paceline.workloads.reading import following
@@ -238,14 +241,46 @@ class CopyPaths:
         return finish_times(self._capacity, self._routes, starts_s, nbytes)[0]
 
 
-@dataclass(eq=False, slots=True)
-class _Round:
-    """The copies of one batch of every rank."""
+_PATHS: WeakKeyDictionary[ClusterNetwork, CopyPaths] = WeakKeyDictionary()
+"""the links of the copies on networks that serve several runs; the workers are those of the cluster"""
 
-    starts_s: dict[int, Times] = field(default_factory=dict)
-    nbytes: dict[int, Times] = field(default_factory=dict)
-    promises: dict[int, TimedPromise] = field(default_factory=dict)
-    step: int = 0
+
+def _copied(hosts: HostCosts) -> tuple[NodeMemory, Staging] | None:
+    """Returns the memories and links by which batches and vectors may be copied; None if nothing is."""
+    if hosts.staging is None or (staging := hosts.staging.network.cluster.staging) is None:
+        return None
+    return hosts.staging, staging
+
+
+def why_not_copied(job: Job, hosts: HostCosts) -> str | None:
+    """Returns why the copies of a run cannot be vectorised; None if they can.
+
+    Args:
+        job: the job.
+        hosts: what the hosts of the ranks cost and share.
+    """
+    if (copied := _copied(hosts)) is None:
+        return None
+    memory, staging = copied
+    if memory.network.fabric.buffers.copied:
+        return "the library copies vectors between hosts and devices"
+    if staging.batches == "pageable" or staging.prefetch > 1:
+        return "batches are copied from pageable memory, or more than one ahead"
+    sockets = [memory.network.cluster.socket_of(rank) for rank in job.team[0].workers]
+    if None in sockets and any(socket is not None for socket in sockets):
+        return "the batches of some workers are copied to devices, and those of others are not"
+    return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Copy:
+    """The copies of one batch of every rank of a class."""
+
+    own: RankClass
+    step: int
+    starts_s: Times
+    nbytes: Times
+    promise: TimedPromise
 
 
 class BatchCopies:
@@ -254,90 +289,96 @@ class BatchCopies:
     Args:
         paths: the links of the copies.
         staging: what is copied, and how.
-        classes: the classes of workers.
+        workers: the number of workers.
         records: the record.
-        use: the ports that collectives use; None if these are not modelled.
-        traffic: counts what the links carry; None if links are not modelled.
+        prices: the ports that collectives use, and what the links carry.
     """
 
     def __init__(
-        self,
-        paths: CopyPaths,
-        staging: Staging,
-        classes: list[RankClass],
-        records: ClassRecorder,
-        use: PortUse | None,
-        traffic: LinkTraffic | None = None,
+        self, paths: CopyPaths, staging: Staging, workers: int, records: ClassRecorder, prices: Prices
     ) -> None:
-        self._paths, self._staging, self._classes, self._records = paths, staging, classes, records
-        self._use = use if paths.slows_collectives else None
-        if self._use is not None:
-            self._use.add(COPIES, paths.ports)
-        self._copied = np.zeros(len(paths.node))
+        self._paths, self._staging, self._workers, self._records = paths, staging, workers, records
+        self._use = prices.use
+        self._use.add(COPIES, paths.ports)
+        self._copied = np.zeros(workers)
         """the bytes that were copied for each rank"""
-        if traffic is not None:
-            traffic.add_at_end(lambda: paths.by_port(self._copied))
+        prices.traffic.add_at_end(lambda: paths.by_port(self._copied))
         self._ahead: dict[int, tuple[Samples, TimedPromise]] = {}
         """the batch of each class that is copied ahead"""
-        self._turns: defaultdict[int, int] = defaultdict(int)
-        self._rounds: dict[int, _Round] = {}
-        self._busy_s: Times | None = None
+        self._turns: Turns[Copy] = Turns()
+        self._busy_s = np.zeros(len(paths.firsts))
         """when the last copies of each node ended"""
-        self.last_s: dict[int, Times] = {}
+        self._last_s: dict[int, Times] = {}
         """when the last copy of each rank of a class ended"""
 
-    def take(self, task: CohortTask, samples: Samples) -> Steps:
+    @staticmethod
+    def of(job: Job, hosts: HostCosts, records: ClassRecorder, prices: Prices) -> BatchCopies | None:
+        """Returns the copies of a run; None if no batches are copied.
+
+        Args:
+            job: the job.
+            hosts: what the hosts of the ranks cost and share.
+            records: the record.
+            prices: the ports that collectives use, and what the links carry.
+        """
+        if (copied := _copied(hosts)) is None:
+            return None
+        memory, staging = copied
+        network = memory.network
+        if (
+            staging.batches == "none"
+            or staging.sample_bytes <= 0
+            or network.cluster.socket_of(job.team[0].rank) is None
+        ):
+            return None
+        paths = _PATHS.get(network) or CopyPaths(memory, job.workers)
+        if not network.cluster.links_change:  # else its capacities change, and it serves one run
+            _PATHS[network] = paths
+        return BatchCopies(paths, staging, job.workers, records, prices)
+
+    def take(self, task: CohortTask, samples: Samples) -> Generator[TimedPromise, None, None]:
         """Waits until a batch is on the device."""
-        own = task.own
-        if not self._staging.ahead:
-            promise = self._request(own, samples, task.now_s)
-        else:
-            if own.number not in self._ahead:
-                self._ahead[own.number] = samples, self._request(own, samples, task.now_s)
-            expected, promise = self._ahead[own.number]
-            if expected != samples:
-                raise NotACohort("it takes other batches than those that are copied ahead")
+        number = task.own.number
+        expected, promise = self._ahead.get(number) or (samples, self._request(task, samples))
+        if expected != samples:
+            raise NotACohort("it takes other batches than those that are copied ahead")
         if not promise.settled:
             yield promise
         task.until(promise)
         if self._staging.ahead:
             coming = following(samples)
-            self._ahead[own.number] = coming, self._request(own, coming, task.now_s)
+            self._ahead[number] = coming, self._request(task, coming)
 
-    def _request(self, own: RankClass, samples: Samples, now_s: Times) -> TimedPromise:
-        turn = self._turns[own.number]
-        self._turns[own.number] += 1
-        one = self._rounds.setdefault(turn, _Round(step=samples.index))
-        promise = one.promises[own.number] = TimedPromise(lambda: "the copy of a batch")
-        one.starts_s[own.number] = now_s
-        one.nbytes[own.number] = of_ranks(samples.count, own.count) * self._staging.sample_bytes
-        if len(one.promises) == len(self._classes):
-            self._settle(self._rounds.pop(turn))
+    def _request(self, task: CohortTask, samples: Samples) -> TimedPromise:
+        own, promise = task.own, TimedPromise()
+        nbytes = of_ranks(samples.count, own.count) * self._staging.sample_bytes
+        copy = Copy(own, samples.index, task.now_s, nbytes, promise)
+        if copies := self._turns.add(copy, None, self._workers):
+            self._settle(copies)
         return promise
 
-    def _settle(self, one: _Round) -> None:
+    def _settle(self, copies: Sequence[Copy]) -> None:
         paths = self._paths
-        starts_s, nbytes = np.empty(len(paths.node)), np.empty(len(paths.node))
-        for own in self._classes:
-            starts_s[own.ranks], nbytes[own.ranks] = one.starts_s[own.number], one.nbytes[own.number]
+        starts_s, nbytes = np.empty(self._workers), np.empty(self._workers)
+        for copy in copies:
+            starts_s[copy.own.ranks], nbytes[copy.own.ranks] = copy.starts_s, copy.nbytes
         begun_s = np.minimum.reduceat(starts_s, paths.firsts)
-        if self._busy_s is not None and (begun_s < self._busy_s * (1 - SAME)).any():
+        if (begun_s < self._busy_s * (1 - SAME)).any():
             raise NotACohort("copies of successive batches overlap in a node")
         ends_s = paths.ends_s(starts_s, nbytes)
         self._copied += nbytes
         self._busy_s = np.maximum.reduceat(ends_s, paths.firsts)
-        if self._use is not None:
-            self._use.used(COPIES, "", begun_s, self._busy_s)
+        self._use.used(COPIES, "", begun_s, self._busy_s)
         ends_s = ends_s + paths.latency_s
-        for own in self._classes:
-            mine = self.last_s[own.number] = ends_s[own.ranks]
-            sizes = np.rint(one.nbytes[own.number]).astype(np.int64)
+        for copy in sorted(copies, key=lambda copy: copy.own.number):
+            own_s = self._last_s[copy.own.number] = ends_s[copy.own.ranks]
+            sizes = np.rint(copy.nbytes).astype(np.int64)
             self._records.span(
-                own, COPY_TO_DEVICE, "copy", one.step, one.starts_s[own.number], mine, nbytes=sizes, key="batch"
+                copy.own, COPY_TO_DEVICE, "copy", copies[0].step, copy.starts_s, own_s, nbytes=sizes, key="batch"
             )
-            one.promises[own.number].end_at(mine)
+            copy.promise.end_at(own_s)
 
-    def close(self, own: RankClass, now_s: Times) -> None:
+    def close(self, task: CohortTask) -> None:
         """Checks that the copies of a class had ended when its program ended, because it would have ended them."""
-        if own.number in self.last_s and (self.last_s[own.number] > now_s).any():
+        if (last_s := self._last_s.get(task.own.number)) is not None and (last_s > task.now_s).any():
             raise NotACohort("a batch is being copied when its program ends")

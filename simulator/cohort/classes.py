@@ -1,36 +1,69 @@
-"""Classes of ranks, each of which runs one program for all its ranks."""
+"""Classes of ranks, each of which runs one program for all its ranks, and the tasks of a class."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import count, repeat
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paceline.algorithms.core.method import RankContext
-from paceline.algorithms.core.program import Branches
+from paceline.algorithms.core.program import Branches, Lane
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.handles import HandleTable, Promise
 from paceline.algorithms.runtime.update_log import UpdateLog
-from paceline.simulator.cohort.varying import NotACohort, Ranks, Varying, ranks_of, vary
+from paceline.simulator.cohort.values import (
+    Diverges,
+    NotACohort,
+    Places,
+    Ranks,
+    Times,
+    Varying,
+    of_ranks,
+    ranks_of,
+    vary,
+)
+from paceline.simulator.kernel.timing import Timing
 
-# Which number is free depends on when operations end, so names may differ between the ranks of a class.
 
+@dataclass(eq=False, slots=True)
+class TimedPromise(Promise):
+    """The outcome of something that a class has started."""
 
-Times = NDArray[np.float64]
+    what: Callable[[], str] = lambda: "what the ranks of a class have started"
+    ends_s: Times | None = None
+    """when it ended at each rank; None before it has settled"""
+    last_s: Times | None = None
+    """for a collective: when the last member of each rank's group entered, if that is recorded"""
+    waiter: object = None
+    """the task that has waited for it last"""
+    latest_s: float = math.inf
+    """its last end at all ranks"""
+
+    def end_at(self, ends_s: Times, answer: Any = None) -> None:
+        """Settles it.
+
+        Args:
+            ends_s: when it ended at each rank.
+            answer: its answer.
+        """
+        self.ends_s, self.latest_s = ends_s, float(ends_s.max())
+        self.end(answer)
 
 
 class LaneNames:
-    """The lanes in use at the ranks of a class."""
+    """The lanes in use at the ranks of a class.
+
+    Which number is free depends on when operations end, so names may differ between the ranks.
+    """
 
     def __init__(self) -> None:
-        self._begun_s: list[Times] = []
-        """when each number was taken last"""
-        self._users: list[list[tuple[TimedPromise, NDArray[np.bool_] | None]]] = []
-        """what uses each number, with the ranks at which it does; None: all"""
+        self._users: list[list[tuple[TimedPromise, Times]]] = []
+        """what uses each number, and since when at each rank; infinity where it does not"""
 
     def take(self, now_s: Times, promise: TimedPromise, starter: object) -> Any:
         """Returns the name of a new lane: a text, or an array of numbers if it differs between ranks.
@@ -40,81 +73,115 @@ class LaneNames:
             promise: ends when the lane is not used any more.
             starter: the task that begins something in it.
         """
-        left = np.ones(len(now_s), dtype=bool)
         names = np.zeros(len(now_s), dtype=np.int64)
-        number = 0
-        while left.any():
+        for number in count():
             if number == len(self._users):
                 self._users.append([])
-                self._begun_s.append(np.full(len(now_s), -np.inf))
-            free = left & self._free(number, now_s, starter)
+            free = (names == 0) & ~self._used(number, now_s, starter)
             if free.any():
-                everywhere = bool(free.all())
-                self._users[number].append((promise, None if everywhere else free))
-                self._begun_s[number] = np.where(free, now_s, self._begun_s[number])
+                self._users[number].append((promise, np.where(free, now_s, np.inf)))
                 names[free] = number + 1
-                left &= ~free
-                if everywhere:
-                    return str(number + 1)
-            number += 1
-        return names
+                if names.all():
+                    break
+        return str(names[0]) if (names == names[0]).all() else names
 
-    def _free(self, number: int, now_s: Times, starter: object) -> NDArray[np.bool_]:
-        """Returns at which ranks a number is free; forgets what has ended at all ranks."""
-        free, kept = np.ones(len(now_s), dtype=bool), []
-        first_s, last_s = now_s.min(), now_s.max()
-        for promise, ranks in self._users[number]:
-            earliest_s, latest_s = promise.limits_s
-            if latest_s < first_s:
+    def _used(self, number: int, now_s: Times, starter: object) -> NDArray[np.bool_]:
+        """Returns at which ranks a number is in use; forgets what has ended at all ranks."""
+        used, kept, first_s = np.zeros(len(now_s), dtype=bool), [], now_s.min()
+        for promise, begun_s in self._users[number]:
+            if promise.latest_s < first_s:
                 continue
-            if ranks is None and earliest_s > last_s:  # the usual case, without arrays
-                return np.zeros(len(now_s), dtype=bool)
-            if promise.ends_s is None:
-                if promise.settled:
-                    raise NotACohort("it cancels operations")
-                busy = np.ones(len(now_s), dtype=bool)
-            else:
-                busy = promise.ends_s > now_s
-                same = promise.ends_s == now_s
-                if same.any() and promise.waiter is not starter:  # else it has given its lane back
-                    if promise.waiter is not None or (same & (self._begun_s[number] < now_s)).any():
+            here = begun_s < np.inf
+            if promise.ends_s is not None:
+                same = here & (promise.ends_s == now_s)
+                here &= promise.ends_s > now_s
+                if promise.waiter is not starter and same.any():  # else it has given its lane back
+                    if promise.waiter is not None or (same & (begun_s < now_s)).any():
                         raise NotACohort("an operation begins at the instant at which another one of its rank ends")
-                    busy |= same
-            if ranks is not None:
-                busy &= ranks
-            if busy.any():
-                kept.append((promise, ranks))
-                free &= ~busy
+                    here |= same
+            if here.any():
+                kept.append((promise, begun_s))
+                used |= here
         self._users[number] = kept
-        return free
+        return used
 
 
-@dataclass(eq=False, slots=True)
-class TimedPromise(Promise):
-    """The outcome of something that a class has started."""
+class ManyTimes(Protocol):
+    """The seconds of the gradients of several ranks."""
 
-    ends_s: NDArray[np.float64] | None = None
-    """when it ended at each rank; None before it has settled"""
-    last_s: NDArray[np.float64] | None = None
-    """for a collective: when the last member of each rank's group entered, if that is recorded"""
-    waiter: object = None
-    """the task that has waited for it last"""
-    limits_s: tuple[float, float] = (-math.inf, math.inf)
-    """its first and its last end at all ranks"""
-
-    def end_at(self, ends_s: NDArray[np.float64], answer: Any = None) -> None:
-        """Settles it.
+    def compute_s(self, step: int, samples: Any) -> Times:
+        """Returns the seconds of a gradient at each rank.
 
         Args:
-            ends_s: when it ended at each rank.
-            answer: its answer.
+            step: the step.
+            samples: the samples of a gradient, or an array with those of each rank.
         """
-        self.ends_s = ends_s
-        self.limits_s = float(ends_s.min()), float(ends_s.max())
-        self.end(answer)
+        ...
 
 
-Places = NDArray[np.int64]
+@runtime_checkable
+class ManyAtOnce(Protocol):
+    """A timing that computes the times of many ranks together."""
+
+    def many(self, ranks: Sequence[int]) -> ManyTimes | None:
+        """Returns the times of some ranks; None if they have to be computed one by one.
+
+        Args:
+            ranks: the ranks.
+        """
+        ...
+
+
+class OwnWork:
+    """The seconds of the work of a class.
+
+    Args:
+        timing: the seconds of each rank's work.
+        ranks: the ranks of the class.
+    """
+
+    def __init__(self, timing: Timing, ranks: Places) -> None:
+        self._timing, self._ranks = timing, [Rank(rank) for rank in ranks.tolist()]
+        self._many = timing.many(ranks.tolist()) if isinstance(timing, ManyAtOnce) else None
+        self._known: dict[tuple[Hashable, ...], Times] = {}
+
+    def each(self, of: Callable[..., float], *about: Any) -> Times:
+        """Returns the seconds of something at each rank; equal questions are asked once.
+
+        Args:
+            of: returns the seconds of a rank, given the rank and what it is about.
+            about: what it is about; a `Varying` if it differs between ranks.
+        """
+        key = of, *[one.values.tobytes() if isinstance(one, Varying) else one for one in about]
+        if key not in self._known:
+            columns = [one.values.tolist() if isinstance(one, Varying) else repeat(one) for one in about]
+            self._known[key] = np.fromiter(map(of, self._ranks, *columns), np.float64, len(self._ranks))
+        return self._known[key]
+
+    def compute_s(self, step: int, samples: Any, pauses_s: Times, *, started: bool = False) -> Times:
+        """Returns the seconds of a gradient.
+
+        Args:
+            step: the step.
+            samples: its samples; a `Varying` if they differ.
+            pauses_s: the seconds since each rank's previous gradient.
+            started: whether the program has started it, and does not wait for it at once.
+        """
+        if self._many is not None:
+            work_s = self._many.compute_s(step, samples.values if isinstance(samples, Varying) else samples)
+        else:
+            timing, counts = self._timing, of_ranks(samples, len(self._ranks)).tolist()
+            work_s = np.array(
+                [
+                    timing.compute_s(rank, step, count) + timing.paused_s(count, pause_s)
+                    for rank, count, pause_s in zip(self._ranks, counts, pauses_s.tolist(), strict=True)
+                ],
+                dtype=np.float64,
+            )
+        return work_s * self.each(self._started_factor, samples) if started else work_s
+
+    def _started_factor(self, _: Rank, samples: int) -> float:
+        return self._timing.started_factor(samples)
 
 
 class OneOfClass(Varying):
@@ -134,6 +201,7 @@ class RankClass:
         number: of the class.
         ranks: the ranks in ascending order.
         me: the context of all of them.
+        work: the seconds of their work.
         log: their updates; the versions are equal at all ranks.
         handles: what their programs have started.
     """
@@ -141,6 +209,7 @@ class RankClass:
     number: int
     ranks: Places
     me: RankContext
+    work: OwnWork
     log: UpdateLog
     handles: HandleTable[TimedPromise]
     branches: Branches = field(default_factory=Branches)
@@ -164,19 +233,49 @@ class RankClass:
         return Rank(int(self.ranks[0]))
 
 
-def divided(classes: Sequence[Places], number: int, mask: NDArray[np.bool_]) -> list[Places]:
+@dataclass(eq=False, slots=True)
+class CohortTask:
+    """One concurrent activity of a class: a program or a single operation."""
+
+    own: RankClass
+    name: Any
+    """its lane in the record: a text, or an array of numbers if it differs between ranks"""
+    promise: TimedPromise
+    now_s: Times
+    """the time at each rank"""
+    lane: Lane | None = None
+    """drives its program; None for a single operation"""
+    line: str = ""
+    """its name by `Branches`"""
+    stream: str = ""
+    """the program in whose order its collectives are counted"""
+    step: int = 0
+    """the step of the program; for what it started, the step at the start"""
+
+    def pass_s(self, seconds: Times) -> None:
+        """Lets time pass."""
+        self.now_s = self.now_s + seconds
+
+    def until(self, promise: TimedPromise) -> None:
+        """Lets time pass until something has ended at each rank."""
+        assert promise.ends_s is not None, "it has settled"
+        self.now_s = np.maximum(self.now_s, promise.ends_s)
+
+
+def divided(classes: Sequence[Places], diverges: Diverges) -> list[Places]:
     """Returns the classes with one of them divided.
 
     Args:
         classes: the ranks of each class.
-        number: of the class to divide.
-        mask: the part of each of its ranks.
+        diverges: the class to divide, and the part of each of its ranks.
 
-    >>> [ranks.tolist() for ranks in divided([np.arange(4)], 0, np.array([True, False, True, False]))]
+    >>> [ranks.tolist() for ranks in divided([np.arange(4)], Diverges(np.array([True, False, True, False]), 0))]
     [[0, 2], [1, 3]]
     """
-    own = classes[number]
-    return [*classes[:number], own[mask], own[~mask], *classes[number + 1 :]]
+    assert diverges.of is not None, "the task that ran knows its class"
+    before, after = classes[: diverges.of], classes[diverges.of + 1 :]
+    own = classes[diverges.of]
+    return [*before, own[diverges.mask], own[~diverges.mask], *after]
 
 
 class Contexts:
@@ -193,34 +292,27 @@ class Contexts:
         def shared(group: Group) -> Group:
             return known.setdefault(id(group), Group(Ranks(group.ranks)))
 
-        self._like = [
-            replace(
+        self._like = {
+            role: replace(
                 me,
                 workers=shared(me.workers),
                 leaders=shared(me.leaders),
                 world=shared(me.world),
                 batches=Ranks(me.batches),
             )
-            for me in {me.role: me for me in reversed(team)}.values()
-        ]
-        numbers: dict[int, int] = {}
-        self._nodes: list[tuple[int, ...]] = []
-        self._node_of = np.empty(len(team), dtype=np.int64)
-        for place, me in enumerate(team):
-            if id(me.node) not in numbers:
-                numbers[id(me.node)] = len(self._nodes)
-                self._nodes.append(tuple(me.node.ranks))
-            self._node_of[place] = numbers[id(me.node)]
+            for role, me in {me.role: me for me in reversed(team)}.items()
+        }
 
     def roles(self) -> list[Places]:
         """Returns the ranks of each role: the classes with which a run begins."""
         roles = np.array([me.role for me in self._team])
-        return [np.flatnonzero(roles == like.role) for like in self._like][::-1]
+        return [np.flatnonzero(roles == role) for role in self._like][::-1]
 
     def of(self, ranks: Places) -> RankContext:
         """Returns the context of a class of ranks of one role."""
-        role = self._team[int(ranks[0])].role
-        like = next(me for me in self._like if me.role == role)
-        node: Any = Group(ranks_of(self._nodes, self._node_of[ranks]))
-        before = vary(np.array([self._team[rank].before for rank in ranks.tolist()]))
-        return replace(like, rank=vary(ranks), node=node, before=before)
+        members = [self._team[rank] for rank in ranks.tolist()]
+        nodes: dict[Group, int] = {}
+        node_of = np.array([nodes.setdefault(me.node, len(nodes)) for me in members])
+        node: Any = Group(ranks_of([tuple(node.ranks) for node in nodes], node_of))
+        before = vary(np.array([me.before for me in members]))
+        return replace(self._like[members[0].role], rank=vary(ranks), node=node, before=before)

@@ -15,8 +15,8 @@ import numpy as np
 from paceline.algorithms.runtime.update_log import LayerUpdate, Update
 from paceline.records.recorder import Recorder
 from paceline.records.trace import Activity
-from paceline.simulator.cohort.classes import RankClass, Times
-from paceline.simulator.cohort.varying import NotACohort, of_ranks
+from paceline.simulator.cohort.classes import RankClass
+from paceline.simulator.cohort.values import NotACohort, Times, of_ranks
 
 Gradient = tuple[int, Times, Times]
 Columns = tuple[Any, ...]
@@ -81,10 +81,7 @@ class ClassRecorder:
         """
         values: Any
         for values in rows:
-            columns = tuple(
-                of_ranks(value, own.count) if not isinstance(value, np.ndarray) else value for value in values
-            )
-            self._waiting[own.number].append(columns)
+            self._waiting[own.number].append(tuple(of_ranks(value, own.count) for value in values))
             self._report()
 
     def layers(self, own: RankClass, rows: Sequence[LayerUpdate]) -> None:
@@ -97,10 +94,9 @@ class ClassRecorder:
         values: Any
         for values in rows:
             columns = [
-                [value] * own.count if isinstance(value, str)
-                else (value if isinstance(value, np.ndarray) else of_ranks(value, own.count)).tolist()
+                [value] * own.count if isinstance(value, str) else of_ranks(value, own.count).tolist()
                 for value in values
-            ]  # fmt: skip
+            ]
             self._recorder.update((), list(map(LayerUpdate._make, zip(*columns, strict=True))))
 
     def close(self) -> None:

@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -42,6 +42,7 @@ from paceline.simulator.flows.path_tables import Amounts
 from paceline.simulator.kernel.simpy_events import after, upon
 
 Route = tuple[Port, ...]
+Names = Callable[[], Mapping[Port, Port]]
 FEWEST = 2000
 """messages that a collective must have left to be handed back, because computing its end takes as long as simulating
 some hundred of them"""
@@ -368,6 +369,25 @@ def bytes_of_plan(plan: CollectivePlan) -> dict[Port, float]:
     """Returns the bytes that each port carries in one execution of a plan."""
     nbytes = np.concatenate([np.zeros(0), *(one.nbytes * one.times for part in plan.pattern.parts for one in part)])
     return _named(plan.message_paths, plan.message_paths.by_path(nbytes))
+
+
+def bytes_of_plans(plans: Sequence[tuple[CollectivePlan, Names | None]]) -> dict[Port, float]:
+    """Returns the bytes that each port carries in one execution of each plan.
+
+    Args:
+        plans: the plans, each with a function that names the port to count for each of its own; None: its own.
+    """
+    known: dict[CollectivePlan, dict[Port, float]] = {}
+    found: defaultdict[Port, float] = defaultdict(float)
+    for plan, names in plans:
+        if plan not in known:
+            known[plan] = bytes_of_plan(plan)
+        add(found, known[plan] if names is None else _renamed(known[plan], names()))
+    return dict(found)
+
+
+def _renamed(carried: Mapping[Port, float], names: Mapping[Port, Port]) -> dict[Port, float]:
+    return {names[port]: nbytes for port, nbytes in carried.items()}
 
 
 def _named(paths: MessagePaths, of_path: Amounts) -> dict[Port, float]:

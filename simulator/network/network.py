@@ -10,17 +10,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import simpy
+from numpy.typing import NDArray
 
 from paceline.algorithms.core.operations import Broadcast, Reduce
 from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
-from paceline.simulator.collectives.contention import Alone, Contention, LinkTraffic, alone_on
+from paceline.simulator.collectives.contention import Alone, Contention, LinkTraffic, alone_on, bytes_of_plans
 from paceline.simulator.collectives.patterns import Kind
 from paceline.simulator.collectives.plans import CollectivePlan
 from paceline.simulator.collectives.tuning import Tuner, transport_of
@@ -107,6 +110,50 @@ class ByMember(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Priced:
+    """A collective of several groups at once, each on links that nothing else uses.
+
+    Args:
+        seconds: the time that it takes in each group; infinity while a link is broken.
+        ports: the ports that it uses in each group.
+        by_port: returns the bytes that each port carries if every group performs it once.
+        from_entry: whether its end is computed as a delay from its last entry, which rounds in another way.
+    """
+
+    seconds: NDArray[np.float64]
+    ports: Sequence[Collection[Port]] = ()
+    by_port: Callable[[], Mapping[Port, float]] = dict
+    from_entry: bool = False
+
+
+@runtime_checkable
+class PricesAhead(Protocol):
+    """A network that states how long collectives take if nothing disturbs them, so that they need not be simulated."""
+
+    def price_ahead(self, traffic: LinkTraffic) -> str | None:
+        """Begins a run whose collectives are not simulated.
+
+        Args:
+            traffic: counts what the links carry.
+
+        Returns:
+            Why this is impossible, as the end of a sentence; None if it is possible.
+        """
+        ...
+
+    def priced(self, kind: Kind, groups: Sequence[Group], nbytes: int, roots: Sequence[int]) -> Priced:
+        """Returns what a collective takes.
+
+        Args:
+            kind: the name of the operation.
+            groups: the members of each group.
+            nbytes: the n of the closed forms.
+            roots: the place of the root in each group; 0 without roots.
+        """
+        ...
+
+
 class Channels:
     """Serial channels, one for each group and stream; first come, first served."""
 
@@ -142,6 +189,12 @@ class NoCost:
 
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
         return self._env.event().succeed()
+
+    def price_ahead(self, traffic: LinkTraffic) -> str | None:
+        return None
+
+    def priced(self, kind: Kind, groups: Sequence[Group], nbytes: int, roots: Sequence[int]) -> Priced:
+        return Priced(np.zeros(len(groups)))
 
     def standing(self) -> list[str]:
         return []
@@ -203,6 +256,13 @@ class MeasuredNetwork:
         memory = self._memory
         cost_s = memory.collective_s if memory is not None and memory.holds(group) else self._collective_s
         return cost_s(kind, len(group), nbytes)
+
+    def price_ahead(self, traffic: LinkTraffic) -> str | None:
+        return None
+
+    def priced(self, kind: Kind, groups: Sequence[Group], nbytes: int, roots: Sequence[int]) -> Priced:
+        seconds = [self.collective_cost_s(kind, group, nbytes) for group in groups]
+        return Priced(np.array(seconds, dtype=np.float64), from_entry=True)
 
     def standing(self) -> list[str]:
         return []
@@ -391,6 +451,32 @@ class ClusterNetwork:
         if plan not in self._alone:
             self._alone[plan] = alone_on(plan, self.fabric)
         return self._alone[plan]
+
+    def price_ahead(self, traffic: LinkTraffic) -> str | None:
+        if self.cluster.link_faults:
+            return "links fail during it"
+        if self.cluster.graph.varying:
+            return "the bandwidths of links vary during it"
+        self.traffic = traffic
+        return None
+
+    def priced(self, kind: Kind, groups: Sequence[Group], nbytes: int, roots: Sequence[int]) -> Priced:
+        """Returns what a collective takes; of groups with alike paths, only the first is planned."""
+        alike = self.fabric.alike([group.ranks for group in groups]) if len(groups) > 1 else None
+        seconds, ports, counted = [], [], []
+        for number, (group, root) in enumerate(zip(groups, roots, strict=True)):
+            like = number if alike is None else alike.like[number]
+            if roots[like] != root:
+                like = number
+            used, alone_s = self.alone(kind, groups[like], nbytes, root)
+            names = None
+            if alike is not None and like != number:
+                self.tuner.copy_choice(kind, groups[like], group, nbytes)
+                used, names = alike.renamed(number, used), partial(alike.names, number)
+            seconds.append(alone_s)
+            ports.append(used)
+            counted.append((self.tuner.plan(kind, groups[like], nbytes, root), names))
+        return Priced(np.array(seconds), ports, lambda: bytes_of_plans(counted))
 
     def plan(self, op: Collective, nbytes: int) -> CollectivePlan:
         """Returns the plan of a collective operation, given the n of the closed forms."""

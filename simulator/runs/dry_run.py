@@ -17,6 +17,7 @@ from paceline.algorithms.core.values import Group
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.records.trace import Schedule
 from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.collectives.contention import LinkTraffic
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from paceline.simulator.runs.plan_timing import PlanTiming
@@ -44,6 +45,9 @@ class RecordingNetwork(NoCost):
         inside, donate = self._inside(op.group), getattr(op, "donate", False)
         self.collectives[type(op).__name__, tuple(map(int, op.group.ranks)), nbytes, donate, inside] = None
         return super().collective(op, nbytes, stream)
+
+    def price_ahead(self, traffic: LinkTraffic) -> str | None:
+        return "its network observes each collective"
 
 
 def dry_run(plans: Sequence[Plan], *, by_hosts: bool = False) -> list[Asked]:

@@ -15,7 +15,7 @@ from paceline.algorithms.core.job import Job
 from paceline.records.recorder import Recorder
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.cohort.simulate import simulate_cohort
-from paceline.simulator.cohort.varying import NotACohort
+from paceline.simulator.cohort.values import NotACohort
 from paceline.simulator.interpreter.host_costs import NO_COSTS, HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.interpreter.weights_owner import Progress

@@ -23,7 +23,7 @@ from paceline.records.trace import Schedule, Trace
 from paceline.scenarios.resolution.plan import Plan
 from paceline.simulator.cohort.batch_copies import NodeCopies
 from paceline.simulator.cohort.simulate import simulate_cohort
-from paceline.simulator.cohort.varying import NotACohort
+from paceline.simulator.cohort.values import NotACohort
 from paceline.simulator.flows.max_min import add_flow, network, play
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, Network, NoCost

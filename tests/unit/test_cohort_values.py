@@ -10,8 +10,7 @@ import pytest
 
 from paceline.algorithms.core.values import Group
 from paceline.simulator.cohort.classes import divided
-from paceline.simulator.cohort.stacked import Stacked
-from paceline.simulator.cohort.varying import Diverges, NotACohort, Ranks, Varying, VaryingRanks, ranks_of, vary
+from paceline.simulator.cohort.values import Diverges, NotACohort, Ranks, Stacked, Varying, VaryingRanks, ranks_of, vary
 
 RANK: Any = Varying(np.arange(6))
 
@@ -72,7 +71,7 @@ def test_slices_of_all_ranks() -> None:
 
 
 def test_classes_are_divided_by_the_mask() -> None:
-    classes = divided([np.arange(3), np.arange(3, 6)], 1, np.array([False, True, False]))
+    classes = divided([np.arange(3), np.arange(3, 6)], Diverges(np.array([False, True, False]), 1))
     assert [ranks.tolist() for ranks in classes] == [[0, 1, 2], [4], [3, 5]]
 
 
@@ -81,5 +80,5 @@ def test_stacked_vectors_have_the_bits_of_single_ones() -> None:
     vector, factor = rows[0], vary(np.array([0.1, 0.2, 0.3, 0.4]))
     found = vector - factor * Stacked(rows)
     expected = np.stack([vector - own * row for own, row in zip((0.1, 0.2, 0.3, 0.4), rows, strict=True)])
-    assert found.rows.tobytes() == expected.tobytes()
+    assert found.values.tobytes() == expected.tobytes()
     assert Stacked(rows).norm().values.tolist() == [float(np.linalg.norm(row)) for row in rows]
