@@ -13,10 +13,12 @@ from typing import Any, Literal
 import numpy as np
 
 from paceline.algorithms.core.errors import ProgramError
+from paceline.algorithms.core.fast_values import fast_constructor
 from paceline.algorithms.core.operations import Op
 from paceline.algorithms.core.values import Rank
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """One thing that can happen next.

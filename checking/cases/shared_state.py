@@ -20,9 +20,10 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from enum import Enum
+from functools import cached_property, partial
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import Method, RankContext
@@ -34,10 +35,16 @@ from paceline.records.figures import significant
 
 CONTAINERS = (dict, list, set, deque, bytearray)
 PLAIN = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None))
+CONSTANT = (bool, int, float, complex, str, bytes, type(None))
+"""of `PLAIN`, what has no parts that may change"""
+NO_STATE = (type, ModuleType, Enum, classmethod, staticmethod, property, cached_property, TypeVar)
+"""what has attributes and holds no results"""
 ITSELF = "the method's "
 """begins the words for what a method keeps in itself"""
 Key = tuple[int, str]
 """an owner of names, by its index, and a name in it"""
+Notes = dict[Key, tuple[Any, Any]]
+"""values by their places: each object, and its content"""
 
 
 @dataclass(frozen=True)
@@ -70,66 +77,87 @@ class Outside:
         both._first |= self._first
         return both
 
-    def noted(self) -> dict[Key, tuple[Any, Any]]:
-        """Returns the present values by their places: each object, and a copy of what is in it."""
-        found: dict[Key, tuple[Any, Any]] = {}
+    def noted(self) -> Notes:
+        """Returns the present values and their contents, by their places."""
+        found: Notes = {}
         for index, owner in enumerate(self._owners):
             for name, value in owner.names().items():
                 if _is_state(value):
-                    found[index, name] = value, _copied(value)
+                    found[index, name] = value, _content(value)
         return found
 
-    def changed(self) -> list[str]:
-        """Returns the words for the places whose values differ from the first ones."""
-        now = self.noted()
+    def changed(self, now: Notes) -> list[str]:
+        """Returns the words for the places whose values differ from the first ones.
+
+        Args:
+            now: the present values.
+        """
+        first = self._first
         return [
             f"{self._owners[index].words}{name}"
-            for index, name in dict.fromkeys([*self._first, *now])
-            if (index, name) not in now
-            or (index, name) not in self._first
-            or _content(now[index, name][1]) != _content(self._first[index, name][1])
+            for index, name in dict.fromkeys([*first, *now])
+            if (index, name) not in now or (index, name) not in first or now[index, name][1] != first[index, name][1]
         ]
 
-    def restore(self, to: dict[Key, tuple[Any, Any]] | None = None) -> None:
-        """Restores noted values, in the objects that held them; without an argument the first ones."""
-        values, present = self._first if to is None else to, self.noted()
-        for (index, name), (value, content) in values.items():
-            owner = self._owners[index]
-            if (index, name) not in present or present[index, name][0] is not value:
-                owner.put(name, value)
-            _fill(value, content)
-        for index, name in present.keys() - values.keys():
+    def restore(self, now: Notes, to: Notes | None = None) -> None:
+        """Restores noted values, in the objects that held them.
+
+        Args:
+            now: the present values.
+            to: the values to restore; None: the first ones.
+        """
+        values = self._first if to is None else to
+        for place, (value, content) in values.items():
+            index, name = place
+            held, present = now.get(place, (None, None))
+            if place not in now or held is not value:
+                self._owners[index].put(name, value)
+                present = _content(value)
+            if present != content:
+                _fill(value, content)
+        for index, name in now.keys() - values.keys():
             self._owners[index].drop(name)
 
 
 def _is_state(value: Any) -> bool:
     if isinstance(value, (*CONTAINERS, *PLAIN)) or hasattr(value, "__array__"):
         return True
-    simple = hasattr(value, "__dict__") and not callable(value) and not isinstance(value, type | ModuleType)
+    simple = hasattr(value, "__dict__") and not callable(value) and not isinstance(value, NO_STATE)
     return simple and not dataclasses.is_dataclass(value)
 
 
-def _copied(value: Any) -> Any:
-    if isinstance(value, PLAIN):
-        return value
-    try:
-        return copy.deepcopy(value)
-    except Exception:  # of any kind: such an object is left alone
-        return value
+@dataclass(frozen=True)
+class _Copied:
+    """The content of an object that cannot be pickled: a copy, compared by its text; None if it cannot be copied."""
+
+    text: str
+    value: Any = dataclasses.field(compare=False)
+
+    @staticmethod
+    def of(value: Any) -> _Copied:
+        try:
+            return _Copied(repr(value), copy.deepcopy(value))
+        except Exception:  # of any kind: such an object is left alone
+            return _Copied(repr(value), None)
 
 
 def _content(value: Any) -> Any:
+    """Returns what is in an object, to be compared and restored: pickled, or for what cannot change, the object."""
+    if isinstance(value, CONSTANT):
+        return value
     try:
         return pickle.dumps(value)
     except Exception:  # of any kind
-        return repr(value)
+        return _Copied.of(value)
 
 
 def _fill(value: Any, content: Any) -> None:
-    """Gives an object the content of its copy; an immutable one, or one without a copy, stays."""
-    if value is content:
+    """Gives an object the content that was noted; an immutable one, or one that cannot be copied, stays."""
+    if isinstance(value, PLAIN):
         return
-    fresh = _copied(content)
+    fresh = copy.deepcopy(content.value) if isinstance(content, _Copied) else pickle.loads(content)
+    if fresh is None:
+        return
     if isinstance(value, dict | set):
         value.clear()
         value.update(fresh)
@@ -147,23 +175,20 @@ def _fill(value: Any, content: Any) -> None:
 
 def _owners(kind: type[Method]) -> Iterator[Owner]:
     """Yields the classes of a method, their modules, and all functions in these."""
-    modules: dict[str, ModuleType] = {}
+    modules = {name: module for name in (base.__module__ for base in kind.__mro__) if (module := sys.modules.get(name))}
+    own = {name: module for name, module in modules.items() if name not in ("abc", "builtins")}
+    classes = [*kind.__mro__, *(one for module in own.values() for one in vars(module).values())]
     functions: dict[int, FunctionType] = {}
-    for base in kind.__mro__:
-        module = sys.modules.get(base.__module__)
-        if module is None or base.__module__ in ("abc", "builtins"):
-            continue
-        modules.setdefault(base.__module__, module)
-        classes = {base} | {one for one in vars(module).values() if isinstance(one, type)}
-        for kind in (one for one in classes if one.__module__ == base.__module__):
-            yield Owner(f"{kind.__name__}.", lambda kind=kind: _own_names(kind), _setter(kind), _dropper(kind))  # type: ignore[misc]
-            functions |= {id(one): one for one in map(_function, vars(kind).values()) if one is not None}
-    for name, module in modules.items():
-        yield Owner(f"{name}.", lambda module=module: _own_names(module), _setter(module), _dropper(module))  # type: ignore[misc]
+    for owner in dict.fromkeys(one for one in classes if isinstance(one, type) and one.__module__ in own):
+        yield Owner(f"{owner.__name__}.", partial(_own_names, owner), partial(setattr, owner), partial(delattr, owner))
+        functions |= {id(one): one for one in map(_function, vars(owner).values()) if one is not None}
+    for name, module in own.items():
+        yield Owner(f"{name}.", partial(_own_names, module), partial(setattr, module), partial(delattr, module))
         functions |= {id(one): one for one in map(_function, vars(module).values()) if one and one.__module__ == name}
     for function in functions.values():
         yield _of_object(f"{function.__qualname__}.", function)
-        yield Owner(f"a default of {function.__qualname__}: ", _defaults_of(function), _nothing, _nothing)
+        if function.__closure__ or not all(isinstance(default, PLAIN) for default in _defaults(function).values()):
+            yield Owner(f"a default of {function.__qualname__}: ", partial(_kept_by, function), _nothing, _nothing)
 
 
 def _own_names(owner: Any) -> dict[str, Any]:
@@ -171,15 +196,7 @@ def _own_names(owner: Any) -> dict[str, Any]:
 
 
 def _of_object(words: str, owner: Any) -> Owner:
-    return Owner(words, lambda: _own_names(owner), vars(owner).__setitem__, lambda name: vars(owner).pop(name, None))
-
-
-def _setter(owner: Any) -> Callable[[str, Any], None]:
-    return lambda name, value: setattr(owner, name, value)
-
-
-def _dropper(owner: Any) -> Callable[[str], None]:
-    return lambda name: delattr(owner, name)
+    return Owner(words, partial(_own_names, owner), vars(owner).__setitem__, lambda name: vars(owner).pop(name, None))
 
 
 def _nothing(*_: Any) -> None:
@@ -194,22 +211,23 @@ def _function(value: Any) -> FunctionType | None:
     return value if isinstance(value, FunctionType) else None
 
 
-def _defaults_of(function: FunctionType) -> Callable[[], dict[str, Any]]:
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+def _defaults(function: FunctionType) -> dict[str, Any]:
+    arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
+    defaults = function.__defaults__ or ()
+    return dict(zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True)) | (
+        function.__kwdefaults__ or {}
+    )
 
-    def names() -> dict[str, Any]:
-        arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
-        defaults = function.__defaults__ or ()
-        found = dict(zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True))
-        found |= function.__kwdefaults__ or {}
-        for name, cell in cells.items():
-            try:
-                found[name] = cell.cell_contents
-            except ValueError:  # an empty cell
-                continue
-        return {name: value for name, value in found.items() if not isinstance(value, PLAIN)}
 
-    return names
+def _kept_by(function: FunctionType) -> dict[str, Any]:
+    """Returns the defaults of arguments and the closure of a function, without what cannot change."""
+    found = _defaults(function)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # an empty cell
+            continue
+    return {name: value for name, value in found.items() if not isinstance(value, PLAIN)}
 
 
 _OUTSIDE: dict[type[Method], Outside] = {}
@@ -242,16 +260,18 @@ class OwnProcesses(Observed):
     def __init__(self, job: Job, start: Checkpoint | None, outside: Outside, places: dict[str, None]) -> None:
         super().__init__(job, start)
         self._outside, self._places = outside, places
-        self._own: dict[Rank, dict[Key, tuple[Any, Any]]] = {}
+        self._own: dict[Rank, Notes] = {}
         self._now: Rank | None = None
 
     def _become(self, rank: Rank) -> None:
         if rank == self._now:
             return
         if self._now is not None:
-            self._own[self._now] = self._outside.noted()
-            self._places.update(dict.fromkeys(self._outside.changed()))
-        self._outside.restore(self._own.get(rank))
+            self._own[self._now] = now = self._outside.noted()
+            self._places.update(dict.fromkeys(self._outside.changed(now)))
+        else:
+            now = self._outside.noted()
+        self._outside.restore(now, self._own.get(rank))
         self._now = rank
 
     def _enter(self, me: RankContext, vector: Any) -> None:
@@ -277,15 +297,15 @@ def dependence_on_shared_state(case: Case) -> Iterator[str]:
         return
     case = dataclasses.replace(case, method=_unused(case.method))
     outside, places = outside_of(type(case.method)).beside(case.method), dict[str, None]()
-    outside.restore()
+    outside.restore(outside.noted())
     apart = performed(case, kind=partial(OwnProcesses, outside=outside, places=places))
-    outside.restore()
-    places.update(dict.fromkeys(outside.changed()))
+    outside.restore(outside.noted())
+    places.update(dict.fromkeys(outside.changed(outside.noted())))
     performed(dataclasses.replace(case, seed=case.seed + 1))
-    if not places and not (places := dict.fromkeys(outside.changed())):
+    if not places and not (places := dict.fromkeys(outside.changed(outside.noted()))):
         return
     together = performed(case)
-    outside.restore()
+    outside.restore(outside.noted())
     named = ", ".join(_own(case.method, places))
     if repr(apart.error) != repr(together.error):
         error = apart.error if together.error is None else together.error
