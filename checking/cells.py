@@ -10,7 +10,7 @@ from typing import Any
 
 from paceline.algorithms.core.operations import Access, Cell
 from paceline.algorithms.core.values import Group, Rank
-from paceline.algorithms.runtime.program_errors import check_access, not_the_holder
+from paceline.algorithms.runtime.cells import check_access, check_unlock, value_after
 
 Place = tuple[Group, Cell]
 Holder = tuple[Rank, str]
@@ -28,10 +28,7 @@ class Cells:
         """Reads, adds or swaps; returns the previous value."""
         before = self._values.get((node, op.cell))
         check_access(op, 0 if before is None else before.nbytes)
-        if op.action == "swap" or (op.action == "add" and before is None):
-            self._values[node, op.cell] = op.value
-        elif op.action == "add":
-            self._values[node, op.cell] = before + op.value  # type: ignore[operator]
+        self._values[node, op.cell] = value_after(op, before)
         return before
 
     def holder(self, node: Group, cell: Cell) -> Holder | None:
@@ -45,6 +42,5 @@ class Cells:
     def unlock(self, node: Group, cell: Cell, rank: Rank) -> None:
         """Releases the lock; any lane of the rank that holds it may do so."""
         holder = self.holder(node, cell)
-        if holder is None or holder[0] != rank:
-            raise not_the_holder(cell.name)
+        check_unlock(cell, None if holder is None else holder[0], rank)
         del self._holders[node, cell]

@@ -13,11 +13,9 @@ from typing import Any, ClassVar
 
 from paceline.algorithms.core.errors import MismatchedCollectives, ProgramError, TimedOut
 from paceline.algorithms.core.method import RankContext
-from paceline.algorithms.core.operations import OPERATIONS, Access, Handle, Op, Receive, Send
+from paceline.algorithms.core.operations import OPERATIONS, Handle, Op, Receive, Send
 from paceline.algorithms.core.program import Routine
 from paceline.algorithms.core.values import Group, Rank
-
-ACTIONS = frozenset({"read", "add", "swap"})
 
 
 class InvalidOperation(Exception):
@@ -130,32 +128,3 @@ def mismatch(rank: Rank, line: str, words: str, other: Rank, other_line: str, ot
         f"mismatched collectives: rank {rank} at {line} enters {words}, where rank {other} at {other_line} entered "
         f"{other_words}; all members of a group must issue the same collectives in the same order"
     )
-
-
-# --- shared cells -----------------------------------------------------------------------------------------------------
-
-
-def check_access(op: Access, cell_bytes: int) -> None:
-    """Checks the action and the value of an access to a shared cell.
-
-    Args:
-        op: the access.
-        cell_bytes: size of the cell in bytes; 0 before it has a value.
-
-    Raises:
-        InvalidOperation: the action is unknown, or the value is missing or has another size than the cell.
-    """
-    name = op.cell.name
-    if op.action not in ACTIONS:
-        raise InvalidOperation(f"asks cell {name!r} to {op.action}; actions are read, add and swap")
-    if op.action == "read":
-        return
-    if op.value is None:
-        raise InvalidOperation(f"gives no value to {op.action} in cell {name!r}")
-    if cell_bytes and cell_bytes != op.value.nbytes:
-        raise InvalidOperation(f"gives cell {name!r} {op.value.nbytes} bytes; it has {cell_bytes} and keeps its size")
-
-
-def not_the_holder(name: str) -> InvalidOperation:
-    """Returns the error for an unlock by a rank that does not hold the lock."""
-    return InvalidOperation(f"unlocks cell {name!r}, which it does not hold; Lock it first")

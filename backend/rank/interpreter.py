@@ -24,13 +24,12 @@ from paceline.algorithms.core.operations import Handle, Op
 from paceline.algorithms.core.parts import together
 from paceline.algorithms.core.program import Branches, Lane, Routine
 from paceline.algorithms.core.values import GradientResult, Weights, may_diverge, nbytes
+from paceline.algorithms.runtime.cells import check_access, check_unlock
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES, describe
 from paceline.algorithms.runtime.handles import named
 from paceline.algorithms.runtime.program_errors import (
     InvalidOperation,
-    check_access,
     check_start,
-    not_the_holder,
     unknown_operation,
 )
 from paceline.backend.devices.nan_check import OnNonfinite
@@ -271,8 +270,8 @@ class Interpreter:
         self.station.moving(thread)
 
     def _unlock(self, thread: Thread, op: ops.Unlock) -> None:
-        if not self.cells.unlock(op.cell):
-            raise not_the_holder(op.cell.name)
+        me = self.station.me.rank
+        check_unlock(op.cell, me if self.cells.unlock(op.cell) else None, me)
 
     # --- what is started ------------------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import simpy
 
-from paceline.algorithms.core.operations import Access, Charge, Lock, Unlock
+from paceline.algorithms.core.operations import Access, Cell, Charge, Lock, Unlock
 from paceline.algorithms.core.values import Group
-from paceline.algorithms.runtime.program_errors import check_access, not_the_holder
+from paceline.algorithms.runtime.cells import check_access, check_unlock
 from paceline.records.recorder import Recorder
 from paceline.records.trace import LostUpdates
 from paceline.simulator.interpreter.sweeps import CellMemory
@@ -86,13 +86,13 @@ class Cells:
 
     def lock(self, task: Task, op: Lock) -> Steps:
         """Takes the lock of a cell; tasks wait for it first come, first served."""
-        mutex = self._locks.setdefault((task.me.node, op.cell.name), Mutex(self._env))
-        yield from mutex.acquire(task, f"the lock of cell {op.cell.name!r}")
+        yield from self._mutex(task, op.cell).acquire(task, f"the lock of cell {op.cell.name!r}")
 
     def unlock(self, task: Task, op: Unlock) -> None:
         """Releases the lock of a cell; any lane of the rank that took it may do so."""
-        cell = op.cell
-        mutex = self._locks.get((task.me.node, cell.name))
-        if mutex is None or mutex.holder is None or mutex.holder.station is not task.station:
-            raise not_the_holder(cell.name)
+        mutex = self._mutex(task, op.cell)
+        check_unlock(op.cell, None if mutex.holder is None else mutex.holder.me.rank, task.me.rank)
         mutex.release()
+
+    def _mutex(self, task: Task, cell: Cell) -> Mutex:
+        return self._locks.setdefault((task.me.node, cell.name), Mutex(self._env))

@@ -24,6 +24,7 @@ from typing import Any
 
 from paceline.algorithms.core.operations import Access
 from paceline.algorithms.core.values import Null, join, length
+from paceline.algorithms.runtime.cells import value_after
 
 BLOCK_BYTES = 4096
 """bytes that an add has read and not yet written visibly; provenance: inference, the 56 to 72 lines of 64 bytes in the
@@ -139,7 +140,7 @@ class CellMemory:
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _fill(self, op: Access) -> None:
-        self._value = op.value
+        self._value = value_after(op, None)
         if op.value is not None:
             blocks = max(1, min(MOST_BLOCKS, ceil(op.value.nbytes / BLOCK_BYTES), length(op.value)))
             self._counts = [int(op.action == "add")] * blocks
@@ -147,12 +148,9 @@ class CellMemory:
     def _in_one_piece(self, op: Access) -> Any:
         if self._blocks:
             self._value, self._blocks = join(self._blocks), []
-        before = self._value
+        before, self._value = self._value, value_after(op, self._value)
         if op.action == "add":
-            self._value = before + op.value
             self._counts = [count + 1 for count in self._counts]
-        elif op.action == "swap":
-            self._value = op.value
         return before
 
     def _settle(self, now_s: float) -> None:
