@@ -17,10 +17,10 @@ from paceline.algorithms.core.operations import (
     WaitFor,
 )
 from paceline.algorithms.core.values import nbytes
+from paceline.algorithms.runtime.cells import Cells
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES, describe, sent_bytes
 from paceline.algorithms.runtime.handles import HandleTable, Promise
 from paceline.algorithms.runtime.program_errors import message_wanted
-from paceline.checking.cells import Cells
 from paceline.checking.lanes import Task
 from paceline.records.trace import Activity, Span
 

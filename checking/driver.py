@@ -28,13 +28,13 @@ from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.operations import Op, Receive, Start
 from paceline.algorithms.core.program import Lane, Routine
 from paceline.algorithms.core.values import Rank, may_diverge
+from paceline.algorithms.runtime.cells import Cells
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES, Collective, Meetings, outcome
 from paceline.algorithms.runtime.handles import HandleTable, Promise, UnheardFailures, answered
 from paceline.algorithms.runtime.mail import Envelope, Mailroom
 from paceline.algorithms.runtime.program_errors import InvalidOperation, timed_out
 from paceline.algorithms.runtime.weights_owner import WeightsOwner
 from paceline.checking.blocked import line_of, span_of
-from paceline.checking.cells import Cells
 from paceline.checking.lanes import Checkpoint, Task
 from paceline.checking.moves import Chooser, Move, first
 from paceline.records.learned import Learned
@@ -126,7 +126,8 @@ class Driver(ABC):
         """Returns the checkpoint from which the programs can be entered again, once the run is over."""
         items = [item for table in self._handles.values() for item in table.items()]
         answers = {handle: promise.answer for handle, promise in items if promise.settled and not promise.cancelled}
-        return Checkpoint(dict(self.trace.states), answers, self.trace.weights, self._owner.ages())
+        ages = {rank: log.age for rank, log in self._owner.logs.items()}
+        return Checkpoint(dict(self.trace.states), answers, self.trace.weights, ages)
 
     def _begin(self) -> None:
         vector, start = self.job.learner.initial(), self.start
@@ -135,7 +136,8 @@ class Driver(ABC):
                 table.restore(
                     answered({handle: answer for handle, answer in start.answers.items() if handle.rank == rank})
                 )
-            self._owner.restore_ages(start.ages)
+            for rank, age in start.ages.items():
+                self._owner.logs[rank].age = age
         else:
             self.trace.snapshots.append(Snapshot(self.now_s, 0, 0, vector))
         self.trace.weights = vector if start is None else start.weights

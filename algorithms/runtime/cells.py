@@ -11,10 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 from paceline.algorithms.core.operations import Access, Cell
-from paceline.algorithms.core.values import Rank
+from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.program_errors import InvalidOperation
 
 ACTIONS = frozenset({"read", "add", "swap"})
+Place = tuple[Group, Cell]
+"""a node, identified by the group of its ranks, and a cell"""
+Holder = tuple[Rank, str]
+"""a rank and its lane"""
 
 
 def check_access(op: Access, cell_bytes: int) -> None:
@@ -68,3 +72,32 @@ def check_unlock(cell: Cell, holder: Rank | None, rank: Rank) -> None:
     """
     if holder != rank:
         raise InvalidOperation(f"unlocks cell {cell.name!r}, which it does not hold; Lock it first")
+
+
+class Cells:
+    """The cells of all nodes, for an interpreter in which no two accesses overlap."""
+
+    def __init__(self) -> None:
+        self._values: dict[Place, Any] = {}
+        self._holders: dict[Place, Holder] = {}
+
+    def access(self, node: Group, op: Access) -> Any:
+        """Reads, adds or swaps; returns the previous value."""
+        before = self._values.get((node, op.cell))
+        check_access(op, 0 if before is None else before.nbytes)
+        self._values[node, op.cell] = value_after(op, before)
+        return before
+
+    def holder(self, node: Group, cell: Cell) -> Holder | None:
+        """Returns the rank and lane that hold the lock; None if it is free."""
+        return self._holders.get((node, cell))
+
+    def lock(self, node: Group, cell: Cell, holder: Holder) -> None:
+        """Lets a lane take the free lock."""
+        self._holders[node, cell] = holder
+
+    def unlock(self, node: Group, cell: Cell, rank: Rank) -> None:
+        """Releases the lock; any lane of the rank that holds it may do so."""
+        holder = self.holder(node, cell)
+        check_unlock(cell, None if holder is None else holder[0], rank)
+        del self._holders[node, cell]

@@ -69,7 +69,7 @@ class WeightsOwner(Generic[L]):
         self.job, self._learned, self._record, self._keep = job, dict(learned), record, keep
         self.rank = next(iter(learned), job.weights_owner)
         """the owner of the weights being learned"""
-        self._logs = defaultdict[Rank, UpdateLog](partial(UpdateLog, job.method.staleness_kind, job.workers))
+        self.logs = defaultdict[Rank, UpdateLog](partial(UpdateLog, job.method.staleness_kind, job.workers))
 
     @property
     def learned(self) -> L:
@@ -84,7 +84,7 @@ class WeightsOwner(Generic[L]):
             op: the update.
             now_s: the present time on the clock of the run.
         """
-        version, rows, layers = self._logs[rank].book(op, now_s)
+        version, rows, layers = self.logs[rank].book(op, now_s)
         self._record(rows, layers)
         if op.layer is None:
             self.learn(rank, op, version, rows, now_s)
@@ -109,15 +109,6 @@ class WeightsOwner(Generic[L]):
         """Evaluates the weights at the start or the end of the run."""
         if self._learned and (shot := self.learned.show()) is not None:
             self._keep(shot)
-
-    def ages(self) -> dict[Rank, int]:
-        """Returns the local steps of each rank since its version last advanced, for a checkpoint."""
-        return {rank: log.age for rank, log in self._logs.items()}
-
-    def restore_ages(self, ages: Mapping[Rank, int]) -> None:
-        """Restores the ages of a checkpoint."""
-        for rank, age in ages.items():
-            self._logs[rank].age = age
 
     def lose(self, rank: Rank) -> None:
         """Continues without a dead rank: the weights of the next living owner are evaluated from now on."""

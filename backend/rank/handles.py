@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from paceline.algorithms.core.errors import PeerFailed
 from paceline.algorithms.core.operations import Handle
-from paceline.algorithms.runtime.handles import HandleTable, Promise, answered
+from paceline.algorithms.runtime.handles import HandleTable, Promise
 from paceline.backend.rank.rank_context import Station, Thread
 
 POLL_S = 0.0002
@@ -40,27 +40,22 @@ class Fetched(Promise):
         return super().result()
 
 
-class Handles:
-    """The handles of a rank's program."""
+class RankHandles(HandleTable[Promise]):
+    """The handles of a real rank, whose lanes are threads."""
 
     def __init__(self, station: Station) -> None:
+        super().__init__(station.me.rank, partial(station.recorder.outcome, station.me.rank))
         self._station = station
-        self._table = HandleTable[Promise](station.me.rank, partial(station.recorder.outcome, station.me.rank))
         self._unanswered: dict[Promise, None] = {}
         """operations whose answer or failure the program has not received"""
 
-    def keep(self, promise: Promise) -> Handle[Any]:
-        """Adds an operation and returns its handle."""
+    def give(self, promise: Promise) -> Handle[Any]:
         self._unanswered[promise] = None
-        return self._table.give(promise)
-
-    def all_done(self, handles: Sequence[Handle[Any]]) -> bool:
-        """Whether a wait for all of these would return at once."""
-        return self._table.is_over(handles, len(handles))
+        return super().give(promise)
 
     def wait(self, thread: Thread, handles: Sequence[Handle[Any]], least: int) -> tuple[tuple[int, Any], ...]:
         """Waits until `least` are done; returns (index, answer) of all that are done by then."""
-        promises = self._table.awaited(handles, least)
+        promises = self.awaited(handles, least)
         if least < len(promises):
             self._until_over(thread, promises, least)
         else:
@@ -69,7 +64,7 @@ class Handles:
         over = tuple(index for index, promise in enumerate(promises) if promise.over)
         for index in over:
             self._unanswered.pop(promises[index], None)
-        return self._table.answers(thread.line, promises, least, over)
+        return self.answers(thread.line, promises, least, over)
 
     def _finish(self, thread: Thread, promise: Promise) -> None:
         """Waits until it is over, unless it fails."""
@@ -89,11 +84,10 @@ class Handles:
             time.sleep(POLL_S)
         self._station.moving(thread)
 
-    def cancel(self, thread: Thread, handle: Handle[Any]) -> bool:
-        """Cancels an operation; returns True if that was in time."""
-        in_time = self._table.cancel(thread.line, handle)
+    def cancel(self, lane: str, handle: Handle[Any]) -> bool:
+        in_time = super().cancel(lane, handle)
         if in_time:
-            self._unanswered.pop(self._table.promise(handle), None)
+            self._unanswered.pop(self.promise(handle), None)
         return in_time
 
     def complete(self, thread: Thread) -> None:
@@ -109,11 +103,3 @@ class Handles:
                 if self._station.board.lost() is not None:
                     raise
             self._unanswered.pop(unanswered[0], None)
-
-    def answer(self, handle: Handle[Any]) -> Any:
-        """Returns the answer of a complete operation, for a checkpoint."""
-        return self._table.promise(handle).result()
-
-    def restore(self, answers: Mapping[Handle[Any], Any]) -> None:
-        """Restores the handles of a checkpoint with their answers; new handles are numbered after them."""
-        self._table.restore(answered(answers))

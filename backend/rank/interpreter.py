@@ -26,7 +26,7 @@ from paceline.algorithms.core.program import Branches, Lane, Routine
 from paceline.algorithms.core.values import GradientResult, Weights, may_diverge, nbytes
 from paceline.algorithms.runtime.cells import check_access, check_unlock
 from paceline.algorithms.runtime.collective_matching import COLLECTIVES, describe
-from paceline.algorithms.runtime.handles import named
+from paceline.algorithms.runtime.handles import answered, named
 from paceline.algorithms.runtime.program_errors import (
     InvalidOperation,
     check_start,
@@ -36,7 +36,7 @@ from paceline.backend.devices.nan_check import OnNonfinite
 from paceline.backend.posix.worker_thread import WorkerThread
 from paceline.backend.rank.checkpoint import Part
 from paceline.backend.rank.communication import Communication
-from paceline.backend.rank.handles import Fetched, Handles
+from paceline.backend.rank.handles import Fetched, RankHandles
 from paceline.backend.rank.loading import Loader
 from paceline.backend.rank.pacing import Device, Pace
 from paceline.backend.rank.rank_context import Behind, Station, Thread
@@ -89,7 +89,7 @@ class Drive:
     """
 
     def __init__(
-        self, station: Station, thread: Thread, handles: Handles, perform: Callable[[Thread, Op[Any]], Any]
+        self, station: Station, thread: Thread, handles: RankHandles, perform: Callable[[Thread, Op[Any]], Any]
     ) -> None:
         assert thread.lane is not None, "only routines are driven"
         self._station, self._thread, self._lane = station, thread, thread.lane
@@ -138,9 +138,9 @@ class Drive:
 
     def _returns_at_once(self, op: Op[Any]) -> bool:
         if isinstance(op, ops.Wait):
-            return self._handles.all_done([op.handle])
+            return self._handles.is_over([op.handle], 1)
         if isinstance(op, ops.WaitFor) and op.need == "all":
-            return self._handles.all_done(op.handles)
+            return self._handles.is_over(op.handles, len(op.handles))
         return isinstance(op, AT_ONCE)
 
 
@@ -166,7 +166,7 @@ class Interpreter:
         self.loader = Loader(station, job.learner, prefetch)
         self.communication = Communication(station, mail, collectives, memory)
         self.weights_owner = RankWeightsOwner(station, job, schedule)
-        self.handles = Handles(station)
+        self.handles = RankHandles(station)
         self.checkpointer: Checkpointer | None = None
         """makes checkpoints; None if there are none"""
         self._state: Any = None
@@ -180,7 +180,7 @@ class Interpreter:
         """Restores the rank's part of a checkpoint, and the answers of the handles in it."""
         self._state = part.state
         self.weights_owner.restore(part.learned, part.age)
-        self.handles.restore(answers)
+        self.handles.restore(answered(answers))
         self.device.late_s, self.loader.before = part.late_s, part.reads
 
     # --- driving --------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class Interpreter:
             self.handles.complete(main)
             if self.checkpointer is None or self.station.board.ends_before(self.checkpointer.until):
                 break
-            self.checkpointer.make(main, self._part(), self.handles.answer)
+            self.checkpointer.make(main, self._part(), lambda handle: self.handles.promise(handle).result())
         self.loader.close()
         self._backward.close()
         self.weights_owner.show()
@@ -213,7 +213,9 @@ class Interpreter:
     def _part(self) -> Part:
         """Returns this rank's part of a checkpoint."""
         keeper = self.weights_owner
-        return Part(self._state, keeper.kept(), keeper.age, self.device.late_s, self.loader.reads)
+        return Part(
+            self._state, keeper.kept(), keeper.logs[self.station.me.rank].age, self.device.late_s, self.loader.reads
+        )
 
     @may_diverge
     def drive(self, thread: Thread) -> Any:
@@ -244,7 +246,7 @@ class Interpreter:
             ops.Start: lambda thread, op: self._start(thread, op.what),
             ops.Wait: lambda thread, op: self.handles.wait(thread, [op.handle], 1)[0][1],
             ops.WaitFor: lambda thread, op: self.handles.wait(thread, op.handles, op.least),
-            ops.Cancel: lambda thread, op: self.handles.cancel(thread, op.handle),
+            ops.Cancel: lambda thread, op: self.handles.cancel(thread.line, op.handle),
             ops.Now: self._now,
             ops.Access: self._access,
             ops.Lock: self._lock,
@@ -279,7 +281,7 @@ class Interpreter:
         check_start(what)
         line = self._branches.name(thread.line, what)
         if isinstance(what, COLLECTIVES):
-            return self.handles.keep(self.communication.issue(thread, what, started=True))
+            return self.handles.give(self.communication.issue(thread, what, started=True))
         child, place = self._beside(thread), thread.place
         child.stream, child.line = thread.stream, line
         give_up: Callable[[], object] | None = None
@@ -305,7 +307,7 @@ class Interpreter:
                     self.communication.leave(child.stream)
 
         # added before it starts: it precedes the operations that it starts itself
-        handle = self.handles.keep(Fetched(lambda: named(what, place), give_up, done=future.done, finish=future.result))
+        handle = self.handles.give(Fetched(lambda: named(what, place), give_up, done=future.done, finish=future.result))
         threading.Thread(target=body, daemon=True, name=child.name).start()
         return handle
 
@@ -331,7 +333,7 @@ class Interpreter:
         else:
             thread.leave(compute)
         return tuple(
-            self.handles.keep(
+            self.handles.give(
                 Fetched(
                     partial("the gradient of {}".format, bucket.name),
                     done=partial(answers.done, place),

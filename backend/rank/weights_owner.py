@@ -58,18 +58,13 @@ class RankWeightsOwner(WeightsOwner[Learned]):
         super().learn(rank, op, version, rows, now_s)
         self.station.status.counters.applied(rows, self.learned.samples if self.follows else 0)
 
-    @property
-    def age(self) -> int:
-        """Local steps since the version last advanced."""
-        return self.ages().get(self.station.me.rank, 0)
-
     def kept(self) -> Kept | None:
         """Returns the state of the weights being learned for a checkpoint; None at other ranks than their owner."""
         return self.learned.kept() if self.follows else None
 
     def restore(self, kept: Kept | None, age: int) -> None:
         """Restores the state of a checkpoint."""
-        self.restore_ages({self.station.me.rank: age})
+        self.logs[self.station.me.rank].age = age
         if kept is not None:
             self.learned.restore(kept)
 

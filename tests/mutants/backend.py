@@ -148,8 +148,8 @@ CHECKPOINTS = (
     Mutant(
         name="resume-forgets-age",
         file="backend/rank/weights_owner.py",
-        old="self.restore_ages({self.station.me.rank: age})",
-        new="self.restore_ages({self.station.me.rank: 0})",
+        old="self.logs[self.station.me.rank].age = age",
+        new="self.logs[self.station.me.rank].age = 0",
         bug="After a resume local staleness counts from 0 although the checkpoint was made within a round.",
         tests=("backend/test_checkpoints.py",),
     ),

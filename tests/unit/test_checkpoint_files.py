@@ -25,11 +25,11 @@ from paceline.algorithms.core.operations import Handle
 from paceline.algorithms.core.values import Contribution, Null, Rank, Weights
 from paceline.algorithms.methods.delayed import Delayed
 from paceline.algorithms.methods.layerwise import Flight
-from paceline.algorithms.runtime.handles import Promise
+from paceline.algorithms.runtime.handles import Promise, answered
 from paceline.backend.posix.restricted_pickle import Restricted
 from paceline.backend.rank.checkpoint import Checkpoint, Mark, Part, Saving, find_last, record_of, steps_in
 from paceline.backend.rank.checkpoint_parts import read_part, write_part
-from paceline.backend.rank.handles import Handles
+from paceline.backend.rank.handles import RankHandles
 from paceline.backend.training.resume import differences, plan_of, resume_point, saving_of
 from paceline.cli.app import app
 from paceline.cli.options import EXIT_INPUT
@@ -216,9 +216,9 @@ def test_checkpoints_come_at_multiples_wherever_a_run_goes_on() -> None:
 def test_handles_are_numbered_after_those_of_the_checkpoint() -> None:
     recorder = SimpleNamespace(outcome=lambda *_: None)
     station: Any = SimpleNamespace(me=SimpleNamespace(rank=Rank(0)), recorder=recorder)
-    started = Handles(station)
-    started.restore({Handle(Rank(0), 2): "old", Handle(Rank(0), 4): "old, too"})
-    assert started.keep(Promise(lambda: "something")).number == 5
+    started = RankHandles(station)
+    started.restore(answered({Handle(Rank(0), 2): "old", Handle(Rank(0), 4): "old, too"}))
+    assert started.give(Promise(lambda: "something")).number == 5
 
 
 def test_a_checksum_covers_all_of_a_long_file(tmp_path: Path) -> None:
