@@ -36,7 +36,7 @@ from paceline.algorithms.runtime.program_errors import InvalidOperation, timed_o
 from paceline.algorithms.runtime.weights_owner import WeightsOwner
 from paceline.checking.blocked import line_of, span_of
 from paceline.checking.lanes import Checkpoint, Task
-from paceline.checking.moves import Chooser, Move, first
+from paceline.checking.moves import Chooser, Move, delivery, first
 from paceline.records.learned import Learned
 from paceline.records.recorder import Recorder
 from paceline.records.trace import Schedule, Snapshot, Trace
@@ -196,10 +196,8 @@ class Driver(ABC):
 
     def _ready(self) -> list[Move]:
         """Lists the possible moves: lanes by rank and age, deliveries, and last timeouts, which `first` so avoids."""
-        lanes = [
-            Move(act="go", rank=task.me.rank, lane=task.name, op=task.op) for task in self._tasks if self._can_go(task)
-        ]
-        mail = [Move(act="deliver", rank=to, source=source) for source, to in self._mail.channels()]
+        lanes = [task.going for task in self._tasks if self._can_go(task)]
+        mail = [delivery(source, to) for source, to in self._mail.channels()]
         late = [
             Move(act="time out", rank=task.me.rank, lane=task.name, op=task.op)
             for task in self._tasks

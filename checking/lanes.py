@@ -19,6 +19,7 @@ from paceline.algorithms.core.values import GradientResult, Layout, Weights
 from paceline.algorithms.runtime.collective_matching import Room
 from paceline.algorithms.runtime.handles import Promise
 from paceline.algorithms.runtime.program_errors import place_of
+from paceline.checking.moves import Move
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +47,14 @@ class Task:
     """the collective that it takes part in"""
     answer: Any = None
     """the result of the collective"""
+    _going: Move | None = None
+
+    @property
+    def going(self) -> Move:
+        """The move that answers its operation; the same object as long as this does not happen."""
+        if self._going is None or self._going.op is not self.op:
+            self._going = Move(act="go", rank=self.me.rank, lane=self.name, op=self.op)
+        return self._going
 
     @property
     def place(self) -> str:

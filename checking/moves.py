@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -37,6 +38,12 @@ class Move:
         if self.act == "deliver":
             return f"deliver {self.source} -> {self.rank}"
         return f"{self.act} {self.rank}/{self.lane} {type(self.op).__name__}"
+
+
+@cache
+def delivery(source: Rank, to: Rank) -> Move:
+    """Returns the move that delivers the oldest message in flight between two ranks."""
+    return Move(act="deliver", rank=to, source=source)
 
 
 Chooser = Callable[[Sequence[Move]], Move]

@@ -127,7 +127,7 @@ class RunWithEvents(AnyOrder):
                 for choice, moves in self._receives(task, task.op):
                     found[Key(lane, choice)] = Option(self.choosing(marks, task.op, lane, choice), moves)
             elif self._can_go(task):
-                found[Key(lane)] = Option(marks, (self._go(task),), self._takes_step(task))
+                found[Key(lane)] = Option(marks, (task.going,), self._takes_step(task))
         return found
 
     def choosing(self, marks: Marks, op: Receive, lane: LaneId, choice: Choice) -> Marks:
@@ -145,11 +145,8 @@ class RunWithEvents(AnyOrder):
 
     # --- what can happen -----------------------------------------------------------------------------------------
 
-    def _go(self, task: Task) -> Move:
-        return Move(act="go", rank=task.me.rank, lane=task.name, op=task.op)
-
     def _receives(self, task: Task, op: Receive) -> list[tuple[Choice, tuple[Move, ...]]]:
-        go, rank = self._go(task), task.me.rank
+        go, rank = task.going, task.me.rank
         if op.source is not None and op.source not in task.me.world:
             return [(None, (go,))]
         if (letter := self._letter(task, op)) is not None:
