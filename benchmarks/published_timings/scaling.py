@@ -1,38 +1,59 @@
-"""Training on several devices: what the exchange of gradients and the slowest device add to the step of one.
+"""Training on several devices: a row becomes a plan of the product, and its step is the one that `simulate` gives.
 
 Rules of this file:
 
-* A step is a gradient on every device, of which the slowest counts, and the part of the exchange that the backward pass
-  does not hide.
-* Scaling starts from the measured rate of one device and predicts the cost of the exchange and the jitter at N devices.
+* It prices nothing. Words decide the product's method, library, network and storage: a framework whose exchange hides
+  behind the backward pass is `layerwise-sgd`, one that hides nothing is `sync-sgd`, a parameter server `sync-sgd-ps`.
+* The gradient of a device is given. It is the device model's, and updates then take what they take on the device; or
+  the measured step of one device, which contains its updates.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import replace
+from functools import cache
 
-from scipy import stats
-
-from paceline.workloads.models.layer_tables import ModelInfo
-from published_timings.clusters import cheapest_s, costs
-from published_timings.machines import read
+from paceline.algorithms.core import job as jobs
+from paceline.algorithms.core.values import Layer, Layout
+from paceline.records.trace import Schedule
+from paceline.scenarios import load
+from paceline.scenarios.resolution.plan import NetworkRules, Plan
+from paceline.simulator.network.network import ClusterNetwork
+from paceline.simulator.runs.cost_model import cluster_network
+from paceline.simulator.runs.run import perform
+from paceline.topologies import Jitter, Storage
+from paceline.topologies.catalogue.charge_rates import ChargeRates, device_rates
+from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.libraries import LATEST
+from paceline.topologies.catalogue.staging import Staging
+from paceline.topologies.compute.device_model import shares_of_given_time
+from paceline.workloads.learners.timing_only import TimingOnly
+from paceline.workloads.reading import Reading
+from published_timings.machines import Machine, read
 from published_timings.parsing import Row, Unread, text_of, whole
 from published_timings.training import Job, spec_of
 
-ITEM = 4
-"""bytes of a gradient's element: frameworks exchange float32, also in mixed precision: INFERENCE"""
-BUCKET_BYTES = 25e6
-"""gradients are exchanged in buckets of this size: MEMORY certain for PyTorch's DDP, INFERENCE for others"""
 TENSORFLOW_1 = r"^(?!.*horovod).*\b(tf|tensorflow) ?1\b"
 """the framework's own exchange, not Horovod's, which waits for an event of each tensor"""
 BUNDLED_NCCL = "NCCL 1.3"
 """of TensorFlow 1 in 2017: FOUND (its workspace.bzl names NVIDIA/nccl @03d85697 of August 2017, after v1.3.4)"""
+NCCL_OF = {2016: "NCCL 1.2", 2017: "NCCL 2.0", 2018: "NCCL 2.3"}
+"""the library's version by the year of a row; later ones the latest: INFERENCE"""
 SPREAD = 0.01
-"""standard deviation of step times between devices, relative to the mean, normal: INFERENCE"""
+"""standard deviation of step times between devices, relative to the mean, normal: INFERENCE, chosen with rows in
+sight"""
+STEPS = 8
+"""steps of each device that count, after a first one: the mean of the slowest of eight devices is then known to 0.2 %"""
 DECODED_PER_CORE_S = 200.0
 """pictures that a core decodes and crops per second: MEMORY medium; ignored for nodes where GPUs do it"""
 CORES = ((2020, 128), (2017, 48), (0, 40))
 """cores of a node with GPUs since that year: MEMORY high for DGX-1 (40) and DGX A100 (128), 2 x 24 MEMORY medium"""
+EPOCH = 10**9
+"""samples of an epoch; no run comes to its end"""
+PICTURE_BYTES = 110_000
+"""of a sample in storage; only pictures per second count here"""
 PARAMETERS = {
     "inception4": 42.68e6, "mobilenet": 4.23e6, "squeezenet": 1.25e6, "densenet121": 7.98e6, "overfeat": 145.9e6,
     "resnext50": 25.03e6, "bertbase": 110e6, "bertlarge": 336e6, "resnet18": 11.69e6, "resnet34": 21.80e6,
@@ -40,66 +61,19 @@ PARAMETERS = {
 """of models without a layer table; MEMORY certain, of BERT MEMORY high"""
 
 
-def exchange_s(job: Job, gradient_s: float) -> float:
-    """Returns the seconds of a gradient exchange that are not hidden behind a backward pass of this length.
-
-    The gradients of the layers are ready one after the other, the last layer's first; buckets are sent one after the
-    other.
-    """
-    if job.devices == 1:
-        return 0.0
-    nbytes = ITEM * (job.model.parameters if job.scale == 1 else PARAMETERS.get(job.model.name, 0))
-    if not nbytes:
-        raise Unread(f"model: the parameters of {job.model.name!r} are not known")
-    whole_s = _whole_exchange_s(job, nbytes)
-    if _waits_for_queue(job):
-        return whole_s
-    return _behind(job.model, ITEM * job.model.parameters, gradient_s, whole_s)
-
-
-def _behind(model: ModelInfo, nbytes: float, gradient_s: float, whole_s: float) -> float:
-    flops = sum(work.forward.flops + work.backward.flops for work in model.works)
-    ready_s = gradient_s * sum(work.forward.flops for work in model.works) / flops
-    done_s, waiting = 0.0, 0.0
-    for work in reversed(model.works):
-        ready_s += gradient_s * work.backward.flops / flops
-        waiting += ITEM * work.parameters
-        if waiting >= BUCKET_BYTES:
-            done_s, waiting = max(done_s, ready_s) + whole_s * waiting / nbytes, 0.0
-    done_s = max(done_s, ready_s) + whole_s * waiting / nbytes
-    return max(0.0, done_s - gradient_s)
-
-
-def _waits_for_queue(job: Job) -> bool:
-    """Whether the exchange waits for all kernels that the host has queued, so that nothing is hidden.
+def method_of(job: Job) -> str:
+    """Returns the product's method that exchanges gradients as the row's framework does.
 
     TensorFlow 1 starts an all-reduce when the last GPU has handed in its tensor; the communication stream then waits
     for whatever is queued in the compute streams: FOUND (tensorflow/contrib/nccl/kernels/nccl_manager.cc,
-    `ThenWaitFor(p->tensor_stream)`). Hosts queue a step faster than GPUs compute it: INFERENCE.
+    `ThenWaitFor(p->tensor_stream)`). Hosts queue a step faster than GPUs compute it: INFERENCE. So nothing is hidden.
+    All other frameworks have the buckets of PyTorch's DDP, the method's default: INFERENCE.
     """
-    return bool(re.search(TENSORFLOW_1, text_of(job.row, "framework"))) and not _by_server(job)
-
-
-def _whole_exchange_s(job: Job, nbytes: float) -> float:
-    """Returns the seconds of the exchange of all gradients with nothing else running."""
+    if job.devices == 1:
+        return "sequential-sgd"
     if _by_server(job):
-        return (
-            2 * nbytes / 12e9 * min(2, job.devices)
-        )  # two GPUs share a PCIe switch, so each one's upload is the other's download
-    year = whole(job.row, "year") or 2020
-    known = {2016: "NCCL 1.2", 2017: "NCCL 2.0", 2018: "NCCL 2.3"}
-    if re.search(TENSORFLOW_1, text_of(job.row, "framework")):
-        known[2017] = BUNDLED_NCCL
-    cpu = spec_of(job.row, job.precision).kind != "gpu"
-    library = "MPI" if cpu else known.get(max(year, 2016), "NCCL")
-    interconnect = str(job.row.get("interconnect") or "")
-    asked = {
-        "device": job.row.get("device"), "topology": interconnect, "library": library, "nranks": job.devices,
-        "nnodes": job.nodes, "notes": job.row.get("notes"),
-    }  # fmt: skip
-    machine = read({key: str(value or "") for key, value in asked.items()})
-    buckets = max(1.0, nbytes / BUCKET_BYTES)
-    return buckets * cheapest_s(costs(machine, "allreduce", nbytes / buckets))
+        return "sync-sgd-ps"
+    return "sync-sgd" if re.search(TENSORFLOW_1, text_of(job.row, "framework")) else "layerwise-sgd"
 
 
 SHORT = {"rn": "resnet", "incv": "inception", "inc": "inception"}
@@ -116,25 +90,154 @@ def _by_server(job: Job) -> bool:
     return False
 
 
-def slowest(devices: int) -> float:
-    """Returns the time of the slowest of several devices, relative to the mean.
+def step_s(job: Job, gradient_s: float, *, measured: bool = False) -> float:
+    """Returns the seconds of a step, as `simulate` gives them.
 
-    >>> slowest(1), round(slowest(8), 4)
-    (1.0, 1.0143)
+    Args:
+        job: The row.
+        gradient_s: The seconds of a gradient on one device.
+        measured: Whether these are a measured step of one device, which contains its update.
+
+    Raises:
+        Unread: The row has no cluster or no model whose size is known.
     """
-    return 1.0 + (SPREAD * float(stats.norm.ppf((devices - 0.375) / (devices + 0.25))) if devices > 1 else 0.0)
+    plan = plan_of(job, gradient_s, measured=measured)
+    trace = perform(plan, Schedule(every=math.inf), network=_network(plan, job))
+    ends_s = sorted(update.time_s for update in trace.updates)
+    each = len(ends_s) // (STEPS + 1)
+    return (ends_s[-1] - ends_s[each - 1]) / STEPS
+
+
+def plan_of(job: Job, gradient_s: float, *, measured: bool = False) -> Plan:
+    """Returns the plan of a row; arguments as for `step_s`."""
+    batch = round(job.batch) or 1
+    machine = None if job.devices == 1 else machine_of(job)
+    nodes = 1 if machine is None else machine.nodes
+    plan = _usual(method_of(job), nodes, job.devices // nodes, batch)
+    cluster = plan.cluster if machine is None else machine.cluster
+    device = _device(job, gradient_s, measured=measured)
+    words = text_of(job.row, "data", "framework")
+    real = bool(re.search(r"real|imagenet", words)) and "synthetic" not in words
+    decoded = real and "dali" not in words and job.devices > 1
+    staged = Staging(batches="pinned" if real else "none", sample_bytes=job.model.sample_bytes)
+    cluster = replace(
+        cluster,
+        nodes=tuple(replace(node, device=device, host_rates=_all_cores(node.host_rates)) for node in cluster.nodes),
+        step_time=Jitter.of("norm", loc=1.0, scale=SPREAD) if job.devices > 1 else cluster.step_time,
+        staging=cluster.staging or staged,
+        storage=_pictures(spec_of(job.row, job.precision).year) if decoded else None,
+    )
+    work = plan.work
+    if decoded:
+        work = replace(work, samples=EPOCH, reading=Reading(buffer=batch), record_bytes=PICTURE_BYTES)
+    usual, learner = plan.job, TimingOnly(_layout(job), EPOCH)
+    own = jobs.Job.of(usual.method, cluster.placement, learner, batch=batch, budget=usual.budget)
+    wiring = plan.wiring if machine is None else _wiring(job, machine)
+    return replace(plan, job=own, cluster=cluster, wiring=wiring, work=work)
+
+
+def _device(job: Job, gradient_s: float, *, measured: bool) -> Device:
+    spec = spec_of(job.row, job.precision)
+    forward, backward = shares_of_given_time(spec, job.model, job.precision, round(job.batch) or 1)
+    return Device(
+        name=spec.name,
+        per_sample_s=gradient_s / (round(job.batch) or 1),
+        forward_shares=forward,
+        backward_shares=backward,
+        kind=spec.kind,
+        architecture=spec.architecture,
+        rates=None if measured else device_rates(spec),
+    )
+
+
+def _all_cores(rates: ChargeRates | None) -> ChargeRates | None:
+    """Returns the rates of a host all of whose cores add together, as `charges.core_bandwidth` says in a scenario.
+
+    TensorFlow divides an operation among the threads of a pool with one for each core (Eigen's ThreadPoolDevice, the
+    default of intra_op_parallelism_threads): MEMORY certain, taken in with rows in sight. All rows with a server are
+    TensorFlow's.
+    """
+    return rates and replace(rates, bandwidths=((0.0, rates.total_bytes_per_s),))
+
+
+def _layout(job: Job) -> Layout:
+    """Returns the layers of a row's model; those of its relative, scaled, if it has no layer table."""
+    layout = job.model.layout()
+    if job.scale == 1:
+        return layout
+    if (parameters := PARAMETERS.get(job.model.name)) is None:
+        raise Unread(f"model: the parameters of {job.model.name!r} are not known")
+    scale = parameters / layout.size
+    return Layout(tuple(Layer(one.name, round(scale * one.start), round(scale * one.stop)) for one in layout.layers))
+
+
+def _pictures(year: int) -> Storage:
+    """Returns what supplies the decoded pictures of a node: as many a second as its cores decode."""
+    cores = next(cores for since, cores in CORES if year >= since)
+    return Storage(name="decoded", latency_s=0.0, bytes_per_s=cores * DECODED_PER_CORE_S * PICTURE_BYTES)
+
+
+def machine_of(job: Job) -> Machine:
+    """Returns the machine of a row of throughput on several devices. Raises `Unread`."""
+    year = whole(job.row, "year") or 2020
+    library = NCCL_OF.get(max(year, min(NCCL_OF)), "NCCL")
+    if re.search(TENSORFLOW_1, text_of(job.row, "framework")) and year == 2017:
+        library = BUNDLED_NCCL
+    if spec_of(job.row, job.precision).kind != "gpu":
+        library = "MPI"
+    given = {
+        "device": job.row.get("device"), "topology": job.row.get("interconnect"), "library": library,
+        "nranks": job.devices, "nnodes": job.nodes, "notes": job.row.get("notes"),
+    }  # fmt: skip
+    return _machine(tuple((key, str(value or "")) for key, value in given.items()))
+
+
+@cache
+def _machine(row: tuple[tuple[str, str], ...]) -> Machine:
+    return read(dict(row))
+
+
+def _wiring(job: Job, machine: Machine) -> NetworkRules:
+    """Returns the rules of the row's network: a server of a framework and its workers are joined by none of the
+    libraries.
+    """
+    library = "plain" if _by_server(job) else machine.library
+    return NetworkRules(all_reduce="auto", routing="auto", library=library, version=machine.version or LATEST)
+
+
+_networks: dict[tuple[object, ...], ClusterNetwork] = {}
+
+
+def _network(plan: Plan, job: Job) -> ClusterNetwork | None:
+    """Returns a network that serves all plans of one machine, whose collectives are then priced once."""
+    if job.devices == 1:
+        return None
+    key = id(machine_of(job)), plan.wiring, plan.cluster.staging, plan.cluster.nodes[0].device.architecture
+    if key not in _networks:
+        _networks[key] = cluster_network(plan)
+    return _networks[key]
+
+
+@cache
+def _usual(method: str, nodes: int, workers: int, batch: int) -> Plan:
+    """Returns a plan with so many workers, whose devices, network and model are replaced."""
+    document = {
+        "name": "row",
+        "cluster": {
+            "nodes": [{"device": {"name": "any", "overhead": "0 s", "per_sample": "1 s"}, "count": nodes, "workers_per_node": workers}],
+        },
+        "workload": {"model": "lenet", "learning": "none", "batch_per_worker": batch},
+        "algorithms": [method],
+        "stop": {"updates": STEPS + 1},
+        "records": "summary",
+    }  # fmt: skip
+    (plan,) = load(document).plans()
+    return plan
 
 
 def scaled_images_per_s(job: Job, alone: Job) -> float:
     """Returns the images per second at N devices, from the measured step of one device."""
-    gradient_s = alone.step_s * slowest(job.devices)
-    rate = job.devices * job.batch / (gradient_s + exchange_s(job, gradient_s))
-    words = text_of(job.row, "data", "framework")
-    if re.search(r"real|imagenet", words) and "dali" not in words and "synthetic" not in words:
-        year = spec_of(job.row, job.precision).year
-        cores = next(cores for since, cores in CORES if year >= since)
-        return min(rate, DECODED_PER_CORE_S * cores * job.nodes)
-    return rate
+    return job.devices * job.batch / step_s(job, alone.step_s, measured=True)
 
 
 def same_job(row: Row) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from published_timings.clusters import costs, kind_of
 from published_timings.fit import fitted, halves, mean_error, mean_of, predicted_s
 from published_timings.machines import read
 from published_timings.parsing import Row, Unread, number
-from published_timings.scaling import exchange_s, same_job, scaled_images_per_s, slowest
+from published_timings.scaling import same_job, scaled_images_per_s, step_s
 from published_timings.training import Job, LeftOut, gradient_parts_s, interval_of_row, job_of
 
 MISS = 0.15
@@ -132,8 +132,7 @@ def throughput_case(row: Row, left_out: LeftOut = "chip", chips: frozenset[str] 
     job = job_of(row)
     fixed_s, rest_s = gradient_parts_s(job, left_out, chips)
     interval = interval_of_row(job, chips)
-    slow = slowest(job.devices)
-    rest_s = slow * rest_s + exchange_s(job, slow * (fixed_s + rest_s))
+    rest_s = step_s(job, fixed_s + rest_s) - fixed_s
     return Case(
         system=f"{_name(row, 'device')} / {_name(row, 'framework')}",
         size=_operations(job),
