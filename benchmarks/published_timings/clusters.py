@@ -5,28 +5,24 @@ Rules of this file:
 * It prices nothing. The ways to run a collective are those that the tuner of `simulate` offers, and their times are
   those of the simulation.
 * A `Cost` is one way to run it: an algorithm with a protocol. Its time is λ · latency_s + transfer_s / σ. The catalogue
-  means λ = σ = 1, and only these two factors are ever fitted. Latency is what is left of a simulation whose bytes take
-  no time.
+  means λ = σ = 1, and only these two factors are ever fitted. Latency is the time of all steps without their bytes.
 * A library whose version is not given gets the cheapest way of each table of decisions before Open MPI 5.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from copy import copy
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from paceline.algorithms.core.values import Group, Rank
-from paceline.simulator.collectives.pattern_time import alone_s
+from paceline.simulator.collectives.pattern_time import alone_s, steps_s
 from paceline.simulator.collectives.patterns import Kind
 from paceline.simulator.collectives.plans import CollectivePlan
-from paceline.simulator.collectives.tuning import Tuner
-from paceline.simulator.flows.fabric import GraphFabric, host_buffers
-from paceline.simulator.flows.path_tables import Amounts, Numbers, PathTable
-from paceline.topologies.catalogue.libraries import LATEST, LIBRARIES
+from paceline.simulator.flows.fabric import GraphFabric
+from paceline.simulator.network.network import ClusterNetwork
+from paceline.topologies.catalogue.libraries import LATEST
 from published_timings.machines import Machine
 from published_timings.parsing import Unread
 
@@ -46,8 +42,6 @@ PATTERNS = {
     "halving-doubling": ("halving-doubling",),
 }
 """patterns of the product by the algorithms that a row names"""
-NO_TIME = 1e30
-"""bytes per second of a port that takes no time"""
 VERSIONS = {"mpi": ((1, 0), (4, 1))}
 """versions of which each may be meant if none is given; of other libraries, the latest"""
 
@@ -91,35 +85,31 @@ def kind_of(text: str) -> str:
 
 def costs(machine: Machine, kind: str, nbytes: float) -> tuple[Cost, ...]:
     """Returns the ways in which the machine's library may run a collective, its choice first."""
-    cluster, library = machine.cluster, LIBRARIES[machine.library]
-    transport = machine.between.transport
-    fabric = GraphFabric(cluster, buffers=host_buffers(cluster, library, transport))
-    group = Group(tuple(map(Rank, range(cluster.workers))))
+    group = Group(tuple(map(Rank, range(machine.cluster.workers))))
     named = {pattern for name in machine.algorithms for pattern in PATTERNS.get(name, ())}
-    copies = _copies(fabric, machine, nbytes)
     found = []
     for version in [machine.version] if machine.version else VERSIONS.get(machine.library, (LATEST,)):
-        tuner = Tuner(fabric, "auto", machine.library, transport, version)
-        offers = list(tuner.offers(KINDS[kind], group, nbytes))
+        network = _network(machine, version)
+        offers = list(network.tuner.offers(KINDS[kind], group, nbytes))
         kept = [one for one in offers if one.algorithm in named]
         if named and not kept and kind == "allreduce" and machine.library != "nccl":  # another one than by the table
-            tuner = Tuner(fabric, min(named), machine.library, transport, version)
-            kept = list(tuner.offers("AllReduce", group, nbytes))
+            network = _network(machine, version, min(named))
+            kept = list(network.tuner.offers("AllReduce", group, nbytes))
+        tuner, copies = network.tuner, _copies(network.fabric, machine, nbytes)
         chosen = min(kept or offers, key=lambda one: tuner.predicted_s(one.plan))
-        found += [(one is not chosen, _cost(one.label, one.plan, fabric, copies)) for one in kept or offers]
+        for one in kept or offers:
+            found.append((one is not chosen, _cost(one.label, one.plan, network.fabric, copies)))
     return tuple(cost for _, cost in sorted(found, key=lambda pair: (pair[0], pair[1].seconds())))
 
 
-def _cost(name: str, plan: CollectivePlan, fabric: GraphFabric, copies: Cost) -> Cost:
-    def without_limit(sources: Numbers, targets: Numbers, nbytes: Amounts) -> PathTable:
-        found = plan.find(sources, targets, nbytes)
-        return dataclasses.replace(found, limit_bytes_per_s=np.full(len(sources), math.inf))
+@cache
+def _network(machine: Machine, version: tuple[int, int], pattern: str = "auto") -> ClusterNetwork:
+    """Returns the network of `simulate` for a machine, whose paths and channels are then looked up once."""
+    return ClusterNetwork(machine.cluster, pattern, library=machine.library, version=version)
 
-    quiet = copy(fabric)
-    quiet.capacity = dict.fromkeys(fabric.capacity, NO_TIME)
-    whole_s = float(np.max(alone_s(plan, fabric)))
-    steps = dataclasses.replace(plan, find=without_limit, reduce_s_per_byte=0.0)
-    latency_s = float(np.max(alone_s(steps, quiet)))
+
+def _cost(name: str, plan: CollectivePlan, fabric: GraphFabric, copies: Cost) -> Cost:
+    whole_s, latency_s = float(np.max(alone_s(plan, fabric))), steps_s(plan)
     return Cost(name, latency_s + copies.latency_s, whole_s - latency_s + copies.transfer_s)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 from paceline.topologies.catalogue.charge_rates import host_rates
 from paceline.topologies.catalogue.device import Device
@@ -48,9 +48,9 @@ LARGEST_SWITCHED, MOST_CARDS, MOST_SWITCHES = 16, 16, 8
 """GPUs, network cards, and PCIe switches of a socket, up to which the product has graphs of nodes"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Machine:
-    """The parts of a row that a prediction needs."""
+    """The parts of a row that a prediction needs; equal rows have the same machine, so it is compared by identity."""
 
     chip: Chip
     ranks: int
@@ -104,8 +104,20 @@ class Machine:
         return Cluster(nodes=nodes, graph=graph, staging=Staging(gpudirect="off") if copied else None)
 
 
+READ = (
+    "system", "device", "topology", "interconnect", "nranks", "nnodes", "ranks_per_node", "library", "algorithm", "notes",
+)  # fmt: skip
+"""the columns of a row that say what its machine is"""
+
+
 def read(row: Row) -> Machine:
     """Returns the machine of a row of collectives. Raises `Unread`."""
+    return _read(tuple((column, str(row.get(column) or "")) for column in READ))
+
+
+@cache
+def _read(cells: tuple[tuple[str, str], ...]) -> Machine:
+    row = dict(cells)
     ranks = whole(row, "nranks")
     if ranks is None or ranks < 2:
         raise Unread(f"nranks: found {row.get('nranks')!r}, expected 2 or more")

@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from paceline.algorithms.core.errors import InputError, PacelineError
@@ -121,19 +122,26 @@ def model_of(row: Row) -> tuple[ModelInfo, float]:
 def spec_of(row: Row, precision: str) -> Spec:
     """Returns the device of a row from the catalogue, or one like the nearest, with the peak that the row states."""
     text = str(row.get("device") or "")
+    if (spec := _named(text)) is not None:
+        return spec
     try:
-        return find(text)
-    except InputError:
-        try:
-            peak = number(row, "peak_tflops") * 1e12
-        except Unread:
-            raise Unread(f"device: {text!r} is not in the catalogue, and no peak_tflops is given") from None
+        peak = number(row, "peak_tflops") * 1e12
+    except Unread:
+        raise Unread(f"device: {text!r} is not in the catalogue, and no peak_tflops is given") from None
     like = min(SPECS.values(), key=lambda spec: abs(spec.peak(precision) - peak))
     scale = peak / like.peak(precision)
     return dataclasses.replace(
         like, name="unknown", peaks={one: scale * rate for one, rate in like.peaks.items()},
         bytes_per_s=scale * like.bytes_per_s, sustained_bytes_per_s=scale * like.sustained_bytes_per_s,
     )  # fmt: skip
+
+
+@cache
+def _named(text: str) -> Spec | None:
+    try:
+        return find(text)
+    except InputError:
+        return None
 
 
 def chips_of(table: Iterable[Row]) -> frozenset[str]:

@@ -57,6 +57,20 @@ def alone_s(plan: CollectivePlan, fabric: Fabric, entries_s: Amounts | None = No
     return through_s + plan.base_s
 
 
+def steps_s(plan: CollectivePlan) -> float:
+    """Returns the seconds of all steps of a plan without its bytes: what it takes if links and sums take no time.
+
+    Args:
+        plan: the collective.
+    """
+    paths, none = plan.message_paths, np.zeros(len(plan.ranks))
+    ready = [
+        recurrence(part, [(np.zeros(len(path)), paths.latency_s[path]) for path in of], none, 0.0)
+        for part, of in zip(plan.pattern.parts, paths.of, strict=True)
+    ]
+    return float(np.max(ready, initial=0.0)) + plan.base_s
+
+
 def messages_needed(plan: CollectivePlan) -> int:
     """Returns about how many messages `alone_s` simulates: 0 for a recurrence, otherwise without most repetitions.
 

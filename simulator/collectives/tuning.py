@@ -28,7 +28,7 @@ import numpy as np
 
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.values import Group
-from paceline.simulator.collectives.pattern_time import ENOUGH, messages_needed, recurrence, settles
+from paceline.simulator.collectives.pattern_time import ENOUGH, messages_needed, recurrence, settles, steps_s
 from paceline.simulator.collectives.patterns import (
     OF_LIBRARIES,
     PATTERNS,
@@ -483,18 +483,9 @@ class Tuner:
         alone = [replace(plan, pattern=Pattern((part,)), base_s=0.0) for part in plan.pattern.parts]
         seconds = [self.predicted_s(one) for one in alone]
         slow = seconds.index(max(seconds))
-        latency_s = self._latency_s(alone[slow])
+        latency_s = steps_s(alone[slow])
         quick_s = min(seconds) / segments if len(seconds) > 1 else 0.0
         return replace(plan, base_s=plan.base_s + (segments - 1) * latency_s + quick_s)
-
-    def _latency_s(self, plan: CollectivePlan) -> float:
-        """Returns the seconds of all steps of a plan without its bytes."""
-        paths, none = plan.message_paths, np.zeros(len(plan.ranks))
-        ready = [
-            recurrence(part, [(np.zeros(len(path)), paths.latency_s[path]) for path in of], none, 0.0)
-            for part, of in zip(plan.pattern.parts, paths.of, strict=True)
-        ]
-        return float(np.max(ready, initial=0.0))
 
     def _in_sum(self, plan: CollectivePlan) -> CollectivePlan:
         """Returns a plan whose steps are all paid before its bytes move, so that they do not overlap."""
@@ -503,7 +494,7 @@ class Tuner:
             found = plan.find(sources, targets, sent_bytes)
             return replace(found, latency_s=np.zeros(len(found.latency_s)))
 
-        return replace(plan, find=find, base_s=plan.base_s + self._latency_s(plan))
+        return replace(plan, find=find, base_s=steps_s(plan))
 
     def _rows(
         self, plan: CollectivePlan, paths: MessagePaths, part: int, capacity: Amounts

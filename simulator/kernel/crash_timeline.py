@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from paceline.algorithms.core.errors import RunFailed
@@ -133,7 +133,16 @@ class Timeline:
         Raises:
             RunFailed: the worker crashes so often that the work is never done.
         """
-        builder = _Builder(self, **asdict(state), left_s=work_s)
+        builder = _Builder(
+            self,
+            state.now_s,
+            state.reached_s,
+            state.kept_s,
+            state.up_s,
+            state.crashes,
+            state.written_s,
+            work_s,
+        )
         while builder.now_s < until_s and (task := builder.task(start_s)) is not None:
             stage, piece_s, end_s = task
             crash_s = self.times[builder.crashes]

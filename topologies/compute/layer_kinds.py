@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 from typing import Literal, get_args
 
@@ -175,6 +176,7 @@ families that were left out better than 64 (15.0 against 15.3 %, 24.0 against 25
 SPLITS = (1, 2, 4, 8, 16, 32)
 
 
+@lru_cache(maxsize=2**16)  # models repeat their layers, and fits and predictions repeat models
 def utilisation(
     rows: float, columns: float, inner: float, units: int, *, count: float = 1, split: bool = False
 ) -> float:
