@@ -109,7 +109,7 @@ def _network(machine: Machine, version: tuple[int, int], pattern: str = "auto") 
 
 
 def _cost(name: str, plan: CollectivePlan, fabric: GraphFabric, copies: Cost) -> Cost:
-    whole_s, latency_s = float(np.max(alone_s(plan, fabric))), steps_s(plan)
+    whole_s, latency_s = float(np.max(alone_s(plan, fabric, compiled=True))), steps_s(plan)
     return Cost(name, latency_s + copies.latency_s, whole_s - latency_s + copies.transfer_s)
 
 

@@ -42,18 +42,22 @@ AT_ONCE = 2**20
 """numbers in temporary arrays"""
 
 
-def alone_s(plan: CollectivePlan, fabric: Fabric, entries_s: Amounts | None = None) -> Amounts:
+def alone_s(
+    plan: CollectivePlan, fabric: Fabric, entries_s: Amounts | None = None, *, compiled: bool | None = None
+) -> Amounts:
     """Returns when each rank is done if nothing else uses the network, in seconds.
 
     Args:
         plan: the collective.
         fabric: the network's capacities.
         entries_s: when each rank enters, seconds; all at 0 by default.
+        compiled: whether messages are simulated by compiled code, as who prices many collectives wants; by default,
+            if there are many messages.
     """
     ready = np.zeros(len(plan.ranks)) if entries_s is None else np.asarray(entries_s, dtype=float)
     if not plan.pattern.parts:
         return ready + plan.base_s
-    through_s: Amounts = np.max([_group_s(one, fabric, ready) for one in _apart(plan)], axis=0)
+    through_s: Amounts = np.max([_group_s(one, fabric, ready, compiled) for one in _apart(plan)], axis=0)
     return through_s + plan.base_s
 
 
@@ -116,7 +120,7 @@ def settles(rounds: Rounds, rows: Sequence[tuple[Amounts, Amounts]], reduce_s_pe
     return True
 
 
-def _group_s(plan: CollectivePlan, fabric: Fabric, ready: Amounts) -> Amounts:
+def _group_s(plan: CollectivePlan, fabric: Fabric, ready: Amounts, compiled: bool | None) -> Amounts:
     paths = plan.message_paths
     if len(plan.pattern.parts) == 1 and _exclusive(plan.pattern, paths):
         rates = np.minimum(paths.limit_bytes_per_s, 1.0 / paths.most(1.0 / paths.capacities(fabric.capacity)))
@@ -125,7 +129,7 @@ def _group_s(plan: CollectivePlan, fabric: Fabric, ready: Amounts) -> Amounts:
             for one, path in zip(plan.pattern.parts[0], paths.of[0], strict=True)
         ]
         return recurrence(plan.pattern.parts[0], rows, ready, plan.reduce_s_per_byte)
-    return _shortened(plan, fabric, ready)
+    return _shortened(plan, fabric, ready, compiled)
 
 
 def _apart(plan: CollectivePlan) -> list[CollectivePlan]:
@@ -336,12 +340,12 @@ def _suffix(values: Amounts) -> Amounts:
 # --- message by message ----------------------------------------------------------------------------------------------
 
 
-def _shortened(plan: CollectivePlan, fabric: Fabric, entries_s: Amounts) -> Amounts:
+def _shortened(plan: CollectivePlan, fabric: Fabric, entries_s: Amounts, compiled: bool | None) -> Amounts:
     times = SHORT
     while True:
         parts = tuple(tuple(replace(one, times=min(one.times, times)) for one in part) for part in plan.pattern.parts)
         shorter = replace(plan, pattern=Pattern(parts))
-        end = simulate_alone(shorter, fabric, begun(shorter, entries_s))
+        end = simulate_alone(shorter, fabric, begun(shorter, entries_s), compiled=compiled)
         if all(one.times <= times for part in plan.pattern.parts for one in part):
             return end.finish_s(entries_s)
         if (left_out := _left_out(plan, end, times)) is not None:
