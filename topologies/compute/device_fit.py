@@ -89,7 +89,7 @@ class Fit:
                 columns = [index[name] for name in terms(KINDS[kind], one.spec, one.precision, one.software)]
                 self._efficiency[case, kind, columns] = 1.0
         cuts = [_cuts(one) for one in self.observations]
-        self._cuts, counts = np.concatenate(cuts), np.array([len(one) for one in cuts])
+        self._cuts, counts = np.concatenate(cuts).T.copy(), np.array([len(one) for one in cuts])
         self._case, self._first = np.repeat(np.arange(count), counts), np.cumsum(counts) - counts
         self._mean, self._sd = (np.array(part) for part in zip(*map(prior, self.names), strict=True))
         self._logs = np.log([one.seconds for one in self.observations])
@@ -143,10 +143,12 @@ class Fit:
         factors = np.column_stack(
             [np.exp(-self._efficiency @ theta), np.exp(-self._memory @ theta), np.exp(self._launch @ theta)]
         )
-        seconds = np.einsum("ck,ck->c", self._cuts, factors[self._case])
+        seconds = np.zeros(len(self._case))
+        for part, factor in zip(self._cuts, factors.T, strict=True):
+            seconds += part * factor[self._case]
         longest = np.flatnonzero(seconds == np.maximum.reduceat(seconds, self._first)[self._case])
         first = longest[np.searchsorted(self._case[longest], np.arange(len(factors)))]
-        parts = self._cuts[first] * factors
+        parts = self._cuts[:, first].T * factors
         total = parts.sum(axis=1)
         shares = parts / total[:, None]
         slopes = -np.einsum("ck,ckp->cp", shares[:, :-2], self._efficiency)
