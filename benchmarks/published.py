@@ -26,6 +26,7 @@ from rich.table import Table
 
 from published_timings.fit import mean_error
 from published_timings.parsing import Row
+from published_timings.scaling import method_of
 from published_timings.systems import MISS, Section, Skipped, collective_case, scaling, section, throughput_case
 from published_timings.training import Job, LeftOut, chips_of
 
@@ -80,12 +81,24 @@ def scaling_json(jobs: list[tuple[Job, float]], skipped: list[Skipped]) -> dict[
     misses = [
         f"{job.row.get('device')}, {job.model.name}, {job.devices} x {job.batch:g}, {job.precision}, "
         f"{job.row.get('data') or 'data not given'}: predicted {found:.0f}, measured {job.images_per_s:.0f} images/s "
-        f"({found / job.images_per_s - 1:+.0%}): the loss is neither exchange nor spread as modelled"
+        f"({found / job.images_per_s - 1:+.0%}) as {method_of(job)}"
         for job, found in jobs
         if abs(found - job.images_per_s) > MISS * job.images_per_s
     ]
     error = mean_error([found for _, found in jobs], [job.images_per_s for job, _ in jobs])
-    return {"mape": percent(error), "rows": len(jobs), "misses": misses, "not_predicted": _skipped(skipped)}
+    methods: dict[str, list[tuple[float, float]]] = {}
+    for job, found in jobs:
+        methods.setdefault(method_of(job), []).append((found, job.images_per_s))
+    return {
+        "mape": percent(error),
+        "rows": len(jobs),
+        "methods": {
+            name: {"mape": percent(mean_error(*zip(*pairs, strict=True))), "rows": len(pairs)}
+            for name, pairs in methods.items()
+        },
+        "misses": misses,
+        "not_predicted": _skipped(skipped),
+    }
 
 
 def left_out_json(throughput: list[Row]) -> dict[str, float | None]:
@@ -152,6 +165,8 @@ def main() -> int:
     console.print(f"measured within the interval of 80 %: {within['inside']} % of {within['rows']} rows")
     more = result["throughput"]["scaling"]
     console.print(f"\none device to several: {more['mape']} % over {more['rows']} rows")
+    for name, one in more["methods"].items():
+        console.print(f"  as {name}: {one['mape']} % over {one['rows']} rows")
     for miss in more["misses"]:
         console.print(f"  {miss}", soft_wrap=True, highlight=False)
     return 0

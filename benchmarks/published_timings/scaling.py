@@ -101,10 +101,14 @@ def step_s(job: Job, gradient_s: float, *, measured: bool = False) -> float:
     Raises:
         Unread: The row has no cluster or no model whose size is known.
     """
-    plan = plan_of(job, gradient_s, measured=measured)
-    trace = perform(plan, Schedule(every=math.inf), network=_network(plan, job))
+    return simulated_step_s(plan_of(job, gradient_s, measured=measured))
+
+
+def simulated_step_s(plan: Plan) -> float:
+    """Returns the mean seconds of a step after the first one."""
+    trace = perform(plan, Schedule(every=math.inf), network=_network(plan))
     ends_s = sorted(update.time_s for update in trace.updates)
-    steps = _steps(job.devices)
+    steps = _steps(plan.job.workers)
     each = len(ends_s) // (steps + 1)
     return (ends_s[-1] - ends_s[each - 1]) / steps
 
@@ -127,7 +131,10 @@ def plan_of(job: Job, gradient_s: float, *, measured: bool = False) -> Plan:
     staged = Staging(batches="pinned" if real else "none", sample_bytes=job.model.sample_bytes)
     cluster = replace(
         cluster,
-        nodes=tuple(replace(node, device=device, host_rates=_all_cores(node.host_rates)) for node in cluster.nodes),
+        nodes=tuple(
+            replace(node, device=device, host_rates=_all_cores(node.host_rates) if _by_server(job) else node.host_rates)
+            for node in cluster.nodes
+        ),
         step_time=Jitter.of("norm", loc=1.0, scale=SPREAD) if job.devices > 1 else cluster.step_time,
         staging=cluster.staging or staged,
         storage=_pictures(spec_of(job.row, job.precision).year) if decoded else None,
@@ -208,11 +215,11 @@ def _wiring(job: Job, machine: Machine) -> NetworkRules:
 _networks: dict[tuple[object, ...], ClusterNetwork] = {}
 
 
-def _network(plan: Plan, job: Job) -> ClusterNetwork | None:
+def _network(plan: Plan) -> ClusterNetwork:
     """Returns a network that serves all plans of one machine, whose collectives are then priced once."""
-    if job.devices == 1:
-        return None
-    key = machine_of(job), plan.wiring, plan.cluster.staging, plan.cluster.nodes[0].device.architecture
+    cluster = plan.cluster
+    devices = {(node.device.kind, node.device.architecture) for node in cluster.nodes}
+    key = cluster.graph, len(cluster.nodes), plan.wiring, cluster.staging, frozenset(devices)
     if key not in _networks:
         _networks[key] = cluster_network(plan)
     return _networks[key]

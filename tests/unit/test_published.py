@@ -10,6 +10,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -394,7 +395,7 @@ def test_errors_are_means_of_means(tmp_path: Path) -> None:
     assert collectives["overall"]["mape_tested"] is None
     assert collectives["overall"]["rows_not_predicted"] == 1
     assert "time_us" in collectives["not_predicted"][0]["reason"]
-    assert found["throughput"]["scaling"] == {"mape": None, "rows": 0, "misses": [], "not_predicted": []}
+    assert found["throughput"]["scaling"] == {"mape": None, "rows": 0, "methods": {}, "misses": [], "not_predicted": []}
 
 
 @pytest.mark.thorough
@@ -428,18 +429,49 @@ def test_the_repository_s_own_tables_are_predicted() -> None:
     # the errors stated in docs/results/validation.md, rounded up
     assert found["collectives"]["overall"]["mape_catalogue"] < 20.0
     assert found["collectives"]["overall"]["mape_tested"] < 16.0
-    assert found["throughput"]["scaling"]["mape"] < 6.0
+    scaling = found["throughput"]["scaling"]
+    rows = {name: one["rows"] for name, one in scaling["methods"].items()}
+    of_all_reduces = [one for name, one in scaling["methods"].items() if name != "sync-sgd-ps"]
+    assert sum(one["rows"] * one["mape"] for one in of_all_reduces) / sum(one["rows"] for one in of_all_reduces) < 6.0
+    # `simulate` has no server that exchanges layer by layer, as TensorFlow's does
+    assert rows["sync-sgd-ps"] == 9 and scaling["mape"] < 7.5
+
+
+def exchange_s(words: str, **row: str) -> tuple[Any, float]:
+    """Returns the job of a row on a DGX-1, and how much longer than a gradient of 0.4 s its step is, without spread."""
+    scaling = part("scaling")
+    given = {"device": "P100-SXM2", "interconnect": "NVLink1 hybrid cube mesh", "n_devices": "4", "model": "vgg16"}
+    job = part("training").job_of(THROUGHPUT | given | {"framework": words, "year": "2017"} | row)
+    plan = scaling.plan_of(job, 0.4, measured=True)
+    return job, scaling.simulated_step_s(replace(plan, cluster=plan.cluster.without_jitter())) - 0.4
 
 
 def test_tensorflow_1_waits_for_its_queue_and_others_hide_the_exchange() -> None:
-    row = {"device": "P100-SXM2", "interconnect": "NVLink1 hybrid cube mesh", "n_devices": "4", "model": "vgg16"}
-    times = {}
-    for words in ("TF 1.x", "PyTorch", "TF 1.4 with Horovod"):
-        job = part("training").job_of(THROUGHPUT | row | {"framework": words, "year": "2017"})
-        times[words] = part("scaling").exchange_s(job, 0.4)
+    times = {words: exchange_s(words) for words in ("TF 1.x", "PyTorch", "TF 1.4 with Horovod")}
+    job, whole_s = times["TF 1.x"]
     nbytes = 4 * job.model.parameters
-    assert times["TF 1.x"] == pytest.approx(1.5 * nbytes / 18e9, rel=0.03)  # one ring over one NVLink, nothing hidden
-    assert times["PyTorch"] == times["TF 1.4 with Horovod"] < 0.02 * times["TF 1.x"]
+    assert whole_s == pytest.approx(1.5 * nbytes / 18e9, rel=0.03)  # one ring over one NVLink, nothing hidden
+    # NCCL takes a part of the GPU while it hides behind the backward pass
+    assert times["PyTorch"][1] == times["TF 1.4 with Horovod"][1] < 0.3 * whole_s
+
+
+def test_the_server_of_a_framework_is_that_of_sync_sgd_ps() -> None:
+    words = "TF 1.x; vgg16: parameter_server on cpu"
+    job, two_s = exchange_s(words, n_devices="2")
+    assert part("scaling").method_of(job) == "sync-sgd-ps"
+    # two GPUs send their gradients over the PCIe of one switch, and the answers come back the same way
+    assert two_s > 2 * 2 * 4 * job.model.parameters / 12e9
+    assert exchange_s(words, n_devices="8")[1] > 2 * two_s
+
+
+def test_pictures_are_decoded_no_faster_than_by_the_cores_of_a_node() -> None:
+    scaling = part("scaling")
+    row = {"device": "P100-SXM2", "interconnect": "NVLink1 hybrid cube mesh", "n_devices": "8", "model": "alexnet-owt"}
+    job = part("training").job_of(THROUGHPUT | row | {"data": "real ImageNet", "batch_per_device": "512"})
+    rate = job.devices * job.batch / scaling.step_s(job, 0.05, measured=True)
+    assert rate == pytest.approx(40 * 200.0, rel=0.01)
+    synthetic = part("training").job_of(THROUGHPUT | row | {"batch_per_device": "512"})
+    assert job.devices * job.batch / scaling.step_s(synthetic, 0.05, measured=True) > 5 * rate
 
 
 def test_rows_without_sense_say_so() -> None:
