@@ -19,7 +19,7 @@ from itertools import product
 from paceline.papers.core.claim import Assertion, Claim, Curve, Effort, Predicted
 from paceline.papers.runs.simulated_runs import simulated
 from paceline.papers.sc17.gpu_times import PAPER, SCENARIO, Times, central, nodes, times, working_share
-from paceline.papers.sc17.packing import closed_form_of_packing, order_of_packing
+from paceline.papers.sc17.packing import order_of_packing, packing_one_by_one
 from paceline.records import Run
 
 HARDWARE = "one node with GPUs (K80 or M40, 4 or 8)"
@@ -245,6 +245,6 @@ CLAIMS = (
         command="paceline reproduce sc17-packing-one-by-one  # the models of sc17-alexnet-gpu",
         inputs=("alexnet-size", "network"),
         holds_if="order",
-        predict=closed_form_of_packing,
+        predict=packing_one_by_one,
     ),
 )

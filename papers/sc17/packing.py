@@ -7,9 +7,13 @@ from itertools import product
 
 import numpy as np
 
+from paceline.algorithms.core.values import Group, Rank
 from paceline.papers.core.claim import Effort, Predicted
 from paceline.papers.core.input_files import input_named
 from paceline.papers.runs.simulated_runs import rate_of, simulated
+from paceline.scenarios import load
+from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.runs.cost_model import cluster_network
 from paceline.workloads import find_model
 
 
@@ -41,17 +45,34 @@ def order_of_packing(effort: Effort) -> Predicted:
     return Predicted(value=middle, low=least, high=most, reason=reason, details=(reason,))
 
 
-def closed_form_of_packing(_: Effort) -> Predicted:
-    """Returns the ratio of messages sent one after the other: (L α + n β) / (α + n β)."""
-    microseconds, nanoseconds = map(float, re.findall(r"[\d.]+", input_named("sc17", "network").value)[:2])
-    latency_s, s_per_byte = microseconds * 1e-6, nanoseconds * 1e-9
+def packing_one_by_one(_: Effort) -> Predicted:
+    """Returns the ratio of the messages of the layers, sent one after the other, to one message of all layers."""
+    network, pair = cluster_network(two_nodes()), Group((Rank(0), Rank(1)))
+
+    def message_s(nbytes: int) -> float:
+        return network.alone("Broadcast", pair, nbytes, 0)[1]
+
     found = {}
     for model in ("lenet", "alexnet", "googlenet", "vgg19"):
         layout = find_model(model).layout()
-        nbytes, layers = 4 * layout.size, len(layout.layers)
-        found[model] = (layers * latency_s + nbytes * s_per_byte) / (latency_s + nbytes * s_per_byte)
+        layered_s = sum(message_s(4 * (layer.stop - layer.start)) for layer in layout.layers)
+        found[model] = layered_s / message_s(4 * layout.size)
     listed = ", ".join(f"{model} {ratio:.5f}" for model, ratio in found.items())
     values = sorted(found.values())
     return Predicted(
         value=values[len(values) // 2], low=values[0], high=values[-1], reason=listed, details=(f"By model: {listed}.",)
     )
+
+
+def two_nodes() -> Plan:
+    """Returns a plan of two nodes that are joined by the paper's network."""
+    microseconds, nanoseconds = map(float, re.findall(r"[\d.]+", input_named("sc17", "network").value)[:2])
+    link = f"{{latency: {microseconds} us, bandwidth: {1 / nanoseconds} GB/s}}"
+    changes = [
+        "cluster.nodes=[{device: k80, count: 2}]",
+        f"cluster.network.link={link}",
+        "workload.learning=none",
+        "workload.stand_in=null",
+    ]
+    (plan,) = load("sc17-alexnet-gpu", changes, algorithms=["sync-sgd"]).plans()
+    return plan

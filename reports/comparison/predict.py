@@ -30,6 +30,7 @@ from paceline.topologies.catalogue.machine_profile import (
     Profile,
     seconds_of_members,
 )
+from paceline.topologies.closed_forms import ring_all_reduce_s
 
 PARTIAL_MODELS = ("no_message_cost", "no_spread")
 """names of the simulations that leave a part out"""
@@ -159,11 +160,7 @@ def line_through(points: Points) -> tuple[float, float]:
 def ring(alpha_s: float, beta_s: float, members: int) -> tuple[float, float]:
     """Returns α and β of a ring all-reduce from those of its messages.
 
-    A ring of P members sends 2 (P − 1) messages of n / P bytes, one after the other:
-    2 (P − 1) α + n · 2 (P − 1) / P · β
-
-    Source: P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", J.
-    Parallel Distrib. Comput. 69(2), 2009. Provenance of the citation: MEMORY high.
+    They are those of the closed form that the simulation is tested against, without bytes and without latency.
 
     Args:
         alpha_s: the seconds of a message without bytes.
@@ -173,8 +170,7 @@ def ring(alpha_s: float, beta_s: float, members: int) -> tuple[float, float]:
     >>> ring(0.001, 1e-6, 4)
     (0.006, 1.5e-06)
     """
-    rounds = 2 * (members - 1)
-    return rounds * alpha_s, rounds / members * beta_s
+    return ring_all_reduce_s(members, 0, alpha_s, 0.0), ring_all_reduce_s(members, 1, 0.0, beta_s)
 
 
 def model_of(plan: Plan, costs: MeasuredCosts) -> AlphaBeta:
