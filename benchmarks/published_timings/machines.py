@@ -76,7 +76,8 @@ class Machine:
     @cached_property
     def cluster(self) -> Cluster:
         """The cluster as the product has it: a graph of a node, or ranks of one host, on a star of the network."""
-        device = Device(name=self.chip.generation, kind="gpu", architecture=self.chip.architecture)
+        kind = "cpu" if self.chip.is_host else "gpu"
+        device = Device(name=self.chip.generation, kind=kind, architecture=self.chip.architecture)
         many = self.chip.generation == "manycore"
         host = "knl-7250" if many else next(name for year, name in HOSTS if self.chip.year >= year)
         rates = host_rates(catalogued(host), 1 if many else 2)
@@ -101,7 +102,7 @@ class Machine:
             for name, seats in places
         )
         copied = self.library != "nccl" and not self.chip.is_host and self.chip.year < COPIES_SINCE
-        return Cluster(nodes=nodes, graph=graph, staging=Staging(gpudirect="off") if copied else None)
+        return Cluster(nodes=nodes, graph=graph, staging=Staging(gpudirect="off" if copied else "auto"))
 
 
 READ = (

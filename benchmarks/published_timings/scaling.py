@@ -128,7 +128,6 @@ def plan_of(job: Job, gradient_s: float, *, measured: bool = False) -> Plan:
     words = text_of(job.row, "data", "framework")
     real = bool(re.search(r"real|imagenet", words)) and "synthetic" not in words
     decoded = real and "dali" not in words and job.devices > 1
-    staged = Staging(batches="pinned" if real else "none", sample_bytes=job.model.sample_bytes)
     cluster = replace(
         cluster,
         nodes=tuple(
@@ -136,7 +135,11 @@ def plan_of(job: Job, gradient_s: float, *, measured: bool = False) -> Plan:
             for node in cluster.nodes
         ),
         step_time=Jitter.of("norm", loc=1.0, scale=SPREAD) if job.devices > 1 else cluster.step_time,
-        staging=cluster.staging or staged,
+        staging=replace(
+            cluster.staging or Staging(),
+            batches="pinned" if real else "none",
+            sample_bytes=float(job.model.sample_bytes),
+        ),
         storage=_pictures(spec_of(job.row, job.precision).year) if decoded else None,
     )
     work = plan.work
@@ -218,8 +221,8 @@ _networks: dict[tuple[object, ...], ClusterNetwork] = {}
 def _network(plan: Plan) -> ClusterNetwork:
     """Returns a network that serves all plans of one machine, whose collectives are then priced once."""
     cluster = plan.cluster
-    devices = {(node.device.kind, node.device.architecture) for node in cluster.nodes}
-    key = cluster.graph, len(cluster.nodes), plan.wiring, cluster.staging, frozenset(devices)
+    nodes = tuple((node.seats, node.device.name, node.host_rates) for node in cluster.nodes)
+    key = cluster.graph, nodes, cluster.staging, plan.wiring
     if key not in _networks:
         _networks[key] = cluster_network(plan)
     return _networks[key]

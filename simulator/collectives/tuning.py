@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from paceline.algorithms.core.errors import InputError
-from paceline.algorithms.core.values import Group
+from paceline.algorithms.core.values import Group, Rank
 from paceline.simulator.collectives.pattern_time import ENOUGH, messages_needed, recurrence, settles, steps_s
 from paceline.simulator.collectives.patterns import (
     OF_LIBRARIES,
@@ -126,26 +126,33 @@ def ways(protocols: Sequence[Protocol], pattern: str, transport: str, otherwise:
 
 
 def _in_pattern(one: Protocol, pattern: str) -> Protocol:
-    """Returns a protocol as the messages of a pattern use it: in trees, half of the ranks of a node send at most."""
+    """Returns a protocol as the messages of a pattern use it."""
     if pattern in ONE_WAY:
-        return replace(one, memory_bytes_per_s=2 * one.memory_bytes_per_s, crossing_s=0.0)
+        return replace(one, crossing_s=0.0)
     return replace(one, step_extra_s=one.step_extra_s + one.exchange_s)
 
 
-def governed(plan: CollectivePlan, way: Way, nbytes: float = math.inf) -> CollectivePlan:
+def governed(
+    plan: CollectivePlan, way: Way, nbytes: float = math.inf, nodes: Sequence[Sequence[int]] = ()
+) -> CollectivePlan:
     """Applies protocols to a plan: returns it with their bytes, latencies and limits.
 
     Args:
         plan: the plan without protocol.
         way: the protocols.
         nbytes: the n of the closed forms.
+        nodes: the places of each node; without them, all ranks of a node are taken to send at once.
     """
     (share,) = {one.data_share(nbytes) for one in way.protocols}  # it is the same for all protocols by size
     rounds = tuple(tuple(replace(one, nbytes=one.nbytes / share) for one in part) for part in plan.pattern.parts)
     part_of = _part_of(rounds) if any(one.limit_bytes_per_s < math.inf for one in way.protocols) else {}
 
+    shared = nodes and any(one.memory_bytes_per_s < math.inf for one in way.protocols)
+    beside = MessagesBeside(rounds, plan.ranks, nodes) if shared else None
+
     def find(sources: Numbers, targets: Numbers, sent_bytes: Amounts) -> PathTable:
-        return _along(plan.find(sources, targets, sent_bytes * share), way, sent_bytes, share, part_of)
+        free = np.ones(len(sources)) if beside is None else beside.ranks_for_each(sources, targets, sent_bytes)
+        return _along(plan.find(sources, targets, sent_bytes * share), way, sent_bytes, share, part_of, free)
 
     return replace(
         plan,
@@ -172,7 +179,54 @@ def _part_of(parts: Sequence[Rounds]) -> dict[float, float]:
     return found
 
 
-def _along(paths: PathTable, way: Way, sent_bytes: Amounts, share: float, part_of: Mapping[float, float]) -> PathTable:
+class MessagesBeside:
+    """Counts the messages that share the memory of a node in a round of a pattern.
+
+    Args:
+        parts: the rounds of each part; those with the same number overlap.
+        ranks: the rank at each place.
+        nodes: the places of each node.
+    """
+
+    def __init__(self, parts: Sequence[Rounds], ranks: Sequence[Rank], nodes: Sequence[Sequence[int]]) -> None:
+        self._ranks, self._last = np.array(ranks, dtype=np.int64), 1 + max(map(int, ranks))
+        node_of = np.empty(len(ranks), dtype=np.int64)
+        for number, places in enumerate(nodes):
+            node_of[list(places)] = number
+        size_of, keys, free = np.array([len(places) for places in nodes], dtype=float), [], []
+        self._sizes = np.unique(np.concatenate([one.nbytes for rounds in parts for one in rounds]))
+        for number in range(max(map(len, parts))):
+            now = [rounds[number] for rounds in parts if number < len(rounds)]
+            sources, targets = (np.concatenate([getattr(one, of) for one in now]) for of in ("sources", "targets"))
+            inside = node_of[sources] == node_of[targets]
+            node, nbytes = node_of[sources[inside]], np.concatenate([one.nbytes for one in now])[inside]
+            keys.append(self._keys(self._ranks[sources[inside]], self._ranks[targets[inside]], nbytes))
+            free.append((size_of / np.maximum(1, np.bincount(node, minlength=len(nodes))))[node])
+        self._known, of_known = np.unique(np.concatenate(keys), return_inverse=True)
+        self._free = np.full(len(self._known), math.inf)
+        np.minimum.at(self._free, of_known, np.concatenate(free))
+
+    def _keys(self, sources: Numbers, targets: Numbers, nbytes: Amounts) -> Numbers:
+        return (sources * self._last + targets) * len(self._sizes) + np.searchsorted(self._sizes, nbytes)
+
+    def ranks_for_each(self, sources: Numbers, targets: Numbers, nbytes: Amounts) -> Amounts:
+        """Returns how many ranks a node has for each message in it, in the fullest round of a message; 1 between nodes.
+
+        Args:
+            sources: the sender of each message.
+            targets: the receiver of each message.
+            nbytes: the bytes of each message.
+        """
+        keys = self._keys(np.asarray(sources, dtype=np.int64), np.asarray(targets, dtype=np.int64), nbytes)
+        if not len(self._known):
+            return np.ones(len(keys))
+        at = np.minimum(np.searchsorted(self._known, keys), len(self._known) - 1)
+        return np.where(self._known[at] == keys, self._free[at], 1.0)
+
+
+def _along(
+    paths: PathTable, way: Way, sent_bytes: Amounts, share: float, part_of: Mapping[float, float], free: Amounts
+) -> PathTable:
     """Returns the paths of messages with their protocols.
 
     Args:
@@ -181,6 +235,7 @@ def _along(paths: PathTable, way: Way, sent_bytes: Amounts, share: float, part_o
         sent_bytes: the bytes of each message.
         share: the share of them that is data.
         part_of: the part of a protocol's limit that a message of some bytes may use, if not all.
+        free: how many times as fast as with all ranks of a node sending a message passes its memory.
     """
     sizes, size_of = np.unique(sent_bytes, return_inverse=True)
     latency_s, limit = np.array(paths.latency_s), np.array(paths.limit_bytes_per_s)
@@ -196,7 +251,7 @@ def _along(paths: PathTable, way: Way, sent_bytes: Amounts, share: float, part_o
             else:
                 latency_s[rows] = step_s + protocol.latency_factor * paths.beyond_usual_s[rows]
         memory, network = (of_medium[SLOWNESS.index(medium)] for medium in ("memory", "network"))
-        limit[memory] = np.minimum(limit[memory], protocol.memory_bytes_per_s)
+        limit[memory] = np.minimum(limit[memory], free[memory] * protocol.memory_bytes_per_s)
         latency_s[network] += protocol.crossing_s
         rows = np.flatnonzero(own == number)
         limit[rows] = np.minimum(limit[rows], part[rows] * protocol.limit_bytes_per_s / protocol.bandwidth_factor)
@@ -405,7 +460,7 @@ class Tuner:
                 yield Candidate(name, None, plan)
                 continue
             for way in ways(protocols, name, self._transport, self._library.algorithms[0]):
-                own = governed(plan, way, nbytes)
+                own = governed(plan, way, nbytes, layout.places)
                 if name == "levels":
                     own = self._in_segments(own, max(1.0, nbytes / HIERARCHY_SEGMENT_BYTES))
                 yield Candidate(name, way.name(plan.pattern), self._in_sum(own) if self._library.sums_steps else own)

@@ -134,7 +134,7 @@ class Protocol:
         bandwidth_factor: the share of the link's rate that carries data.
         by_size: the share of that for vectors of 64 bytes, 128, 256 …; above the last one, all.
         limit_bytes_per_s: the highest rate of the data of one rank, however fast the links are.
-        memory_bytes_per_s: the highest rate of one rank inside a node, whose ranks share its memory.
+        memory_bytes_per_s: the highest rate of one rank inside a node, if all of its ranks share its memory at once.
         exchange_s: in addition in rounds in which ranks send and receive at once.
         crossing_s: in addition for messages to other nodes, whose ranks share a card.
         from_bytes: the smallest message that uses it.
