@@ -106,7 +106,8 @@ class Machine:
 
 
 READ = (
-    "system", "device", "topology", "interconnect", "nranks", "nnodes", "ranks_per_node", "library", "algorithm", "notes",
+    "system", "device", "topology", "interconnect", "nranks", "nnodes", "ranks_per_node", "library", "algorithm",
+    "notes",
 )  # fmt: skip
 """the columns of a row that say what its machine is"""
 

@@ -45,7 +45,7 @@ SPREAD = 0.01
 """standard deviation of step times between devices, relative to the mean, normal: INFERENCE, chosen with rows in
 sight"""
 STEPS = 4
-"""steps of each of several devices that count, after a first one; one device has no spread: the mean of the slowest of eight devices is then known to 0.3 %"""
+"""steps of several devices that count, after a first one: the mean of the slowest of eight is then known to 0.3 %"""
 DECODED_PER_CORE_S = 200.0
 """pictures that a core decodes and crops per second: MEMORY medium; ignored for nodes where GPUs do it"""
 CORES = ((2020, 128), (2017, 48), (0, 40))
@@ -231,10 +231,11 @@ def _network(plan: Plan) -> ClusterNetwork:
 @cache
 def _usual(method: str, nodes: int, workers: int, batch: int) -> Plan:
     """Returns a plan with so many workers, whose devices, network and model are replaced."""
+    any_device = {"name": "any", "overhead": "0 s", "per_sample": "1 s"}
     document = {
         "name": "row",
         "cluster": {
-            "nodes": [{"device": {"name": "any", "overhead": "0 s", "per_sample": "1 s"}, "count": nodes, "workers_per_node": workers}],
+            "nodes": [{"device": any_device, "count": nodes, "workers_per_node": workers}],
         },
         "workload": {"model": "lenet", "learning": "none", "batch_per_worker": batch},
         "algorithms": [method],

@@ -6,13 +6,23 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from paceline.algorithms.core.values import Group, Rank
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.patterns import PATTERNS
 from paceline.simulator.collectives.plans import CollectivePlan
-from paceline.simulator.collectives.tuning import Choice, Tuner, Way, governed, patterns_of, transport_of, ways
+from paceline.simulator.collectives.tuning import (
+    Choice,
+    MessagesBeside,
+    Tuner,
+    Way,
+    governed,
+    patterns_of,
+    transport_of,
+    ways,
+)
 from paceline.topologies.catalogue.libraries import LATENCY_US, LAUNCH_S, LIBRARIES, Members, Protocol
 from paceline.topologies.graphs.links import LINKS
 from paceline.topologies.graphs.network_graphs import star
@@ -160,6 +170,24 @@ def test_ranks_of_a_node_share_its_memory_and_its_card() -> None:
     assert small.crossing_s == close(95 / 100e6)
     slow = LIBRARIES["mpi"].protocols_of(replace(members, architecture="knights-landing"), 1e6)[0]
     assert (slow.latency_factor, slow.exchange_s) == (3.0, 3 * 0.5e-6)
+
+
+def test_messages_share_the_memory_of_a_node_with_those_of_their_round_only() -> None:
+    """In a tree of eight ranks of one node, four messages share its memory in the first round, then two, then one."""
+    fabric, nbytes = Uniform(8, workers_per_node=8, inside_s=0.0, inside_bytes_per_s=1e15), 8e6
+    one = Protocol(name="one", memory_bytes_per_s=1e9, provenance="a test's own")  # of each rank, if all eight send
+    tree = plan("Broadcast", "binomial-tree", fabric, nbytes)
+    found = [
+        float(alone_s(governed(tree, Way((one,)), nbytes, nodes), fabric).max()) for nodes in ((), ((*range(8),),))
+    ]
+    assert found == [close(3 * nbytes / 1e9), close((1 / 2 + 1 / 4 + 1 / 8) * nbytes / 1e9)]
+    # of a ring all send in every round, but over two nodes one rank of each sends to the other node
+    ring = plan("AllGather", "ring", fabric, nbytes)
+    found_s = float(alone_s(governed(ring, Way((one,)), nbytes, ((*range(8),),)), fabric).max())
+    assert found_s == close(7 / 8 * nbytes / 1e9)
+    halves = MessagesBeside(ring.pattern.parts, ring.ranks, ((0, 1, 2, 3), (4, 5, 6, 7)))
+    sizes = np.full(2, nbytes / 8)
+    assert halves.ranks_for_each(np.array([0, 3]), np.array([1, 4]), sizes).tolist() == [4 / 3, 1.0]
 
 
 def test_neighbours_beyond_a_power_of_two_fold_inside_a_node() -> None:
