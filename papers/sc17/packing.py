@@ -13,6 +13,7 @@ from paceline.papers.core.input_files import input_named
 from paceline.papers.runs.simulated_runs import rate_of, simulated
 from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import Plan
+from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.runs.cost_model import cluster_network
 from paceline.workloads import find_model
 
@@ -47,7 +48,8 @@ def order_of_packing(effort: Effort) -> Predicted:
 
 def packing_one_by_one(_: Effort) -> Predicted:
     """Returns the ratio of the messages of the layers, sent one after the other, to one message of all layers."""
-    network, pair = cluster_network(two_nodes()), Group((Rank(0), Rank(1)))
+    network: ClusterNetwork = cluster_network(two_nodes())
+    pair = Group((Rank(0), Rank(1)))
 
     def message_s(nbytes: int) -> float:
         return network.alone("Broadcast", pair, nbytes, 0)[1]
