@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, repeat
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,10 @@ from paceline.simulator.cohort.values import (
     ranks_of,
     vary,
 )
-from paceline.simulator.kernel.timing import Timing
+from paceline.simulator.kernel.timing import ManyAtOnce, Timing
+
+Steps = Generator[Promise, None, Any]
+"""the part of a task that performs one operation; it yields promises that have not settled"""
 
 
 @dataclass(eq=False, slots=True)
@@ -104,32 +107,6 @@ class LaneNames:
                 used |= here
         self._users[number] = kept
         return used
-
-
-class ManyTimes(Protocol):
-    """The seconds of the gradients of several ranks."""
-
-    def compute_s(self, step: int, samples: Any) -> Times:
-        """Returns the seconds of a gradient at each rank.
-
-        Args:
-            step: the step.
-            samples: the samples of a gradient, or an array with those of each rank.
-        """
-        ...
-
-
-@runtime_checkable
-class ManyAtOnce(Protocol):
-    """A timing that computes the times of many ranks together."""
-
-    def many(self, ranks: Sequence[int]) -> ManyTimes | None:
-        """Returns the times of some ranks; None if they have to be computed one by one.
-
-        Args:
-            ranks: the ranks.
-        """
-        ...
 
 
 class OwnWork:
@@ -256,10 +233,13 @@ class CohortTask:
         """Lets time pass."""
         self.now_s = self.now_s + seconds
 
-    def until(self, promise: TimedPromise) -> None:
-        """Lets time pass until something has ended at each rank."""
-        assert promise.ends_s is not None, "it has settled"
-        self.now_s = np.maximum(self.now_s, promise.ends_s)
+    def wait(self, promise: TimedPromise) -> Steps:
+        """Waits until something has ended, and returns its answer."""
+        promise.waiter = self
+        if not promise.settled:
+            yield promise
+        self.now_s = np.maximum(self.now_s, promise.ends_s)  # type: ignore[arg-type]  # it has settled
+        return promise.result()
 
 
 def divided(classes: Sequence[Places], diverges: Diverges) -> list[Places]:
@@ -287,21 +267,12 @@ class Contexts:
 
     def __init__(self, team: Sequence[RankContext]) -> None:
         self._team = team
-        known: dict[int, Group] = {}
+        self._like = {me.role: self._common(me) for me in {me.role: me for me in reversed(team)}.values()}
 
-        def shared(group: Group) -> Group:
-            return known.setdefault(id(group), Group(Ranks(group.ranks)))
-
-        self._like = {
-            role: replace(
-                me,
-                workers=shared(me.workers),
-                leaders=shared(me.leaders),
-                world=shared(me.world),
-                batches=Ranks(me.batches),
-            )
-            for role, me in {me.role: me for me in reversed(team)}.items()
-        }
+    def _common(self, me: RankContext) -> RankContext:
+        """Returns a context whose groups of all ranks of a role can be searched for a `Varying`."""
+        workers, leaders, world = (Group(Ranks(group.ranks)) for group in (me.workers, me.leaders, me.world))
+        return replace(me, workers=workers, leaders=leaders, world=world, batches=Ranks(me.batches))
 
     def roles(self) -> list[Places]:
         """Returns the ranks of each role: the classes with which a run begins."""

@@ -16,7 +16,7 @@ Read on in `values` (what a program computes with), `classes`, `collectives` and
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
 from itertools import islice
@@ -38,7 +38,7 @@ from paceline.algorithms.runtime.program_errors import check_start
 from paceline.algorithms.runtime.stop_rule import next_step
 from paceline.algorithms.runtime.update_log import Update, UpdateLog
 from paceline.records.recorder import Recorder
-from paceline.records.trace import Schedule, Trace
+from paceline.records.trace import Activity, Schedule, Trace
 from paceline.simulator.cohort.batch_copies import BatchCopies, why_not_copied
 from paceline.simulator.cohort.classes import (
     CohortTask,
@@ -46,6 +46,7 @@ from paceline.simulator.cohort.classes import (
     OneOfClass,
     OwnWork,
     RankClass,
+    Steps,
     TimedPromise,
     divided,
 )
@@ -70,8 +71,6 @@ from paceline.simulator.network.interference import WHOLE, Processors
 from paceline.simulator.network.network import Network, PricesAhead
 from paceline.workloads.sampling import stream_start
 
-Steps = Generator[TimedPromise, None, Any]
-"""the part of a task that performs one operation; it yields promises that have not settled"""
 WHY = {
     ops.Send: "it sends messages",
     ops.Receive: "it receives messages",
@@ -208,7 +207,7 @@ class CohortRun:
         self._classes = [self._class(number, ranks, contexts) for number, ranks in enumerate(classes)]
         self._records = ClassRecorder(recorder, self._classes, job.workers)
         self._gradients = Gradients(job.learner)
-        self._copies = BatchCopies.of(job, hosts, self._records, prices)
+        self._copies = BatchCopies.of(job, hosts, recorder, prices)
         self._collectives = Collectives(prices, lasts=not recorder.trace.keeping.whole)
         self._ready: deque[tuple[CohortTask, Steps]] = deque()
         self._waiting = 0
@@ -255,7 +254,7 @@ class CohortRun:
         self._records.close()
         self._recorder.close()
         trace = self._recorder.trace
-        trace.wall_s, trace.states = self._records.wall_s, dict(sorted(self._states.items()))
+        trace.wall_s, trace.states = self._recorder.last_end_s(), dict(sorted(self._states.items()))
         trace.notes.update(events=0, operations=self._operations, classes=len(self._classes))
 
     # --- tasks --------------------------------------------------------------------------------------------------
@@ -329,6 +328,10 @@ class CohortRun:
             answer = yield from answer
         task.promise.end_at(task.now_s, answer)
 
+    def _span(self, task: CohortTask, activity: Activity, step: int, begun_s: Times, **more: Any) -> None:
+        """Records what all ranks of a class have done until now; `more` is what `Recorder.spans` takes."""
+        self._recorder.spans(task.own.ranks, task.name, activity, step, begun_s, task.now_s, **more)
+
     # --- steps and updates --------------------------------------------------------------------------------------
 
     def _next_step(self, task: CohortTask, op: ops.NextStep) -> Any:
@@ -347,10 +350,7 @@ class CohortRun:
     def _update(self, task: CohortTask, op: ops.RecordUpdate) -> int:
         own = task.own
         version, rows, layers = own.log.book(op, task.now_s)  # type: ignore[arg-type]  # times instead of a time
-        if layers:
-            self._records.layers(own, layers)
-        if rows:
-            self._records.updates(own, rows)
+        self._records.update(own, rows, layers)
         if op.layer is not None:
             return version
         if own.advanced_s is not None and (task.now_s < own.advanced_s).any():
@@ -372,13 +372,13 @@ class CohortRun:
         if self._copies is not None:
             yield from self._copies.take(task, op.samples)
         task.pass_s(work.each(self._timing.load_s, op.samples.count))
-        self._records.span(task.own, task.name, "load", op.samples.index, begun_s, task.now_s)
+        self._span(task, "load", op.samples.index, begun_s)
         return Batch(op.samples, None)
 
     def _charge(self, task: CohortTask, op: ops.Charge) -> None:
         begun_s = task.now_s
         task.pass_s(task.own.work.each(self._timing.work_s, op))
-        self._records.span(task.own, task.name, "update", task.step, begun_s, task.now_s)
+        self._span(task, "update", task.step, begun_s)
 
     def _device(self, task: CohortTask) -> Steps:
         """Waits for the device, which computes one gradient at a time; returns the promise to free it, and pauses."""
@@ -388,9 +388,7 @@ class CohortRun:
         done = own.device = TimedPromise()
         own.requested_s = task.now_s
         if before is not None:
-            if not before.settled:
-                yield before
-            task.until(before)
+            yield from task.wait(before)
         pauses_s = np.zeros(own.count) if own.ended_s is None else task.now_s - own.ended_s
         return done, pauses_s
 
@@ -403,10 +401,10 @@ class CohortRun:
     def _gradient(self, task: CohortTask, op: ops.Gradient) -> Steps:
         own, samples = task.own, op.batch.samples
         done, pauses_s = yield from self._device(task)
-        started = task.name != "main"
+        started = bool(task.line)  # the main program has no name
         work_s, begun_s = own.work.compute_s(samples.number, samples.count, pauses_s, started=started), task.now_s
         task.pass_s(work_s)
-        self._records.span(own, task.name, "compute", samples.index, begun_s, task.now_s)
+        self._span(task, "compute", samples.index, begun_s)
         self._computed(task, done, samples, begun_s)
         vector, loss = self._gradients.of(op.weights.vector, samples, own.count)
         version, rank = op.weights.version, own.me.rank
@@ -431,22 +429,22 @@ class CohortRun:
         done, pauses_s = yield from self._device(task)
         total_s = own.work.compute_s(samples.number, samples.count, pauses_s)
         forward, backward = ([share * total_s for share in shares] for shares in self._timing.layer_shares())
-        given, begun_s = op.weights, task.now_s
-        if isinstance(given, Weights):
-            busy_s, before_s = sum(forward, np.zeros(task.own.count)), begun_s
-            task.pass_s(busy_s)
+        begun_s = before_s = task.now_s
+        if isinstance(op.weights, Weights):
+            given, busy_s = op.weights, sum(forward, np.zeros(own.count))
+            task.pass_s(busy_s)  # forward and the first bucket are one span
         else:
             given, busy_s, begun_s = yield from self._forward(task, weights, forward, samples.index)
             before_s = task.now_s
         vector, loss = self._gradients.of(given.vector, samples, own.count)
         rest = reversed(backward)
-        for number, (bucket, part) in enumerate(parts):
+        for bucket, part in parts:
             seconds: Any = sum(islice(rest, len(bucket.layers)))
-            span_s = before_s if number == 0 else task.now_s  # forward and the first bucket are one span
             task.pass_s(seconds)
             busy_s = busy_s + seconds
-            self._records.span(own, task.name, "compute", samples.index, span_s, task.now_s, layer=bucket.name)
-            if number == len(parts) - 1:
+            self._span(task, "compute", samples.index, before_s, layer=bucket.name)
+            before_s = task.now_s
+            if part is parts[-1][1]:
                 self._computed(task, done, samples, begun_s)
             piece = vector[bucket.part]
             result = GradientResult(piece, given.version, loss, samples.count, own.me.rank, samples.index, vary(busy_s))
@@ -455,84 +453,54 @@ class CohortRun:
     def _forward(self, task: CohortTask, promises: Sequence[TimedPromise], shares: Sequence[Times], step: int) -> Steps:
         """Performs a forward pass in which each layer waits for its own weights; the oldest version counts."""
         held: list[Weights] = []
+        begins_s: list[Times] = []
         busy_s: Any = 0.0
-        begun_s: Times | None = None
         for layer, promise, seconds in zip(task.own.me.layout.layers, promises, shares, strict=True):
-            if not promise.settled:
-                yield promise
-            promise.waiter = task
-            task.until(promise)
-            held.append(promise.result())
-            span_s = task.now_s
-            begun_s = span_s if begun_s is None else begun_s
+            held.append((yield from task.wait(promise)))
+            begins_s.append(task.now_s)
             task.pass_s(seconds)
             busy_s = busy_s + seconds
-            self._records.span(task.own, task.name, "compute", step, span_s, task.now_s, layer=layer.name)
-        return together(held), busy_s, begun_s
+            self._span(task, "compute", step, begins_s[-1], layer=layer.name)
+        return together(held), busy_s, begins_s[0]
 
-    # --- communication ------------------------------------------------------------------------------------------
+    # --- communication and waiting --------------------------------------------------------------------------------
 
     def _collective(self, task: CohortTask, op: Collective) -> Steps:
-        own, begun_s = task.own, task.now_s
-        entry = self._collectives.enter(task, op)
-        if not entry.promise.settled:
-            yield entry.promise
-        task.until(entry.promise)
-        self._records.span(
-            own,
-            task.name,
-            "collective",
-            task.step,
-            begun_s,
-            task.now_s,
-            nbytes=entry.sent_bytes(),
-            last_s=entry.promise.last_s,
-            key=entry.key(task.stream),
-        )
-        return entry.promise.answer
+        begun_s, entry = task.now_s, self._collectives.enter(task, op)
+        answer = yield from task.wait(entry.promise)
+        last_s, key = entry.promise.last_s, entry.key(task.stream)
+        self._span(task, "collective", task.step, begun_s, nbytes=entry.sent_bytes(), ready_s=last_s, key=key)
+        return answer
 
-    # --- waiting ------------------------------------------------------------------------------------------------
-
-    def _wait(self, task: CohortTask, op: ops.Wait[Any]) -> Any:
-        promise = task.own.handles.promise(op.handle)
-        promise.waiter = task
-        return self._awaited(task, promise)
-
-    def _awaited(self, task: CohortTask, promise: TimedPromise) -> Steps:
-        if not promise.settled:
-            yield promise
-        task.until(promise)
-        return task.own.handles.result(promise)
+    def _wait(self, task: CohortTask, op: ops.Wait[Any]) -> Steps:
+        return task.wait(task.own.handles.promise(op.handle))
 
     def _wait_for(self, task: CohortTask, op: ops.WaitFor[Any]) -> Steps:
         handles, least = task.own.handles, op.least
         promises = handles.awaited(op.handles, least)
+        partial_wait = least < len(promises)
         for promise in promises:
-            if not promise.settled:
+            if not partial_wait:
+                yield from task.wait(promise)
+            elif not promise.settled:
                 yield promise
-        if least == len(promises):
-            for promise in promises:
-                promise.waiter = task
-                task.until(promise)
-            return handles.answers(task.line, promises, least)
-        return handles.answers(task.line, promises, least, self._found(task, promises, least))
+        return handles.answers(task.line, promises, least, self._over(task, promises, least) if partial_wait else None)
 
-    def _found(self, task: CohortTask, promises: Sequence[TimedPromise], least: int) -> tuple[int, ...]:
+    def _over(self, task: CohortTask, promises: Sequence[TimedPromise], least: int) -> tuple[int, ...]:
         """Returns which operations have ended when enough have; they have to be the same at all ranks."""
         ends_s = np.array([promise.ends_s for promise in promises])
         enough_s = np.sort(ends_s, axis=0)[least - 1] if least else task.now_s
         later_s = np.maximum(task.now_s, enough_s)
-        done = ends_s <= later_s
-        if (done != done[:, :1]).any():
+        over = ends_s <= later_s
+        if (over != over[:, :1]).any():
             raise NotACohort("it goes on with the first of several operations, which differ between ranks")
         at_once = (ends_s == later_s).sum(axis=0)
         if (at_once > (enough_s > task.now_s)).any():
             raise NotACohort("it goes on with the first of several operations, and some end at the same instant")
-        task.now_s = later_s
-        found = np.flatnonzero(done[:, 0]).tolist()
-        for place in found:
+        task.now_s, places = later_s, np.flatnonzero(over[:, 0]).tolist()
+        for place in places:
             promises[place].waiter = task
-        return tuple(found)
+        return tuple(places)
 
 
 @runtime_checkable

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from paceline.algorithms.core.operations import Charge
 from paceline.algorithms.core.values import Rank
@@ -66,4 +69,30 @@ class Timing(Protocol):
 
     def rest_s(self, rank: Rank) -> float:
         """Returns the seconds of a step outside all operations, which pass before the batch is loaded."""
+        ...
+
+
+class ManyTimes(Protocol):
+    """The seconds of the gradients of several ranks."""
+
+    def compute_s(self, step: int, samples: Any) -> NDArray[np.float64]:
+        """Returns the seconds of a gradient at each rank.
+
+        Args:
+            step: the step.
+            samples: the samples of a gradient, or an array with those of each rank.
+        """
+        ...
+
+
+@runtime_checkable
+class ManyAtOnce(Protocol):
+    """A timing that computes the times of many ranks together."""
+
+    def many(self, ranks: Sequence[int]) -> ManyTimes | None:
+        """Returns the times of some ranks; None if they have to be computed one by one.
+
+        Args:
+            ranks: the ranks.
+        """
         ...

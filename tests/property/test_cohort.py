@@ -21,10 +21,10 @@ from paceline.records.keeping import Keeping
 from paceline.records.recorder import Recorder
 from paceline.records.trace import Schedule, Trace
 from paceline.scenarios.resolution.plan import Plan
-from paceline.simulator.cohort.batch_copies import NodeCopies
 from paceline.simulator.cohort.simulate import simulate_cohort
 from paceline.simulator.cohort.values import NotACohort
 from paceline.simulator.flows.max_min import add_flow, network, play
+from paceline.simulator.flows.parted_flows import AlikeParts
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, Network, NoCost
 from paceline.simulator.runs.engine import run_job
@@ -212,7 +212,7 @@ def test_copies_of_nodes_end_when_max_min_fair_flows_do(seed: int, nodes: int, e
     starts_s = drawn.uniform(0.0, 3.0, nodes * each)
     starts_s = np.round(starts_s) if alike else starts_s
     nbytes = drawn.integers(0, 9, nodes * each).astype(np.float64)
-    found = NodeCopies(np.arange(nodes * each).reshape(nodes, each), routes, capacity.tolist()).ends_s(starts_s, nbytes)
+    found = AlikeParts(np.arange(nodes * each).reshape(nodes, each), routes, capacity.tolist()).ends_s(starts_s, nbytes)
     for node in range(nodes):
         mine = slice(node * each, (node + 1) * each)
         order = np.argsort(starts_s[mine], kind="stable")
