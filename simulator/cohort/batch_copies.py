@@ -87,33 +87,6 @@ _PATHS: WeakKeyDictionary[ClusterNetwork, CopyPaths] = WeakKeyDictionary()
 """the links of the copies on networks that serve several runs; the workers are those of the cluster"""
 
 
-def _copied(hosts: HostCosts) -> tuple[NodeMemory, Staging] | None:
-    """Returns the memories and links by which batches and vectors may be copied; None if nothing is."""
-    if hosts.staging is None or (staging := hosts.staging.network.cluster.staging) is None:
-        return None
-    return hosts.staging, staging
-
-
-def why_not_copied(job: Job, hosts: HostCosts) -> str | None:
-    """Returns why the copies of a run cannot be vectorised; None if they can.
-
-    Args:
-        job: the job.
-        hosts: what the hosts of the ranks cost and share.
-    """
-    if (copied := _copied(hosts)) is None:
-        return None
-    memory, staging = copied
-    if memory.network.fabric.buffers.copied:
-        return "the library copies vectors between hosts and devices"
-    if staging.batches == "pageable" or staging.prefetch > 1:
-        return "batches are copied from pageable memory, or more than one ahead"
-    sockets = [memory.network.cluster.socket_of(rank) for rank in job.team[0].workers]
-    if None in sockets and any(socket is not None for socket in sockets):
-        return "the batches of some workers are copied to devices, and those of others are not"
-    return None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Copy:
     """The copies of one batch of every rank of a class."""
@@ -160,16 +133,21 @@ class BatchCopies:
             hosts: what the hosts of the ranks cost and share.
             recorder: writes the record.
             prices: the ports that collectives use, and what the links carry.
+
+        Raises:
+            NotACohort: the copies cannot be vectorised.
         """
-        if (copied := _copied(hosts)) is None:
+        if (memory := hosts.staging) is None or (staging := memory.network.cluster.staging) is None:
             return None
-        memory, staging = copied
         network = memory.network
-        if (
-            staging.batches == "none"
-            or staging.sample_bytes <= 0
-            or network.cluster.socket_of(job.team[0].rank) is None
-        ):
+        if network.fabric.buffers.copied:
+            raise NotACohort("the library copies vectors between hosts and devices")
+        if staging.batches == "pageable" or staging.prefetch > 1:
+            raise NotACohort("batches are copied from pageable memory, or more than one ahead")
+        sockets = {network.cluster.socket_of(rank) for rank in job.team[0].workers}
+        if len(sockets) > 1 and None in sockets:
+            raise NotACohort("the batches of some workers are copied to devices, and those of others are not")
+        if staging.batches == "none" or staging.sample_bytes <= 0 or None in sockets:
             return None
         paths = _PATHS.get(network) or CopyPaths(memory, job.workers)
         if not network.cluster.links_change:  # else its capacities change, and it serves one run

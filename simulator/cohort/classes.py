@@ -40,8 +40,6 @@ class TimedPromise(Promise):
     what: Callable[[], str] = lambda: "what the ranks of a class have started"
     ends_s: Times | None = None
     """when it ended at each rank; None before it has settled"""
-    last_s: Times | None = None
-    """for a collective: when the last member of each rank's group entered, if that is recorded"""
     waiter: object = None
     """the task that has waited for it last"""
     latest_s: float = math.inf

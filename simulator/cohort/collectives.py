@@ -221,6 +221,12 @@ class Entry:
     roots: Places | None
     entered_s: Times
     promise: TimedPromise
+    last_s: Times | None = None
+    """when the last member of each rank's group has entered"""
+
+    @property
+    def value(self) -> Any:
+        return getattr(self.op, "value", None)
 
     @property
     def at_root(self) -> Any:
@@ -248,11 +254,10 @@ class Collectives:
 
     Args:
         prices: the time that collectives take.
-        lasts: whether last entries are recorded.
     """
 
-    def __init__(self, prices: Prices, *, lasts: bool) -> None:
-        self._sets, self._prices, self._lasts = GroupSets(), prices, lasts
+    def __init__(self, prices: Prices) -> None:
+        self._sets, self._prices = GroupSets(), prices
         self._turns: Turns[Entry] = Turns()
 
     @property
@@ -267,6 +272,8 @@ class Collectives:
             task: the task that enters it.
             op: the operation of its program.
         """
+        if getattr(op, "op", "sum") not in ("sum", "mean"):
+            raise NotACohort("it requests an unknown reduction")
         own, here = task.own, self._sets.membership(task.own, op.group)
         roots = of_ranks(op.root, own.count) if isinstance(op, Reduce | Broadcast) else None
         entry = Entry(own, op, here, roots, task.now_s, TimedPromise())
@@ -290,8 +297,7 @@ class Collectives:
         places = None if at is None else at - groups.offsets
         ends_s = self._prices.ends_s(groups, kind, _payload(groups, entries), places, stream, last_s)
         for entry, answer in zip(entries, answers(groups, entries, at), strict=True):
-            if self._lasts:
-                entry.promise.last_s = entry.here.spread(last_s)
+            entry.last_s = entry.here.spread(last_s)
             entry.promise.end_at(entry.here.spread(ends_s), answer)
 
 
@@ -340,35 +346,31 @@ def answers(groups: GroupSet, entries: Sequence[Entry], roots: Places | None) ->
     op: Any = entries[0].op
     if isinstance(op, Barrier):
         return [None] * len(entries)
-    sizes_only = all(isinstance(_value(entry), Null) for entry in entries)
-    if isinstance(op, AllGather):
-        size = int(groups.sizes[0])
-        if (groups.sizes != size).any():
-            raise NotACohort("it gathers values in groups of different sizes")
-        if len(entries) == 1 and sizes_only:
-            return [(op.value,) * size]
-        rows = listed(groups, entries)
-        return [tuple([entry.here.within(rows[groups.offsets + n]) for n in range(size)]) for entry in entries]
-    if sizes_only:
-        results = [op.value for _ in entries]
+    gathers, size = isinstance(op, AllGather), int(groups.sizes[0])
+    if gathers and (groups.sizes != size).any():
+        raise NotACohort("it gathers values in groups of different sizes")
+    of_groups: list[NDArray[Any]]
+    if all(isinstance(entry.value, Null) for entry in entries) and (len(entries) == 1 or not gathers):
+        results = [[op.value] * (size if gathers else 1)] * len(entries)
     else:
         rows = listed(groups, entries)
-        of_groups = rows[roots] if isinstance(op, Broadcast) else sums(groups, rows)
-        if not isinstance(op, Broadcast) and op.op == "mean":
-            of_groups = of_groups / groups.sizes[:, np.newaxis]
-        results = [entry.here.within(of_groups) for entry in entries]
-    if isinstance(op, Reduce):
-        return [result if entry.at_root[0] else None for entry, result in zip(entries, results, strict=True)]
-    return results
-
-
-def _value(entry: Entry) -> Any:
-    return getattr(entry.op, "value", None)
+        if gathers:
+            of_groups = [rows[groups.offsets + place] for place in range(size)]
+        elif isinstance(op, Broadcast):
+            of_groups = [rows[roots]]
+        else:
+            total = sums(groups, rows)
+            of_groups = [total / groups.sizes[:, np.newaxis] if op.op == "mean" else total]
+        results = [[entry.here.within(part) for part in of_groups] for entry in entries]
+    if gathers:
+        return list(map(tuple, results))
+    received = [not isinstance(op, Reduce) or entry.at_root[0] for entry in entries]  # a class has only roots, or none
+    return [result if own else None for (result,), own in zip(results, received, strict=True)]
 
 
 def listed(groups: GroupSet, entries: Sequence[Entry]) -> NDArray[Any]:
     """Returns the values of all members of all groups, group by group."""
-    values = [_value(entry) for entry in entries]
+    values = [entry.value for entry in entries]
     for value in values:
         if not isinstance(value, Stacked | np.ndarray):
             raise NotACohort(f"it has vectors of the type {type(value).__name__}")

@@ -39,7 +39,7 @@ from paceline.algorithms.runtime.stop_rule import next_step
 from paceline.algorithms.runtime.update_log import Update, UpdateLog
 from paceline.records.recorder import Recorder
 from paceline.records.trace import Activity, Schedule, Trace
-from paceline.simulator.cohort.batch_copies import BatchCopies, why_not_copied
+from paceline.simulator.cohort.batch_copies import BatchCopies
 from paceline.simulator.cohort.classes import (
     CohortTask,
     Contexts,
@@ -153,8 +153,6 @@ def why_not(job: Job, timing: Timing, schedule: Schedule, hosts: HostCosts) -> s
         return "the distances between workers are measured"
     if hosts.supply is not None:
         return "its batches are read from storage"
-    if (copied := why_not_copied(job, hosts)) is not None:
-        return copied
     handling = hosts.handling
     if handling.lane_s or handling.wait_s or handling.start_s is not NO_COSTS.handling.start_s or hosts.snapshot_s:
         return "starts and stored weights cost processor time on the measured machine"
@@ -208,7 +206,7 @@ class CohortRun:
         self._records = ClassRecorder(recorder, self._classes, job.workers)
         self._gradients = Gradients(job.learner)
         self._copies = BatchCopies.of(job, hosts, recorder, prices)
-        self._collectives = Collectives(prices, lasts=not recorder.trace.keeping.whole)
+        self._collectives = Collectives(prices)
         self._ready: deque[tuple[CohortTask, Steps]] = deque()
         self._waiting = 0
         """tasks that need a promise"""
@@ -468,8 +466,8 @@ class CohortRun:
     def _collective(self, task: CohortTask, op: Collective) -> Steps:
         begun_s, entry = task.now_s, self._collectives.enter(task, op)
         answer = yield from task.wait(entry.promise)
-        last_s, key = entry.promise.last_s, entry.key(task.stream)
-        self._span(task, "collective", task.step, begun_s, nbytes=entry.sent_bytes(), ready_s=last_s, key=key)
+        nbytes, key = entry.sent_bytes(), entry.key(task.stream)
+        self._span(task, "collective", task.step, begun_s, nbytes=nbytes, ready_s=entry.last_s, key=key)
         return answer
 
     def _wait(self, task: CohortTask, op: ops.Wait[Any]) -> Steps:
