@@ -56,6 +56,12 @@ class Uniform:
     def memory_bytes_per_s(self, ranks: object) -> float:
         return float("inf")
 
+    def seats_in_memory(self, ranks: object) -> tuple[str, ...]:
+        return ()
+
+    def core_path(self, rank: Rank, footprint: float) -> Path:
+        raise NotImplementedError("its ranks share no memory")
+
     @property
     def broken(self) -> None:
         return None

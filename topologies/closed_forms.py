@@ -14,6 +14,7 @@ disagrees (noted below).
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Literal
 
 from paceline.algorithms.core.errors import InputError
@@ -253,6 +254,63 @@ def halving_reduce_scatter_s(
     9.5
     """
     return _exact_log2(p) * alpha_s + (p - 1) / p * nbytes * (beta_s_per_byte + gamma_s_per_byte)
+
+
+def shared_memory_passes(kind: str, p: int, pieces: float = 1.0, *, shares: bool = False) -> float:
+    """Returns how many times n bytes the busiest core of a node moves for a collective in shared memory.
+
+    A core writes its value into a slot: 2 n. It reads the slots of all p members and adds: (2 p − 1) n. If members
+    share an all-reduce, each adds 1/p of it, publishes that and reads the others. While members read a piece of a
+    broadcast, its root writes the next one.
+
+    Args:
+        kind: `AllReduce`, `Reduce`, `Broadcast`, `AllGather` or `Barrier`.
+        p: number of ranks.
+        pieces: in how many pieces a value passes the memory.
+        shares: whether the members share the work of a sum.
+
+    >>> [shared_memory_passes(kind, 4) for kind in ("AllReduce", "Reduce", "Broadcast", "AllGather")]
+    [9, 9, 4.0, 2.5]
+    >>> shared_memory_passes("AllReduce", 4, shares=True)
+    6.25
+    """
+    if shares and kind == "AllReduce":
+        return 4 + (2 * p + 1) / p
+    sums = 2 * p + 1
+    return {"AllReduce": sums, "Reduce": sums, "Broadcast": 2 + 2 / pieces, "AllGather": 2 + 2 / p, "Barrier": 0}[kind]
+
+
+def shared_memory_s(
+    kind: str,
+    p: int,
+    nbytes: float,
+    alpha_s: float,
+    beta_s_per_byte: float,
+    pieces: float = 1.0,
+    *,
+    shares: bool = False,
+) -> float:
+    """Returns the time of a collective in the memory of a node.
+
+    For each piece α, or 2 α if the members share a sum, and passes · n β.
+
+    Args:
+        kind: as of `shared_memory_passes`.
+        p: number of ranks.
+        nbytes: bytes of the vector of one rank; of a gather, of the gathered result.
+        alpha_s: α, the time until another core sees a counter, in seconds.
+        beta_s_per_byte: β, seconds per byte that a core reads or writes.
+        pieces: in how many pieces a value passes the memory.
+        shares: whether the members share the work of a sum.
+
+    Returns:
+        The time in seconds.
+
+    >>> shared_memory_s("AllReduce", 4, 1000, alpha_s=1.0, beta_s_per_byte=0.01)
+    91.0
+    """
+    turns = ceil(pieces) * (2 if shares and kind == "AllReduce" else 1)
+    return turns * alpha_s + shared_memory_passes(kind, p, pieces, shares=shares) * nbytes * beta_s_per_byte
 
 
 def barrier_s(p: int, alpha_s: float) -> float:

@@ -185,6 +185,29 @@ class Cluster:
         """Returns the device of a rank."""
         return self.nodes[self.node_of(rank)].device
 
+    def shares_memory(self, node: int) -> bool:
+        """Returns whether the ranks of a node work in the main memory of its host, so that collectives pass it.
+
+        Those of processors do, if they are at one vertex whose ranks share memory, at the sockets of a host, or joined
+        by the memory of a chip. GPUs do not, nor do processors that only PCIe or a network joins.
+
+        Args:
+            node: the index of the node.
+        """
+        return self._share_memory[node]
+
+    @cached_property
+    def _share_memory(self) -> tuple[bool, ...]:
+        hosts, media = set(self.graph.of_kind("host")), self.graph.bytes_per_s_by_medium
+
+        def shares(node: Node) -> bool:
+            seats = set(node.seats)
+            if node.device.kind == "gpu" or (len(seats) < node.workers and node.intra_node_link.medium != "memory"):
+                return False
+            return len(seats) == 1 or hosts >= seats or all(media.get(seat, {}).keys() == {"memory"} for seat in seats)
+
+        return tuple(map(shares, self.nodes))
+
     def devices_of(self, ranks: Iterable[Rank]) -> list[Device]:
         """Returns the different devices of some ranks, in the order of their first ranks."""
         objects = {id(device): device for device in map(self.device_of, ranks)}  # a device's hash takes 10 µs

@@ -38,6 +38,7 @@ from paceline.backend.posix.waits import Backoff
 from paceline.backend.status.status_board import Lost
 from paceline.backend.transports.collectives import STAND_INS
 from paceline.backend.transports.shared_segment import BUFFERS, LINE_BYTES, Segment
+from paceline.topologies.catalogue.host_memory import shares_sum
 
 SPINS = 30
 """how often a counter is read before the wait backs off: some microseconds"""
@@ -65,9 +66,6 @@ FORMS = {
     )
 }
 """a code for each number type, so that members can compare theirs"""
-SHARERS, MUCH_BYTES = 4, 2**24
-"""the smallest group that shares the work of a sum, and the fewest bytes that it adds up; provenance: measured by us on
-two cores. With a core for each rank the second turn costs less, and sharing pays off earlier"""
 
 
 class Channel:
@@ -142,7 +140,8 @@ class Channel:
                 spent = isinstance(op, AllReduce) and op.donate and isinstance(op.value, torch.Tensor)
                 total = mine if spent else torch.empty_like(mine)
                 whole = 1 if total.is_floating_point() else divisor  # integers are divided into a new tensor
-                add = self._add_shares if isinstance(op, AllReduce) and self._is_large(mine) else self._add_all
+                shared = isinstance(op, AllReduce) and shares_sum(len(self._group), mine.nbytes)
+                add = self._add_shares if shared else self._add_all
                 add(mine, form, total, divisor // whole)
                 return like(total) if whole == 1 else like(total) / divisor
 
@@ -157,11 +156,6 @@ class Channel:
         """Writes a value for the other members to read."""
         for part in self._parts(mine):
             self._exchange(mine[part], form)
-
-    def _is_large(self, mine: torch.Tensor) -> bool:
-        """Whether a sum is large enough that sharing the work pays for a second turn."""
-        members = len(self._group)
-        return members >= SHARERS and members * mine.nbytes >= MUCH_BYTES
 
     def _add_all(self, mine: torch.Tensor, form: int, total: torch.Tensor, divisor: int) -> None:
         """Adds up the pieces of all members."""

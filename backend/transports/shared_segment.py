@@ -27,11 +27,8 @@ from paceline.algorithms.core.errors import RunFailed
 from paceline.algorithms.core.values import Group
 from paceline.backend.posix.host_lock import HostLock
 from paceline.backend.posix.reserve import OTHERWISE, reserve, shared_file
+from paceline.topologies.catalogue.host_memory import PIECE_BYTES
 
-PIECE_BYTES = 2**22
-"""bytes of a value in the memory at once; provenance: ours. With values of 0.8 and 8 MB at 2 and 4 ranks, 1 MiB and
-more were equally fast on an idle machine. When other programs used the cores, every turn of waiting cost time, and 8 MB
-took up to twice as long in pieces of 1 MiB"""
 BUFFERS = 2
 """pieces of each member: one is written while the previous one may still be read"""
 LINE_BYTES = 64

@@ -9,7 +9,7 @@ Rules of this file:
   that is predicted.
 * gloo's all-reduce and its reduce are rings in rank order, its broadcast is a binomial tree. The simulator's patterns
   are ring, binomial tree and binomial tree; for the two ranks of a host the reduce of a ring takes as long as that of a
-  tree.
+  tree. In shared memory, the simulator's ranks write and read slots as the real ones do.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.kernel.crash_timeline import Timeline
 from paceline.simulator.network.network import ClusterNetwork
 from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.host_memory import PIECE_BYTES, HostMemory
+from paceline.topologies.closed_forms import shared_memory_passes
 from paceline.topologies.cluster import on_a_star
 from paceline.topologies.graphs.links import Link
 
@@ -265,6 +267,7 @@ class Machine:
 
     across: Link
     inside: Link
+    """messages inside a host, or, in shared memory, the latency of a counter and what a core reads and writes"""
     update_s: float
     rest_s: float
 
@@ -272,14 +275,18 @@ class Machine:
 def machine(way: Way, setting: Setting, probes: Mapping[str, Sequence[Probe]]) -> Machine:
     """Returns the inputs for a way: medians over several probes of every way.
 
-    A ring of two takes 2 (α + n/2 β), a tree of p ⌈lg p⌉ (α + n β): so two sizes give α and β. A message inside a host
-    costs half a reduce and half a broadcast, because a two-level step has one of each. The messages of a flat ring use
-    gloo inside a host.
+    A ring of two takes 2 (α + n/2 β), a tree of p ⌈lg p⌉ (α + n β), a collective in memory α + passes · n β: so two
+    sizes give α and β. A two-level step has a reduce and a broadcast inside a host, which are measured together. The
+    messages of a flat ring use gloo inside a host.
     """
-    rounds = ceil(log2(setting.per_host))
     own, inside = probes[way.name], probes[way.name if isinstance(way.method, Hsgd) else GLOO.name]
-    small_s = median(one.small_s["up"] + one.small_s["down"] for one in inside) / 2 / rounds
-    whole_s = median(one.alone_s["up"] + one.alone_s["down"] for one in inside) / 2 / rounds
+    times, moved = 2 * ceil(log2(setting.per_host)), 2.0 * ceil(log2(setting.per_host))
+    if way.shared:
+        times, pieces = 2, max(1.0, setting.nbytes / PIECE_BYTES)
+        moved = sum(shared_memory_passes(kind, setting.per_host, pieces) for kind in ("Reduce", "Broadcast"))
+    small_s = median(one.small_s["up"] + one.small_s["down"] for one in inside)
+    whole_s = median(one.alone_s["up"] + one.alone_s["down"] for one in inside)
+    bytes_per_s = moved * setting.nbytes / max(whole_s - small_s, LEAST_S)
     return Machine(
         Link(
             name="veth",
@@ -289,10 +296,10 @@ def machine(way: Way, setting: Setting, probes: Mapping[str, Sequence[Probe]]) -
         ),
         Link(
             name="inside",
-            latency_s=small_s,
-            bytes_per_s=setting.nbytes / max(whole_s - small_s, LEAST_S),
+            latency_s=small_s / times,
+            bytes_per_s=bytes_per_s,
             provenance="probed",
-            medium="memory",
+            medium="memory" if way.shared else "network",
         ),
         median(one.update_s for one in own),
         max(0.0, median(one.rest_s for one in own)),
@@ -303,5 +310,8 @@ def predicted(way: Way, setting: Setting, on: Machine) -> Measured:
     """Simulates a way once."""
     device = Device(name="paced", overhead_s=setting.gradient_s, per_sample_s=0.0)
     cluster = on_a_star([(device, setting.per_host)] * HOSTS, link=on.across, local=on.inside)
+    rate = on.inside.bytes_per_s
+    memory = HostMemory(bytes_per_s=setting.per_host * rate, core_bytes_per_s=rate, provenance="probed")
+    cluster = replace(cluster, nodes=tuple(replace(node, memory=memory) for node in cluster.nodes))
     times = Times(gradient_s=setting.gradient_s, update_s=on.update_s, between_s=on.rest_s)
     return read(simulate_job(setting.job(way.method), times, ClusterNetwork(cluster, "ring"), never()))

@@ -71,7 +71,7 @@ ASSUMED = (
     "files: ImageNet's training pictures in one file of records, 110 kB each, decoded in no time",
     "file system: the Lustre of `paceline list storage`",
     "sockets: the links `loopback` (measured on another machine) and, between nodes, MPI's rates, in every row",
-    "shared memory: copies at the rate of the link `shared-memory`, one after the other at a node's leader",
+    "shared memory: each process reads and writes it with one core of the host, the leader of a node adds",
     "computing efficiency: images per second on the same nodes, whatever a step's images are worth",
 )
 """assumptions where nothing could be found in HSGD's paper; its statements are in its abstract"""

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.algorithms.core.values import Rank
+from paceline.algorithms.core.values import Group, Rank
 from paceline.records.figures import BYTES, DURATION, significant
 from paceline.reports.attribution.recording import PerformedCollective, RecordedRun
 from paceline.simulator.collectives.pattern_time import alone_s
 from paceline.simulator.collectives.plans import CollectivePlan
 from paceline.topologies import closed_forms
 from paceline.topologies.catalogue.device import Device
+from paceline.topologies.catalogue.host_memory import PIECE_BYTES, shares_sum
 from paceline.topologies.graphs.links import Link
 from paceline.topologies.graphs.routing import port
 
@@ -94,6 +95,26 @@ class RouteFormulas:
         link, rate = self._links.get(port), self._fabric.capacity[port]
         return rate if link is None or not link.pieces else min(rate, link.piece(math.inf).bytes_per_s)
 
+    def in_memory(self, group: Group) -> bool:
+        """Returns whether the members of a group share the main memory of one node."""
+        return len(set(map(self._fabric.node_of, group))) == 1 and bool(self._fabric.seats_in_memory(group.ranks))
+
+    def memory(self, group: Group, plan: CollectivePlan) -> tuple[RouteFormula, str]:
+        """Returns the latency of a counter and the rate of a core while all members access memory, and its provenance.
+
+        Args:
+            group: members that share memory.
+            plan: their collective.
+        """
+        first, second, *_ = group
+        access = plan.find(np.array([first]), np.array([first]), np.ones(1)).path(0)
+        node = self._cluster.nodes[self._cluster.node_of(first)]
+        rates = [self._fabric.capacity[memory] / len(group) for memory in access.ports]
+        link = node.intra_node_link
+        latency_s = self._fabric.path(first, second, 0.0).latency_s
+        route = RouteFormula(latency_s, min([access.limit_bytes_per_s, *rates]), link)
+        return route, f"{route.provenance}; memory: {node.memory.provenance}"
+
     def of_copy(self, rank: Rank, *, to_device: bool) -> RouteFormula | None:
         """Returns the route between a rank's device and its socket; None if they are the same.
 
@@ -151,6 +172,18 @@ def or_simulated(words: str, alone_s: float, mean_s: float) -> str:
 
 Form = tuple[str, str, Callable[[int, float, float, float, float], float]]
 """a formula in words, its term with γ, and its value for p, n, α, β and γ"""
+
+
+def _memory_form(kind: str, p: int, nbytes: float) -> Form:
+    """Returns the closed form of a collective in the memory of a node."""
+    shares, pieces = shares_sum(p, nbytes), max(1.0, (nbytes / p if kind == "AllGather" else nbytes) / PIECE_BYTES)
+    passes = closed_forms.shared_memory_passes(kind, p, pieces, shares=shares)
+    turns = closed_forms.shared_memory_s(kind, p, 0.0, 1.0, 0.0, pieces, shares=shares)
+
+    def value(p: int, nbytes: float, alpha_s: float, beta_s_per_byte: float, _: float) -> float:
+        return closed_forms.shared_memory_s(kind, p, nbytes, alpha_s, beta_s_per_byte, pieces, shares=shares)
+
+    return f"{turns:g} · α" + f" + {passes:.4g} · n / B" * (passes > 0), "", value
 
 
 def _forms(kind: str, algorithm: str, p: int) -> Form | None:
@@ -216,14 +249,20 @@ def collective_words(
     label, p = f"{name} {KINDS.get(one.kind, one.kind)}", len(members)
     if not plan.pattern.parts:
         return name, f"{label}: one member, nothing to send", ""
-    pairs = list(zip(members, (*members.ranks[1:], members.ranks[0]), strict=True))
-    every = [routes.between(source, to, one.nbytes / p, plan) for source, to in pairs]
-    route = max(every, key=lambda one_route: one_route.message_s(one.nbytes / p))
-    provenance = route.provenance if choice.protocol is None else f"{route.provenance}; protocols of the library"
+    form: Form | None
+    if choice.algorithm == "shared-memory" and routes.in_memory(members):
+        route, provenance = routes.memory(members, plan)
+        form = _memory_form(one.kind, p, one.nbytes)
+    else:
+        pairs = list(zip(members, (*members.ranks[1:], members.ranks[0]), strict=True))
+        every = [routes.between(source, to, one.nbytes / p, plan) for source, to in pairs]
+        route = max(every, key=lambda one_route: one_route.message_s(one.nbytes / p))
+        provenance = route.provenance if choice.protocol is None else f"{route.provenance}; protocols of the library"
+        form = _forms(one.kind, choice.algorithm, p)
     alone = float(max(alone_s(plan, run.network.fabric)))
     same = abs(alone - mean_s) <= SAME * mean_s
     simulated = seconds(mean_s) if same else f"{seconds(mean_s)} simulated with contention, {seconds(alone)} alone"
-    if (form := _forms(one.kind, choice.algorithm, p)) is None:
+    if form is None:
         return name, f"{label}: {simulated}, simulated message by message; no closed form", provenance
     text, summed, value = form
     closed = value(p, one.nbytes, route.latency_s, 1 / route.bytes_per_s, plan.reduce_s_per_byte) + plan.base_s

@@ -123,7 +123,8 @@ def settles(rounds: Rounds, rows: Sequence[tuple[Amounts, Amounts]], reduce_s_pe
 def _group_s(plan: CollectivePlan, fabric: Fabric, ready: Amounts, compiled: bool | None) -> Amounts:
     paths = plan.message_paths
     if len(plan.pattern.parts) == 1 and _exclusive(plan.pattern, paths):
-        rates = np.minimum(paths.limit_bytes_per_s, 1.0 / paths.most(1.0 / paths.capacities(fabric.capacity)))
+        with np.errstate(divide="ignore"):  # without ports, only the limit counts
+            rates = np.minimum(paths.limit_bytes_per_s, 1.0 / paths.most(1.0 / paths.capacities(fabric.capacity)))
         rows = [
             (one.nbytes / rates[path], paths.latency_s[path])
             for one, path in zip(plan.pattern.parts[0], paths.of[0], strict=True)

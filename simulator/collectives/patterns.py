@@ -292,7 +292,8 @@ def two_level(nodes: Sequence[Sequence[int]], nbytes: float) -> Rounds:
 def shared_memory(nodes: Sequence[Sequence[int]], nbytes: float) -> Rounds:
     """Returns an all-reduce by shared memory inside nodes.
 
-    All ranks of a node write to its leader's memory at once, the leaders form a ring, and all ranks read at once.
+    All ranks of a node write to its leader's memory at once, the leaders form a ring, and all ranks read at once. Ranks
+    that work in the main memory of their node use slots instead, see `shared_slots`.
 
     Args:
         nodes: the places on each node; the first is its leader.
@@ -307,7 +308,11 @@ def shared_memory(nodes: Sequence[Sequence[int]], nbytes: float) -> Rounds:
 def levels(nodes: Sequence[Sequence[int]], nbytes: float) -> tuple[Rounds, Rounds]:
     """Returns the two levels of Open MPI's all-reduce since version 5: inside nodes, and between their leaders.
 
-    Both process segments at the same time: nodes one of them, leaders the one before.
+    Both process segments at the same time: nodes one of them, leaders the one before. Nodes broadcast over a binomial
+    tree, where Open MPI takes a 4-nomial one for segments of 2 KiB and more among 32 to 127 ranks (FOUND
+    coll_tuned_decision_fixed.c and coll_tuned_bcast_decision.c @8efebee). Rejected: that tree. The published times of
+    36 ranks a node are then 62 % off in the mean instead of 53 %, and long ones are too slow already: in our model the
+    three messages of a sender share the rate of one, and all messages the memory as if half of the ranks sent.
 
     Args:
         nodes: the places on each node; the first is its leader.

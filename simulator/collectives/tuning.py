@@ -6,6 +6,8 @@
 * Patterns that would take too long to simulate message by message are left out, and the choice lists them.
 * A library offers its own patterns, each with each of its protocols that fits, and uses its own decision table if it
   has one. The library `plain` offers all patterns without costs of its own.
+* Processors whose ranks share the memory of one node use it, as the real backend does; only an all-reduce uses another
+  pattern there if it is requested.
 * A choice depends on kind, group and bytes, and is recorded, so that a run reports what was chosen.
 
 Protocols of a library (such as NCCL's LL and Simple) change the latencies, bytes and limits of a pattern:
@@ -41,6 +43,7 @@ from paceline.simulator.collectives.patterns import (
 )
 from paceline.simulator.collectives.plans import CollectivePlan, MessagePaths
 from paceline.simulator.collectives.rings import Layout
+from paceline.simulator.collectives.shared_slots import SlotPaths, in_memory
 from paceline.simulator.flows.fabric import Fabric
 from paceline.simulator.flows.path_tables import SLOWNESS, Numbers, PathTable
 from paceline.topologies.catalogue.libraries import (
@@ -432,7 +435,9 @@ class Tuner:
         layout = self._layouts[group]
         setting = Setting(len(group), nbytes, root, layout.nodes)
         protocols = self._protocols(kind, group, nbytes, layout)
-        names = self._candidates(kind, setting, protocols)
+        seats = self._fabric.seats_in_memory(group.ranks) if self._library.name == "plain" else ()
+        in_node = bool(seats) and len(layout.nodes) == 1 and (kind != "AllReduce" or self._all_reduce == "auto")
+        names = ["shared-memory"] if in_node else self._candidates(kind, setting, protocols)
         reduce_s_per_byte = self._fabric.reduce_cost(group.ranks, nbytes, self._library)
         for name in names:
             one = replace(setting, order=layout.order) if name == "ring" and not self._one_ring else setting
@@ -449,10 +454,11 @@ class Tuner:
                 segment = min(nbytes, HIERARCHY_SEGMENT_BYTES)
                 protocols = self._protocols(kind, group, segment, layout)
                 reduce_s_per_byte = self._fabric.reduce_cost(group.ranks, segment, self._library)
+            by_slots = name == "shared-memory" and bool(seats)
             plan = CollectivePlan(
-                build(kind, name, one),
+                in_memory(kind, one, seats) if by_slots else build(kind, name, one),
                 group.ranks,
-                self._fabric.paths,
+                SlotPaths(self._fabric, group.ranks, kind, nbytes).find if by_slots else self._fabric.paths,
                 reduce_s_per_byte,
                 broken=lambda: self._fabric.broken,
             )
@@ -463,6 +469,8 @@ class Tuner:
                 own = governed(plan, way, nbytes, layout.places)
                 if name == "levels":
                     own = self._in_segments(own, max(1.0, nbytes / HIERARCHY_SEGMENT_BYTES))
+                elif name == "ring" and self._library.segment_bytes:
+                    own = self._added_in_flight(own, self._library.segment_bytes)
                 yield Candidate(name, way.name(plan.pattern), self._in_sum(own) if self._library.sums_steps else own)
 
     def _protocols(self, kind: Kind, group: Group, nbytes: float, layout: Layout) -> tuple[Protocol, ...]:
@@ -541,6 +549,24 @@ class Tuner:
         latency_s = steps_s(alone[slow])
         quick_s = min(seconds) / segments if len(seconds) > 1 else 0.0
         return replace(plan, base_s=plan.base_s + (segments - 1) * latency_s + quick_s)
+
+    def _added_in_flight(self, plan: CollectivePlan, segment_bytes: float) -> CollectivePlan:
+        """Returns the plan of a ring whose members add a segment while the next one arrives.
+
+        The slowest hop sets the pace of the ring. So of adding remains what takes longer than this hop needs for the
+        same bytes, and the last segment; a message consists of two segments at least.
+
+        Args:
+            plan: a ring that adds messages when they have arrived.
+            segment_bytes: the largest segment.
+        """
+        paths, adding = plan.message_paths, plan.reduce_s_per_byte
+        with np.errstate(divide="ignore"):  # a broken link takes for ever
+            needed = paths.most(1.0 / paths.capacities(self._fabric.mean_capacity))
+        moving = float(np.max(np.maximum(needed, 1.0 / paths.limit_bytes_per_s)))
+        each = [float(one.nbytes.max()) * one.times for part in plan.pattern.parts for one in part if one.reduces]
+        last = min(segment_bytes, plan.pattern.largest / 2) / sum(each) if sum(each) else 0.0  # of all that is added
+        return replace(plan, reduce_s_per_byte=max(0.0, adding - moving) + last * min(adding, moving))
 
     def _in_sum(self, plan: CollectivePlan) -> CollectivePlan:
         """Returns a plan whose steps are all paid before its bytes move, so that they do not overlap."""

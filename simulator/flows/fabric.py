@@ -29,6 +29,7 @@ from paceline.simulator.flows.path_tables import (
     PathTable,
     PathTables,
     Routed,
+    memory_port,
     stacked,
 )
 from paceline.topologies.catalogue.libraries import USUAL_LATENCY_S, Library
@@ -83,6 +84,20 @@ class Fabric(Protocol):
 
     def memory_bytes_per_s(self, ranks: Sequence[Rank]) -> float:
         """Returns the least traffic that the main memory of a node of some ranks sustains."""
+        ...
+
+    def seats_in_memory(self, ranks: Sequence[Rank]) -> tuple[str, ...]:
+        """Returns the vertex of each rank, if the ranks of every node work in its main memory; else none."""
+        ...
+
+    def core_path(self, rank: Rank, footprint: float) -> Path:
+        """Returns the path of what the core of a rank reads and writes in the main memory of its node.
+
+        Args:
+            rank: the rank.
+            footprint: the bytes that all cores of the node use together; as long as they fit into the cache, they do
+                not load the memory.
+        """
         ...
 
     @property
@@ -194,6 +209,7 @@ class GraphFabric:
             one, other = connection.ends
             self.capacity[port(one, other)] = connection.bytes_per_s_from(one)
             self.capacity[port(other, one)] = connection.bytes_per_s_from(other)
+        self.capacity |= {memory_port(node.name): node.memory.bytes_per_s for node in cluster.nodes}
         self._full = dict(self.capacity)
         self.mean_capacity = dict(self.capacity)
         """bytes per second of each port as faults leave it, without variation over time"""
@@ -218,6 +234,17 @@ class GraphFabric:
 
     def memory_bytes_per_s(self, ranks: Sequence[Rank]) -> float:
         return min(self._cluster.nodes[node].memory.bytes_per_s for node in set(map(self._cluster.node_of, ranks)))
+
+    def seats_in_memory(self, ranks: Sequence[Rank]) -> tuple[str, ...]:
+        cluster = self._cluster
+        if not all(map(cluster.shares_memory, dict.fromkeys(map(cluster.node_of, ranks)))):
+            return ()
+        return tuple(map(cluster.vertex_of, ranks))
+
+    def core_path(self, rank: Rank, footprint: float) -> Path:
+        node = self._cluster.nodes[self._cluster.node_of(rank)]
+        ports = () if footprint <= node.memory.cache_bytes else (memory_port(node.name),)
+        return Path(ports, 0.0, "memory", node.memory.core_rate(footprint))
 
     def degrade(self, ends: tuple[str, str], rate: float) -> None:
         """Sets the bandwidth of a link in both directions.

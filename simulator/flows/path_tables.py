@@ -87,6 +87,11 @@ class PathTable:
         return Path(ports, latency_s, SLOWNESS[medium], limit, *rest)
 
 
+def memory_port(node: str) -> Port:
+    """Returns the name of the port of a node's main memory, given the node's name."""
+    return f"memory of {node}"
+
+
 FindPaths = Callable[[Numbers, Numbers, Amounts], PathTable]
 """returns the paths of messages, given their senders, receivers and bytes"""
 
@@ -242,9 +247,11 @@ class PathTables:
             numbers, own = in_order(again[low:high])
             hops = np.diff(table.first[group * size * (size - 1) : (group + 1) * size * (size - 1) + 1])
             on = self._node[members[group]]
-            parts = (hops, numbers, links[own], nodes[on], in_order(on)[0])
+            again_on, own_nodes = in_order(on)
+            parts = (hops, numbers, links[own], nodes[on], again_on)
             signatures.append(tuple(part.tobytes() for part in parts))
-            ports.append(tuple(names[port] for port in own.tolist()))
+            memories = (memory_port(self._cluster.nodes[node].name) for node in own_nodes.tolist())
+            ports.append((*(names[port] for port in own.tolist()), *memories))
         return AlikeGroups(firsts(signatures), tuple(ports))
 
     def _link_of(self, ports: Numbers) -> Numbers:
@@ -380,7 +387,8 @@ class AlikeGroups:
 
     Args:
         like: for each group, the first group that is alike, perhaps itself.
-        ports: for each group, the ports of the paths of all pairs of members; alike groups use them equally.
+        ports: for each group, the ports of the paths of all pairs of members, and of the memories of their nodes; alike
+            groups use them equally.
     """
 
     like: tuple[int, ...]

@@ -34,11 +34,10 @@ from paceline.algorithms.core.values import Group, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.simulator.kernel.lanes import Steps
 from paceline.simulator.kernel.simpy_events import happen
+from paceline.topologies.catalogue.libraries import GLOO_SEGMENT_BYTES
 
 WORD_BYTES = 48
 """bytes of an announcement, and of the header of every message"""
-SEGMENT_BYTES = 2**20
-"""bytes of a ring's largest segment"""
 THREADS = 2
 """threads of a process group: the number of its collectives that a member executes at a time"""
 Carry = Callable[[Rank, Rank, int, Callable[[], None]], None]
@@ -122,7 +121,7 @@ class Segments:
             p: number of members.
             item_bytes: bytes of one number.
         """
-        size = min(-(-nbytes // (2 * p)), SEGMENT_BYTES // item_bytes * item_bytes)
+        size = min(-(-nbytes // (2 * p)), GLOO_SEGMENT_BYTES // item_bytes * item_bytes)
         size = -(-size // item_bytes) * item_bytes
         return cls(nbytes, size, -(-max(-(-nbytes // size), 2 * p) // p))
 

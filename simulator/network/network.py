@@ -43,11 +43,6 @@ Cost = Callable[[str, int, int], float]
 """seconds of a collective, given the operation's name, the number of members and the bytes"""
 
 
-def memory_port(node: str) -> Port:
-    """Returns the name of the port of a node's main memory, given the node's name."""
-    return f"memory of {node}"
-
-
 NOWHERE = Path((), 0.0)
 """the path of a message that has not started"""
 
@@ -306,8 +301,7 @@ class ClusterNetwork:
 
     def attach(self, env: simpy.Environment) -> None:
         varying = VaryingLinks(self.fabric, self.cluster.graph.varying, self._seed)
-        memories = {memory_port(node.name): node.memory.bytes_per_s for node in self.cluster.nodes}
-        self._env, self._flows = env, Flows(env, self.fabric.capacity | memories)
+        self._env, self._flows = env, Flows(env, self.fabric.capacity)
         traffic = self.traffic = LinkTraffic()
         self._on_route = traffic.routes
         changing = bool(self._changes or self.cluster.graph.varying)

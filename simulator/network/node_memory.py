@@ -7,7 +7,8 @@
 * The parts of an access run at the same time, block after block, so the slowest of them determines its end.
 * A copy between a host and a device is one flow on the memory and on the links between the device and its nearest
   socket. A core's copy inside the memory reads and writes every byte.
-* Traffic inside a device's own memory, and of messages between ranks of one vertex, is not counted.
+* Collectives inside a node load the same memory (`collectives.shared_slots`). Traffic inside a device's own memory, and
+  of messages between ranks of one vertex, is not counted.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import simpy
 
 from paceline.algorithms.core.values import Rank
 from paceline.simulator.flows.flow_engine import Port
-from paceline.simulator.flows.path_tables import Path
-from paceline.simulator.network.network import ClusterNetwork, memory_port
+from paceline.simulator.flows.path_tables import Path, memory_port
+from paceline.simulator.network.network import ClusterNetwork
 from paceline.topologies.cluster import Node
 
 Action = Literal["read", "add", "swap"]
@@ -78,7 +79,6 @@ class NodeMemory:
     def __init__(self, network: ClusterNetwork) -> None:
         self._network, self._routes = network, cache(self._found)
         self._to_device = cache(self._device_path)
-        self._memories = {memory_port(node.name): node.memory.bytes_per_s for node in network.cluster.nodes}
 
     def begin(self, rank: Rank, action: Action, nbytes: int) -> Copying | None:
         """Begins an access.
@@ -138,8 +138,7 @@ class NodeMemory:
 
     def capacity_of(self, port: Port) -> float:
         """Returns the bytes per second of a link or of the memory of a node."""
-        capacity = self._network.fabric.capacity
-        return capacity[port] if port in capacity else self._memories[port]
+        return self._network.fabric.capacity[port]
 
     def copy_by_core(self, rank: Rank, nbytes: float) -> simpy.Event:
         """Begins a copy inside the memory of a rank's node by one core, which reads and writes every byte.

@@ -27,7 +27,8 @@ from paceline.algorithms.core.values import Group, Null, Rank
 from paceline.algorithms.runtime.collective_matching import Collective
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.kernel.simpy_events import after
-from paceline.simulator.network.gloo import SEGMENT_BYTES, ProcessGroups
+from paceline.simulator.network.gloo import ProcessGroups
+from paceline.topologies.catalogue.libraries import GLOO_SEGMENT_BYTES
 from tests.thorough import extra
 
 pytestmark = [pytest.mark.backend, pytest.mark.skipif(shutil.which("ss") is None, reason="no ss")]
@@ -50,7 +51,7 @@ def operations(p: int) -> list[Collective]:
             *(Reduce(value=value, group=group, root=root, key="k") for root in (Rank(0), last)),
             *(Broadcast(value=value, group=group, root=root, key="k") for root in (Rank(0), last)),
         ]
-    large = Null(p * SEGMENT_BYTES)  # four segments for each member's share
+    large = Null(p * GLOO_SEGMENT_BYTES)  # four segments for each member's share
     return [
         *found,
         AllReduce(value=large, group=group, key="k"),

@@ -38,11 +38,13 @@ from paceline.algorithms.core.values import Group, Null, Rank, Step
 from paceline.backend.local.launch import Launch, RankFailed, run_job
 from paceline.backend.transports import channel
 from paceline.backend.transports.collectives import Collectives
-from paceline.backend.transports.shared_segment import CHANNELS, PIECE_BYTES
+from paceline.backend.transports.shared_segment import CHANNELS
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
 from paceline.testing.contract.programs import ContractProgram, answers, number, vector
+from paceline.topologies.catalogue import host_memory
+from paceline.topologies.catalogue.host_memory import PIECE_BYTES
 from paceline.workloads import build
 from tests.backend.jobs import PROMPT_S, no_children, plain, run_for_real
 from tests.backend.test_failures import LONG, Killer
@@ -145,8 +147,8 @@ def test_every_collective_answers_bit_for_bit_what_the_simulator_does(kind: str,
 @pytest.mark.parametrize(("kind", "size"), [("float64", 1), ("torch.bfloat16", 1000), ("torch.float32", SIZES[-1])])
 def test_a_sum_that_members_share_has_the_same_bits(monkeypatch: pytest.MonkeyPatch, kind: str, size: int) -> None:
     """Also with fewer numbers than members, where some have nothing to add."""
-    monkeypatch.setattr(channel, "SHARERS", 3)
-    monkeypatch.setattr(channel, "MUCH_BYTES", 0)
+    monkeypatch.setattr(host_memory, "SHARERS", 3)
+    monkeypatch.setattr(host_memory, "MUCH_BYTES", 0)
     for rank, found in enumerate(answers(real, Everything(kind=kind, size=size), nodes=THREE)):
         assert found == expected(kind, size, rank, 3)
 
@@ -167,8 +169,8 @@ class Mean(ContractProgram):
 @pytest.mark.usefixtures("no_sockets")
 @pytest.mark.parametrize(("less", "way"), [(0, "_add_shares"), (1, "_add_all")])
 def test_members_share_a_sum_from_so_much_on(monkeypatch: pytest.MonkeyPatch, less: int, way: str) -> None:
-    ranks = list(range(channel.SHARERS))
-    case = Mean(size=channel.MUCH_BYTES // (4 * len(ranks)) - less)
+    ranks = list(range(host_memory.SHARERS))
+    case = Mean(size=host_memory.MUCH_BYTES // (4 * len(ranks)) - less)
 
     def not_this_way(*_: Any) -> None:
         raise ProgramError("not this way")

@@ -15,9 +15,10 @@ from paceline.algorithms.core.method import RankContext, Replica
 from paceline.algorithms.core.operations import Access, Cancel, Cell, Charge, Lock, Now, Start, Unlock, Wait
 from paceline.algorithms.core.program import Program, Routine, program
 from paceline.records.trace import Schedule, Trace
+from paceline.simulator.flows.path_tables import memory_port
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.network.network import ClusterNetwork, memory_port
+from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.network.node_memory import NodeMemory
 from paceline.topologies.catalogue.device import Device
 from paceline.topologies.catalogue.host_memory import HostMemory

@@ -262,3 +262,17 @@ def test_what_would_be_too_long_is_left_out_and_named(monkeypatch: pytest.Monkey
     (choice,) = tuner.choices.values()
     assert choice.left_out["double-tree"] > 40 and "double-tree" not in choice.others_s
     assert choice.record()["left_out"] == choice.left_out
+
+
+@pytest.mark.parametrize("nbytes", [1e4, 1e7, 1e9])
+@pytest.mark.parametrize(("p", "gamma"), [(2, GAMMA), (8, GAMMA), (8, 2e-9)])
+def test_gloo_adds_one_segment_while_the_next_one_arrives(p: int, gamma: float, nbytes: float) -> None:
+    """Only what adding takes longer than a segment needs to arrive remains, and the last segment of the ring."""
+    (segments,) = LIBRARIES["gloo"].protocols
+    fabric = Uniform(p, alpha_s=ALPHA_S, bytes_per_s=100e9, reduce_s_per_byte=gamma)
+    group = Group(tuple(map(Rank, range(p))))
+    found = alone_s(Tuner(fabric, "auto", "gloo").plan("AllReduce", group, nbytes), fabric).max()
+    step_s, moved, each = ALPHA_S + segments.step_extra_s, (p - 1) / p * nbytes, nbytes / p
+    moving = 1 / segments.limit_bytes_per_s
+    last_s = min(gamma, moving) * min(2**20, each / 2)
+    assert found == close(2 * (p - 1) * step_s + 2 * moved * moving + moved * max(0.0, gamma - moving) + last_s)

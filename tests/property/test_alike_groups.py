@@ -15,10 +15,14 @@ def network(*changes: str) -> ClusterNetwork:
     return cluster_network(plan)
 
 
+PROCESSORS = "cluster.nodes=[{device: xeon-e5-2680v4, workers_per_node: 6, count: 8}]"
+
+
 @pytest.mark.parametrize("size", [2, 3, 8])
 @pytest.mark.parametrize("nbytes", [1000, 10_000_000])
-def test_prices_of_alike_groups_are_those_of_each_group(size: int, nbytes: int) -> None:
-    shared, apart = network(), network()
+@pytest.mark.parametrize("changes", [[], [PROCESSORS]])
+def test_prices_of_alike_groups_are_those_of_each_group(size: int, nbytes: int, changes: list[str]) -> None:
+    shared, apart = network(*changes), network(*changes)
     ranks = [Rank(rank) for rank in range(apart.cluster.workers // size * size)]
     groups = [tuple(ranks[low : low + size]) for low in range(0, len(ranks), size)]
     alike = shared.fabric.alike(groups)

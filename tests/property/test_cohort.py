@@ -29,6 +29,8 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import ClusterNetwork, MeasuredNetwork, Network, NoCost
 from paceline.simulator.runs.engine import run_job
 from paceline.simulator.runs.run import perform
+from paceline.topologies.catalogue.host_memory import HostMemory
+from paceline.topologies.cluster import Cluster
 from paceline.workloads import build
 from tests.clusters import star
 from tests.support import FixedTiming, built, job_of, placed
@@ -58,7 +60,20 @@ def networks(nodes: list[list[int]]) -> dict[str, Network]:
         "free": NoCost(),
         "measured": MeasuredNetwork(lambda _, members, size: 0.1 + 1e-3 * (size + members), lambda _: 0.25),
         "modelled": ClusterNetwork(star(*map(len, nodes), latency_s=0.015625)),
+        "in memory": ClusterNetwork(in_memory(star(*map(len, nodes), latency_s=0.015625))),
     }
+
+
+def in_memory(cluster: Cluster) -> Cluster:
+    """Returns a cluster whose ranks share the memory of their node; every second node's is slower."""
+    link = replace(cluster.nodes[0].intra_node_link, medium="memory")
+    memories = [
+        HostMemory(bytes_per_s=5000.0 / (1 + number % 2), core_bytes_per_s=2000.0, provenance="a test's own")
+        for number in range(len(cluster.nodes))
+    ]
+    pairs = zip(cluster.nodes, memories, strict=True)
+    nodes = tuple(replace(node, intra_node_link=link, memory=memory) for node, memory in pairs)
+    return replace(cluster, nodes=nodes)
 
 
 def drawn_timing(seed: int, ranks: int, work: float) -> FixedTiming:
@@ -112,7 +127,7 @@ def both(job: Job, timing: FixedTiming, network: str, nodes: list[list[int]], sc
 @pytest.mark.parametrize(
     ("name", "network"),
     [(name, "free") for name in IN_STEP if "layerwise" not in name]
-    + [(name, network) for name in IN_STEP for network in ("measured", "modelled")],
+    + [(name, network) for name in IN_STEP for network in ("measured", "modelled", "in memory")],
 )
 @examples(3, 200)
 @given(counts=COUNTS, seed=st.integers(0, 999), work=st.sampled_from([0.0, 0.0625]), steps=st.integers(1, 6))

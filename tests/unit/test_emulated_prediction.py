@@ -15,9 +15,10 @@ from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.kernel.clock import Clock
 from paceline.simulator.kernel.simpy_events import after
 from paceline.simulator.network.emulated import Carrier, EmulatedNetwork, all_reduce_s, leg_s
-from paceline.simulator.network.gloo import SEGMENT_BYTES, WORD_BYTES, ProcessGroups
+from paceline.simulator.network.gloo import WORD_BYTES, ProcessGroups
 from paceline.simulator.network.network import MeasuredNetwork
 from paceline.simulator.runs.plan_timing import PlanTiming
+from paceline.topologies.catalogue.libraries import GLOO_SEGMENT_BYTES
 from paceline.topologies.catalogue.machine_profile import EmulationCosts
 from paceline.topologies.packet_lines import HEADERS, Line, Lines
 from tests.thorough import cases
@@ -151,10 +152,10 @@ def test_an_all_reduce_sends_a_segment_while_it_announces_the_next(p: int) -> No
 
 
 def test_an_all_reduce_of_much_needs_what_its_line_needs() -> None:
-    nbytes = cases(8, 40) * SEGMENT_BYTES
+    nbytes = cases(8, 40) * GLOO_SEGMENT_BYTES
     (left,), sent = performed(star(4), AllReduce(value=Null(nbytes // 4), group=group(4), key="k"))
     beside_s = max(left.values()) - 2 * 3 / 4 * nbytes / RATE
-    assert 0 < beside_s < SEGMENT_BYTES / RATE  # it pauses once, because the gathered vectors are reduced first
+    assert 0 < beside_s < GLOO_SEGMENT_BYTES / RATE  # it pauses once, because the gathered vectors are reduced first
     assert all(count == pytest.approx(2 * 3 / 4 * nbytes * SHARE, rel=0.001) for count in sent)
 
 
@@ -244,7 +245,7 @@ def test_collectives_that_a_rank_starts_follow_each_other() -> None:
 
 def test_large_segments_are_a_mebibyte() -> None:
     """A ring of two of 8 MB: shares of four segments, each announced for itself."""
-    nbytes = 8 * SEGMENT_BYTES
+    nbytes = 8 * GLOO_SEGMENT_BYTES
     _, sent = performed(star(2), AllReduce(value=Null(nbytes // 4), group=group(2), key="k"))
     words = 2 * 8 * 2 + 8  # announcements for each segment: that it is sent, and that the other's is awaited
     assert sent[0] > nbytes * SHARE

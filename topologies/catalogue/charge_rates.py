@@ -86,13 +86,7 @@ class ChargeRates:
 
     def bytes_per_s(self, footprint: float) -> float:
         """Returns the bandwidth for vectors of `footprint` bytes in all."""
-        before = self.bandwidths[0]
-        for size, rate in self.bandwidths:
-            if footprint <= size:
-                share = math.log(footprint / before[0]) / math.log(size / before[0]) if size > before[0] else 1.0
-                return 1 / ((1 - share) / before[1] + share / rate)
-            before = size, rate
-        return before[1]
+        return interpolated(self.bandwidths, footprint)
 
     def reduce_s_per_byte(self, nbytes: float, sharing: int = 1) -> float:
         """Returns the time to add a received byte to a local one: two reads and a write.
@@ -104,6 +98,17 @@ class ChargeRates:
         if 2 * nbytes <= CACHE_BYTES_PER_CORE:
             return 3 / self.bytes_per_s(2 * nbytes)
         return 3 / min(self.bytes_per_s(2 * nbytes), self.total_bytes_per_s / sharing)
+
+
+def interpolated(bandwidths: tuple[tuple[float, float], ...], footprint: float) -> float:
+    """Returns a bandwidth for `footprint` bytes in use, given pairs of bytes and bandwidth as in `ChargeRates`."""
+    before = bandwidths[0]
+    for size, rate in bandwidths:
+        if footprint <= size:
+            share = math.log(footprint / before[0]) / math.log(size / before[0]) if size > before[0] else 1.0
+            return 1 / ((1 - share) / before[1] + share / rate)
+        before = size, rate
+    return before[1]
 
 
 def device_rates(spec: Spec) -> ChargeRates:

@@ -244,6 +244,8 @@ class Library:
         through_host: how data of devices pass the memory of their hosts: `copied`: whole vectors, before and after the
             operation; `pipelined`: in pieces, while they are sent to other nodes; `never`: they do not.
         gpudirect: whether they do not where the system has GPUDirect RDMA.
+        segment_bytes: the largest segment of a message of a ring, of which two are in flight: one is added while the
+            next one arrives; 0: a message is added when it has arrived.
         sums_steps: whether the latencies of steps do not overlap with the bytes of others: all are paid first.
         adapt: returns a protocol as the members of a collective of so many bytes use it with a version, or None if they
             cannot.
@@ -262,6 +264,7 @@ class Library:
     occupies: Literal["multiprocessors", "core"] | None = None
     through_host: Literal["never", "pipelined", "copied"] = "never"
     gpudirect: bool = False
+    segment_bytes: float = 0.0
     sums_steps: bool = False
     adapt: Callable[[Protocol, Members, float, tuple[int, int]], Protocol | None] | None = None
     provenance: str
@@ -403,7 +406,10 @@ def _adapted_by_mpi(one: Protocol, members: Members, nbytes: float, _version: tu
 EAGER_TCP_BYTES = 65_536.0 - 64
 """messages of this size and above ask the receiver first, in Open MPI over TCP: MEMORY high"""
 GLOO_CORE_BYTES_PER_S = 1.16e9
-"""what one core sends or receives through gloo: FOUND (gloo issue 248: 20 MB in 17.25 ms)"""
+"""what one core sends or receives through gloo: FOUND (gloo issue 248: 20 MB in 17.25 ms). This all-reduce of two ranks
+adds half of its bytes, one segment while the next arrives, so the rate contains what adding costs beside"""
+GLOO_SEGMENT_BYTES = 2**20
+"""bytes of the largest segment of a ring: FOUND facebookincubator/gloo gloo/allreduce.h @cc44198 (kMaxSegmentSize)"""
 
 
 def _over_tcp() -> tuple[Protocol, ...]:
@@ -439,8 +445,6 @@ HIERARCHY_SINCE = (5, 0)
 """Open MPI's first version in which all-reduces of several nodes use coll/han: MEMORY high; its priority is FOUND"""
 HIERARCHY_SEGMENT_BYTES = 65_536
 """segment size of vectors: FOUND open-mpi/ompi coll_han_component.c (allreduce_segsize; priority 35, tuned: 30)"""
-KNOMIAL_RADIX = 4
-"""radix of the broadcast tree of 32 to 127 ranks: tree FOUND (coll_tuned_decision_fixed.c), radix MEMORY high"""
 OPEN_MPI_1 = _table((ALL, 10_000, RD), (ALL, ALL, RING))
 
 LIBRARIES: dict[str, Library] = {
@@ -524,6 +528,7 @@ LIBRARIES: dict[str, Library] = {
                 "20 us as in its protocol",
             ),
             reduces="core",
+            segment_bytes=GLOO_SEGMENT_BYTES,
             occupies="core",
             through_host="copied",
             provenance="FOUND facebookincubator/gloo docs/algorithms.md, gloo/allreduce.cc @cc44198; copies to pinned "
