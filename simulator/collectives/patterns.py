@@ -311,8 +311,8 @@ def levels(nodes: Sequence[Sequence[int]], nbytes: float) -> tuple[Rounds, Round
     Both process segments at the same time: nodes one of them, leaders the one before. Nodes broadcast over a binomial
     tree, where Open MPI takes a 4-nomial one for segments of 2 KiB and more among 32 to 127 ranks (FOUND
     coll_tuned_decision_fixed.c and coll_tuned_bcast_decision.c @8efebee). Rejected: that tree. The published times of
-    36 ranks a node are then 62 % off in the mean instead of 53 %, and long ones are too slow already: in our model the
-    three messages of a sender share the rate of one, and all messages the memory as if half of the ranks sent.
+    36 ranks a node are then 62 % off in the mean instead of 53 %, and long ones are too slow already, as the three
+    messages of a sender share the rate of one.
 
     Args:
         nodes: the places on each node; the first is its leader.
