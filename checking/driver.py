@@ -23,6 +23,7 @@ from paceline.algorithms.core.errors import (
     InputError,
     ProgramError,
 )
+from paceline.algorithms.core.fast_values import fast_constructor
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.operations import Op, Receive, Start
@@ -42,6 +43,7 @@ from paceline.records.recorder import Recorder
 from paceline.records.trace import Schedule, Snapshot, Trace
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One line of the log: the move and, if a lane moved, its operation and answer and the step of its rank."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from paceline.algorithms.core.errors import RunFailed
+from paceline.algorithms.core.fast_values import fast_constructor
 from paceline.topologies.faults.slowdowns import FULL_SPEED, Speed
 from paceline.topologies.faults.worker_faults import FAILURES, NODE_FAILURES, Crashes, poisson
 
@@ -30,6 +31,7 @@ FULL = 1 - 1e-9
 """fraction of a checkpoint's period that counts as complete, because sums are rounded"""
 
 
+@fast_constructor
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """A stage, from its beginning to its end or to the crash that ended it; a crash itself takes no time."""
