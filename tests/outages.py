@@ -9,12 +9,12 @@ from paceline.algorithms.core.operations import AllReduce
 from paceline.algorithms.core.values import Group, Null, Rank
 from paceline.simulator.collectives.execution import EventDriver
 from paceline.simulator.kernel.clock import Clock
-from paceline.simulator.network.network import ClusterNetwork
 from paceline.topologies.catalogue.device import Device
 from paceline.topologies.cluster import Cluster, Node
 from paceline.topologies.faults.link_faults import LinkFault
 from paceline.topologies.graphs.graph import Graph
 from paceline.topologies.graphs.links import Link
+from tests.traffic import CountedNetwork
 
 WIRE = Link(name="wire", latency_s=0.0, bytes_per_s=1000.0, provenance="a test's own")
 
@@ -51,9 +51,9 @@ def played(
     collectives: Sequence[tuple[float, int, *tuple[int, ...]]] = (),
     *,
     carried_out: bool = False,
-) -> tuple[list[float], ClusterNetwork]:
+) -> tuple[list[float], CountedNetwork]:
     """Returns the result of `ends`, and the network."""
-    network, clock = ClusterNetwork(cluster, "ring"), Clock()
+    network, clock = CountedNetwork(cluster, "ring"), Clock()
     network.attach(clock)
     if carried_out:
         network._contention.start = lambda plan: EventDriver(clock, network._carry, plan).done  # type: ignore[method-assign]

@@ -3,16 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 import numpy as np
 import pytest
+import simpy
 
 from paceline.records.links import Links
+from paceline.simulator.flows.flow_engine import Flows, Port
 from paceline.simulator.network.network import ClusterNetwork, Network
 
 SAME = 1e-12
 """relative difference of sums of the same bytes in another order"""
+
+
+class CountedFlows(Flows):
+    """Flows that add up what each port carries: of each flow, what no longer remains of it."""
+
+    def __init__(self, env: simpy.Environment, capacity: Mapping[Port, float]) -> None:
+        super().__init__(env, capacity)
+        self._bytes = dict.fromkeys(capacity, 0.0)
+        self._counted: dict[simpy.Event, tuple[tuple[Port, ...], float]] = {}
+        """the ports of each flow, and what remained of it when it was counted for the last time"""
+
+    @property
+    def carried_bytes(self) -> dict[Port, float]:
+        for event in self._counted:
+            self._count(event)
+        return dict(self._bytes)
+
+    def _count(self, event: simpy.Event) -> None:
+        ports, before = self._counted[event]
+        left = self.remaining(event)
+        for port in ports:
+            self._bytes[port] += before - left
+        self._counted[event] = ports, left
+
+    def begin(self, ports: tuple[Port, ...], nbytes: float, limit_bytes_per_s: float = inf) -> simpy.Event:
+        event = super().begin(ports, nbytes, limit_bytes_per_s)
+        self._counted[event] = ports, nbytes
+        return event
+
+    def move(self, event: simpy.Event, ports: tuple[Port, ...]) -> None:
+        self._count(event)
+        self._counted[event] = ports, self._counted[event][1]
+        super().move(event, ports)
+
+    def cancel(self, event: simpy.Event) -> None:
+        self._count(event)
+        del self._counted[event]
+        super().cancel(event)
+
+
+class CountedNetwork(ClusterNetwork):
+    """A cluster's network whose flows are counted, apart from its `traffic`."""
+
+    def attach(self, env: simpy.Environment) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("paceline.simulator.network.network.Flows", CountedFlows)
+            super().attach(env)
+
+    @property
+    def carried_bytes(self) -> dict[Port, float]:
+        """The bytes that each port has carried, except for collectives that were alone on their ports."""
+        assert isinstance(self._flows, CountedFlows)
+        return self._flows.carried_bytes
 
 
 def carried(network: Network) -> dict[str, float]:

@@ -274,8 +274,8 @@ def alone_on(plan: CollectivePlan, fabric: Fabric) -> Alone:
 # * A plan that a timer represents counts all messages of its pattern, which are those that would be simulated one by
 #   one. If its messages are simulated from some instant on, `begun` counts what they had carried until then; and if a
 #   timer represents it again, `begun` takes back what they have carried.
-# * Rejected: reading the counters of the flow engine. They are rates times durations, so that they have rounding
-#   errors, and collectives that are alone on their ports never get there.
+# * Rejected: counting in the flow engine. Rates times durations have rounding errors, and collectives that are alone on
+#   their ports never get there.
 
 
 class LinkTraffic:

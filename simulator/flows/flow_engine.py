@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from math import inf
 
 import simpy
@@ -89,8 +88,6 @@ class Flows:
         self._net, self._code = network(capacity.values()), PLAIN_PYTHON
         self._capacity = dict(capacity)
         """present bytes per second of each port"""
-        self._carried: dict[tuple[Port, ...], float] = {}
-        """bytes that flows have carried along each route while they were not in the network"""
         self._begun = 0
         self._under_way: dict[simpy.Event, _Flow] = {}
         self._done: dict[int, simpy.Event] = {}
@@ -119,23 +116,6 @@ class Flows:
     def idle(self) -> bool:
         """Whether no flow is under way or about to enter."""
         return not self._under_way and not self._to_enter
-
-    @property
-    def carried_bytes(self) -> dict[Port, float]:
-        """The bytes that each port has carried so far, as rates times durations."""
-        net, carried = self._net, [link.carried for link in self._net.links]
-        for number in self._done:
-            flow = net.flows[number]
-            for entry in net.entries[flow.first : flow.first + flow.hops]:
-                carried[entry.link] += flow.moved + flow.rate * (self._env.now - flow.since)
-        now = self._env.now
-        separate = [
-            (flow.ports, flow.rate * (now - flow.since_s)) for flow in self._under_way.values() if flow.separate
-        ]
-        for ports, moved in chain(self._carried.items(), separate):
-            for port in ports:
-                carried[self._number[port]] += moved
-        return {port: carried[number] for port, number in self._number.items()}
 
     def begin(self, ports: tuple[Port, ...], nbytes: float, limit_bytes_per_s: float = inf) -> simpy.Event:
         """Begins a flow.
@@ -271,10 +251,8 @@ class Flows:
                 del sharing[port]
 
     def _leave_ports(self, flow: _Flow) -> None:
-        """Frees the ports of a flow that shares none, and counts the bytes that they have carried."""
-        moved = flow.rate * (self._env.now - flow.since_s)
-        flow.separate, flow.remaining = False, flow.remaining - moved
-        self._carried[flow.ports] = self._carried.get(flow.ports, 0.0) + moved
+        """Frees the ports of a flow that shares none."""
+        flow.separate, flow.remaining = False, flow.remaining - flow.rate * (self._env.now - flow.since_s)
         for port in flow.ports:
             self._separate.pop(port, None)  # a route may pass a port twice
 

@@ -63,8 +63,6 @@ class Link:
     """bytes per second"""
     room: float
     """capacity that is not used by flows that keep their rates"""
-    carried: float = 0.0
-    """bytes of flows that have left, as rates times durations"""
     head: int = NONE
     """its first entry"""
     holding: int = 0
@@ -87,10 +85,8 @@ class Flow:
     hops: int
     """its entries are first, first + 1, …, first + hops - 1"""
     remaining: float
-    moved: float = 0.0
-    """bytes moved since it entered"""
     since: float = 0.0
-    """the time at which `remaining` and `moved` were updated"""
+    """the time at which `remaining` was updated"""
     rate: float = 0.0
     bottleneck: int = NONE
     turn: int = NONE
@@ -319,7 +315,7 @@ def sift_down(queue: Queue, item: int, at: int) -> None:
 def enter(net: Net, number: int, now: float) -> None:
     """Lets a flow begin. Its rate is 0 until `solve`."""
     flow = net.flows[number]
-    flow.since, flow.rate, flow.moved, flow.bottleneck = now, 0.0, 0.0, NONE
+    flow.since, flow.rate, flow.bottleneck = now, 0.0, NONE
     for at in range(flow.first, flow.first + flow.hops):
         entry = net.entries[at]
         link = net.links[entry.link]
@@ -363,7 +359,6 @@ def leave(net: Net, number: int, now: float) -> None:
         if entry.after != NONE:
             net.entries[entry.after].before = entry.before
         link.room = link.room + flow.rate if link.head != NONE else link.capacity
-        link.carried += flow.moved
         if link.holding > 0 and net.holds.place[entry.link] == NONE:
             put(net.holds, entry.link, link.held)
 
@@ -407,11 +402,10 @@ def free(net: Net, number: int) -> None:
 
 
 def account(net: Net, number: int, now: float) -> None:
-    """Adds the bytes that a flow has moved since the last call, or since its rate was set."""
+    """Subtracts the bytes that a flow has moved since the last call, or since its rate was set."""
     flow = net.flows[number]
-    moved = flow.rate * (now - flow.since)
-    flow.since, flow.moved = now, flow.moved + moved
-    flow.remaining -= moved
+    flow.remaining -= flow.rate * (now - flow.since)
+    flow.since = now
 
 
 # --- plain Python, or machine code: solving --------------------------------------------------------------------------
@@ -640,7 +634,7 @@ def fair_rates(routes: Sequence[Sequence[Any]], capacity: Mapping[Any, float]) -
 
 def finish_times(
     capacity: Sequence[float], routes: Sequence[Sequence[int]], starts_s: Times, nbytes: Times, *, compiled: bool = True
-) -> tuple[Times, Net, int]:
+) -> tuple[Times, int]:
     """Computes when flows end that begin at known times.
 
     Args:
@@ -651,7 +645,7 @@ def finish_times(
         compiled: whether to run compiled code.
 
     Returns:
-        The ends, the network at the end, and how often rates were solved.
+        The ends, and how often rates were solved.
     """
     order = np.argsort(starts_s, kind="stable")  # concurrent flows are near each other in memory
     ordered = [routes[number] for number in order.tolist()]
@@ -666,4 +660,4 @@ def finish_times(
         solved = play(net, times)
     ends_s = np.empty(len(order))
     ends_s[order] = times
-    return ends_s, net, int(solved)
+    return ends_s, int(solved)

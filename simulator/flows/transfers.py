@@ -49,8 +49,6 @@ class Outcome:
 
     finish_s: list[float]
     """the end of each transfer, in the given order"""
-    carried_bytes: dict[str, float]
-    """bytes through each shared pipe, as rates times durations"""
     solved: int
     """how often rates were solved; simultaneous changes count once"""
 
@@ -66,7 +64,7 @@ def transfer_all(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer], *, co
         compiled: whether to run compiled code; by default, if there are many transfers.
 
     Returns:
-        The ends, the bytes that each pipe carried, and the number of solutions.
+        The ends, and the number of solutions.
 
     Raises:
         InputError: a route names an unknown pipe, or a number is negative or not finite.
@@ -89,10 +87,9 @@ def transfer_all(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer], *, co
             capacity.append(min(limits))
     nbytes = np.array([float(transfers[at].nbytes) for at in under_way])
     compiled = len(transfers) >= MANY if compiled is None else compiled
-    ends_s, net, solved = finish_times(capacity, routes, finish_s[under_way], nbytes, compiled=compiled)
+    ends_s, solved = finish_times(capacity, routes, finish_s[under_way], nbytes, compiled=compiled)
     finish_s[under_way] = ends_s
-    carried = {name: float(net.links[at].carried) for name, at in number.items()}
-    return Outcome(finish_s=finish_s.tolist(), carried_bytes=carried, solved=solved)
+    return Outcome(finish_s=finish_s.tolist(), solved=solved)
 
 
 def _check(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer]) -> None:

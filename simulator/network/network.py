@@ -320,11 +320,6 @@ class ClusterNetwork:
             assert isinstance(env, Clock), "links that vary need a clock with background callbacks"
             varying.run(env, self._flows, self._contention, self._awaits_repair)
 
-    @property
-    def carried_bytes(self) -> Mapping[Port, float]:
-        """The bytes that each port has carried so far, except for collectives that were alone on their ports."""
-        return self._flows.carried_bytes
-
     def _carry(self, source: Rank, to: Rank, nbytes: float, path: Path) -> simpy.Event:
         self._on_route[path.ports] += nbytes
         if self._outages is not None:

@@ -27,6 +27,7 @@ from paceline.topologies.graphs.gpu_machines import pcie_tree
 from paceline.topologies.graphs.links import LINKS, Link
 from tests.clusters import Written, answer, star
 from tests.support import FixedTiming, job_of
+from tests.traffic import CountedNetwork
 
 EXACT = 1e-9
 NUMBERS = 4096
@@ -268,7 +269,7 @@ def test_a_cancelled_access_frees_the_memory() -> None:
 
 def test_the_memory_carries_all_that_accesses_move() -> None:
     cluster = one_node(3)
-    network = ClusterNetwork(cluster)
+    network = CountedNetwork(cluster)
 
     @program
     def main(me: RankContext, state: Replica) -> Program[None]:

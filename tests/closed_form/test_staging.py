@@ -38,7 +38,7 @@ from paceline.workloads.reading import Order
 from tests.clusters import Written, answer
 from tests.reading import supply
 from tests.support import FixedTiming, job_of
-from tests.traffic import carried
+from tests.traffic import CountedNetwork, carried
 
 EXACT = 1e-9
 BATCH = 8
@@ -91,8 +91,8 @@ def run(
     reads: Supply | None = None,
     others: Any = None,
     timing: FixedTiming | None = None,
-) -> tuple[Trace, ClusterNetwork]:
-    network, workers = ClusterNetwork(cluster, library=library), cluster.workers
+) -> tuple[Trace, CountedNetwork]:
+    network, workers = CountedNetwork(cluster, library=library), cluster.workers
     job = job_of(Written(first=main, others=others), workers, nodes=cluster.placement)
     memory, timing = NodeMemory(network), timing or FixedTiming(compute=compute_s)
     return simulate_job(job, timing, network, Schedule(1), hosts=HostCosts(supply=reads, staging=memory)), network
@@ -310,7 +310,7 @@ def test_a_copy_begins_when_its_rank_enters() -> None:
     assert [answer(trace, rank) for rank in range(2)] == pytest.approx([1.0 + 0.5 + inside_s + 1.0] * 2, rel=EXACT)
 
 
-def message_s(cluster: Cluster, library: str) -> tuple[float, ClusterNetwork]:
+def message_s(cluster: Cluster, library: str) -> tuple[float, CountedNetwork]:
     """The time of one vector from the first worker to the second."""
 
     @program

@@ -97,11 +97,10 @@ def test_nor_does_it_matter_where_everything_is_equal(transfers: list[Transfer])
 
 
 @given(pipes_of(), TRANSFERS)
-def test_every_byte_is_carried_over_every_link_of_its_route(pipes: dict[str, Pipe], transfers: list[Transfer]) -> None:
-    outcome = transfer_all(pipes, transfers)
-    due = {name: sum(one.nbytes for one in transfers if name in one.route) for name in outcome.carried_bytes}
-    assert outcome.carried_bytes == pytest.approx(due, rel=CLOSE, abs=1e-6)
-    last_s = max(outcome.finish_s, default=0.0)
+def test_no_link_carries_more_than_its_capacity(pipes: dict[str, Pipe], transfers: list[Transfer]) -> None:
+    shared = [name for name in pipes if not pipes[name].per_flow]
+    due = {name: sum(one.nbytes for one in transfers if name in one.route) for name in shared}
+    last_s = max(transfer_all(pipes, transfers).finish_s, default=0.0)
     assert all(due[name] <= pipes[name].bytes_per_s * last_s * (1 + CLOSE) for name in due)
 
 

@@ -61,7 +61,7 @@ def test_whether_collectives_are_carried_out_makes_no_difference(cluster: Cluste
     expected_s, other = played(cluster, messages, collectives, carried_out=True)
     assert ended_s == pytest.approx(expected_s, rel=1e-9)
     assert_equal_bytes(carried(network), carried(other), rel=1e-9)
-    assert_equal_bytes(carried(other), other.carried_bytes, rel=1e-9)  # rates times durations, counted by flows
+    assert_equal_bytes(carried(other), other.carried_bytes, rel=1e-9)  # by what remains of flows
 
 
 @given(cluster=failing())

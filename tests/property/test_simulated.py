@@ -22,7 +22,7 @@ from paceline.simulator.network.network import ClusterNetwork, NoCost
 from tests.clusters import star
 from tests.support import FixedTiming, job_of, nodes_for
 from tests.thorough import FAMILIES, examples, sampled
-from tests.traffic import carried
+from tests.traffic import CountedNetwork, carried
 
 COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=3)
 COMPUTE = st.lists(st.floats(0.1, 10.0), min_size=1, max_size=9)
@@ -154,9 +154,9 @@ def test_every_link_carries_what_was_sent_over_it(
     """Number 53: a port's rate over time adds up to the messages through it, to the rounding of that sum."""
     job, counts = job_on(counts, name)
     cluster = star(*counts, latency_s=latency_s)
-    network = ClusterNetwork(cluster)
+    network = CountedNetwork(cluster)
     trace = simulate_job(job, FixedTiming(compute=times(compute)), network, Schedule(every=2))
-    due = dict.fromkeys(network.carried_bytes, 0)
+    due = dict.fromkeys(network.carried_bytes, 0.0)
     for span in trace.spans:
         if span.activity in {"send", "receive"} and span.rank < job.workers:
             here, there = (span.rank, cluster.node_of(span.rank)), (job.workers, 0)  # the server is on node 0

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from paceline.algorithms.core.values import Rank
 from paceline.simulator.kernel.clock import Clock
-from paceline.simulator.network.network import ClusterNetwork
 from paceline.topologies.cluster import Cluster
 from paceline.topologies.graphs.network_graphs import ring
 from paceline.topologies.graphs.variation import Variation
 from tests.clusters import star
 from tests.outages import WIRE, ends, on
 from tests.thorough import examples
+from tests.traffic import CountedNetwork
 from tests.varying import varied
 
 LAWS = st.builds(
@@ -64,7 +64,7 @@ def test_every_port_carries_the_bytes_of_its_messages(cluster: Cluster, data: st
     ranks = st.integers(0, cluster.workers - 1)
     pairs = st.tuples(ranks, ranks).filter(lambda pair: pair[0] != pair[1])
     messages = data.draw(st.lists(st.tuples(TIMES, pairs, SIZES), min_size=1, max_size=6))
-    network, clock = ClusterNetwork(cluster, seed=data.draw(st.integers(0, 5))), Clock()
+    network, clock = CountedNetwork(cluster, seed=data.draw(st.integers(0, 5))), Clock()
     network.attach(clock)
     expected: dict[str, float] = {}
 

@@ -11,16 +11,17 @@ from simpy.events import ProcessGenerator
 
 from paceline.algorithms.core.errors import InputError
 from paceline.simulator.flows.flow_engine import Flows
+from tests.traffic import CountedFlows
 
 Act = Callable[[Flows, list[simpy.Event]], None]
 
 
 def ends(
     capacity: dict[str, float], begin: Sequence[Callable[[Flows], simpy.Event]], acts: dict[float, Act], until: float
-) -> tuple[list[float | None], Flows]:
+) -> tuple[list[float | None], CountedFlows]:
     """Returns when flows that begin at 0 end, with these events."""
     env = simpy.Environment(0.0)
-    flows = Flows(env, capacity)
+    flows = CountedFlows(env, capacity)
     events = [one(flows) for one in begin]
     found: list[float | None] = [None] * len(events)
 
@@ -166,7 +167,7 @@ def test_machine_code_goes_on_where_very_many_flows_are_under_way(
 
     def finish_s() -> list[float]:
         env = simpy.Environment(0.0)
-        flows = Flows(env, {"all": 50.0} | {f"own {number}": 1.0 + number % 7 for number in range(60)})
+        flows = CountedFlows(env, {"all": 50.0} | {f"own {number}": 1.0 + number % 7 for number in range(60)})
         ended: list[float] = []
 
         def begin() -> ProcessGenerator:
