@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -295,20 +295,7 @@ class Choice:
 
     def record(self) -> dict[str, Any]:
         """Returns the entry in the record of a run."""
-        return {
-            "kind": self.kind,
-            "ranks": self.ranks,
-            "bytes": self.nbytes,
-            "algorithm": self.algorithm,
-            "protocol": self.protocol,
-            "predicted_s": self.predicted_s,
-            "others_s": dict(self.others_s),
-            "left_out": dict(self.left_out),
-        }
-
-
-def _label(algorithm: str, protocol: str | None) -> str:
-    return algorithm if protocol is None else f"{algorithm}/{protocol}"
+        return {{"nbytes": "bytes"}.get(name, name): value for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +308,7 @@ class Candidate:
 
     @property
     def label(self) -> str:
-        return _label(self.algorithm, self.protocol)
+        return self.algorithm if self.protocol is None else f"{self.algorithm}/{self.protocol}"
 
 
 class Tuner:

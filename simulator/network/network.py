@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -149,28 +149,22 @@ class PricesAhead(Protocol):
         ...
 
 
-class Channels:
-    """Serial channels, one for each group and stream; first come, first served."""
+class Served:
+    """Servers that serve one request at a time, first come, first served: ranks' processors, or serial channels."""
 
-    def __init__(self, env: simpy.Environment) -> None:
-        self._env = env
-        self._free_s: dict[tuple[Group, str], float] = {}
+    def __init__(self) -> None:
+        self._free_s: dict[Hashable, float] = {}
 
-    def serve(self, group: Group, stream: str, seconds: float) -> simpy.Event:
-        """Occupies a channel: start = max(now, end of the one before).
+    def end_s(self, server: Hashable, now: float, seconds: float) -> float:
+        """Adds a request, and returns when it has been served.
 
         Args:
-            group: the group.
-            stream: its stream.
-            seconds: how long the channel is occupied.
-
-        Returns:
-            An event for the end.
+            server: the server, such as a rank or a group with its stream.
+            now: the present time.
+            seconds: how long the request occupies the server.
         """
-        now = self._env.now
-        end = max(now, self._free_s.get((group, stream), 0.0)) + seconds
-        self._free_s[group, stream] = end
-        return self._env.timeout(end - now)
+        end_s = self._free_s[server] = max(now, self._free_s.get(server, 0.0)) + seconds
+        return end_s
 
 
 class NoCost:
@@ -226,7 +220,7 @@ class MeasuredNetwork:
         self._collective_s, self._message_s, self._memory = collective_s, message_s, memory
 
     def attach(self, env: simpy.Environment) -> None:
-        self._env, self._channels = env, Channels(env)
+        self._env, self._channels = env, Served()
 
     def message(self, source: Rank, to: Rank, nbytes: int) -> simpy.Event:
         return self._env.timeout(self.message_seconds(source, to, nbytes))
@@ -238,7 +232,8 @@ class MeasuredNetwork:
         return cost_s(nbytes)
 
     def collective(self, op: Collective, nbytes: int, stream: str) -> simpy.Event:
-        return self._channels.serve(op.group, stream, self.collective_cost_s(type(op).__name__, op.group, nbytes))
+        now, seconds = self._env.now, self.collective_cost_s(type(op).__name__, op.group, nbytes)
+        return self._env.timeout(self._channels.end_s((op.group, stream), now, seconds) - now)
 
     def collective_cost_s(self, kind: str, group: Group, nbytes: int) -> float:
         """Returns the seconds of a collective from its last entry.
@@ -311,7 +306,7 @@ class ClusterNetwork:
         """the last message of each pair"""
         self._queues: dict[tuple[Group, str], simpy.Event] = {}
         """the last collective of each group and stream"""
-        self._sending, self._receiving = Processors(), Processors()
+        self._sending, self._receiving = Served(), Served()
         self._outages: Outages | None = None
         if self._changes:
             assert isinstance(env, Clock), "link faults need a clock with background callbacks"
@@ -389,7 +384,7 @@ class ClusterNetwork:
         """Starts a message, after the one before it: first the sender's processor, then the ports."""
         env, pending.path = self._env, self.fabric.path(pending.source, pending.to, pending.nbytes)
         if seconds := pending.path.send_s:
-            after(env, self._sending.serve(pending.source, env.now, seconds) - env.now, lambda _: self._move(pending))
+            after(env, self._sending.end_s(pending.source, env.now, seconds) - env.now, lambda _: self._move(pending))
         else:
             self._move(pending)
 
@@ -413,7 +408,7 @@ class ClusterNetwork:
 
     def _take(self, pending: PendingMessage) -> None:
         now = self._env.now
-        come(pending.arrival, self._receiving.serve(pending.to, now, pending.path.receive_s) - now)
+        come(pending.arrival, self._receiving.end_s(pending.to, now, pending.path.receive_s) - now)
 
     # --- collectives ----------------------------------------------------------------------------------------------
 
@@ -486,21 +481,3 @@ class PendingMessage:
     """whether it has passed the ports, so that the next message of its pair may start"""
     follower: PendingMessage | None = None
     """the next message of its pair"""
-
-
-class Processors:
-    """The processors of ranks, which process one message at a time, first come, first served."""
-
-    def __init__(self) -> None:
-        self._free_s: dict[Rank, float] = {}
-
-    def serve(self, rank: Rank, now: float, seconds: float) -> float:
-        """Returns the time at which a rank's processor has processed a message.
-
-        Args:
-            rank: the rank.
-            now: the present time, at which the message is added.
-            seconds: its processing time.
-        """
-        end = self._free_s[rank] = max(now, self._free_s.get(rank, 0.0)) + seconds
-        return end
