@@ -215,7 +215,7 @@ class GraphFabric:
         """bytes per second of each port as faults leave it, without variation over time"""
         self._varied: dict[Port, float] = {}
         """the present factor of each port whose bandwidth varies over time"""
-        self._server_hops: dict[bool, Routed] = {}
+        self._with_server: dict[bool, Routed] = {}
         """the hops between workers and the server, by direction"""
         self._of_server: dict[tuple[int, bool], PathTable] = {}
         """the paths between workers and the server, by bytes and direction"""
@@ -297,15 +297,17 @@ class GraphFabric:
         if self._cache is not self._whole:
             return None
         if (known := self._of_server.get((nbytes, to_server))) is None:
-            if to_server not in self._server_hops:
-                workers = np.arange(self._cluster.workers)
-                server = np.full(len(workers), len(workers))
-                self._server_hops[to_server] = self._tables.routed(
-                    *((workers, server) if to_server else (server, workers))
-                )
             sizes = np.full(self._cluster.workers, float(nbytes))
-            known = self._of_server[nbytes, to_server] = self._tables.of_size(self._server_hops[to_server], sizes)
+            known = self._of_server[nbytes, to_server] = self._tables.of_size(self._server_hops(to_server), sizes)
         return known
+
+    def _server_hops(self, to_server: bool) -> Routed:
+        """Returns the hops between every worker and the server."""
+        if to_server not in self._with_server:
+            workers = np.arange(self._cluster.workers)
+            ends = workers, np.full(len(workers), len(workers))
+            self._with_server[to_server] = self._tables.routed(*(ends if to_server else ends[::-1]))
+        return self._with_server[to_server]
 
     def alike(self, groups: Sequence[Sequence[Rank]]) -> AlikeGroups | None:
         """Returns which groups have alike paths between their members; None if this is not known.
@@ -345,16 +347,19 @@ class GraphFabric:
         if (apart := self.node_of(source) != self.node_of(to)) and cluster.has_cards:
             cards = cluster.card_of(source, to), cluster.card_of(to, source)
         cache, key = self._cache, (here, there, *cards)
-        if key not in cache.known and max(source, to) >= cluster.workers >= MANY_WORKERS:
-            self._look_up_server()
+        if key not in cache.known and max(source, to) >= cluster.workers >= MANY_WORKERS and cache is self._whole:
+            found = self._server_hops(to >= cluster.workers)
+            at = int(np.searchsorted(found.away, min(source, to)))
+            hops = found.hops[found.first[at] : found.first[at + 1]].tolist()
+            cache.known[key] = tuple(cache.routes.connections[hop] for hop in hops)
         if key not in cache.known:
             between = (passed.get(source), passed.get(to)) if apart else NO_STOPS
             cache.known[key] = self._by_cards(here, there, between, cards)
-        hops = cache.known[key]
-        pieces = tuple(hop.link.piece(nbytes).up_to_bytes for hop in hops if hop.link.pieces)
+        way = cache.known[key]
+        pieces = tuple(hop.link.piece(nbytes).up_to_bytes for hop in way if hop.link.pieces)
         if (known := cache.paths.get((*key, pieces))) is None:
             peers = not (apart and {source, to} & passed.keys())  # else data rest in host memory on their way
-            known = cache.paths[*key, pieces] = self._along(here, hops, nbytes, peers=peers)
+            known = cache.paths[*key, pieces] = self._along(here, way, nbytes, peers=peers)
         return known
 
     def _by_cards(self, here: str, there: str, stops: Stops, cards: Stops) -> tuple[Connection, ...]:
@@ -380,22 +385,6 @@ class GraphFabric:
                 return way
         return shortest
 
-    def _look_up_server(self) -> None:
-        """Looks up the routes from every worker to the server and back at once, unless links are broken."""
-        if self._cache is not self._whole or self.buffers.passed or self._cluster.has_cards:
-            return
-        workers, copied, routes = self._cluster.workers, self.buffers.copied, self._whole.routes
-        names = [copied.get(rank) or self._cluster.vertex_of(rank) for rank in map(Rank, range(workers + 1))]
-        ends = [one for one in dict.fromkeys(names) if one != names[workers]]
-        numbers, server = [routes.numbers[one] for one in ends], [routes.numbers[names[workers]]] * len(ends)
-        for sources, targets, there in ((numbers, server, True), (server, numbers, False)):
-            first, hops = routes.many(sources, targets)
-            begins, taken = first.tolist(), hops.tolist()
-            for number, one in enumerate(ends):
-                pair = (one, names[workers]) if there else (names[workers], one)
-                its = taken[begins[number] : begins[number + 1]]
-                self._whole.known[*pair, None, None] = tuple(routes.connections[hop] for hop in its)
-
     def _hops(self, here: str, there: str) -> tuple[Connection, ...]:
         try:
             return self._cache.routes.between(here, there).connections
@@ -403,11 +392,9 @@ class GraphFabric:
             return self._whole.routes.between(here, there).connections
 
     def _along_hops(self, source: Rank, to: Rank, hops: tuple[Connection, ...], rests: bool, nbytes: float) -> Path:
-        return (
-            self._along(self._end_of(source), hops, nbytes, peers=not rests)
-            if hops
-            else self._inside(source, to, nbytes)
-        )
+        if not hops:
+            return self._inside(source, to, nbytes)
+        return self._along(self._end_of(source), hops, nbytes, peers=not rests)
 
     def _inside(self, source: Rank, to: Rank, nbytes: float) -> Path:
         link = self._cluster.nodes[self._cluster.node_of(source)].intra_node_link

@@ -161,7 +161,7 @@ def test_the_paths_to_a_server_are_looked_up_together(monkeypatch: pytest.Monkey
     monkeypatch.setattr("paceline.simulator.flows.fabric.MANY_WORKERS", 1)
     again = ClusterNetwork(replace(whole)).fabric
     assert [again.path(Rank(rank), Rank(workers), 1e6) for rank in range(workers)] == expected
-    assert len(again._whole.known) == 2 * workers  # all GPUs are away from the server's socket
+    assert len(again._server_hops(True).away) == workers == len(again._whole.known)  # GPUs are away from its socket
 
 
 AMOUNTS = st.lists(st.sampled_from([0.0, 1e-6, 0.3, 1.0, 7.0]), min_size=1, max_size=4)
