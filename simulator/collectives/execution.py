@@ -542,7 +542,7 @@ class EventDriver:
     def _start(self, index: int, nbytes: float) -> None:
         """Begins the transfer of a message, or of what is left of it, on its present path: links may have failed."""
         message, ranks = self._tables.messages[index], self._plan.ranks
-        path = self._plan.present_paths().path(index)
+        path = self._plan.present_paths().singly[index]
         message.latency_s = path.latency_s
         event = self._carry(ranks[message.source % len(ranks)], ranks[message.target % len(ranks)], nbytes, path)
         assert self._moving is not None, "a driver that was stopped starts nothing"

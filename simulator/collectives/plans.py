@@ -54,11 +54,12 @@ class MessagePaths:
         """The ports of each path."""
         return [tuple(self.ports[port] for port in self.passes[a:b]) for a, b in pairwise(self.first.tolist())]
 
-    def path(self, message: int) -> Path:
-        """Returns the path of a message, given its number in the order of parts and rounds."""
-        at = self.of_message[message]
-        limit = float(self.limit_bytes_per_s[at])
-        return Path(self.routes[at], float(self.latency_s[at]), limit_bytes_per_s=limit)
+    @cached_property
+    def singly(self) -> list[Path]:
+        """The path of each message, in the order of parts and rounds."""
+        numbers = zip(self.routes, self.latency_s.tolist(), self.limit_bytes_per_s.tolist(), strict=True)
+        paths = [Path(route, latency_s, limit_bytes_per_s=limit) for route, latency_s, limit in numbers]
+        return [paths[at] for at in self.of_message.tolist()]
 
     def by_path(self, nbytes: Amounts) -> Amounts:
         """Returns the bytes on each path, given those of each message in the order of parts and rounds."""

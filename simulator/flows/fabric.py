@@ -253,7 +253,7 @@ class GraphFabric:
             ends: the two ends of the link.
             rate: the bandwidth as a fraction of the full bandwidth, 0 … 1.
         """
-        for one in (port(*ends), port(*ends[::-1])):
+        for one in both_ways(ends):
             self.mean_capacity[one] = rate * self._full[one]
             self.capacity[one] = self.mean_capacity[one] * self._varied.get(one, 1.0)
 
@@ -264,7 +264,7 @@ class GraphFabric:
             ends: the two ends of the link.
             factor: the factor, above 0.
         """
-        for one in (port(*ends), port(*ends[::-1])):
+        for one in both_ways(ends):
             self._varied[one] = factor
             self.capacity[one] = self.mean_capacity[one] * factor
 
@@ -434,6 +434,11 @@ class GraphFabric:
                 [(hop.link.medium, piece.latency_s) for hop, piece in zip(hops, pieces, strict=True)]
             ),
         )
+
+
+def both_ways(ends: tuple[str, str]) -> tuple[Port, Port]:
+    """Returns the ports of both directions of a link, given its ends."""
+    return port(*ends), port(*ends[::-1])
 
 
 def own_cables(cables: int, workers: int) -> float:

@@ -21,7 +21,7 @@ import simpy
 from paceline.algorithms.core.values import Rank
 from paceline.simulator.collectives.contention import Contention, LinkTraffic
 from paceline.simulator.collectives.tuning import Tuner
-from paceline.simulator.flows.fabric import GraphFabric
+from paceline.simulator.flows.fabric import GraphFabric, both_ways
 from paceline.simulator.flows.flow_engine import Flows, Port
 from paceline.simulator.flows.path_tables import Path
 from paceline.simulator.kernel.clock import Clock
@@ -114,7 +114,7 @@ class Outages:
         """Returns the first broken link on a path; None if there is none."""
         if not self._broken:
             return None
-        gaps = {one: ends for ends in self._broken for one in _both_ways(ends)}
+        gaps = {one: ends for ends in self._broken for one in both_ways(ends)}
         return next((gaps[one] for one in ports if one in gaps), None)
 
     def _schedule_next(self) -> None:
@@ -127,12 +127,12 @@ class Outages:
         broken = {ends: since for ends, since in self._broken.items() if ends not in change.rates}
         broken |= {ends: now for ends, rate in change.rates.items() if rate == 0.0}  # a change names no link twice
         anew = broken.keys() != self._broken.keys()
-        self._contention.disturb(one for ends in change.rates for one in _both_ways(ends))
+        self._contention.disturb(one for ends in change.rates for one in both_ways(ends))
         if anew:
             self._carry_out_rerouted(broken)
         for ends, rate in change.rates.items():
             self._fabric.degrade(ends, rate)
-            for one in _both_ways(ends):
+            for one in both_ways(ends):
                 self._flows.change(one, self._fabric.capacity[one])
         self._broken = broken
         self._tuner.forget()
@@ -168,10 +168,6 @@ class Outages:
                     self._flows.move(event, ports)
             if not one.nbytes and self._gap(ports) is None:
                 event.succeed()
-
-
-def _both_ways(ends: Ends) -> tuple[Port, Port]:
-    return port(*ends), port(*ends[::-1])
 
 
 # * All links with the same interval are redrawn together, at multiples of it. The first bandwidths hold from the
@@ -231,7 +227,7 @@ class VaryingLinks:
         self._clock.meanwhile(one.redraws * one.every_s, lambda: self._redraw(one), self._wanted)
 
     def _redraw(self, one: Together) -> None:
-        ports = list(chain.from_iterable((port(*ends), port(*ends[::-1])) for ends in one.factors))
+        ports = list(chain.from_iterable(map(both_ways, one.factors)))
         self._contention.disturb(ports)
         if unseen := self._unseen(one):
             one.redraws += unseen
