@@ -20,7 +20,6 @@ from paceline.simulator.flows.fabric import GraphFabric
 from paceline.simulator.flows.path_tables import memory_port
 from paceline.simulator.interpreter.host_costs import HostCosts
 from paceline.simulator.interpreter.interpreter import simulate_job
-from paceline.simulator.network.network import ClusterNetwork
 from paceline.simulator.network.node_memory import NodeMemory
 from paceline.topologies.catalogue.device import Device
 from paceline.topologies.catalogue.host_memory import MUCH_BYTES, PIECE_BYTES, HostMemory, shares_sum
@@ -32,6 +31,7 @@ from paceline.topologies.graphs.links import LINKS, Link
 from tests.carried_out import simulate_by_events
 from tests.clusters import Written, answer
 from tests.support import FixedTiming, job_of
+from tests.traffic import CountedNetwork
 
 CORE, ALPHA_S, NETWORK_S = 1e9, 2e-6, 1e-5
 MEMORY = HostMemory(bytes_per_s=1e12, core_bytes_per_s=CORE, provenance="a test's own")
@@ -166,7 +166,7 @@ def test_a_collective_shares_the_memory_with_accesses_to_cells_and_with_other_gr
             yield from AllReduce(value=Null(nbytes // 4, 4), group=pair, key="pair")
         return (yield from Now())
 
-    network = ClusterNetwork(nodes)
+    network = CountedNetwork(nodes)
     job = job_of(Written(first=main), 5, nodes=[list(range(5))])
     trace = simulate_job(job, FixedTiming(), network, Schedule(1), hosts=HostCosts(cells=NodeMemory(network)))
     times = [answer(trace, rank) for rank in range(5)]

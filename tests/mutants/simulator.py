@@ -32,8 +32,8 @@ NETWORK = (
     Mutant(
         name="channel-not-serial",
         file="simulator/network/network.py",
-        old="end = max(now, self._free_s.get((group, stream), 0.0)) + seconds",
-        new="end = now + seconds",
+        old="max(now, self._free_s.get(server, 0.0)) + seconds",
+        new="now + seconds",
         bug="Collectives of one group and stream overlap on a measured network.",
         tests=("unit/test_simulator_network.py", "unit/test_simulator_programs.py", "unit/test_calibrate.py"),
     ),
