@@ -1,4 +1,4 @@
 """The vectorised interpreter: runs one program for a whole class of ranks, with arrays of times and values over them.
 
-Read `simulate` first, then `varying` and `interpreter`.
+Read `simulate` first, then `values`, `classes` and `collectives`.
 """

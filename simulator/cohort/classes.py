@@ -127,9 +127,9 @@ class OwnWork:
             of: returns the seconds of a rank, given the rank and what it is about.
             about: what it is about; a `Varying` if it differs between ranks.
         """
-        key = of, *[one.values.tobytes() if isinstance(one, Varying) else one for one in about]
+        key = of, *[value.values.tobytes() if isinstance(value, Varying) else value for value in about]
         if key not in self._known:
-            columns = [one.values.tolist() if isinstance(one, Varying) else repeat(one) for one in about]
+            columns = [value.values.tolist() if isinstance(value, Varying) else repeat(value) for value in about]
             self._known[key] = np.fromiter(map(of, self._ranks, *columns), np.float64, len(self._ranks))
         return self._known[key]
 

@@ -69,7 +69,7 @@ class Turns(Generic[P]):
         self._done[part.own.number, kind] += 1
         parts = self._open.setdefault((turn, kind), [])
         parts.append(part)
-        return self._open.pop((turn, kind)) if sum(one.own.count for one in parts) == members else None
+        return self._open.pop((turn, kind)) if sum(entered.own.count for entered in parts) == members else None
 
     @property
     def waiting(self) -> bool:
@@ -107,9 +107,9 @@ class GroupSet:
     def name(self, group: int) -> str:
         """Returns the name of a group in records, which is shortened if it is very long."""
         if group not in self._names:
-            one = self.groups[group]
-            short = f"{len(one)} ranks from {one.ranks[0]} to {one.ranks[-1]}"
-            self._names[group] = str(one) if len(one) <= MOST_NAMED else short
+            members = self.groups[group]
+            short = f"{len(members)} ranks from {members.ranks[0]} to {members.ranks[-1]}"
+            self._names[group] = str(members) if len(members) <= MOST_NAMED else short
         return self._names[group]
 
 
@@ -128,20 +128,20 @@ class Membership:
     groups: GroupSet
     group_of: Places
     rows: Places
-    one: int | None = field(init=False)
+    single: int | None = field(init=False)
     """the group, if it is the same for all ranks"""
 
     def __post_init__(self) -> None:
         first = int(self.group_of[0])
-        self.one = first if (self.group_of == first).all() else None
+        self.single = first if (self.group_of == first).all() else None
 
     def spread(self, of_groups: NDArray[Any]) -> NDArray[Any]:
         """Returns for each rank the value of its group."""
-        return of_groups[self.group_of] if self.one is None else np.full(len(self.group_of), of_groups[self.one])
+        return of_groups[self.group_of] if self.single is None else np.full(len(self.group_of), of_groups[self.single])
 
     def within(self, of_groups: NDArray[Any]) -> Any:
         """Returns the row of each rank's group: one vector if it is the same for all ranks."""
-        return Stacked(of_groups[self.group_of]) if self.one is None else of_groups[self.one]
+        return Stacked(of_groups[self.group_of]) if self.single is None else of_groups[self.single]
 
 
 class GroupSets:
@@ -246,7 +246,11 @@ class Entry:
             return f"{type(self.op).__name__} {self.op.key} over {here.groups.name(group)}{stream}"
 
         here = self.here
-        return (lambda places: list(map(name, here.group_of[places].tolist()))) if here.one is None else name(here.one)
+        return (
+            (lambda places: list(map(name, here.group_of[places].tolist())))
+            if here.single is None
+            else name(here.single)
+        )
 
 
 class Collectives:
@@ -288,8 +292,8 @@ class Collectives:
             raise NotACohort("its ranks enter different collectives")
         last_s = np.full(len(groups.groups), -np.inf)
         for entry in entries:
-            if (one := entry.here.one) is not None:
-                last_s[one] = max(last_s[one], entry.entered_s.max())
+            if (single := entry.here.single) is not None:
+                last_s[single] = max(last_s[single], entry.entered_s.max())
             else:
                 np.maximum.at(last_s, entry.here.group_of, entry.entered_s)
         at = _roots(groups, entries)
@@ -389,8 +393,8 @@ def sums(groups: GroupSet, rows: NDArray[Any]) -> NDArray[Any]:
     """
     width = rows.shape[1]
     wide = rows if width > 1 else np.repeat(rows, 2, axis=1)  # NumPy adds rows of several numbers one after the other
-    found = np.empty((len(groups.groups), wide.shape[1]), dtype=rows.dtype)
+    totals = np.empty((len(groups.groups), wide.shape[1]), dtype=rows.dtype)
     for size in np.unique(groups.sizes).tolist():
         chosen = np.flatnonzero(groups.sizes == size)
-        found[chosen] = np.add.reduce(wide[groups.offsets[chosen, np.newaxis] + np.arange(size)], axis=1)
-    return found[:, :width]
+        totals[chosen] = np.add.reduce(wide[groups.offsets[chosen, np.newaxis] + np.arange(size)], axis=1)
+    return totals[:, :width]

@@ -70,12 +70,12 @@ class PortUse:
         kept = self._intervals[groups, stream]
         kept.append((begun_s, done_s))
         for (other, other_stream), intervals in self._intervals.items():
-            one, two = self._together(groups, other)
+            own, met = self._together(groups, other)
             if (other, other_stream) == (groups, stream):
-                different = one != two
-                one, two = one[different], two[different]
-            for other_begun_s, other_done_s in intervals if len(one) else ():
-                early, late = np.minimum(done_s[one], other_done_s[two]), np.maximum(begun_s[one], other_begun_s[two])
+                different = own != met
+                own, met = own[different], met[different]
+            for other_begun_s, other_done_s in intervals if len(own) else ():
+                early, late = np.minimum(done_s[own], other_done_s[met]), np.maximum(begun_s[own], other_begun_s[met])
                 if (late < early * (1 - SAME)).any():
                     raise NotACohort(
                         "two of its collectives, or a collective and a copy, use the same links at the same time"
@@ -84,17 +84,17 @@ class PortUse:
             begins_s, ends_s = zip(*kept[: KEPT // 2], strict=True)
             kept[: KEPT // 2] = [(np.min(begins_s, axis=0), np.max(ends_s, axis=0))]
 
-    def _together(self, one: int, other: int) -> Pairs:
+    def _together(self, groups: int, other: int) -> Pairs:
         """Returns the pairs of groups of two sets that have ports in common."""
-        key = one, other
+        key = groups, other
         if key not in self._pairs:
-            ports, groups = self._columns(one)
-            others, other_groups = self._columns(other)
+            ports, users = self._columns(groups)
+            others, other_users = self._columns(other)
             first, last = (np.searchsorted(others, ports, side=side) for side in ("left", "right"))
             times = last - first
             rows = np.arange(times.sum()) + np.repeat(first - (np.cumsum(times) - times), times)
             count = len(self._ports[other])
-            pairs = np.unique(np.repeat(groups, times) * count + other_groups[rows])
+            pairs = np.unique(np.repeat(users, times) * count + other_users[rows])
             self._pairs[key] = pairs // count, pairs % count
         return self._pairs[key]
 
@@ -130,10 +130,10 @@ class Prices:
 
     def _carried(self) -> dict[Port, float]:
         """Returns the bytes of all collectives by port."""
-        found: defaultdict[Port, float] = defaultdict(float)
+        carried: defaultdict[Port, float] = defaultdict(float)
         for key, times in self._times.items():
-            add(found, self._priced[key].by_port(), times)
-        return dict(found)
+            add(carried, self._priced[key].by_port(), times)
+        return dict(carried)
 
     def ends_s(
         self, groups: GroupSet, kind: Kind, nbytes: int, roots: Places | None, stream: str, last_s: Times

@@ -229,8 +229,8 @@ class CohortRun:
         rank: Any = Rank(int(ranks[0])) if len(ranks) == 1 else OneOfClass(ranks)
 
         def report(lane: str, outcome: Any) -> None:
-            for one in ranks.tolist():
-                self._recorder.outcome(Rank(one), lane, outcome)
+            for member in ranks.tolist():
+                self._recorder.outcome(Rank(member), lane, outcome)
 
         log = UpdateLog(self.job.method.staleness_kind, self.job.workers)
         handles = HandleTable[TimedPromise](rank, report, UnheardFailures())

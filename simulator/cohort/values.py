@@ -301,13 +301,13 @@ class VaryingRanks(Sequence[Any]):
         """Returns a slice of each rank's group, with limits that may differ between ranks."""
         columns = [of_ranks(0 if limit is None else limit, len(self.part_of)) for limit in limits]
         different, which = np.unique(np.stack([self.part_of, *columns]), axis=1, return_inverse=True)
-        found = [
+        slices = [
             tuple(self.parts[part])[
                 slice(*(None if limit is None else end for limit, end in zip(limits, ends, strict=True)))
             ]
             for part, *ends in different.T.tolist()
         ]
-        return ranks_of(found, which.reshape(-1))
+        return ranks_of(slices, which.reshape(-1))
 
     def _places(self, value: Any) -> list[int | None]:
         """Returns the place of a rank in each rank's group; None where it is no member."""
@@ -330,7 +330,7 @@ class VaryingRanks(Sequence[Any]):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, VaryingRanks):
             pairs = zip(self.part_of.tolist(), other.part_of.tolist(), strict=True)
-            return bool(vary(np.array([self.parts[one] == other.parts[two] for one, two in pairs])))
+            return bool(vary(np.array([self.parts[own] == other.parts[part] for own, part in pairs])))
         return bool(self._of_parts(other.__eq__)) if isinstance(other, tuple) else NotImplemented
 
     def __repr__(self) -> str:
