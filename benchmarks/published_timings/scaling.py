@@ -14,9 +14,13 @@ import math
 import re
 from dataclasses import replace
 from functools import cache
+from itertools import accumulate, pairwise
 
 from paceline.algorithms.core import job as jobs
+from paceline.algorithms.core.buckets import buckets
+from paceline.algorithms.core.method import Method
 from paceline.algorithms.core.values import Layer, Layout
+from paceline.algorithms.methods.layerwise import Layerwise
 from paceline.records.trace import Schedule
 from paceline.scenarios import load
 from paceline.scenarios.resolution.plan import NetworkRules, Plan
@@ -124,7 +128,8 @@ def plan_of(job: Job, gradient_s: float, *, measured: bool = False) -> Plan:
     nodes = 1 if machine is None else machine.nodes
     plan = _usual(method_of(job), nodes, job.devices // nodes, batch)
     cluster = plan.cluster if machine is None else machine.cluster
-    device = _device(job, gradient_s, measured=measured)
+    layout, shares = _in_buckets(plan.job.method, _layout(job), _shares(job))
+    device = _device(job, gradient_s, shares, measured=measured)
     words = text_of(job.row, "data", "framework")
     real = bool(re.search(r"real|imagenet", words)) and "synthetic" not in words
     decoded = real and "dali" not in words and job.devices > 1
@@ -145,24 +150,44 @@ def plan_of(job: Job, gradient_s: float, *, measured: bool = False) -> Plan:
     work = plan.work
     if decoded:
         work = replace(work, samples=EPOCH, reading=Reading(buffer=batch), record_bytes=PICTURE_BYTES)
-    usual, learner = plan.job, TimingOnly(_layout(job), EPOCH)
+    usual, learner = plan.job, TimingOnly(layout, EPOCH)
     own = jobs.Job.of(usual.method, cluster.placement, learner, batch=batch, budget=usual.budget)
     wiring = plan.wiring if machine is None else _wiring(job, machine)
     return replace(plan, job=own, cluster=cluster, wiring=wiring, work=work)
 
 
-def _device(job: Job, gradient_s: float, *, measured: bool) -> Device:
+Shares = tuple[tuple[float, ...], tuple[float, ...]]
+"""of the layers in the time of a gradient, forward and backward"""
+
+
+def _device(job: Job, gradient_s: float, shares: Shares, *, measured: bool) -> Device:
     spec = spec_of(job.row, job.precision)
-    forward, backward = shares_of_given_time(spec, job.model, job.precision, round(job.batch) or 1)
     return Device(
         name=spec.name,
         per_sample_s=gradient_s / (round(job.batch) or 1),
-        forward_shares=forward,
-        backward_shares=backward,
+        forward_shares=shares[0],
+        backward_shares=shares[1],
         kind=spec.kind,
         architecture=spec.architecture,
         rates=None if measured else device_rates(spec),
     )
+
+
+def _shares(job: Job) -> Shares:
+    return shares_of_given_time(spec_of(job.row, job.precision), job.model, job.precision, round(job.batch) or 1)
+
+
+def _in_buckets(method: Method, layout: Layout, shares: Shares) -> tuple[Layout, Shares]:
+    """Joins the layers of each bucket, whose exchange begins when the gradient of the first of them is there.
+
+    Without buckets, all layers are one.
+    """
+    least, first = (method.bucket, method.first_bucket) if isinstance(method, Layerwise) else (layout.size, None)
+    joined = buckets(layout.layers, least, first)[::-1]
+    cuts = [0, *accumulate(len(one.layers) for one in joined)]
+    layers = tuple(Layer(one.name, one.part.start, one.part.stop) for one in joined)
+    forward, backward = (tuple(math.fsum(of[a:b]) for a, b in pairwise(cuts)) for of in shares)
+    return Layout(layers), (forward, backward)
 
 
 def _all_cores(rates: ChargeRates | None) -> ChargeRates | None:

@@ -80,14 +80,15 @@ class Fit:
         self.names = list(names)
         index = {name: place for place, name in enumerate(self.names)}
         count, kinds = len(self.observations), len(KINDS)
-        self._efficiency = np.zeros((count, kinds, len(self.names)))
+        efficiency = []
         self._launch, self._memory = np.zeros((count, len(self.names))), np.zeros((count, len(self.names)))
         for case, one in enumerate(self.observations):
             self._launch[case, [index[name] for name in launch_terms(one.spec, one.software)]] = 1.0
             self._memory[case, [index[name] for name in memory_terms(one.spec, one.software)]] = 1.0
             for kind in range(kinds):
                 columns = [index[name] for name in terms(KINDS[kind], one.spec, one.precision, one.software)]
-                self._efficiency[case, kind, columns] = 1.0
+                efficiency += [(case * kinds + kind, column) for column in set(columns)]
+        self._row, self._column = np.array(efficiency, dtype=np.int64).T
         cuts = [_cuts(one) for one in self.observations]
         self._cuts, counts = np.concatenate(cuts).T.copy(), np.array([len(one) for one in cuts])
         self._case, self._first = np.repeat(np.arange(count), counts), np.cumsum(counts) - counts
@@ -116,7 +117,7 @@ class Fit:
         return self._used(self._weights)
 
     def _used(self, weights: Floats) -> dict[str, int]:
-        appears = (self._efficiency.any(axis=1) + self._memory + self._launch) * weights[:, None]
+        appears = (self._by_case(np.ones(len(self._row))) + self._memory + self._launch) * weights[:, None]
         return {name: int(np.count_nonzero(appears[:, place])) for place, name in enumerate(self.names)}
 
     def _found(self, weights: Floats) -> Floats:
@@ -141,7 +142,11 @@ class Fit:
     def _linearised(self, theta: Floats) -> tuple[Floats, Floats]:
         """ln t of every row, and its derivatives."""
         factors = np.column_stack(
-            [np.exp(-self._efficiency @ theta), np.exp(-self._memory @ theta), np.exp(self._launch @ theta)]
+            [
+                np.exp(-np.bincount(self._row, theta[self._column]).reshape(len(self._logs), -1)),
+                np.exp(-self._memory @ theta),
+                np.exp(self._launch @ theta),
+            ]
         )
         seconds = np.zeros(len(self._case))
         for part, factor in zip(self._cuts, factors.T, strict=True):
@@ -151,9 +156,15 @@ class Fit:
         parts = self._cuts[:, first].T * factors
         total = parts.sum(axis=1)
         shares = parts / total[:, None]
-        slopes = -np.einsum("ck,ckp->cp", shares[:, :-2], self._efficiency)
+        slopes = -self._by_case(shares[:, :-2].ravel()[self._row])
         slopes += self._launch * shares[:, -1:] - self._memory * shares[:, -2:-1]
         return np.log(total), slopes
+
+    def _by_case(self, weights: Floats) -> Floats:
+        """Returns for each row and parameter the sum of the weights of the kinds of layers whose efficiency has it."""
+        count, names = len(self._logs), len(self.names)
+        place = self._row // len(KINDS) * names + self._column
+        return np.bincount(place, weights, count * names).reshape(count, names)
 
 
 def _cuts(one: Observation) -> Floats:
