@@ -164,7 +164,7 @@ class Fit:
         """Returns for each row and parameter the sum of the weights of the kinds of layers whose efficiency has it."""
         count, names = len(self._logs), len(self.names)
         place = self._row // len(KINDS) * names + self._column
-        return np.bincount(place, weights, count * names).reshape(count, names)
+        return np.asarray(np.bincount(place, weights, count * names), dtype=np.float64).reshape(count, names)
 
 
 def _cuts(one: Observation) -> Floats:
