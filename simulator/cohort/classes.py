@@ -42,8 +42,8 @@ class TimedPromise(Promise):
     """when it ended at each rank; None before it has settled"""
     waiter: object = None
     """the task that has waited for it last"""
-    latest_s: float = math.inf
-    """its last end at all ranks"""
+    limits_s: tuple[float, float] = (math.inf, math.inf)
+    """its first and its last end at all ranks"""
 
     def end_at(self, ends_s: Times, answer: Any = None) -> None:
         """Settles it.
@@ -52,7 +52,7 @@ class TimedPromise(Promise):
             ends_s: when it ended at each rank.
             answer: its answer.
         """
-        self.ends_s, self.latest_s = ends_s, float(ends_s.max())
+        self.ends_s, self.limits_s = ends_s, (float(ends_s.min()), float(ends_s.max()))
         self.end(answer)
 
 
@@ -63,8 +63,8 @@ class LaneNames:
     """
 
     def __init__(self) -> None:
-        self._users: list[list[tuple[TimedPromise, Times]]] = []
-        """what uses each number, and since when at each rank; infinity where it does not"""
+        self._users: list[list[tuple[TimedPromise, NDArray[np.bool_], Times]]] = []
+        """what uses each number, at which ranks, and since when"""
 
     def take(self, now_s: Times, promise: TimedPromise, starter: object) -> Any:
         """Returns the name of a new lane: a text, or an array of numbers if it differs between ranks.
@@ -80,7 +80,7 @@ class LaneNames:
                 self._users.append([])
             free = (names == 0) & ~self._used(number, now_s, starter)
             if free.any():
-                self._users[number].append((promise, np.where(free, now_s, np.inf)))
+                self._users[number].append((promise, free, now_s))
                 names[free] = number + 1
                 if names.all():
                     break
@@ -88,20 +88,23 @@ class LaneNames:
 
     def _used(self, number: int, now_s: Times, starter: object) -> NDArray[np.bool_]:
         """Returns at which ranks a number is in use; forgets what has ended at all ranks."""
-        used, kept, first_s = np.zeros(len(now_s), dtype=bool), [], now_s.min()
-        for promise, begun_s in self._users[number]:
-            if promise.latest_s < first_s:
+        used, kept, first_s, last_s = np.zeros(len(now_s), dtype=bool), [], now_s.min(), now_s.max()
+        for user in self._users[number]:
+            promise, here, begun_s = user
+            earliest_s, latest_s = promise.limits_s
+            if latest_s < first_s:
                 continue
-            here = begun_s < np.inf
-            if promise.ends_s is not None:
+            if promise.ends_s is not None and earliest_s <= last_s:
                 same = here & (promise.ends_s == now_s)
-                here &= promise.ends_s > now_s
+                here = here & (promise.ends_s > now_s)
                 if promise.waiter is not starter and same.any():  # else it has given its lane back
                     if promise.waiter is not None or (same & (begun_s < now_s)).any():
                         raise NotACohort("an operation begins at the instant at which another one of its rank ends")
                     here |= same
+            if here.all():
+                return here
             if here.any():
-                kept.append((promise, begun_s))
+                kept.append(user)
                 used |= here
         self._users[number] = kept
         return used
