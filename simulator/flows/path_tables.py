@@ -209,7 +209,7 @@ class PathTables:
         kinds[away, 4] = resting[away]
         row = np.repeat(np.arange(len(away)), np.diff(first))
         kinds[away[row], 5 + np.arange(len(row)) - first[row]] = self._kinds[routed.hops]
-        _, example, kind = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
+        _, example, kind = np.unique(_numbers_of(kinds), return_index=True, return_inverse=True)
         hops = dict(zip(away.tolist(), pairwise(first.tolist()), strict=True))
         connections = self._routes.connections
         found = []
@@ -451,3 +451,18 @@ def firsts(signatures: Sequence[Any]) -> tuple[int, ...]:
     """
     known: dict[Any, int] = {}
     return tuple(known.setdefault(one, place) for place, one in enumerate(signatures))
+
+
+def _numbers_of(rows: Numbers) -> Numbers:
+    """Returns a number for each row of integers; the order of numbers is that of rows.
+
+    `numpy.unique` takes eight times as long to sort rows as to sort numbers.
+    """
+    numbers = np.zeros(len(rows), dtype=np.int64)
+    for column in rows.T if len(rows) else ():
+        least = int(column.min())
+        span = int(column.max()) - least + 1
+        if int(numbers.max()) >= 2**62 // span:
+            numbers = np.unique(numbers, return_inverse=True)[1]
+        numbers = numbers * span + (column - least)
+    return numbers
