@@ -25,7 +25,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -36,8 +36,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from network_engine.transfers import Pipe, Transfer, transfer_all
 from paceline.algorithms.core.errors import InputError
-from paceline.simulator.flows.max_min import finish_times
 
 ALLOWED = 1e-9
 BYTES_PER_S = 10e9
@@ -49,70 +49,7 @@ POLICIES = {"shared": False, "fatpipe": True}
 """by policy of a link: whether each flow has the full bandwidth"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pipe:
-    """One direction of a link, or a bus.
-
-    Args:
-        bytes_per_s: the capacity that all flows share, or with `per_flow`, the limit of each flow.
-        latency_s: seconds.
-        per_flow: whether flows do not share it.
-    """
-
-    bytes_per_s: float
-    latency_s: float = 0.0
-    per_flow: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
-    """Bytes that are sent along a route of pipes, which are given by name."""
-
-    start_s: float
-    nbytes: float
-    route: tuple[str, ...]
-
-
 Platform = tuple[dict[str, Pipe], list[Transfer]]
-
-
-def transfer_all(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer]) -> list[float]:
-    """Returns when each transfer ends: it waits the latency of its route, then shares the links max-min fairly.
-
-    Raises:
-        InputError: a route names an unknown pipe, or a number is negative or not finite.
-    """
-    check(pipes, transfers)
-    number = {name: at for at, name in enumerate(name for name in pipes if not pipes[name].per_flow)}
-    finish_s = np.array([float(one.start_s) + sum(pipes[name].latency_s for name in one.route) for one in transfers])
-    under_way = [at for at, one in enumerate(transfers) if one.nbytes > 0 and one.route]
-    under_way.sort(key=finish_s.__getitem__)
-    capacity, routes = [pipes[name].bytes_per_s for name in number], []
-    for one in (transfers[at] for at in under_way):
-        routes.append([number[name] for name in one.route if name in number])
-        if limits := [pipes[name].bytes_per_s for name in one.route if pipes[name].per_flow]:
-            routes[-1].append(len(capacity))
-            capacity.append(min(limits))
-    nbytes = np.array([float(transfers[at].nbytes) for at in under_way])
-    finish_s[under_way] = finish_times(capacity, routes, finish_s[under_way], nbytes)[0]
-    return finish_s.tolist()
-
-
-def check(pipes: Mapping[str, Pipe], transfers: Sequence[Transfer]) -> None:
-    """Reports all errors of a case together."""
-    wrong = [
-        f"pipe {name!r}: found {pipe.bytes_per_s} bytes/s and a latency of {pipe.latency_s} s, expected more "
-        "than 0 bytes/s and 0 s or more, both finite"
-        for name, pipe in pipes.items()
-        if not (0.0 < pipe.bytes_per_s < np.inf and 0.0 <= pipe.latency_s < np.inf)
-    ]
-    for number, one in enumerate(transfers):
-        if not (0.0 <= one.start_s < np.inf and 0.0 <= one.nbytes < np.inf):
-            wrong.append(f"transfer {number}: found {one.nbytes} bytes at {one.start_s} s, expected 0 or more of each")
-        if missing := [name for name in one.route if name not in pipes]:
-            wrong.append(f"transfer {number}: found unknown pipes in its route: {', '.join(missing)}")
-    if wrong:
-        raise InputError("\n".join(wrong))
 
 
 # --- right -----------------------------------------------------------------------------------------------------------
@@ -154,7 +91,7 @@ def run_cases(folder: Path) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for path in paths:
         name, platform, expected_s = read_case(path)
-        found_s = transfer_all(*platform)
+        found_s = transfer_all(*platform, compiled=True)[0]
         rows.append({"name": name, "difference": largest_difference(found_s, expected_s)})
     return {"largest_relative_difference": max(row["difference"] for row in rows), "cases": rows}
 
@@ -257,7 +194,7 @@ def measure(name: str) -> Speed:
     pipes, transfers = make()
     print(f"{title}: Paceline …", file=sys.stderr)
     began = time.perf_counter()
-    found_s = transfer_all(pipes, transfers)
+    found_s, _ = transfer_all(pipes, transfers, compiled=True)
     ours_s = time.perf_counter() - began
     print(f"{title}: Paceline took {ours_s:.3g} s", file=sys.stderr)
     theirs = simgrid(pipes, transfers) if find_spec("simgrid") else None
@@ -288,7 +225,7 @@ def simgrid(pipes: dict[str, Pipe], transfers: list[Transfer]) -> dict[str, Any]
 def compile_s() -> float:
     """Returns the time of a process's first run, which compiles or loads compiled code."""
     began = time.perf_counter()
-    transfer_all({"a": Pipe(bytes_per_s=1.0)}, [Transfer(start_s=0.0, nbytes=1.0, route=("a",))])
+    transfer_all({"a": Pipe(bytes_per_s=1.0)}, [Transfer(start_s=0.0, nbytes=1.0, route=("a",))], compiled=True)
     return time.perf_counter() - began
 
 

@@ -3,7 +3,7 @@
 * An engine reports spans, gradients, updates and evaluations, one at a time or those of many ranks as arrays, and does
   not know which of them are kept. `Recorder` keeps all of them. `SampledRecorder` counts every one in `Counters` and
   keeps the spans of some ranks and a sample of the updates. A real rank's recorder has methods of the same names and
-  writes to a file, see `backend.status.recorder`.
+  writes to a file, see `backend.status.recorder`; `SpanWriter` is common to all.
 * A `Reservoir` draws the updates that are kept: by Algorithm L, every one of n updates is in the sample of size k with
   probability k/n, and the number of updates until the next replacement is drawn at once.
 * Gradients are reported before the updates that use them, so that the ages of these are known.
@@ -34,7 +34,29 @@ new_tuple = tuple.__new__
 """creates a named tuple without the Python function that fills in its defaults, since runs have millions of spans"""
 
 
-class Recorder:
+class SpanWriter:
+    """Makes the spans of a record; whoever has one says what becomes of them."""
+
+    _keep_span: Callable[[Span], object]
+
+    def span(
+        self,
+        rank: Rank,
+        lane: str,
+        activity: Activity,
+        layer: str | None,
+        step: int,
+        start_s: float,
+        end_s: float,
+        nbytes: int = 0,
+        ready_s: float | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Records a span; `Span` describes the arguments. The spans of a rank's gradients come in the order of time."""
+        self._keep_span(new_tuple(Span, (rank, lane, activity, layer, step, start_s, end_s, nbytes, ready_s, key)))
+
+
+class Recorder(SpanWriter):
     """Writes the complete record of a run.
 
     Args:
@@ -62,22 +84,6 @@ class Recorder:
         return Recorder() if keeping.whole else SampledRecorder(keeping, Counters.of(job, slowed))
 
     # --- one at a time ------------------------------------------------------------------------------------------
-
-    def span(
-        self,
-        rank: Rank,
-        lane: str,
-        activity: Activity,
-        layer: str | None,
-        step: int,
-        start_s: float,
-        end_s: float,
-        nbytes: int = 0,
-        ready_s: float | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Records a span; `Span` describes the arguments. The spans of a rank's gradients come in the order of time."""
-        self._keep_span(new_tuple(Span, (rank, lane, activity, layer, step, start_s, end_s, nbytes, ready_s, key)))
 
     def gradient(self, rank: Rank) -> None:
         """Notes that a rank's present gradient has ended or was cancelled; the calls are in the order of time."""
@@ -331,6 +337,7 @@ class SampledRecorder(Recorder):
         ages_s, layer_ages_s = list[float | None](), list[float | None]()
         trace = Trace(keeping=keeping, counters=counters, update_ages_s=ages_s, layer_ages_s=layer_ages_s)
         super().__init__(trace)
+        self._keep_span = self._count_span
         self._ranks, self._counters = keeping.ranks, counters
         size, gradients = keeping.updates or 0, counters.gradients
         self._drawn = DrawnRows(trace.updates, ages_s, Reservoir(size, f"updates {keeping.seed}"), gradients)
@@ -339,27 +346,14 @@ class SampledRecorder(Recorder):
         self._places: dict[int, tuple[Integers, Integers]] = {}
         """the places of kept ranks in arrays of ranks, by the identity of the array"""
 
-    def span(
-        self,
-        rank: Rank,
-        lane: str,
-        activity: Activity,
-        layer: str | None,
-        step: int,
-        start_s: float,
-        end_s: float,
-        nbytes: int = 0,
-        ready_s: float | None = None,
-        key: str | None = None,
-    ) -> None:
-        span = Span(rank, lane, activity, layer, step, start_s, end_s, nbytes, ready_s, key)
+    def _count_span(self, span: Span) -> None:
         self._counters.add_span(span)
-        if activity == "compute":
+        if span.activity == "compute":
             for drawn in (self._drawn, self._drawn_layers):
                 if drawn.awaited:
-                    drawn.began(rank, step)
-        if rank in self._ranks:
-            self._keep_span(span)
+                    drawn.began(span.rank, span.step)
+        if span.rank in self._ranks:
+            self.trace.spans.append(span)
 
     def gradient(self, rank: Rank) -> None:
         self._counters.gradients.end(rank)

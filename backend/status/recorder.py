@@ -9,6 +9,7 @@ import pickle
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +19,8 @@ from paceline.algorithms.core.values import Rank
 from paceline.algorithms.runtime.handles import Outcome
 from paceline.algorithms.runtime.update_log import LayerUpdate, Update
 from paceline.backend.posix.reserve import FULL, no_room, size
-from paceline.records.trace import Activity, Snapshot, Span
+from paceline.records.recorder import SpanWriter
+from paceline.records.trace import Snapshot, Span
 
 EXIT_FAILED = 3
 """the exit status of a rank that has recorded its error"""
@@ -56,7 +58,7 @@ ROWS: dict[Kind, Any] = {"span": Span, "update": Update, "layer": LayerUpdate, "
 """frequent entries, written as plain tuples, which takes a fifth of the time"""
 
 
-class FileRecorder:
+class FileRecorder(SpanWriter):
     """The recorder of a real rank: collects entries in memory and appends them to a file regularly.
 
     What a program does is recorded by the methods of `records.recorder.Recorder`; `add` takes what only a process
@@ -65,6 +67,7 @@ class FileRecorder:
 
     def __init__(self, rank: Rank, path: Path) -> None:
         self.rank, self.path = rank, path
+        self._keep_span = partial(self.add, "span")
         self._file = path.open("ab", buffering=0)
         self._whole = path.stat().st_size
         """bytes of complete pieces in the file"""
@@ -74,21 +77,6 @@ class FileRecorder:
 
     def add(self, kind: Kind, value: Span | Update | LayerUpdate | Snapshot | Any) -> None:
         self._entries.append((kind, value))
-
-    def span(
-        self,
-        rank: Rank,
-        lane: str,
-        activity: Activity,
-        layer: str | None,
-        step: int,
-        start_s: float,
-        end_s: float,
-        nbytes: int = 0,
-        ready_s: float | None = None,
-        key: str | None = None,
-    ) -> None:
-        self.add("span", Span(rank, lane, activity, layer, step, start_s, end_s, nbytes, ready_s, key))
 
     def update(self, updates: Sequence[Update], layers: Sequence[LayerUpdate] = ()) -> None:
         for landed in layers:

@@ -35,8 +35,6 @@ from paceline.records.figures import significant
 
 CONTAINERS = (dict, list, set, deque, bytearray)
 PLAIN = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None))
-CONSTANT = (bool, int, float, complex, str, bytes, type(None))
-"""of `PLAIN`, what has no parts that may change"""
 NO_STATE = (type, ModuleType, Enum, classmethod, staticmethod, property, cached_property, TypeVar)
 """what has attributes and holds no results"""
 ITSELF = "the method's "
@@ -86,27 +84,27 @@ class Outside:
                     found[index, name] = value, _content(value)
         return found
 
-    def changed(self, now: Notes) -> list[str]:
+    def changed(self, now: Notes | None = None) -> list[str]:
         """Returns the words for the places whose values differ from the first ones.
 
         Args:
-            now: the present values.
+            now: the present values, if they have been noted.
         """
-        first = self._first
+        first, now = self._first, self.noted() if now is None else now
         return [
             f"{self._owners[index].words}{name}"
             for index, name in dict.fromkeys([*first, *now])
             if (index, name) not in now or (index, name) not in first or now[index, name][1] != first[index, name][1]
         ]
 
-    def restore(self, now: Notes, to: Notes | None = None) -> None:
+    def restore(self, to: Notes | None = None, now: Notes | None = None) -> None:
         """Restores noted values, in the objects that held them.
 
         Args:
-            now: the present values.
             to: the values to restore; None: the first ones.
+            now: the present values, if they have been noted.
         """
-        values = self._first if to is None else to
+        values, now = self._first if to is None else to, self.noted() if now is None else now
         for place, (value, content) in values.items():
             index, name = place
             held, present = now.get(place, (None, None))
@@ -142,9 +140,7 @@ class _Copied:
 
 
 def _content(value: Any) -> Any:
-    """Returns what is in an object, to be compared and restored: pickled, or for what cannot change, the object."""
-    if isinstance(value, CONSTANT):
-        return value
+    """Returns what is in an object, to be compared and restored."""
     try:
         return pickle.dumps(value)
     except Exception:  # of any kind
@@ -266,12 +262,11 @@ class OwnProcesses(Observed):
     def _become(self, rank: Rank) -> None:
         if rank == self._now:
             return
+        now = self._outside.noted()
         if self._now is not None:
-            self._own[self._now] = now = self._outside.noted()
+            self._own[self._now] = now
             self._places.update(dict.fromkeys(self._outside.changed(now)))
-        else:
-            now = self._outside.noted()
-        self._outside.restore(now, self._own.get(rank))
+        self._outside.restore(self._own.get(rank), now)
         self._now = rank
 
     def _enter(self, me: RankContext, vector: Any) -> None:
@@ -297,15 +292,15 @@ def dependence_on_shared_state(case: Case) -> Iterator[str]:
         return
     case = dataclasses.replace(case, method=_unused(case.method))
     outside, places = outside_of(type(case.method)).beside(case.method), dict[str, None]()
-    outside.restore(outside.noted())
+    outside.restore()
     apart = performed(case, kind=partial(OwnProcesses, outside=outside, places=places))
-    outside.restore(outside.noted())
-    places.update(dict.fromkeys(outside.changed(outside.noted())))
+    outside.restore()
+    places.update(dict.fromkeys(outside.changed()))
     performed(dataclasses.replace(case, seed=case.seed + 1))
-    if not places and not (places := dict.fromkeys(outside.changed(outside.noted()))):
+    if not places and not (places := dict.fromkeys(outside.changed())):
         return
     together = performed(case)
-    outside.restore(outside.noted())
+    outside.restore()
     named = ", ".join(_own(case.method, places))
     if repr(apart.error) != repr(together.error):
         error = apart.error if together.error is None else together.error

@@ -209,7 +209,7 @@ class PathTables:
         kinds[away, 4] = resting[away]
         row = np.repeat(np.arange(len(away)), np.diff(first))
         kinds[away[row], 5 + np.arange(len(row)) - first[row]] = self._kinds[routed.hops]
-        _, example, kind = np.unique(_numbers_of(kinds), return_index=True, return_inverse=True)
+        _, example, kind = np.unique(_row_numbers(kinds), return_index=True, return_inverse=True)
         hops = dict(zip(away.tolist(), pairwise(first.tolist()), strict=True))
         connections = self._routes.connections
         found = []
@@ -453,7 +453,7 @@ def firsts(signatures: Sequence[Any]) -> tuple[int, ...]:
     return tuple(known.setdefault(one, place) for place, one in enumerate(signatures))
 
 
-def _numbers_of(rows: Numbers) -> Numbers:
+def _row_numbers(rows: Numbers) -> Numbers:
     """Returns a number for each row of integers; the order of numbers is that of rows.
 
     `numpy.unique` takes eight times as long to sort rows as to sort numbers.

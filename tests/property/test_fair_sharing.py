@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simpy.events import ProcessGenerator
 
+from benchmarks.network_engine.transfers import Pipe, Transfer, transfer_all
 from paceline.simulator.flows.flow_engine import Flows
 from paceline.simulator.flows.max_min import fair_rates
-from tests.filling import Change, Flow, Move, Pipe, Transfer, filled, finish_times, replayed, transfer_all
+from tests.filling import Change, Flow, Move, filled, finish_times, replayed
 
 LINKS = "abcdef"
 ROUTE = st.lists(st.sampled_from(LINKS), min_size=1, max_size=4, unique=True).map(tuple)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.network_engine.transfers import Pipe, Transfer, transfer_all
 from paceline.simulator.flows import max_min
 from paceline.simulator.flows.max_min import add_flow, fair_rates, network
-from tests.filling import Pipe, Transfer, transfer_all
 
 ROOT = Path(__file__).parents[2]
 
