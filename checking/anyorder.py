@@ -42,8 +42,7 @@ from paceline.algorithms.runtime.handles import Promise, named
 from paceline.algorithms.runtime.mail import Envelope
 from paceline.algorithms.runtime.program_errors import check_peer, check_start, unknown_operation
 from paceline.algorithms.runtime.stop_rule import OwnGrants, StopRule, next_step
-from paceline.checking.driver import Driver
-from paceline.checking.lanes import Checkpoint, LayerReady, Task, alone, backward
+from paceline.checking.driver import Checkpoint, Driver, LayerReady, Task, alone, backward
 
 
 class AnyOrder(Driver):

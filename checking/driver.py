@@ -26,21 +26,125 @@ from paceline.algorithms.core.errors import (
 from paceline.algorithms.core.fast_values import fast_constructor
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import RankContext
-from paceline.algorithms.core.operations import Op, Receive, Start
-from paceline.algorithms.core.program import Lane, Routine
-from paceline.algorithms.core.values import Rank, may_diverge
+from paceline.algorithms.core.operations import (
+    Cancel,
+    Charge,
+    Gradient,
+    Handle,
+    LayerGradients,
+    Load,
+    Lock,
+    Op,
+    Receive,
+    Send,
+    Start,
+    Wait,
+    WaitFor,
+)
+from paceline.algorithms.core.parts import together
+from paceline.algorithms.core.program import Lane, Program, Routine, program
+from paceline.algorithms.core.values import GradientResult, Layout, Rank, Weights, may_diverge, nbytes
 from paceline.algorithms.runtime.cells import Cells
-from paceline.algorithms.runtime.collective_matching import COLLECTIVES, Collective, Meetings, outcome
+from paceline.algorithms.runtime.collective_matching import (
+    COLLECTIVES,
+    Collective,
+    Meetings,
+    Room,
+    describe,
+    outcome,
+    sent_bytes,
+)
 from paceline.algorithms.runtime.handles import HandleTable, Promise, UnheardFailures, answered
 from paceline.algorithms.runtime.mail import Envelope, Mailroom
-from paceline.algorithms.runtime.program_errors import InvalidOperation, timed_out
+from paceline.algorithms.runtime.program_errors import InvalidOperation, message_wanted, place_of, timed_out
 from paceline.algorithms.runtime.weights_owner import WeightsOwner
-from paceline.checking.blocked import line_of, span_of
-from paceline.checking.lanes import Checkpoint, Task
 from paceline.checking.moves import Chooser, Move, delivery, first
 from paceline.records.learned import Learned
 from paceline.records.recorder import Recorder
-from paceline.records.trace import Schedule, Snapshot, Trace
+from paceline.records.trace import Activity, Schedule, Snapshot, Span, Trace
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """One running lane.
+
+    `stream` names the sequence that its collectives belong to: operations that a program starts directly belong to the
+    program's own sequence, and a sub-program has its own.
+    """
+
+    me: RankContext
+    name: str
+    lane: Lane
+    line: str = ""
+    """its name by `Branches`"""
+    stream: str = ""
+    begun_at: str | None = None
+    """where a single operation was started, as it has no program line"""
+    promise: Promise | None = None
+    op: Op[Any] | None = None
+    asked_s: float = 0.0
+    ready_s: float | None = None
+    """when the message that it received was sent"""
+    room: Room | None = None
+    """the collective that it takes part in"""
+    answer: Any = None
+    """the result of the collective"""
+    _going: Move | None = None
+
+    @property
+    def going(self) -> Move:
+        """The move that answers its operation; the same object as long as this does not happen."""
+        if self._going is None or self._going.op is not self.op:
+            self._going = Move(act="go", rank=self.me.rank, lane=self.name, op=self.op)
+        return self._going
+
+    @property
+    def place(self) -> str:
+        return self.begun_at or self.lane.where()
+
+    def standing(self, step: int) -> str:
+        """Returns the rank, its lane, its program line and the step, for messages."""
+        return place_of(self.me, self.name, self.place, step)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerReady(Op[None]):
+    """Tells the interpreter that `backward` has completed the gradient of a bucket."""
+
+    promise: Promise
+    answer: GradientResult
+
+
+@program
+def alone(op: Op[Any]) -> Program[Any]:
+    """Runs a single operation as a lane."""
+    return (yield from op)
+
+
+@program
+def backward(op: LayerGradients, layout: Layout, promises: list[Promise]) -> Program[None]:
+    """Yields the gradient bucket by bucket, last layers first. Its version is the oldest version of the layers."""
+    if isinstance(op.weights, Weights):
+        weights = op.weights
+    else:
+        weights = together([part for _, part in (yield from WaitFor(op.weights))])
+    whole = yield from Gradient(weights, op.batch)
+    for bucket, promise in zip(op.parts(layout), promises, strict=True):
+        vector, busy_s = whole.vector[bucket.part], whole.busy_s * len(bucket.layers) / len(layout.layers)
+        part = GradientResult(vector, whole.version, whole.loss, whole.samples, whole.rank, whole.step, busy_s)
+        yield from LayerReady(promise, part)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state of a stopped run, from which all programs can be entered again."""
+
+    states: dict[Any, Any]
+    answers: dict[Handle[Any], Any]
+    weights: Any
+    """the weights being learned"""
+    ages: dict[Any, int]
+    """local steps of each rank since its version last moved"""
 
 
 @fast_constructor
@@ -248,3 +352,54 @@ class Driver(ABC):
         """Describes the position of a lane and what it waits for."""
         rank = task.me.rank
         return line_of(task, self._steps[rank], self._handles[rank], self._cells)
+
+
+ACTIVITIES: dict[type[Op[Any]], Activity] = {
+    Gradient: "compute",
+    Load: "load",
+    Charge: "update",
+    Receive: "receive",
+    Send: "send",
+}
+
+
+def span_of(task: Task, answer: Any, step: int, now_s: float) -> Span | None:
+    """Returns the span of the operation that the lane has just completed; None for operations without a span."""
+    op = task.op
+    assert op is not None, "it was answered just now"
+    key = None
+    activity: Activity
+    if isinstance(op, COLLECTIVES):
+        activity, size, key = "collective", sent_bytes(op, task.me.rank), f"{op.group}{task.stream} {op.key}"
+    elif type(op) in ACTIVITIES:
+        activity, size = (
+            ACTIVITIES[type(op)],
+            nbytes(op.value) if isinstance(op, Send) else nbytes(answer) if isinstance(op, Receive) else 0,
+        )
+    else:
+        return None
+    start_s = now_s if isinstance(op, Send) else task.asked_s
+    return Span(task.me.rank, task.name, activity, None, step, start_s, now_s, size, task.ready_s, key)
+
+
+def line_of(task: Task, step: int, handles: HandleTable[Promise], cells: Cells) -> str:
+    """Describes a blocked lane: rank, role, program line, step and what it waits for."""
+    return f"{task.standing(step)}: waits for {need_of(task, handles, cells)}"
+
+
+def need_of(task: Task, handles: HandleTable[Promise], cells: Cells) -> str:
+    """Describes what would let the lane continue."""
+    match task.op:
+        case Receive():
+            return f"a message from {message_wanted(task.op)}"
+        case Wait(handle) | Cancel(handle):
+            return f"the end of {handles.promise(handle).what()}"
+        case WaitFor(waited, need):
+            unsettled = [promise.what() for promise in map(handles.promise, waited) if not promise.settled]
+            return f"{need} of {len(waited)} handles; open are {', '.join(unsettled)}"
+        case Lock(cell):
+            rank, lane = cells.holder(task.me.node, cell) or (task.me.rank, task.name)
+            return f"the lock of cell {cell.name!r}, held by rank {rank}, lane {lane}"
+        case _:
+            assert task.room is not None and task.op is not None, "nothing else blocks a lane"
+            return f"{describe(task.op)}, where {', '.join(f'rank {rank}' for rank in task.room.missing)} did not come"

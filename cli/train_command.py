@@ -281,7 +281,7 @@ def _replay(folder: Path, output: Output) -> bool:
     from paceline.records import store
 
     run = store.read_run(folder)
-    from paceline.checking.replay_folder import replay_run
+    from paceline.checking.replay import replay_run
     from paceline.reports.blocks import Answer, Claim
 
     with output.progress() as stage:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from paceline.checking.counterexamples import Counterexample, Replayed, svg_diagram, text_diagram
-from paceline.checking.counterexamples.diagrams_as_svg import DARK, LIGHT, RULES, STYLE
-from paceline.checking.counterexamples.story_model import DIGITS, Story
+from paceline.checking.counterexamples.diagram import DARK, LIGHT, RULES, STYLE
+from paceline.checking.counterexamples.story import DIGITS, Story
 from paceline.records.figures import COUNT, PLAIN, SECONDS
 from paceline.reports.blocks import (
     Answer,

@@ -1,6 +1,6 @@
 """The testing kit: checks of methods and of interpreters for other test suites, with Hypothesis and pytest.
 
-Read `method_contract` first, then `strategies` and `interpreter_contract`. It needs the extra `checking`.
+Read `method_contract` first, then `strategies` and `contract`. It needs the extra `checking`.
 """
 
 from typing import TYPE_CHECKING
@@ -9,10 +9,9 @@ from paceline.algorithms.core.lazy_imports import deferred
 
 if TYPE_CHECKING:
     from paceline.checking.cases import Case, Effort, Times
+    from paceline.testing.contract import InterpreterContract
     from paceline.testing.contract.programs import Contract, ContractProgram
-    from paceline.testing.counterexample_error import GuaranteeViolated, assert_keeps_guarantees
-    from paceline.testing.interpreter_contract import InterpreterContract
-    from paceline.testing.method_contract import MethodContract
+    from paceline.testing.method_contract import GuaranteeViolated, MethodContract, assert_keeps_guarantees
     from paceline.testing.strategies import cases, clusters, gradients, learning_problems, scenarios, schedules, times
 else:
     __getattr__, __dir__ = deferred(
@@ -22,11 +21,11 @@ else:
             "Contract": "contract.programs",
             "ContractProgram": "contract.programs",
             "Effort": "method_contract",
-            "GuaranteeViolated": "counterexample_error",
-            "InterpreterContract": "interpreter_contract",
+            "GuaranteeViolated": "method_contract",
+            "InterpreterContract": "contract",
             "MethodContract": "method_contract",
             "Times": "strategies",
-            "assert_keeps_guarantees": "counterexample_error",
+            "assert_keeps_guarantees": "method_contract",
             "cases": "strategies",
             "clusters": "strategies",
             "gradients": "strategies",

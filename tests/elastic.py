@@ -15,7 +15,7 @@ from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import RankContext
 from paceline.algorithms.core.values import Layer, Layout, Rank, Weights
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.strategies import drawn
+from paceline.checking.moves import drawn
 from tests.exact import ExactBowl
 from tests.support import Bowl, job_of
 from tests.thorough import cases

@@ -20,7 +20,7 @@ from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.algorithms.methods.streaming_diloco import StreamingDiLoCo
 from paceline.records.trace import Trace
 from paceline.simulator.kernel.crash_timeline import Timeline
-from paceline.testing.contract.jobs import Bowl, Vector, job_of
+from paceline.testing.contract.programs import Bowl, Vector, job_of
 
 __all__ = [
     "BRIEF",

@@ -1,15 +1,14 @@
 """Cases: small runs of a method that are always the same, which `paceline check` explores.
 
-Read `case` first (a case, and its form in JSON), then `performing` (how it is run), `violations` (what is checked) and
+Read `case` first (a case, and its form in JSON), then `performing` (how it is run), `invariants` (what is checked) and
 `checking_methods` (random cases, and a verdict for each guarantee).
 """
 
 from paceline.checking.cases.case import Case, Times, from_json, to_json
 from paceline.checking.cases.checking_methods import Checked, Effort, Verdict, check_method
-from paceline.checking.cases.outcomes import Outcome
-from paceline.checking.cases.performing import performed
+from paceline.checking.cases.invariants import Violation, violations
+from paceline.checking.cases.performing import Outcome, performed
 from paceline.checking.cases.shrinking import shrunk
-from paceline.checking.cases.violations import Violation, violations
 
 __all__ = [
     "Case",

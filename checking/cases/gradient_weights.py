@@ -29,8 +29,8 @@ from paceline.algorithms.core.schedules import Steps
 from paceline.algorithms.core.values import Layer, Layout, Rank, Samples
 from paceline.algorithms.runtime.update_log import Update
 from paceline.checking.cases.case import Case
-from paceline.checking.cases.deaths import WithDeaths
-from paceline.checking.cases.outcomes import MOVES_PER_STEP
+from paceline.checking.cases.observed import WithDeaths
+from paceline.checking.cases.performing import MOVES_PER_STEP
 from paceline.checking.limits import limited
 from paceline.checking.moves import Fair, Move
 from paceline.records.figures import written_apart

@@ -1,27 +1,74 @@
-"""Runs cases: in the any-order interpreter, in parts if the case has stops, or in the simulated interpreter."""
+"""Runs cases: in the any-order interpreter, in parts if the case has stops, or in the simulated interpreter.
+
+The ends of two runs are compared bit for bit.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from paceline.algorithms.core.errors import PacelineError
 from paceline.algorithms.core.job import Budget, Job
-from paceline.checking.cases.case import Case
-from paceline.checking.cases.deaths import WithDeaths
-from paceline.checking.cases.observed import Finding, Observed
-from paceline.checking.cases.orders import Noted
-from paceline.checking.cases.outcomes import Outcome, interrupted_if_stuck, moves_of
-from paceline.checking.cases.shared_state import outside_of
-from paceline.checking.driver import Driver, Entry
-from paceline.checking.lanes import Checkpoint
-from paceline.checking.limits import limited
-from paceline.checking.moves import Chooser, Move
-from paceline.records.trace import Trace
+from paceline.algorithms.core.operations import Charge, Op
+from paceline.algorithms.core.values import Rank
+from paceline.checking.cases.case import Case, Times
+from paceline.checking.cases.observed import Finding, Observed, WithDeaths
+from paceline.checking.cases.purity import outside_of
+from paceline.checking.check_guarantees import KeptResults
+from paceline.checking.driver import Checkpoint, Driver, Entry
+from paceline.checking.limits import MADE, STUCK_S, DoesNotEnd, interrupted_when_stuck, limited
+from paceline.checking.moves import Adversary, Chooser, Move, Noted, RoundRobin, Shuffled
+from paceline.checking.small_runs import ended
+from paceline.records.figures import SECONDS
+from paceline.records.trace import Schedule, Trace
+from paceline.simulator.interpreter.host_costs import NO_COSTS
+from paceline.simulator.interpreter.interpreter import Simulation
+from paceline.simulator.kernel.crash_timeline import Timeline
+from paceline.simulator.network.network import MeasuredNetwork
 
 if TYPE_CHECKING:
     from paceline.simulator.interpreter.interpreter import Simulation
+
+
+MOVES_PER_STEP = 200
+"""limit of moves for each step of each rank, before a program is said not to end; provenance: ours, layerwise methods
+take about 30"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a case did: the record of its run, the log of moves (any-order interpreter), and the error that ended it."""
+
+    case: Case
+    job: Job
+    trace: Trace
+    log: tuple[Entry, ...] = ()
+    error: Exception | None = None
+    findings: tuple[Finding, ...] = ()
+    """violated invariants that the run itself has found; the trace does not show them"""
+    seconds: float = 0.0
+    """that the run took"""
+
+
+def moves_of(case: Case, job: Job) -> int:
+    """Returns the number of moves after which a case is said not to end."""
+    return MOVES_PER_STEP * len(job.team) * (case.steps + 2)
+
+
+class TooLong(PacelineError):
+    """A program computes without an operation."""
+
+
+def interrupted_if_stuck() -> AbstractContextManager[None]:
+    """Raises `TooLong` in the block if a program computes without operations."""
+    words = f"a program computed for {SECONDS.with_symbol(STUCK_S)} of processor time without an operation"
+    return interrupted_when_stuck(lambda: TooLong(words))
+
 
 __all__ = ["Chosen", "Outcome", "append", "in_any_order", "in_recorded_order", "performed"]
 
@@ -50,7 +97,7 @@ def performed(
     """
     outside_of(type(case.method))
     if case.times is not None:
-        from paceline.checking.cases.simulating import simulated  # the simulator takes half a second to import
+        from paceline.checking.cases.performing import simulated  # the simulator takes half a second to import
 
         return simulated(case, simulation or (lambda _: None))
     return in_any_order(case, Chosen(case.choices), kind)
@@ -164,3 +211,97 @@ def append(whole: Trace, part: Trace, moves: int) -> None:
     whole.heard += part.heard
     whole.hearers += part.hearers
     whole.states, whole.weights, whole.wall_s = part.states, part.weights, moves + part.wall_s
+
+
+@dataclass(frozen=True, slots=True)
+class CaseTiming:
+    """The timing of a simulated case: gradients take the times of the case, and other work takes none."""
+
+    times: Times
+    completes: bool = False
+
+    def compute_s(self, rank: Rank, step: int, samples: int) -> float:
+        return self.times.of(rank, step)
+
+    def paused_s(self, samples: int, pause_s: float) -> float:
+        return 0.0
+
+    def started_factor(self, samples: int) -> float:
+        return 1.0
+
+    def layer_shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        return (1 / 6, 1 / 6), (1 / 3, 1 / 3)
+
+    def timeline(self, rank: Rank) -> Timeline | None:
+        return None
+
+    def work_s(self, rank: Rank, op: Charge) -> float:
+        return 0.0
+
+    def load_s(self, rank: Rank, samples: int) -> float:
+        return 0.0
+
+    def rest_s(self, rank: Rank) -> float:
+        return 0.0
+
+
+class _BoundedSimulation(Simulation):
+    """A simulation that fails after a number of operations."""
+
+    most: int
+
+    def _perform(self, task: Any, op: Op[Any]) -> Any:
+        MADE[0] += 1
+        if self._operations > self.most:
+            raise DoesNotEnd(f"the run has not ended after {self.most:,} operations; {task.standing()}")
+        return super()._perform(task, op)
+
+
+def simulated(case: Case, observe: Callable[[Simulation], object]) -> Outcome:
+    """Runs a case with times; the arguments and the outcome are those of `performing.performed`."""
+    assert case.times is not None, "only a case with times is simulated"
+    job, times = case.job(), case.times
+    network = MeasuredNetwork(lambda _kind, _members, size: times.transfer_s(size), times.transfer_s)
+    begun_s, error = time.monotonic(), None
+    run = _BoundedSimulation(job, CaseTiming(times), network, Schedule(every=1), None, NO_COSTS)
+    run.most = moves_of(case, job)
+    observe(run)
+    try:
+        with interrupted_if_stuck():
+            run.run()
+    except Exception as failure:  # of any kind: the program is the user's
+        error = failure
+    return Outcome(case=case, job=job, trace=run.trace, error=error, seconds=time.monotonic() - begun_s)
+
+
+MOST = 256
+"""number of reference runs that are kept"""
+
+ORDERS: tuple[Callable[[], Chooser], ...] = (
+    RoundRobin,
+    lambda: Shuffled(0),
+    lambda: Adversary(Rank(0)),
+    lambda: Adversary(Rank(1)),
+)
+
+reference_of = KeptResults(performed, MOST)
+"""returns the outcome of a case, and keeps it for the next comparison with the same case"""
+
+
+def order_is_irrelevant(case: Case) -> bool:
+    """Returns whether the case, without its stops, ends with the same weights in several orders of moves."""
+    return _has_one_end(dataclasses.replace(case, choices=(), stops=()))
+
+
+def _ends_equally(whole: Case) -> bool:
+    reference = reference_of(whole)
+    others = (in_any_order(whole, make()) for make in ORDERS)
+    return reference.error is None and all(one.error is None and unlike(one, reference) is None for one in others)
+
+
+_has_one_end = KeptResults(_ends_equally, MOST)
+
+
+def unlike(one: Outcome, other: Outcome) -> float | None:
+    """Returns the largest difference of the weights at the ends of two runs; None if every bit is the same."""
+    return ended(one.job, one.trace).away(ended(other.job, other.trace))

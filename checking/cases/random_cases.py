@@ -25,9 +25,8 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.guarantees import Guarantee
 from paceline.algorithms.core.method import Method
 from paceline.checking.cases.case import Case, Times, placed
-from paceline.checking.cases.orders import random_chooser
 from paceline.checking.defaults import SEED, STEPS, WORKERS
-from paceline.checking.moves import Chooser, RoundRobin
+from paceline.checking.moves import Chooser, RoundRobin, random_chooser
 
 CONSERVING = frozenset({Guarantee.CONSERVES_SUM, Guarantee.CONSERVES_MEAN})
 SHORT = (1, 2)

@@ -20,13 +20,11 @@ from typing import Any
 import numpy as np
 
 from paceline.checking.cases.case import Case, Times
-from paceline.checking.cases.invariants import INVARIANTS
-from paceline.checking.cases.orders import random_chooser, without_defaults
+from paceline.checking.cases.invariants import INVARIANTS, Violation, violations
 from paceline.checking.cases.performing import in_recorded_order, performed
 from paceline.checking.cases.random_cases import problems, random_times
-from paceline.checking.cases.violations import Violation, violations
 from paceline.checking.driver import Entry
-from paceline.checking.moves import Chooser, Move, first
+from paceline.checking.moves import Chooser, Move, first, random_chooser, without_defaults
 
 TRIES = 60
 """random schedules that are tried on each smaller cluster; provenance: ours"""

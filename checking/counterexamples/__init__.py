@@ -1,14 +1,13 @@
 """Readable counterexamples: the story of a violation, its sequence diagram, its file, and its replay.
 
-Read `stories` first, then `recording` (how program lines are found) and `files`.
+Read `story` first, then `sentences` (how a run is told), `recording` (how program lines are found),
+`diagram` and `files`.
 """
 
-from paceline.checking.counterexamples.diagrams_as_svg import svg_diagram
-from paceline.checking.counterexamples.diagrams_as_text import text_diagram
-from paceline.checking.counterexamples.files import Counterexample, load_counterexample, save
-from paceline.checking.counterexamples.replaying import Replayed, replay
-from paceline.checking.counterexamples.stories import story
-from paceline.checking.counterexamples.story_model import Difference, Sentence, Story
+from paceline.checking.counterexamples.diagram import svg_diagram, text_diagram
+from paceline.checking.counterexamples.files import Counterexample, Replayed, load_counterexample, replay, save
+from paceline.checking.counterexamples.sentences import story
+from paceline.checking.counterexamples.story import Difference, Sentence, Story
 
 __all__ = [
     "Counterexample",

@@ -5,12 +5,20 @@ Rules of this file:
 * The case alone determines the run. The story is stored so that a reader of the file needs neither Paceline nor the
   method.
 * A file may be edited by hand, so it has no checksum. All mistakes are reported together, each with its place.
+* The fingerprint says which functions have changed since. A file of source code is divided into units: functions,
+  methods, the rest of each class, and the rest of the file. A unit's fingerprint is a checksum of its syntax tree, so
+  comments, empty lines and the places of units have no effect.
+* The fingerprinted files are those of the method's classes and those with lines that a run has executed. Neither
+  Paceline's own operations nor its helpers in `paceline.algorithms.core` belong to the method.
+* A replay runs in this process and without threads, so that a debugger can follow it.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -18,14 +26,16 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from paceline.algorithms.core.checksums import read_json
+from paceline.algorithms.core.checksums import checksum, read_json
 from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.files import write_whole
+from paceline.algorithms.core.method import Method
+from paceline.algorithms.core.program import ROOT
 from paceline.checking.cases.case import Case, from_json, to_json
-from paceline.checking.cases.violations import Violation
-from paceline.checking.counterexamples.fingerprints import Fingerprint, fingerprint_of
-from paceline.checking.counterexamples.stories import recorded, story_of
-from paceline.checking.counterexamples.story_model import Story
+from paceline.checking.cases.invariants import INVARIANTS, Violation, violations
+from paceline.checking.counterexamples.recording import Record
+from paceline.checking.counterexamples.sentences import recorded, story_of
+from paceline.checking.counterexamples.story import Story
 from paceline.records.document import to_json as as_text
 from paceline.scenarios.values.mistakes import path_of, shown
 
@@ -156,3 +166,166 @@ def _fingerprint(found: Any) -> tuple[Fingerprint, list[str]]:
     )
     words = f"fingerprint: found {shown(found)}, expected an object with the checksums of functions, for each file"
     return (found, []) if right else ({}, [words])
+
+
+CORE = Path("algorithms/core")
+REST = "other statements"
+"""the unit of what is in no function and no class"""
+Fingerprint = dict[str, dict[str, str]]
+"""for each file the checksum of each unit"""
+
+
+def fingerprint_of(method: Method, record: Record) -> Fingerprint:
+    """Returns the fingerprints of the files of a method.
+
+    Args:
+        method: the method.
+        record: the operations of a run of it.
+    """
+    paths = {path.resolve() for path in (*_of_classes(type(method)), *_executed(record)) if path.is_file()}
+    return {name_of(path): units(path.read_text(encoding="utf-8")) for path in sorted(paths) if not _is_core(path)}
+
+
+def _of_classes(kind: type[Method]) -> Iterator[Path]:
+    for base in kind.__mro__:
+        try:
+            yield Path(inspect.getfile(base))
+        except (TypeError, OSError):  # a class without a file, such as `object`
+            continue
+
+
+def _executed(record: Record) -> Iterator[Path]:
+    places = {moment.request.place for moment in record.moments if moment.request is not None}
+    for path in {place.rpartition(":")[0] for place in places} - {""}:
+        yield ROOT / path  # an absolute path stays as it is
+
+
+def _is_core(path: Path) -> bool:
+    """Whether a file is part of Python or of Paceline's operations and helpers."""
+    if path.is_relative_to(ROOT):
+        return path.relative_to(ROOT).is_relative_to(CORE)
+    return path.is_relative_to(Path(inspect.getfile(ast)).parent)
+
+
+def name_of(path: Path) -> str:
+    """Returns the name of a file in messages: relative to Paceline's folder, or without its folder."""
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
+
+
+def units(source: str) -> dict[str, str]:
+    """Returns the checksum of each unit of a source file.
+
+    >>> one = units("def f():\\n    return 1\\n\\nclass A:\\n    def g(self):\\n        return 2\\n")
+    >>> two = units("def f():  # one\\n    return 1\\n\\nclass A:\\n    def g(self):\\n        return 3\\n")
+    >>> sorted(one), [name for name in one if one[name] != two[name]]
+    (['A', 'A.g', 'f'], ['A.g'])
+    """
+    found: dict[str, str] = {}
+    rest: list[str] = []
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            found[statement.name] = _sum([ast.dump(statement)])
+        elif isinstance(statement, ast.ClassDef):
+            found.update(_units_of_class(statement))
+        else:
+            rest.append(ast.dump(statement))
+    return found | ({REST: _sum(rest)} if rest else {})
+
+
+def _units_of_class(kind: ast.ClassDef) -> dict[str, str]:
+    functions = [part for part in kind.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]
+    own = [ast.dump(part) for part in (*kind.decorator_list, *kind.bases, *kind.body) if part not in functions]
+    return {kind.name: _sum(own)} | {f"{kind.name}.{part.name}": _sum([ast.dump(part)]) for part in functions}
+
+
+def _sum(trees: Iterable[str]) -> str:
+    return checksum("\n".join(trees).encode())
+
+
+def changes(before: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
+    """Lists the differences of two fingerprints, one for each file.
+
+    Args:
+        before: the stored fingerprint.
+        now: the present one.
+
+    >>> changes({"a.py": {"worker": "1", "server": "2"}}, {"a.py": {"worker": "3", "server": "2"}})
+    ('a.py, worker',)
+    >>> changes({"a.py": {"worker": "1"}}, {"b.py": {"worker": "1"}})
+    ('a.py is not used any more', 'b.py is used and was not')
+    """
+    said = []
+    for name in (*before, *(name for name in now if name not in before)):
+        if name not in now:
+            said.append(f"{name} is not used any more")
+        elif name not in before:
+            said.append(f"{name} is used and was not")
+        else:
+            old, new = before[name], now[name]
+            changed = [unit for unit in (*old, *(u for u in new if u not in old)) if old.get(unit) != new.get(unit)]
+            if changed:
+                said.append(f"{name}, {', '.join(changed)}")
+    return tuple(said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """The result of a replay.
+
+    Args:
+        counterexample: what was replayed.
+        violation: the violation of the same guarantee; None if the guarantee is kept now.
+        story: what happened now; None if the guarantee is kept.
+        others: violations of other guarantees.
+        changed: the functions whose source code has changed, by file.
+    """
+
+    counterexample: Counterexample
+    violation: Violation | None
+    story: Story | None
+    others: tuple[Violation, ...] = ()
+    changed: tuple[str, ...] = ()
+
+    @property
+    def same(self) -> bool:
+        """Whether the same guarantee is violated, with the same words."""
+        return self.violation is not None and self.violation.words == self.counterexample.violation.words
+
+    @property
+    def words(self) -> str:
+        """The result in sentences."""
+        stored, said = self.counterexample.violation, []
+        if self.violation is None:
+            said.append(f"{stored.guarantee} is kept now; it was violated: {stored.words}")
+        elif self.same:
+            said.append(f"{stored.guarantee} is violated again: {stored.words}")
+        else:
+            said.append(f"{stored.guarantee} is violated again: {self.violation.words}; it was: {stored.words}")
+        said += [f"also violated: {other.guarantee}: {other.words}" for other in self.others]
+        said.append(
+            f"the program has changed: {'; '.join(self.changed)}" if self.changed else "the program is the same"
+        )
+        if self.counterexample.paceline != (now := metadata.version("paceline")):
+            said.append(f"the file was written by Paceline {self.counterexample.paceline}, and this is {now}")
+        return "\n".join(said)
+
+
+def replay(counterexample: Counterexample) -> Replayed:
+    """Runs the case of a counterexample again.
+
+    Args:
+        counterexample: as `load_counterexample` returned it.
+    """
+    stored = counterexample.violation
+    outcome, record = recorded(stored.case)
+    costly = stored.guarantee in INVARIANTS and INVARIANTS[stored.guarantee].costly
+    found = violations(outcome, costly=costly)
+    same = [one for one in found if one.guarantee == stored.guarantee]
+    violation = next((one for one in same if one.words == stored.words), same[0] if same else None)
+    return Replayed(
+        counterexample=counterexample,
+        violation=violation,
+        story=None if violation is None else story_of(violation, outcome, record),
+        others=tuple(one for one in found if one.guarantee != stored.guarantee),
+        changed=changes(counterexample.fingerprint, fingerprint_of(stored.case.method, record)),
+    )

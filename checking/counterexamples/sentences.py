@@ -1,4 +1,4 @@
-"""Converts a record of operations to the sentences of a story.
+"""Tells the story of a violation: runs its case again, records what every rank does, and converts that to sentences.
 
 Rules of this file:
 
@@ -10,7 +10,12 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections import defaultdict
+import dataclasses
+import warnings
+from bdb import BdbQuit
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.algorithms.core.errors import DeadlockError, MismatchedCollectives
@@ -32,14 +37,128 @@ from paceline.algorithms.core.operations import (
     Wait,
     WaitFor,
 )
-from paceline.algorithms.core.values import Message, Rank
-from paceline.algorithms.runtime.collective_matching import COLLECTIVES, signature
+from paceline.algorithms.core.values import Group, Message, Rank
+from paceline.algorithms.runtime.collective_matching import COLLECTIVES, Collective, signature
 from paceline.algorithms.runtime.update_log import Update, UpdateLog
+from paceline.checking.cases import Case, Violation, performed
+from paceline.checking.cases.performing import Outcome
 from paceline.checking.counterexamples import wording
-from paceline.checking.counterexamples.drafts import Draft, Entries, Mail
-from paceline.checking.counterexamples.focus import Focus
+from paceline.checking.counterexamples.differing_values import Focus, differing_values
 from paceline.checking.counterexamples.recording import Moment, Record, Request
-from paceline.checking.counterexamples.story_model import Act
+from paceline.checking.counterexamples.story import DIGITS, Act, Difference, Sentence, Story
+from paceline.checking.counterexamples.wording import ranks
+from paceline.records.figures import SECONDS
+
+MOST_SENTENCES = 120
+"""more sentences are left out in the middle; provenance: ours, 3 ranks and 5 steps give at most 100"""
+SHOWN_AT_START = 40
+"""sentences before those that are left out"""
+
+
+def story(violation: Violation) -> Story:
+    """Runs the case of a violation again and describes it.
+
+    Args:
+        violation: the violated guarantee, with the case that shows it.
+
+    >>> from paceline.algorithms import find
+    >>> case = Case(method=find("async-sgd")(), nodes=(1,), steps=1)
+    >>> told = story(Violation(guarantee="example", words="nothing is wrong", case=case))
+    >>> for sentence in told.sentences[:3]:
+    ...     print(sentence.number, sentence.subject, sentence.words)
+    1 rank 0 (worker), step 0 computes a gradient at version 0 and sends Push to rank 1
+    2 rank 1 (server), step 0 receives Push from rank 0, sent in 1
+    3 rank 1 (server), step 0 applies update 0 with rank 0's gradient of step 0 from version 0 (staleness 0)
+    """
+    return story_of(violation, *recorded(violation.case))
+
+
+def story_of(violation: Violation, outcome: Outcome, record: Record) -> Story:
+    """Describes a run of the case of a violation.
+
+    Args:
+        violation: the violated guarantee.
+        outcome: the run.
+        record: its operations.
+    """
+    found = differing_values(violation.guarantee, outcome, record)
+    timed, tells_ends = violation.case.times is not None, bool(violation.case.stops or outcome.error)
+    drafting = Drafting(
+        record, outcome.job, Focus(found.element, found.update, found.digits), timed=timed, tells_ends=tells_ends
+    )
+    drafts = drafting.all(outcome.error)
+    decisive = next((at for at, draft in enumerate(drafts) if draft.decisive), len(drafts) - 1)
+    sentences = numbered(drafts[: decisive + 1])
+    unread = tuple(
+        Difference(what=f"message {name} of rank {source} to rank {to}", values=(("received", "never"),))
+        for source, to, _, name in drafting.mail.unread()
+        if "message" in violation.guarantee
+    )
+    shown, left_out = _shortened(sentences)
+    return Story(
+        method=violation.case.method.name,
+        guarantee=violation.guarantee,
+        words=violation.words,
+        setting=_setting(violation.case),
+        ranks=tuple((int(me.rank), me.role) for me in outcome.job.team),
+        sentences=shown,
+        left_out=left_out,
+        left_out_after=SHOWN_AT_START if left_out else 0,
+        differences=(*found.differences, *unread),
+    )
+
+
+def recorded(case: Case) -> tuple[Outcome, Record]:
+    """Runs a case and records the operations of its programs."""
+    record = Record()
+
+    def read_clock(run: object) -> None:
+        environment = run.env  # type: ignore[attr-defined]
+        record.clock = lambda: float(environment.now)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the user's program; they were shown when the violation was found
+        outcome = performed(dataclasses.replace(case, method=record.of(case.method)), simulation=read_clock)
+    if isinstance(outcome.error, BdbQuit):  # the user has left the debugger
+        raise outcome.error
+    return dataclasses.replace(outcome, case=case, job=case.job()), record
+
+
+def _shortened(sentences: tuple[Sentence, ...]) -> tuple[tuple[Sentence, ...], int]:
+    """Leaves out sentences in the middle of a long story; returns the others and how many are missing."""
+    if len(sentences) <= MOST_SENTENCES:
+        return sentences, 0
+    at_end = MOST_SENTENCES - SHOWN_AT_START
+    return (*sentences[:SHOWN_AT_START], *sentences[-at_end:]), len(sentences) - MOST_SENTENCES
+
+
+def _setting(case: Case) -> str:
+    """Describes the ranks, steps and interpreter of a case."""
+    workers = f"{case.workers} worker{'s' * (case.workers != 1)}"
+    if len(case.nodes) > 1 and case.workers > 1:
+        workers += f" on nodes of {', '.join(map(str, case.nodes))}"
+    server = " and a server" if case.method.has_server else ""
+    steps = f"{case.steps} step{'s' * (case.steps != 1)}"
+    batches = f"batches {', '.join(map(str, case.batch_of_each))}" if case.batches else f"batch {case.batch}"
+    words = f"{workers}{server}, {steps} of {batches}, seed {case.seed}"
+    if case.times is None:
+        words += ", in any order"
+    else:
+        compute = ", ".join(SECONDS.text(seconds, DIGITS) for seconds in case.times.compute_s)
+        latency = SECONDS.with_symbol(case.times.latency_s, DIGITS)
+        words += f", simulated: gradients of {compute} s, latency {latency}"
+    if not case.gradients:
+        words += ", all gradients 0"
+    if case.stops:
+        words += f", stopped and entered again at step {', '.join(map(str, case.stops))}"
+    if case.deaths:
+        words += "".join(f", rank {rank} dies at move {move}" for rank, move in case.deaths)
+    hyper = [
+        f"{field.name}={getattr(case.method, field.name)!r}"
+        for field in dataclasses.fields(case.method)
+        if getattr(case.method, field.name) != field.default and field.default is not dataclasses.MISSING
+    ]
+    return f"{words}{'; ' if hyper else ''}{', '.join(hyper)}."
 
 
 class Drafting:
@@ -302,3 +421,179 @@ def _short(what: Any) -> str:
     if isinstance(what, COLLECTIVES):
         return f"{type(what).__name__} {what.key}"
     return "layers" if what is None else getattr(what, "name", type(what).__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Draft:
+    """A sentence whose number is not known yet; fields as in `Sentence`."""
+
+    ranks: tuple[int, ...]
+    words: str
+    act: Act
+    role: str
+    step: int
+    place: str
+    time_s: float | None
+    lane: str = ""
+    label: str = ""
+    to: tuple[int, ...] = ()
+    sent: tuple[int, Draft] | None = None
+    """of a receive: the sender, and the draft of its send"""
+    before: tuple[str, ...] = ()
+    """the words of the drafts that have been merged into this one"""
+    decisive: bool = False
+    """whether the action violates the guarantee, so that later ones do not matter"""
+    part_of: Draft | None = None
+    """the draft that it has been merged into"""
+
+    @staticmethod
+    def of(moment: Moment, words: str, act: Act, *, timed: bool, label: str = "", to: tuple[int, ...] = ()) -> Draft:
+        """Returns the draft about what a rank did at a moment."""
+        me = moment.me
+        time_s = moment.time_s if timed else None
+        return Draft((me.rank,), words, act, me.role, moment.step, moment.place, time_s, moment.lane, label, to)
+
+    @property
+    def whole(self) -> Draft:
+        """The draft that contains this one after merging."""
+        return self if self.part_of is None else self.part_of.whole
+
+
+def numbered(drafts: Sequence[Draft]) -> tuple[Sentence, ...]:
+    """Merges drafts that belong together, and numbers the sentences."""
+    kept = merged(drafts)
+    numbers = {draft: number for number, draft in enumerate(kept, start=1)}
+    return tuple(_sentence(draft, numbers) for draft in kept)
+
+
+def _sentence(draft: Draft, numbers: dict[Draft, int]) -> Sentence:
+    words, sent_in = draft.words, None
+    if draft.before:
+        words = f"{', '.join(draft.before)} and {words}"
+    if draft.sent is not None:
+        source, send = draft.sent
+        sent_in = (source, numbers[send.whole])
+        words += f", sent in {sent_in[1]}"
+    return Sentence(
+        number=numbers[draft],
+        ranks=draft.ranks,
+        words=words,
+        act=draft.act,
+        role=draft.role,
+        step=draft.step,
+        place=draft.place,
+        time_s=draft.time_s,
+        label=draft.label,
+        to=draft.to,
+        sent_in=sent_in,
+    )
+
+
+def merged(drafts: Sequence[Draft]) -> list[Draft]:
+    """Merges drafts of one rank that follow each other.
+
+    These are equal messages of one line to several ranks, several started operations, and a gradient or a result with
+    the action that follows.
+    """
+    kept: list[Draft] = []
+    for draft in drafts:
+        last = kept[-1] if kept else None
+        if last is None or not _one_place(last, draft):
+            kept.append(draft)
+        elif last.act == "send" == draft.act and (last.label, last.place) == (draft.label, draft.place):
+            last.to += draft.to
+            last.words = f"{last.words.rpartition(' to ')[0]} to {ranks(last.to)}"
+            draft.part_of = last
+        elif (last.act, draft.act) in TOGETHER:
+            draft.before = (*last.before, last.words)
+            if last.act == draft.act == "start":
+                draft.label = f"{last.label}, {draft.label}"
+            last.part_of = draft
+            kept[-1] = draft
+        else:
+            kept.append(draft)
+    return kept
+
+
+PRELIMINARY, NEXT = ("compute", "result"), ("send", "update", "start", "memory", "state")
+TOGETHER = {*((one, other) for one in PRELIMINARY for other in NEXT), ("start", "start"), ("result", "result")}
+"""the actions that one sentence describes if they follow each other"""
+
+
+def _one_place(one: Draft, other: Draft) -> bool:
+    """Whether two drafts are about the same rank, lane, step and time."""
+    return (one.ranks, one.lane, one.step, one.time_s) == (other.ranks, other.lane, other.step, other.time_s)
+
+
+@dataclass(slots=True)
+class Mail:
+    """Messages that have been sent and not received; first in, first out for each pair of ranks and tag."""
+
+    waiting: defaultdict[tuple[Rank, Rank, str], deque[tuple[Draft, str]]] = field(
+        default_factory=lambda: defaultdict(deque)
+    )
+
+    def send(self, source: Rank, op: Send, draft: Draft, name: str) -> None:
+        """Adds a message.
+
+        Args:
+            source: the sender.
+            op: its operation.
+            draft: the sentence about it.
+            name: what is sent.
+        """
+        self.waiting[source, op.to, op.tag].append((draft, name))
+
+    def receive(self, rank: Rank, op: Receive, message: Message) -> tuple[int, Draft] | None:
+        """Removes a message; returns its sender and the sentence about its sending, if there is one.
+
+        Args:
+            rank: the receiver.
+            op: its operation.
+            message: the answer.
+        """
+        queue = self.waiting[message.source, rank, op.tag]
+        return (message.source, queue.popleft()[0]) if queue else None
+
+    def unread(self) -> list[tuple[Rank, Rank, Draft, str]]:
+        """Lists sender, receiver, sentence and name of every message that has not been received."""
+        return [(source, to, draft, name) for (source, to, _), queue in self.waiting.items() for draft, name in queue]
+
+
+@dataclass(slots=True)
+class Entries:
+    """The members that have entered each collective, in the order of each group and stream."""
+
+    rooms: defaultdict[tuple[Group, str], list[dict[Rank, str]]] = field(default_factory=lambda: defaultdict(list))
+    counts: defaultdict[tuple[Group, str, Rank], int] = field(default_factory=lambda: defaultdict(int))
+
+    def enter(self, rank: Rank, op: Collective, lane: str) -> tuple[bool, tuple[Rank, str] | None]:
+        """Notes that a rank enters its next collective of a group.
+
+        Args:
+            rank: the rank.
+            op: the collective.
+            lane: the lane whose order of collectives counts.
+
+        Returns:
+            Whether it is the last member; and a member that has entered another collective, with its name, if any.
+        """
+        rooms, position = self.rooms[op.group, lane], self.counts[op.group, lane, rank]
+        self.counts[op.group, lane, rank] += 1
+        if position == len(rooms):
+            rooms.append({})
+        room, own = rooms[position], signature(op)
+        other = next(((member, name) for member, name in room.items() if name != own), None)
+        room[rank] = own
+        return len(room) == len(op.group), other
+
+    def missing(self, request: Request, op: Collective) -> list[Rank]:
+        """Lists the members that have not entered the collective that a rank entered last.
+
+        Args:
+            request: the rank and its lane.
+            op: the collective.
+        """
+        position = self.counts[op.group, request.lane, request.me.rank] - 1
+        rooms = self.rooms[op.group, request.lane]
+        return [rank for rank in op.group if not 0 <= position < len(rooms) or rank not in rooms[position]]

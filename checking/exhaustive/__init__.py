@@ -1,10 +1,9 @@
 """Explores every inequivalent order of a small job exactly once.
 
-Read `exploration` first, then `events` (what an order is), `observed` (the interpreter), `races` (which other orders a
-run shows to be possible), `wakeup` (which of them are new) and `sequences` (their number without reduction).
+Read `exploration` first, then `events` (what an order is, and the interpreter) and `races` (which other orders a run
+shows to be possible, and which of them are new).
 """
 
-from paceline.checking.exhaustive.exploration import Orders, explore
-from paceline.checking.exhaustive.sequences import brute_force
+from paceline.checking.exhaustive.exploration import Orders, brute_force, explore
 
 __all__ = ["Orders", "brute_force", "explore"]

@@ -20,8 +20,16 @@ from paceline.algorithms.core.operations import (
 )
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Group, Rank, Step, Vector
-from paceline.testing.contract.jobs import job_of
-from paceline.testing.contract.programs import Contract, ContractProgram, Interpreter, answers, number, numbers, vector
+from paceline.testing.contract.programs import (
+    Contract,
+    ContractProgram,
+    Interpreter,
+    answers,
+    job_of,
+    number,
+    numbers,
+    vector,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,8 +29,7 @@ from paceline.algorithms.core.operations import (
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Group, Rank, Step
 from paceline.checking.replay import Recording, replay
-from paceline.testing.contract.jobs import job_of
-from paceline.testing.contract.programs import Contract, ContractProgram, Interpreter, answers, number, vector
+from paceline.testing.contract.programs import Contract, ContractProgram, Interpreter, answers, job_of, number, vector
 
 ZERO = Rank(0)
 

@@ -145,7 +145,7 @@ class MessagesContract(Contract):
         assert answers(interpreter, EachOther()) == [100_000.0, 0.0]
 
     def test_the_trace_holds_bytes_and_sources(self, interpreter: Interpreter) -> None:
-        from paceline.testing.contract.jobs import job_of
+        from paceline.testing.contract.programs import job_of
 
         trace = interpreter(job_of(EachOther(), steps=1))
         assert [span.bytes for span in trace.spans if span.activity == "send"] == [800_000] * 2

@@ -29,8 +29,7 @@ from paceline.algorithms.methods.sync_elastic import SyncEasgd3
 from paceline.algorithms.methods.two_level import Hsgd
 from paceline.checking.check_guarantees import broken
 from paceline.records.trace import Trace
-from paceline.testing.contract.jobs import job_of
-from paceline.testing.contract.programs import Contract, Interpreter
+from paceline.testing.contract.programs import Contract, Interpreter, job_of
 
 STEPS = 17  # no multiple of the number of workers or of a period below
 NODES = [[0, 1], [2, 3]]

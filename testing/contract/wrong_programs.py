@@ -31,8 +31,7 @@ from paceline.algorithms.core.operations import (
 )
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Group, Rank, Step
-from paceline.testing.contract.jobs import job_of
-from paceline.testing.contract.programs import Contract, ContractProgram, Interpreter, vector
+from paceline.testing.contract.programs import Contract, ContractProgram, Interpreter, job_of, vector
 
 HERE = r"testing/contract/wrong_programs\.py:\d+ in body"
 

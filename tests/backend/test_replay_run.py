@@ -13,8 +13,7 @@ from safetensors.numpy import load as from_safetensors
 from safetensors.numpy import save as to_safetensors
 from typer.testing import CliRunner
 
-from paceline.checking.replay import Recording
-from paceline.checking.replay_folder import replay_run
+from paceline.checking.replay import Recording, replay_run
 from paceline.cli.app import app
 from paceline.records.store import read_run
 from tests.stored import rewrite, seal_run

@@ -318,7 +318,7 @@ RUNTIME = (
         old="held - c.version if age is None",
         new="held + 1 - c.version if age is None",
         bug="Staleness counts the update itself, so a fresh gradient has staleness 1.",
-        tests=("contract/test_staleness.py", "property/test_staleness.py"),
+        tests=("contract/test_operations.py", "property/test_staleness.py"),
     ),
     Mutant(
         name="local-age-of-one-worker",
@@ -334,7 +334,7 @@ RUNTIME = (
         old="if room.kind != words:",
         new="if room.key != op.key:",
         bug="Members of a group may enter different kinds or sizes of collectives under one key.",
-        tests=("contract/test_collectives.py",),
+        tests=("contract/test_operations.py",),
     ),
     Mutant(
         name="collectives-in-order-of-arrival",
@@ -342,7 +342,7 @@ RUNTIME = (
         old="ops = [room.came[rank] for rank in room.group]",
         new="ops = list(room.came.values())",
         bug="Sums and gathered parts follow the order of arrival instead of the order of the group.",
-        tests=("contract/test_collectives.py",),
+        tests=("contract/test_operations.py",),
     ),
     Mutant(
         name="ring-bytes-of-all-members",
@@ -358,7 +358,7 @@ RUNTIME = (
         old="(before := self._copy()) is not None and same(vector, before):",
         new="(before := self._copy()) is not None:",
         bug="A vector that was changed since it was sent is sent again with its old numbers.",
-        tests=("contract/test_messages.py", "unit/test_doctests.py"),
+        tests=("contract/test_operations.py", "unit/test_doctests.py"),
     ),
 )
 

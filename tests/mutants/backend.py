@@ -67,7 +67,7 @@ TRANSPORTS = (
         old="return len(value) << 8 | FORMS[value.dtype]",
         new="return FORMS[value.dtype]",
         bug="Members of a shared collective may give vectors of different lengths.",
-        tests=("backend/test_shared.py", "backend/test_segment.py", "contract/test_collectives.py"),
+        tests=("backend/test_shared.py", "backend/test_segment.py", "contract/test_operations.py"),
     ),
     Mutant(
         name="shared-buffer-reused",

@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 CHECKING = (
     Mutant(
         name="re-entry-of-other-roles",
-        file="checking/reentry.py",
+        file="checking/hidden_state.py",
         old="elif task.me.role in self.roles:",
         new="elif task.me.role not in self.roles:",
         bug="The programs of the other roles are entered again, not of those that were asked for.",
@@ -15,7 +15,7 @@ CHECKING = (
     ),
     Mutant(
         name="re-entry-forgets-checkpoint",
-        file="checking/reentry.py",
+        file="checking/hidden_state.py",
         old="budget=Budget(samples=samples)), start=checkpoint)",
         new="budget=Budget(samples=samples)))",
         bug="A run in parts begins anew at every part, so it says nothing about its states.",

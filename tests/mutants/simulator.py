@@ -55,7 +55,7 @@ NETWORK = (
         inbox.put(envelope)
 """,
         bug="A message that arrives early is delivered before an older one of the same sender.",
-        tests=("unit/test_simulator_programs.py", "contract/test_messages.py"),
+        tests=("unit/test_simulator_programs.py", "contract/test_operations.py"),
     ),
     Mutant(
         name="cancelled-message-put-last",
@@ -63,7 +63,7 @@ NETWORK = (
         old="self._messages.insert(0 if oldest else len(self._messages), envelope)",
         new="self._messages.append(envelope)",
         bug="The message of a receive that was cancelled goes behind younger ones.",
-        tests=("unit/test_simulator_programs.py", "contract/test_lanes.py", "contract/test_messages.py"),
+        tests=("unit/test_simulator_programs.py", "contract/test_operations.py"),
     ),
     Mutant(
         name="one-thread-too-many",

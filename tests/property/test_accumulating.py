@@ -16,7 +16,7 @@ from paceline.algorithms.core.values import Rank, Samples
 from paceline.algorithms.methods.accumulating import Acco
 from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.strategies import drawn
+from paceline.checking.moves import drawn
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import MeasuredNetwork

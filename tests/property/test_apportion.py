@@ -20,9 +20,8 @@ from paceline.algorithms.core.operations import Gradient
 from paceline.algorithms.core.values import Contribution, Rank
 from paceline.algorithms.methods.dynamic_batch import DbsSgd, Timed
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Shuffled
-from paceline.checking.reentry import run_in_parts
-from paceline.checking.strategies import drawn
+from paceline.checking.hidden_state import run_in_parts
+from paceline.checking.moves import Shuffled, drawn
 from paceline.workloads.learners.noise import Noise
 from tests.exact import applied
 from tests.support import job_of

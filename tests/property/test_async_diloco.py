@@ -22,9 +22,8 @@ from paceline.algorithms.methods.delayed_nesterov import OuterOptimizer
 from paceline.algorithms.methods.local_sgd import DiLoCo
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Stop
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Chooser, Shuffled
-from paceline.checking.reentry import run_in_parts
-from paceline.checking.strategies import drawn
+from paceline.checking.hidden_state import run_in_parts
+from paceline.checking.moves import Chooser, Shuffled, drawn
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from tests.clusters import fixed_costs

@@ -23,8 +23,7 @@ from paceline.algorithms.core.values import Rank, Weights
 from paceline.algorithms.methods.local_sgd import DiLoCo, PostLocalSgd
 from paceline.algorithms.methods.periodic import HbsSgd, KAvg, Sasgd
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Shuffled
-from paceline.checking.strategies import drawn
+from paceline.checking.moves import Shuffled, drawn
 from tests.exact import ExactBowl, UnlikeBowl, apart, applied, averages, ends
 from tests.support import job_of, placed
 

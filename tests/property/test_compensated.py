@@ -18,8 +18,8 @@ from paceline.algorithms.core.values import Contribution, Rank, Samples, Weights
 from paceline.algorithms.methods.delay_compensated import DcAsgd
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Push
 from paceline.checking.anyorder import AnyOrder
+from paceline.checking.hidden_state import run_in_parts
 from paceline.checking.moves import Chooser, Recorded, Shuffled
-from paceline.checking.reentry import run_in_parts
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost

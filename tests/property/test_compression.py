@@ -31,9 +31,8 @@ from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
 from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Push
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Shuffled
-from paceline.checking.reentry import run_in_parts
-from paceline.checking.strategies import drawn
+from paceline.checking.hidden_state import run_in_parts
+from paceline.checking.moves import Shuffled, drawn
 from paceline.records.tables import assemble
 from paceline.records.trace import Schedule
 from paceline.scenarios import load

@@ -18,7 +18,7 @@ from paceline.algorithms.core.values import Rank, Samples, Weights
 from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
 from paceline.algorithms.methods.layerwise import Flight, Landing, Shares
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.strategies import drawn
+from paceline.checking.moves import drawn
 from tests.exact import ExactBowl, applied
 from tests.support import Bowl, job_of
 from tests.thorough import sampled

@@ -17,9 +17,8 @@ from paceline.algorithms.methods.downpour import Downpour
 from paceline.algorithms.methods.parameter_server import AsyncSgd, Stop
 from paceline.algorithms.methods.pull_on_demand import Packet
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Chooser, Shuffled
-from paceline.checking.reentry import run_in_parts
-from paceline.checking.strategies import drawn
+from paceline.checking.hidden_state import run_in_parts
+from paceline.checking.moves import Chooser, Shuffled, drawn
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job
 from tests.clusters import fixed_costs

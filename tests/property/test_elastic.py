@@ -20,8 +20,7 @@ from paceline.algorithms.methods.async_elastic import AsyncEasgd
 from paceline.algorithms.methods.elastic import Easgd
 from paceline.algorithms.methods.sync_elastic import SyncEasgd3
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import RoundRobin, Shuffled, first
-from paceline.checking.strategies import drawn
+from paceline.checking.moves import RoundRobin, Shuffled, drawn, first
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost

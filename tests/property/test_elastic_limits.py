@@ -15,7 +15,7 @@ from paceline.algorithms.methods.async_elastic import AsyncEasgd, AsyncMeasgd, E
 from paceline.algorithms.methods.elastic import Easgd
 from paceline.algorithms.methods.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.strategies import drawn
+from paceline.checking.moves import drawn
 from tests.elastic import ALPHAS, exact_job
 from tests.exact import ExactBowl, apart, applied, fractions
 from tests.thorough import examples

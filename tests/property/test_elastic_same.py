@@ -19,8 +19,7 @@ from paceline.algorithms.methods.async_elastic import AsyncEasgd, AsyncMeasgd, D
 from paceline.algorithms.methods.elastic import Easgd
 from paceline.algorithms.methods.sync_elastic import SyncEasgd1, SyncEasgd2, SyncEasgd3
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Shuffled
-from paceline.checking.strategies import drawn
+from paceline.checking.moves import Shuffled, drawn
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost

@@ -25,9 +25,8 @@ from paceline.algorithms.methods.async_elastic import Ask, AsyncEasgd, AsyncMeas
 from paceline.algorithms.methods.elastic import Exchange
 from paceline.algorithms.methods.parameter_server import Stop, server_of
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Adversary, Move, Shuffled
-from paceline.checking.reentry import run_in_parts
-from paceline.checking.strategies import drawn
+from paceline.checking.hidden_state import run_in_parts
+from paceline.checking.moves import Adversary, Move, Shuffled, drawn
 from tests.elastic import check_the_sum, exact_job, total
 from tests.exact import Apart, apart
 from tests.support import job_of

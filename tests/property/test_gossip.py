@@ -21,8 +21,7 @@ from paceline.algorithms.core.values import Layout, Message, Rank, Weights
 from paceline.algorithms.methods.ad_psgd import AdPsgd, Goodbye, PassiveState
 from paceline.algorithms.methods.gossip import Copy, Gossip, Gossiping, halfway, rounds
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Shuffled
-from paceline.checking.strategies import drawn
+from paceline.checking.moves import Shuffled, drawn
 from paceline.scenarios import ScenarioError, load
 from tests.exact import Apart, ExactBowl
 from tests.support import job_of

@@ -27,9 +27,8 @@ from paceline.algorithms.methods.elastic import Easgd
 from paceline.algorithms.methods.hogwild import HogwildEasgd, HogwildSgd, SharedMemory
 from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Chooser, Move, Shuffled
-from paceline.checking.reentry import run_in_parts
-from paceline.checking.strategies import drawn
+from paceline.checking.hidden_state import run_in_parts
+from paceline.checking.moves import Chooser, Move, Shuffled, drawn
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost

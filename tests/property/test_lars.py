@@ -24,7 +24,7 @@ from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.layerwise import LayerwiseSgd
 from paceline.algorithms.methods.two_level import Hsgd
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.strategies import drawn
+from paceline.checking.moves import drawn
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost

@@ -26,9 +26,8 @@ from paceline.algorithms.methods.layerwise import (
     land,
 )
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Shuffled
+from paceline.checking.moves import Shuffled, drawn
 from paceline.checking.replay import Recording, replay
-from paceline.checking.strategies import drawn
 from tests.exact import applied
 from tests.support import Bowl, job_of
 

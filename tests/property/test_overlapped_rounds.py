@@ -14,7 +14,7 @@ from paceline.algorithms.core.values import Rank, Samples
 from paceline.algorithms.methods.delayed import Agd
 from paceline.algorithms.methods.overlapped_rounds import Co2
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.strategies import drawn
+from paceline.checking.moves import drawn
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import MeasuredNetwork

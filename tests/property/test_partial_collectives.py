@@ -20,8 +20,8 @@ from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.partial_collectives import EagerSgd, neighbours
 from paceline.checking.anyorder import AnyOrder
 from paceline.checking.check_guarantees import broken
+from paceline.checking.hidden_state import run_in_parts
 from paceline.checking.moves import Shuffled
-from paceline.checking.reentry import run_in_parts
 from paceline.checking.replay import Recording, replay
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job

@@ -15,7 +15,7 @@ from paceline.checking.anyorder import AnyOrder
 from paceline.checking.driver import Entry
 from paceline.checking.exhaustive import explore
 from paceline.checking.exhaustive.events import Event, indices, put_in_order
-from paceline.checking.exhaustive.sequences import all_runs
+from paceline.checking.exhaustive.exploration import all_runs
 from paceline.checking.moves import Shuffled
 from paceline.records.trace import Trace
 from tests.scripted import Script, scripts

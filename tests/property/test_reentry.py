@@ -15,9 +15,8 @@ from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
 from paceline.algorithms.methods.layerwise import LayerwiseSgdNextForward
 from paceline.algorithms.methods.periodic import HbsSgd
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Shuffled
-from paceline.checking.reentry import run_in_parts
-from paceline.checking.strategies import drawn
+from paceline.checking.hidden_state import run_in_parts
+from paceline.checking.moves import Shuffled, drawn
 from tests.support import job_of, nodes_for
 from tests.thorough import examples
 

@@ -27,10 +27,9 @@ from paceline.algorithms.methods.partial_waiting import BackupWorkers, KAsync, K
 from paceline.algorithms.methods.survivors import LivingWorkers
 from paceline.algorithms.runtime.update_log import Update
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Adversary, Chooser, Shuffled
-from paceline.checking.reentry import run_in_parts
+from paceline.checking.hidden_state import run_in_parts
+from paceline.checking.moves import Adversary, Chooser, Shuffled, drawn
 from paceline.checking.replay import Recording, replay
-from paceline.checking.strategies import drawn
 from paceline.records.trace import Schedule
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost

@@ -25,9 +25,9 @@ from paceline.algorithms.methods.baseline import SyncSgd
 from paceline.algorithms.methods.parameter_server import AsyncSgd
 from paceline.algorithms.methods.ssp import Clocks, Ssp
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.reentry import run_in_parts
+from paceline.checking.hidden_state import run_in_parts
+from paceline.checking.moves import drawn
 from paceline.checking.replay import Recording, replay
-from paceline.checking.strategies import drawn
 from paceline.records.trace import Schedule, Trace
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost

@@ -18,7 +18,7 @@ from paceline.algorithms.methods.parameter_server import AsyncSgd, Softsync
 from paceline.algorithms.methods.periodic import KAvg
 from paceline.algorithms.methods.ssp import Ssp
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.strategies import drawn
+from paceline.checking.moves import drawn
 from paceline.records.staleness import CLOCK_GAP, NAMES, by_rank, clock_gaps, figures, measured, over_time
 from paceline.records.tables import Tables, assemble
 from paceline.records.trace import Schedule, Trace

@@ -17,7 +17,7 @@ from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.delayed import Agd, LayerwiseAgd
 from paceline.algorithms.methods.layerwise import LayerwiseSgd, LayerwiseSgdLazy, LayerwiseSgdNextForward
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.strategies import drawn
+from paceline.checking.moves import drawn
 from paceline.workloads import build
 from tests.exact import applied
 from tests.support import job_of

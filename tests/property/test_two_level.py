@@ -21,8 +21,7 @@ from paceline.algorithms.core.values import Rank
 from paceline.algorithms.methods.baseline import SequentialSgd, SyncSgd
 from paceline.algorithms.methods.two_level import Hsgd
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Shuffled
-from paceline.checking.strategies import drawn
+from paceline.checking.moves import Shuffled, drawn
 from paceline.workloads import build
 from tests.exact import UnlikeBowl, applied, ends
 from tests.support import job_of, placed

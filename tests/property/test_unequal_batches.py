@@ -21,7 +21,7 @@ from paceline.records.trace import Schedule
 from paceline.simulator.cohort.simulate import simulate_cohort
 from paceline.simulator.interpreter.interpreter import simulate_job
 from paceline.simulator.network.network import NoCost
-from paceline.testing.contract.jobs import job_of
+from paceline.testing.contract.programs import job_of
 from paceline.workloads import build
 from tests.support import FixedTiming, built, nodes_for
 

@@ -21,8 +21,7 @@ from paceline.algorithms.core.operations import Access, Cell, Lock, Op, Receive,
 from paceline.algorithms.core.program import Program, program
 from paceline.algorithms.core.values import Rank, Step
 from paceline.checking.anyorder import AnyOrder
-from paceline.checking.moves import Adversary, Chooser, Move, Recorded, RoundRobin, Shuffled, first
-from paceline.checking.strategies import drawn
+from paceline.checking.moves import Adversary, Chooser, Move, Recorded, RoundRobin, Shuffled, drawn, first
 from paceline.testing.contract.programs import ContractProgram, number, vector
 from tests.support import job_of, nodes_for
 from tests.thorough import extra

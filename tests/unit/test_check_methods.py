@@ -32,13 +32,11 @@ from paceline.checking.cases import (
     to_json,
     violations,
 )
-from paceline.checking.cases.all_orders import check_all_orders
-from paceline.checking.cases.checking_methods import Checked
-from paceline.checking.cases.directed_search import OBJECTIVES, Search
+from paceline.checking.cases.checking_methods import Checked, check_all_orders
 from paceline.checking.cases.gradient_weights import measured_weights, wrong_weights
+from paceline.checking.cases.purity import dependence_on_shared_state
 from paceline.checking.cases.random_cases import RandomCases
-from paceline.checking.cases.shared_state import dependence_on_shared_state
-from paceline.checking.cases.worst_values import Measured
+from paceline.checking.cases.worst_values import OBJECTIVES, Measured, Search
 from paceline.checking.check_guarantees import broken
 from paceline.records.trace import Trace
 from tests.faulty_methods import FAULTS, Changing, Deadlocked, Early, Endless, Failing, Faultless, Timed

@@ -24,7 +24,7 @@ from paceline.algorithms.core.errors import InputError
 from paceline.algorithms.core.method import Method
 from paceline.checking.cases import Case, Times, Violation, performed, violations
 from paceline.checking.cases.case import placed
-from paceline.checking.cases.comparing import unlike
+from paceline.checking.cases.performing import unlike
 from paceline.checking.counterexamples import (
     Sentence,
     Story,
@@ -36,8 +36,8 @@ from paceline.checking.counterexamples import (
     text_diagram,
 )
 from paceline.checking.counterexamples.differing_values import _difference
-from paceline.checking.counterexamples.stories import recorded
-from paceline.checking.counterexamples.story_model import Act
+from paceline.checking.counterexamples.sentences import recorded
+from paceline.checking.counterexamples.story import Act
 from paceline.cli.app import app
 from paceline.reports.blocks import Claim, Table
 from paceline.reports.check_answer import Told, blocks_of_run, blocks_of_story

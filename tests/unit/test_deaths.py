@@ -15,7 +15,7 @@ from paceline.algorithms import METHODS
 from paceline.algorithms.core.errors import DeadlockError, PeerFailed
 from paceline.algorithms.core.job import Death, Job
 from paceline.algorithms.core.values import Rank
-from paceline.checking.cases.deaths import WithDeaths
+from paceline.checking.cases.observed import WithDeaths
 from paceline.checking.moves import Shuffled
 from paceline.records.trace import Schedule, Trace
 from paceline.reports.attribution.explain import explain

@@ -1,6 +1,7 @@
-"""Draws a story as a sequence diagram in SVG, without fonts, scripts or files of others.
+"""Draws a story as a sequence diagram: as plain text of at most 80 characters, and in SVG.
 
-Colours follow the reader's light or dark mode. A browser shows the whole sentence when the pointer is on a row.
+Both draw the rows of the story, each in one of five shapes. The SVG needs no fonts, scripts or files of others. Colours
+follow the reader's light or dark mode. A browser shows the whole sentence when the pointer is on a row.
 """
 
 from __future__ import annotations
@@ -9,9 +10,130 @@ import textwrap
 from collections.abc import Iterator
 from html import escape
 
-from paceline.checking.counterexamples.diagram_rows import Row, not_received, rows_of
-from paceline.checking.counterexamples.story_model import DIGITS, Story
-from paceline.records.figures import SECONDS
+from paceline.checking.counterexamples.story import Row, Story, not_received, rows_of
+
+WIDTH = 80
+LEFT = 8
+"""characters for the numbers of sentences"""
+CLOCK = 11
+"""characters for the time, if the run has a clock"""
+WIDEST, NARROWEST = 30, 10
+"""limits of a column"""
+MARKS = {
+    "compute": "·",
+    "send": "○",
+    "receive": "○",
+    "start": "+",
+    "update": "■",
+    "memory": "◆",
+    "result": "·",
+    "wait": "✗",
+    "state": "·",
+    "failure": "✗",
+}
+
+
+def text_diagram(story: Story) -> str:
+    """Draws the story: arrows for messages, double lines for collectives, marks with a few words for the rest.
+
+    The numbers on the left are those of the sentences. ``○`` marks a message that is received later; its arrow is
+    drawn where it is received.
+
+    Args:
+        story: the story.
+
+    Returns:
+        The lines; a sentence about the reason if there are too many ranks for `WIDTH` characters.
+    """
+    left = LEFT + CLOCK * story.timed
+    width = min(WIDEST, (WIDTH - left) // max(1, len(story.ranks)))
+    if width < NARROWEST:
+        return f"{len(story.ranks)} ranks do not fit in {WIDTH} columns; the SVG diagram shows them."
+    canvas = _Canvas(left, width, {rank: at for at, (rank, _) in enumerate(story.ranks)})
+    lines = [canvas.header(story), canvas.blank()]
+    lines += [canvas.row(row, story) for row in rows_of(story)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+class _Canvas:
+    """The positions of the columns.
+
+    Args:
+        left: characters before the first column.
+        width: characters of a column.
+        columns: the column of each rank.
+    """
+
+    def __init__(self, left: int, width: int, columns: dict[int, int]) -> None:
+        self.left, self.width, self.columns = left, width, columns
+
+    def at(self, rank: int) -> int:
+        """Returns the position of a rank's line."""
+        return self.left + self.columns[rank] * self.width
+
+    def header(self, story: Story) -> str:
+        """Returns the names of the ranks."""
+        names = "".join(
+            _shortened(f"rank {rank} {role}", self.width - 1).ljust(self.width) for rank, role in story.ranks
+        )
+        return " " * self.left + names
+
+    def blank(self, beginning: str = "") -> str:
+        """Returns the lines of all ranks, after `beginning`."""
+        characters = list(beginning.ljust(self.left + self.width * len(self.columns)))
+        for rank in self.columns:
+            characters[self.at(rank)] = "│"
+        return "".join(characters)
+
+    def row(self, row: Row, story: Story) -> str:
+        """Draws one row."""
+        sentence = row.sentence
+        if sentence is None:
+            return f"{'⋮':>{self.left - 2}}  {story.gap}"
+        line = self.blank(f"{row.numbers:>{LEFT - 2}}" + (f"{row.time:>{CLOCK}}" if row.time else ""))
+        match row.shape:
+            case "run":
+                return _over(line, self.left, f" ✗ {_shortened(sentence.words, WIDTH - self.left - 3)}")
+            case "box":
+                return self._box(line, sentence.ranks, sentence.label)
+            case "arrow" if row.source is not None:
+                return self._arrow(line, row.source, sentence.ranks[0], sentence.label)
+        (kind, label), room = sentence.mark, self.width - 3
+        if sentence.act == "send":
+            to = f" to {', '.join(map(str, sentence.to))}"
+            label = _shortened(label, room - len(to)) + to
+        elif len(label) > room:
+            label = label.rpartition(", ")[2]  # the value of an update, whose number the sentence has
+        return _over(line, self.at(sentence.ranks[0]), f"{MARKS[kind]} {_shortened(label, room)}")
+
+    def _arrow(self, line: str, source: int, to: int, label: str) -> str:
+        if source == to:
+            return _over(line, self.at(to), f"↺ {_shortened(label, self.width - 3)}")
+        first, last = sorted((self.at(source), self.at(to)))
+        inside = last - first - 1
+        body = f" {_shortened(label, inside - 4)} ".center(inside - 1, "─") if inside > 7 else "─" * (inside - 1)
+        shaft = f"{body}▶" if source == self._leftmost(source, to) else f"◀{body}"
+        return _over(line, first + 1, shaft)
+
+    def _leftmost(self, one: int, other: int) -> int:
+        return min(one, other, key=self.at)
+
+    def _box(self, line: str, ranks: tuple[int, ...], label: str) -> str:
+        places = sorted(map(self.at, ranks))
+        inside = places[-1] - places[0] - 1
+        line = _over(line, places[0] + 1, f" {_shortened(label, inside - 4)} ".center(inside, "═"))
+        for place, mark in zip(places, f"╞{'╪' * (len(places) - 2)}╡", strict=True):
+            line = _over(line, place, mark) if mark != "╪" or line[place] == "═" else line
+        return line
+
+
+def _over(line: str, at: int, text: str) -> str:
+    return (line[:at] + text + line[at + len(text) :])[:WIDTH]
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: max(0, most - 1)]}…"
+
 
 COLUMN, ROW = 210, 28
 """pixels of a column and of a row"""
@@ -80,8 +202,7 @@ class _Drawing:
 
     def __init__(self, story: Story) -> None:
         self.story, self.rows = story, rows_of(story)
-        self.timed = any(sentence.time_s is not None for sentence in story.sentences)
-        self.left = NUMBERS + TIME * self.timed + 16
+        self.left = NUMBERS + TIME * story.timed + 16
         self.columns = {rank: self.left + 8 + at * COLUMN for at, (rank, _) in enumerate(story.ranks)}
         self.lines_at = self.left + COLUMN * len(story.ranks) + 16
         self.width = max(self.lines_at + LINES, 560)
@@ -128,24 +249,24 @@ class _Drawing:
             return
         yield f"<g><title>{escape(sentence.text)}</title>"
         yield _text(NUMBERS - 6, y + 4, row.numbers, "faint", anchor="end")
-        if sentence.time_s is not None:
-            yield _text(NUMBERS + TIME - 6, y + 4, SECONDS.with_symbol(sentence.time_s, DIGITS), "faint", anchor="end")
+        if row.time:
+            yield _text(NUMBERS + TIME - 6, y + 4, row.time, "faint", anchor="end")
         yield _text(self.lines_at, y + 4, _cut(sentence.line, LINES - 12), "faint")
-        if not sentence.ranks:
-            end = self.lines_at if sentence.line else self.width
-            yield from _label(self.left, y + 4, _cut(sentence.words, end - self.left - 12), "failure")
-        elif sentence.act == "collective":
-            yield from self._box(y, sentence.ranks, sentence.label)
-        elif row.source is not None:
-            yield from self._message(y, row.source, sentence.ranks[0], sentence.label)
-        else:
-            x, label = self.columns[sentence.ranks[0]], sentence.label.removeprefix("✗ ")
-            kind = sentence.act if label == sentence.label else "failure"
-            if sentence.act == "send":
-                label = not_received(sentence, self.story)
-            yield f'<circle class="dot {kind}" cx="{x}" cy="{y}" r="4.5"/>'
-            if label:
-                yield from _label(x + 12, y + 4, _cut(label, COLUMN - 20), kind)
+        match row.shape:
+            case "run":
+                end = self.lines_at if sentence.line else self.width
+                yield from _label(self.left, y + 4, _cut(sentence.words, end - self.left - 12), "failure")
+            case "box":
+                yield from self._box(y, sentence.ranks, sentence.label)
+            case "arrow" if row.source is not None:
+                yield from self._message(y, row.source, sentence.ranks[0], sentence.label)
+            case _:
+                x, (kind, label) = self.columns[sentence.ranks[0]], sentence.mark
+                if sentence.act == "send":
+                    label = not_received(sentence, self.story)
+                yield f'<circle class="dot {kind}" cx="{x}" cy="{y}" r="4.5"/>'
+                if label:
+                    yield from _label(x + 12, y + 4, _cut(label, COLUMN - 20), kind)
         yield "</g>"
 
     def _arrow(self, begin: float, end: float, source: int, to: int) -> Iterator[str]:

@@ -1,10 +1,13 @@
-"""Finds results that depend on Python objects outside of the programs: of a class, a module, or a default argument.
+"""Finds what makes a result depend on more than its case: clocks, unseeded random numbers, and shared Python objects.
 
 All ranks of a small run share one process, and so do the runs of a sweep; in a real run every rank has a process of its
 own. So a method that keeps something in a class-level dictionary works here and fails there.
 
 Rules of this file:
 
+* Python's profiler reports every function that is called, under whatever name it was imported. Only calls from outside
+  of the interpreters and of installed packages are reported: those are the method's own.
+* Global generators of random numbers are found by their state, which a draw changes, whoever has drawn.
 * What a method's classes, their modules and their functions hold is noted before the first run of the class.
 * If a run changes nothing of it, the result cannot depend on it. If it does, the run is repeated in two ways: with
   objects of its own for every rank and from the start after every stop, as in processes of their own; and after
@@ -15,23 +18,123 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
 import pickle
+import random
 import sys
+import sysconfig
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
-from types import FunctionType, ModuleType
+from pathlib import Path
+from types import FrameType, FunctionType, ModuleType
 from typing import Any, TypeVar
+
+import numpy as np
 
 from paceline.algorithms.core.job import Job
 from paceline.algorithms.core.method import Method, RankContext
+from paceline.algorithms.core.program import ROOT, place
 from paceline.algorithms.core.values import Rank
 from paceline.checking.cases.case import Case
 from paceline.checking.cases.observed import Observed
-from paceline.checking.lanes import Checkpoint, Task
+from paceline.checking.driver import Checkpoint, Task
 from paceline.records.figures import significant
+
+CLOCKS = frozenset(
+    {
+        "time",
+        "time_ns",
+        "monotonic",
+        "monotonic_ns",
+        "perf_counter",
+        "perf_counter_ns",
+        "process_time",
+        "process_time_ns",
+        "thread_time",
+        "sleep",
+        "localtime",
+        "gmtime",
+    }
+)
+"""functions of the module `time`"""
+DATES = frozenset({"now", "utcnow", "today"})
+"""methods of the classes of `datetime`"""
+ENTROPY = frozenset({"urandom", "getrandom"})
+"""functions of the operating system, from which a generator without a seed gets one"""
+INTERPRETERS = tuple(str(ROOT / name) for name in ("checking", "simulator", "records"))
+INSTALLED = tuple({str(Path(sysconfig.get_paths()[name]).resolve()) for name in ("stdlib", "platstdlib", "purelib")})
+
+
+def impure_calls(case: Case) -> Iterator[str]:
+    """Yields a sentence for each clock and each source of random numbers that the programs of a case use.
+
+    >>> from paceline.algorithms import find
+    >>> list(impure_calls(Case(method=find("gossip")(), nodes=(1, 1), steps=2)))  # its generator has a seed
+    []
+    """
+    from paceline.checking.cases.performing import performed
+
+    before, calls = _states(), dict[str, str]()
+
+    def report(frame: FrameType, event: str, what: Any) -> None:
+        if event == "c_call" and (words := _impure(what)) is not None and (where := own_line(frame)) is not None:
+            calls.setdefault(f"{where}: {words}", where)
+
+    earlier, collects = sys.getprofile(), gc.isenabled()
+    gc.disable()  # a callback of the collector, such as Hypothesis's, would read a clock in the middle of any program
+    sys.setprofile(report)
+    try:
+        performed(case)
+    finally:
+        sys.setprofile(earlier)
+        if collects:
+            gc.enable()
+    yield from calls
+    yield from (
+        f"a program draws from the global generator of {name}; use np.random.default_rng with a seed that is a "
+        "hyper-parameter, the rank and the step"
+        for name, state in _states().items()
+        if name in before and state != before[name]
+    )
+
+
+def _impure(called: Any) -> str | None:
+    """Describes a built-in function that depends on the time or on the operating system's randomness."""
+    name, module = getattr(called, "__name__", ""), getattr(called, "__module__", None)
+    if module == "time" and name in CLOCKS:
+        return f"calls time.{name}; use the operation Now, whose answer is part of the record of a run"
+    owner = getattr(called, "__self__", None)
+    if name in DATES and getattr(owner, "__module__", None) == "datetime":
+        return f"calls datetime.{name}; use the operation Now, whose answer is part of the record of a run"
+    if module in ("posix", "nt") and name in ENTROPY:
+        return "creates a generator of random numbers without a seed"
+    return None
+
+
+def own_line(frame: FrameType | None) -> str | None:
+    """Returns the innermost line of the method's own code; None if the interpreter itself called."""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith("<"):
+            path = str(Path(name).resolve())
+            if path.startswith(INTERPRETERS):
+                return None
+            if not path.startswith(INSTALLED):
+                return place(name, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back
+    return None
+
+
+def _states() -> dict[str, bytes]:
+    """Returns the states of the global generators."""
+    states = {"random": repr(random.getstate()).encode(), "numpy.random": repr(np.random.get_state()).encode()}  # noqa: NPY002
+    if "torch" in sys.modules:
+        states["torch"] = sys.modules["torch"].get_rng_state().numpy().tobytes()
+    return states
+
 
 CONTAINERS = (dict, list, set, deque, bytearray)
 PLAIN = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None))
@@ -105,10 +208,10 @@ class Outside:
             now: the present values, if they have been noted.
         """
         values, now = self._first if to is None else to, self.noted() if now is None else now
-        for place, (value, content) in values.items():
-            index, name = place
-            held, present = now.get(place, (None, None))
-            if place not in now or held is not value:
+        for key, (value, content) in values.items():
+            index, name = key
+            held, present = now.get(key, (None, None))
+            if key not in now or held is not value:
                 self._owners[index].put(name, value)
                 present = _content(value)
             if present != content:
@@ -285,8 +388,7 @@ def dependence_on_shared_state(case: Case) -> Iterator[str]:
     >>> list(dependence_on_shared_state(Case(method=find("ssp")(), nodes=(1, 1), steps=2)))
     []
     """
-    from paceline.checking.cases.comparing import unlike
-    from paceline.checking.cases.performing import performed
+    from paceline.checking.cases.performing import performed, unlike
 
     if case.times is not None or case.deaths or not case.gradients:
         return
